@@ -1,0 +1,57 @@
+"""Every exception that Selvage raises on purpose, in one tree.
+
+::
+
+    SelvageError
+    ├── DocumentError        a YAML document, sample file or trace is not usable (exit code 2)
+    ├── MissingPartError     an optional part (vLLM, torch, Envoy) is not installed (exit code 2)
+    ├── MeasurementError     a measurement ran but cannot be trusted (canary, identity, restore)
+    └── StateError           stored controller state does not fit this version or layout
+
+Messages say where, what was expected, what was found, and the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SelvageError(Exception):
+    """Root of all deliberate errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault in a document: place, expectation, finding, remedy."""
+
+    file: str
+    line: int
+    path: str
+    expected: str
+    actual: str
+    next_step: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        dotted = f" {self.path}" if self.path else ""
+        return f"{place}{dotted}: expected {self.expected}, got {self.actual}; {self.next_step}"
+
+
+class DocumentError(SelvageError):
+    """A document was refused; ``problems`` lists each reason."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class MissingPartError(SelvageError):
+    """An optional part is absent; the message names the command that provides it."""
+
+
+class MeasurementError(SelvageError):
+    """A measurement happened but its own checks failed."""
+
+
+class StateError(SelvageError):
+    """Serialised state does not match the running version or fleet layout."""

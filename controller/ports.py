@@ -1,0 +1,115 @@
+"""The controller's edge: four small protocols and the records that cross them.
+
+Ports are synchronous and return at once. A simulator calls ``tick`` at zero simulated time, an
+operator from a thread; neither may sleep inside a port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+
+#: Policy memory: named arrays whose leading axis is the fleet, so that it serialises and batches.
+PolicyState = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a policy may know at a tick. Leading axis B (fleets).
+
+    now_s: float64 [B]. table: float64 [B, S, K + 1], in force, last column shed.
+    health: float64 [B, K, S], H >= 0. level: int64 [B, K, S], a ``contracts.compiled.Level``.
+    hard_violated: bool [B, K, S], a hard clause is in alarm.
+    evidence_count: float64 [B, K, S], probe units in the judged window; evidence_age_s: float64
+        [B, K, S], age of the newest (inf: none).
+    certified: bool [B, K, S], may serve as far as evidence goes: not condemned, or re-certified since.
+    ready: int64 [B, K], replicas in rotation; capacity_rps: float64 [B, K], of those replicas.
+    load_ratio: float64 [B, K], offered load of the last ticks over capacity.
+    offered_rps: float64 [B, S], smoothed.
+    consecutive_failed: int64 [B, R]; failed_ratio: float64 [B, R]; in_rotation: bool [B, R].
+    quarantined: bool [B, R].
+    since_move_s: float64 [B, S], time since the slice's row last changed.
+    role_known_good: bool [K]; home: int64 [S], kernel a slice is served by when all is well.
+    replica_kernel: int64 [R].
+    """
+
+    now_s: NDArray[np.float64]
+    table: NDArray[np.float64]
+    health: NDArray[np.float64]
+    level: NDArray[np.int64]
+    hard_violated: NDArray[np.bool_]
+    evidence_count: NDArray[np.float64]
+    evidence_age_s: NDArray[np.float64]
+    certified: NDArray[np.bool_]
+    ready: NDArray[np.int64]
+    capacity_rps: NDArray[np.float64]
+    load_ratio: NDArray[np.float64]
+    offered_rps: NDArray[np.float64]
+    consecutive_failed: NDArray[np.int64]
+    failed_ratio: NDArray[np.float64]
+    in_rotation: NDArray[np.bool_]
+    quarantined: NDArray[np.bool_]
+    since_move_s: NDArray[np.float64]
+    role_known_good: NDArray[np.bool_]
+    home: NDArray[np.int64]
+    replica_kernel: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a policy wants: table float64 [B, S, K + 1] (rows sum to 1), ejected bool [B, R]."""
+
+    table: NDArray[np.float64]
+    ejected: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingPlan:
+    """What the actuator applies: table float64 [B, S, K + 1], in_rotation bool [B, R], version [B].
+
+    ``in_rotation`` False takes a replica out of the balancing set and leaves it running.
+    """
+
+    table: NDArray[np.float64]
+    in_rotation: NDArray[np.bool_]
+    version: NDArray[np.int64]
+
+
+class Policy(Protocol):
+    """Who proposes. Pure: all memory is in ``PolicyState``."""
+
+    @property
+    def policy_id(self) -> str:
+        """Stable name with its settings, for reports and logs."""
+
+    def initial(self, batch: int) -> PolicyState:
+        """Memory of ``batch`` fleets before the first tick."""
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """Proposal for every fleet, and the memory for the next tick."""
+
+
+class TelemetrySource(Protocol):
+    """Where telemetry comes from."""
+
+    def read(self) -> FleetTelemetry:
+        """All that arrived since the previous call."""
+
+
+class RouteActuator(Protocol):
+    """Where plans go. A failed ``apply`` leaves the previous plan in force."""
+
+    def apply(self, plan: RoutingPlan) -> bool:
+        """Put ``plan`` in force; True when acknowledged."""
+
+
+class Clock(Protocol):
+    """What time it is in this world."""
+
+    def now_ms(self) -> float:
+        """Milliseconds since the world's epoch."""
