@@ -1,0 +1,76 @@
+"""What every document shares: strict frozen models, the Kubernetes-style envelope, common field types.
+
+Models fit Kubernetes structural schemas: no unions (one optional block per variant), no maps below
+``spec`` (named lists), no references. Numbers are strict (no text, no booleans) and finite. Python
+sequences are tuples, so that a document is immutable; in YAML and JSON they are plain arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+API_VERSION: Final = "selvage.dev/v1alpha1"
+
+#: Largest integer that survives a JSON number in every reader (Kubernetes: format int64).
+INT64_MAX = 2**63 - 1
+
+DnsName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=63)]
+MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
+Text = Annotated[str, Field(min_length=1, max_length=4000)]
+Uri = Annotated[str, Field(min_length=1, max_length=1000)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
+PositiveCount = Annotated[int, Field(ge=1, le=INT64_MAX)]
+
+
+class Strict(BaseModel):
+    """A frozen record that refuses unknown keys, coerced types, NaN and infinity."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        populate_by_name=True,
+        serialize_by_alias=True,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+    )
+
+
+class Label(Strict):
+    """One label or annotation; a map in YAML, a named list here."""
+
+    key: Annotated[str, Field(min_length=1, max_length=317)]
+    value: Annotated[str, Field(max_length=4096)]
+
+
+class Metadata(Strict):
+    """Kubernetes metadata as far as a file needs it."""
+
+    name: DnsName
+    namespace: DnsName | None = None
+    labels: tuple[Label, ...] = ()
+    annotations: tuple[Label, ...] = ()
+
+
+class FileRef(Strict):
+    """A file outside the document, pinned by its content."""
+
+    uri: Uri
+    """Relative to the document's file, absolute, or ``package:`` for shipped data."""
+    sha256: Sha256
+
+
+class Document(Strict):
+    """The envelope. Subclasses fix ``kind`` and give ``spec`` its type."""
+
+    api_version: Literal["selvage.dev/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
+    kind: str
+    metadata: Metadata

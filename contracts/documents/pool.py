@@ -1,0 +1,70 @@
+"""``KernelPool``: which kernels may serve, with how many replicas and in which role."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contracts.documents.envelope import Document, Name, Positive, PositiveCount, Strict, Uri
+from contracts.documents.profile import Fingerprint
+
+Role = Literal["candidate", "serving", "known_good", "reference"]
+
+
+class EngineLimits(Strict):
+    """Scheduler limits of one replica (vLLM: max_num_seqs, max_num_batched_tokens, KV blocks)."""
+
+    max_sequences: PositiveCount = 64
+    max_batch_tokens: PositiveCount = 2048
+    kv_blocks: PositiveCount = 4096
+    block_tokens: PositiveCount = 16
+
+
+class BackendRef(Strict):
+    """The Kubernetes Service of a kernel's replicas."""
+
+    name: Name
+    namespace: Name | None = None
+    port: Annotated[int, Field(ge=1, le=65535)]
+
+
+class PoolKernel(Strict):
+    """One kernel of the pool."""
+
+    name: Name
+    profile: Uri
+    replicas: Annotated[int, Field(ge=1, le=1024)]
+    role: Role
+    stage: Literal["shadow", "canary", "active"] = "active"
+    zone: Name | None = None
+    """One zone for all replicas."""
+    zones: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1024)] | None = None
+    """Or one per replica."""
+    limits: EngineLimits = EngineLimits()
+    capacity_rps: Positive | None = None
+    """Per replica; absent: derived from the profile's step-time model."""
+    fingerprint: Fingerprint | None = None
+    """Expected of every replica; absent: the profile's."""
+    backend: BackendRef | None = None
+
+
+class Home(Strict):
+    """The kernel that serves a slice when all is well."""
+
+    slice: Name
+    kernel: Name
+
+
+class PoolSpec(Strict):
+    """Kernels and homes."""
+
+    kernels: Annotated[tuple[PoolKernel, ...], Field(min_length=1, max_length=64)]
+    home: Annotated[tuple[Home, ...], Field(min_length=1, max_length=16)]
+
+
+class KernelPool(Document):
+    """The kernels of one model."""
+
+    kind: Literal["KernelPool"] = "KernelPool"
+    spec: PoolSpec

@@ -1,0 +1,165 @@
+"""``KernelProfile``: what was *measured* of one kernel, healthy and at every fault dose.
+
+The document holds quantiles and models; values per prompt and repeat are in the samples file
+(``.npz``, no pickle), pinned by sha256.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contracts.documents.contract import Estimator
+from contracts.documents.envelope import (
+    Count,
+    Document,
+    FileRef,
+    MetricName,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveCount,
+    Sha256,
+    Strict,
+    Text,
+    Uri,
+)
+
+Words = Annotated[str, Field(max_length=400)]
+
+
+class Fingerprint(Strict):
+    """What tells one kernel from another; empty text where the engine does not say."""
+
+    engine: Words
+    engine_version: Words
+    dtype: Words
+    quantization: Words = "none"
+    kv_cache_dtype: Words = "auto"
+    attention_backend: Words = ""
+    compile_mode: Words = ""
+    hardware: Words = ""
+    isa: Words = ""
+    system_fingerprint: Words = ""
+
+
+class Reference(Strict):
+    """The kernel that golden log-probabilities came from."""
+
+    name: Name
+    engine: Words = ""
+    dtype: Words = ""
+    log_probs: FileRef | None = None
+
+
+class StepPoint(Strict):
+    """One measured engine step."""
+
+    prefill_tokens: Count
+    decode_sequences: Count
+    context_tokens: Count
+    measured_ms: NonNegative
+
+
+class StepTime(Strict):
+    """Time of one engine step, ms: base + per token prefilled + per sequence decoded + per context token."""
+
+    base_ms: NonNegative
+    per_prefill_token_ms: NonNegative
+    per_decode_sequence_ms: NonNegative
+    per_context_token_ms: NonNegative
+    relative_error: NonNegative
+    """Median of |fitted - measured| / measured over the measured points."""
+    measured_points: Count
+    points: Annotated[tuple[StepPoint, ...], Field(max_length=512)] = ()
+
+
+class Memory(Strict):
+    """Bytes of one replica."""
+
+    weights_bytes: Count
+    kv_bytes_per_token: Count
+    peak_rss_bytes: Count
+
+
+class Measure(Strict):
+    """Distribution over prompts of one metric on one slice, in the metric's unit."""
+
+    slice: Name
+    metric: MetricName
+    estimator: Estimator
+    split: Literal["certify", "probe", "traffic"] = "certify"
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    max: float
+    n: PositiveCount
+
+
+class Condition(Strict):
+    """The kernel in one state: healthy, or a fault at one dose."""
+
+    name: Name
+    fault: Name = "none"
+    """Fault kind; ``none`` when healthy."""
+    dose_setting: float = 0.0
+    """What the injector was told, e.g. bits; 0 when healthy."""
+    dose_unit: Words = ""
+    verified: bool
+    """A functional canary saw the injection happen."""
+    restored_bit_exact: bool
+    step_time_factor: Positive = 1.0
+    measures: Annotated[tuple[Measure, ...], Field(max_length=4096)]
+
+
+class Samples(Strict):
+    """The values per condition, prompt, repeat and metric."""
+
+    uri: Uri
+    sha256: Sha256
+    format: Literal["npz"] = "npz"
+
+
+class Version(Strict):
+    """One installed package."""
+
+    name: Words
+    version: Words
+
+
+class Provenance(Strict):
+    """How to measure this again."""
+
+    command: Text
+    versions: Annotated[tuple[Version, ...], Field(max_length=64)]
+    hardware: Text
+    model: Words = ""
+    model_sha256: Sha256
+    seed: Count
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}(T[0-9:.]+(Z|[+-]\d{2}:\d{2}))?$")]
+
+
+class ProfileSpec(Strict):
+    """One kernel, measured."""
+
+    kernel: Name
+    description: Annotated[str, Field(max_length=4000)] = ""
+    fingerprint: Fingerprint
+    reference: Reference
+    step_time: StepTime
+    memory: Memory
+    conditions: Annotated[tuple[Condition, ...], Field(min_length=1, max_length=64)]
+    samples: Samples
+    prompts: FileRef
+    provenance: Provenance
+    not_measured: Annotated[tuple[MetricName, ...], Field(max_length=128)] = ()
+    notes: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
+
+
+class KernelProfile(Document):
+    """A measured kernel."""
+
+    kind: Literal["KernelProfile"] = "KernelProfile"
+    spec: ProfileSpec
