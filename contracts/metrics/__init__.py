@@ -1,0 +1,44 @@
+"""Every metric a clause may name, the registry that holds them, and the per-prompt columns."""
+
+from __future__ import annotations
+
+from contracts.metrics import numeric, observability, runtime, statistical
+from contracts.metrics.columns import (
+    COLUMN_NAMES,
+    PromptColumns,
+    draw_tokens,
+    prompt_columns,
+    sampled_columns,
+    top_k_columns,
+)
+from contracts.metrics.registry import (
+    METRICS,
+    Estimator,
+    Judgement,
+    MetricSpec,
+    Sense,
+    UnknownMetricError,
+    metric,
+    register_metric,
+)
+
+__all__ = [
+    "COLUMN_NAMES",
+    "METRICS",
+    "Estimator",
+    "Judgement",
+    "MetricSpec",
+    "PromptColumns",
+    "Sense",
+    "UnknownMetricError",
+    "draw_tokens",
+    "metric",
+    "numeric",
+    "observability",
+    "prompt_columns",
+    "register_metric",
+    "runtime",
+    "sampled_columns",
+    "statistical",
+    "top_k_columns",
+]

@@ -1,0 +1,171 @@
+"""One number per prompt and column, from the log-probabilities of two kernels on its positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.metrics import numeric
+from contracts.metrics.numeric import Floats, Integers
+
+#: Per-prompt columns in the order of ``PromptColumns.values``.
+COLUMN_NAMES: tuple[str, ...] = (
+    "kl_mean@full_vocab",
+    "kl_max@full_vocab",
+    "tv_mean@full_vocab",
+    "tv_max@full_vocab",
+    "linf_mean@full_vocab",
+    "linf_max@full_vocab",
+    "l2_mean@full_vocab",
+    "top1_flip@full_vocab",
+    "top1_overlap@full_vocab",
+    "top5_overlap@full_vocab",
+    "top10_overlap@full_vocab",
+    "abs_log_w@full_vocab",
+    "w_log_w@full_vocab",
+    "token_prob_error@full_vocab",
+    "abs_log_w@sampled",
+    "w_log_w@sampled",
+    "token_prob_error@sampled",
+    "kl_mean@top_k",
+    "tv_mean@top_k",
+    "top1_flip@top_k",
+)
+
+#: A rest bucket below this is rounding: servers return 32-bit log-probabilities.
+_LEAST_REST = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptColumns:
+    """The per-prompt numbers: names [M] and values float64 [M], NaN where not measured."""
+
+    names: tuple[str, ...]
+    values: Floats
+
+    def __getitem__(self, name: str) -> float:
+        """The number of column ``name``; KeyError lists the columns."""
+        if name not in self.names:
+            raise KeyError(f"no column {name!r}; there are: {', '.join(self.names)}")
+        return float(self.values[self.names.index(name)])
+
+
+def prompt_columns(
+    reference_logp: NDArray[np.floating],
+    candidate_logp: NDArray[np.floating],
+    token_ids: NDArray[np.integer] | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 20,
+) -> PromptColumns:
+    """Every column of one prompt, in the order of ``COLUMN_NAMES``.
+
+    reference_logp, candidate_logp: [T, V], log-probabilities at ``temperature`` (or logits divided by
+        it: they are normalised here). token_ids: int [T], tokens *drawn from the candidate* at these
+        positions (``draw_tokens``), for the ``sampled`` columns; None leaves them NaN. Golden tokens
+        are not a sample of pi_inf and must not be passed.
+    top_k: tokens the candidate returns; the rest is one bucket, so ``top_k`` columns of KL and TV are
+        lower bounds. Raises ValueError on shapes that do not fit or NaN.
+    """
+    reference = numeric.log_normalise(reference_logp)
+    candidate = numeric.log_normalise(candidate_logp)
+    if reference.shape != candidate.shape:
+        raise ValueError(f"reference {reference.shape} and candidate {candidate.shape} differ in shape")
+    values = _full_vocab(reference, candidate, temperature)
+    values |= _sampled(reference, candidate, token_ids)
+    values |= _top_k(reference, candidate, top_k)
+    return PromptColumns(names=COLUMN_NAMES, values=np.array([values[name] for name in COLUMN_NAMES]))
+
+
+def draw_tokens(candidate_logp: NDArray[np.floating], rng: np.random.Generator) -> Integers:
+    """One token per position ``[T]`` drawn from the candidate's distributions ``[T, V]``."""
+    cumulative = np.cumsum(np.exp(numeric.log_normalise(candidate_logp)), axis=1)
+    cumulative /= cumulative[:, -1:]  # rounding must not leave a draw beyond the last token
+    drawn = (rng.random(cumulative.shape[0])[:, None] >= cumulative).sum(axis=1)
+    return np.asarray(drawn, dtype=np.int64)
+
+
+def top_k_columns(
+    reference_top: NDArray[np.floating], candidate_top: NDArray[np.floating]
+) -> tuple[float, float]:
+    """``(kl_mean, tv_mean)`` of returned top-k log-probabilities, both lower bounds.
+
+    candidate_top: [T, k], log-probabilities of the k tokens the server returned; reference_top:
+    [T, k], the reference's log-probabilities of the *same* tokens. The rest is one bucket.
+    """
+    coarse_reference, coarse_candidate = _with_rest(reference_top, candidate_top)
+    kl = numeric.kl(coarse_reference, coarse_candidate)
+    tv = numeric.tv(coarse_reference, coarse_candidate)
+    return float(kl.mean()), float(tv.mean())
+
+
+def _with_rest(
+    reference_top: NDArray[np.floating], candidate_top: NDArray[np.floating]
+) -> tuple[Floats, Floats]:
+    """Log-probabilities ``[T, k + 1]`` of the returned tokens and the rest bucket, for both kernels.
+
+    Tokens join the rest bucket from where either kernel's remainder is below ``_LEAST_REST``: such a
+    remainder is mostly rounding. Merging is one more coarsening, so the bound stays a lower one.
+    """
+    stacked: Floats = np.stack([reference_top, candidate_top]).astype(np.float64)
+    probability = np.asarray(np.exp(stacked))
+    keep = ((1.0 - np.cumsum(probability, axis=2)) >= _LEAST_REST).all(axis=0)
+    kept = np.where(keep, probability, 0.0)
+    with_rest = np.concatenate([kept, 1.0 - kept.sum(axis=2, keepdims=True)], axis=2)
+    with np.errstate(divide="ignore"):
+        coarse = np.log(with_rest)
+    return coarse[0], coarse[1]
+
+
+def _full_vocab(reference: Floats, candidate: Floats, temperature: float) -> dict[str, float]:
+    kl, tv = numeric.kl(reference, candidate), numeric.tv(reference, candidate)
+    linf = numeric.logit_linf(reference, candidate, temperature)
+    named = {
+        "kl_mean": kl.mean(),
+        "kl_max": kl.max(),
+        "tv_mean": tv.mean(),
+        "tv_max": tv.max(),
+        "linf_mean": linf.mean(),
+        "linf_max": linf.max(),
+        "l2_mean": numeric.logit_l2(reference, candidate, temperature).mean(),
+        "top1_flip": numeric.top1_flip(reference, candidate).mean(),
+        "top1_overlap": numeric.top1_overlap(reference, candidate).mean(),
+        "top5_overlap": numeric.top5_overlap(reference, candidate).mean(),
+        "top10_overlap": numeric.top10_overlap(reference, candidate).mean(),
+        "abs_log_w": numeric.abs_log_w(reference, candidate).mean(),
+        "w_log_w": numeric.w_log_w(reference, candidate).mean(),
+        "token_prob_error": numeric.token_prob_error(reference, candidate).mean(),
+    }
+    return {f"{name}@full_vocab": float(value) for name, value in named.items()}
+
+
+def _sampled(reference: Floats, candidate: Floats, token_ids: NDArray[np.integer] | None) -> dict[str, float]:
+    names = ("abs_log_w@sampled", "w_log_w@sampled", "token_prob_error@sampled")
+    if token_ids is None:
+        return dict.fromkeys(names, float("nan"))
+    tokens = np.asarray(token_ids, dtype=np.int64)
+    if tokens.shape != reference.shape[:1]:
+        raise ValueError(f"token_ids must have shape {reference.shape[:1]}, got {tokens.shape}")
+    rows = np.arange(tokens.size)
+    log_w = numeric.log_ratio(reference, candidate)[rows, tokens]
+    return dict(zip(names, sampled_columns(log_w), strict=True))
+
+
+def sampled_columns(log_w: Floats) -> tuple[float, float, float]:
+    """``(abs_log_w, w_log_w, token_prob_error)`` from log w ``[T]`` at tokens the candidate drew."""
+    weighted = np.where(np.isneginf(log_w), 0.0, np.exp(log_w) * np.where(np.isneginf(log_w), 0.0, log_w))
+    magnitude = np.abs(log_w)
+    return float(magnitude.mean()), float(weighted.mean()), float(np.exp(magnitude).mean())
+
+
+def _top_k(reference: Floats, candidate: Floats, top_k: int) -> dict[str, float]:
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}")
+    chosen = np.argsort(-candidate, axis=1, kind="stable")[:, :top_k]
+    kl, tv = top_k_columns(
+        np.take_along_axis(reference, chosen, axis=1), np.take_along_axis(candidate, chosen, axis=1)
+    )
+    flips = float(numeric.top1_flip(reference, candidate).mean())
+    return {"kl_mean@top_k": kl, "tv_mean@top_k": tv, "top1_flip@top_k": flips}

@@ -1,0 +1,152 @@
+"""The metric registry: what a clause may name, and how the named thing is judged.
+
+A metric is registered by decorating the function that defines it; one function may carry several
+metrics (``kl``, ``kl_mean`` and ``kl_p99`` are three judgements of one number). Looking up an unknown
+name fails with the names that exist. Must not import anything of a world (engines, HTTP, clocks).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
+
+from contracts.compiled import Source
+from contracts.errors import SelvageError
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class Judgement(StrEnum):
+    """How one number per observation unit becomes a verdict (see ``contracts.compiled``)."""
+
+    MEAN = "mean"  # mean <= threshold
+    PERCENTILE = "percentile"  # rate of 1{value > threshold} <= 1 - XX / 100
+    PER_UNIT = "per_unit"  # rate of 1{value > threshold} <= rho, or <= null rate when rho = 0
+
+
+class Sense(StrEnum):
+    """Which side of the threshold is good."""
+
+    AT_MOST = "at_most"
+    AT_LEAST = "at_least"
+
+
+class Estimator(StrEnum):
+    """Where a number came from; a clause is judged only by the estimator its threshold was set for."""
+
+    FULL_VOCAB = "full_vocab"  # exact expectation over the vocabulary
+    TOP_K = "top_k"  # returned top-k and a rest bucket: a lower bound
+    SAMPLED = "sampled"  # at tokens drawn from the candidate: unbiased, noisy
+    NONE = "none"  # not a distance of distributions
+
+
+class UnknownMetricError(SelvageError, KeyError):
+    """A clause named a metric or estimator that is not registered."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """One registered metric.
+
+    name: what a clause writes. family: N, S, R or O. unit: of value and threshold.
+    judgement, percentile: how units are judged; ``percentile`` is XX of ``pXX``, else None.
+    sense: the good side of the threshold. estimators, columns: for estimator ``i`` the column of the
+        samples file it reads; columns of distances are ``"<column>@<estimator>"``.
+    source: which telemetry feeds it online (``OFFLINE``: judged by ``evaluate`` only).
+    summary: one line for people.
+    """
+
+    name: str
+    family: str
+    unit: str
+    judgement: Judgement
+    percentile: float | None
+    sense: Sense
+    estimators: tuple[str, ...]
+    columns: tuple[str, ...]
+    source: Source
+    summary: str
+
+    def column(self, estimator: str) -> str:
+        """Samples column that ``estimator`` fills; UnknownMetricError names the estimators there are."""
+        if estimator not in self.estimators:
+            known = ", ".join(self.estimators)
+            raise UnknownMetricError(f"metric {self.name} has no estimator {estimator!r}; it has: {known}")
+        return self.columns[self.estimators.index(estimator)]
+
+    @property
+    def rate_limit(self) -> float | None:
+        """Largest share of units beyond the threshold, for a percentile metric; None otherwise."""
+        return None if self.percentile is None else 1.0 - self.percentile / 100.0
+
+
+_METRICS: dict[str, MetricSpec] = {}
+
+#: Every registered metric by name, in the order of registration.
+METRICS: Mapping[str, MetricSpec] = MappingProxyType(_METRICS)
+
+
+def register_metric(
+    name: str,
+    *,
+    family: str,
+    unit: str,
+    columns: Mapping[str, str],
+    judgement: str = "mean",
+    sense: str = "at_most",
+    source: Source = Source.PROBE,
+) -> Callable[[Function], Function]:
+    """Register the decorated function as the definition of metric ``name``.
+
+    ``judgement`` is ``mean``, ``per_unit`` or ``percentile(XX)``; ``columns`` maps estimator to
+    column, and its keys are the estimators. The function's first docstring line becomes the summary.
+    A name may be registered once; a second time is a ValueError.
+    """
+    kind, percentile = _parse_judgement(judgement)
+    if family not in ("N", "S", "R", "O"):
+        raise ValueError(f"metric {name}: family must be N, S, R or O, got {family!r}")
+    if name in _METRICS:
+        raise ValueError(f"metric {name} is registered twice")
+
+    def keep(function: Function) -> Function:
+        _METRICS[name] = MetricSpec(
+            name=name,
+            family=family,
+            unit=unit,
+            judgement=kind,
+            percentile=percentile,
+            sense=Sense(sense),
+            estimators=tuple(str(Estimator(estimator)) for estimator in columns),
+            columns=tuple(columns.values()),
+            source=source,
+            summary=(function.__doc__ or "").strip().split("\n")[0],
+        )
+        return function
+
+    return keep
+
+
+def _parse_judgement(text: str) -> tuple[Judgement, float | None]:
+    if text.startswith("percentile(") and text.endswith(")"):
+        share = float(text[len("percentile(") : -1])
+        if not 0.0 < share < 100.0:
+            raise ValueError(f"percentile must lie between 0 and 100, got {share}")
+        return Judgement.PERCENTILE, share
+    return Judgement(text), None
+
+
+def metric(name: str) -> MetricSpec:
+    """The registered metric ``name``; UnknownMetricError lists close names, or all of them."""
+    found = _METRICS.get(name)
+    if found is None:
+        close = difflib.get_close_matches(name, _METRICS, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(_METRICS)}"
+        raise UnknownMetricError(f"unknown metric {name!r}; {hint}")
+    return found
