@@ -30,17 +30,17 @@ PROMPTS_PER_SLICE = 24
 SPLITS = ("certify", "probe", "traffic")
 
 #: name -> (fault kind, dose setting, mean KL in nats, step-time factor); fictitious.
-CONDITIONS: dict[str, tuple[str, str, float, float]] = {
-    "healthy": ("none", "", 0.0, 1.0),
-    "requantise-w8": ("requantise", "8 bits", 1.4e-4, 1.0),
-    "requantise-w6": ("requantise", "6 bits", 9e-4, 1.0),
-    "requantise-w4": ("requantise", "4 bits", 1.8e-2, 1.0),
-    "requantise-w3": ("requantise", "3 bits", 1.2e-1, 1.0),
-    "noise-10": ("noise", "10 % of one layer", 2.1e-4, 1.0),
-    "noise-30": ("noise", "30 % of one layer", 1.2e-3, 1.0),
-    "bit-flips": ("bit_flips", "1 exponent bit", 3.3e-2, 1.0),
-    "regression": ("kernel_regression", "int8 saturation", 6e-3, 1.0),
-    "slow-2": ("slow", "2 x steps", 0.0, 2.0),
+CONDITIONS: dict[str, tuple[str, float, float, float]] = {
+    "healthy": ("none", 0.0, 0.0, 1.0),
+    "requantise-w8": ("requantise", 8.0, 1.4e-4, 1.0),
+    "requantise-w6": ("requantise", 6.0, 9e-4, 1.0),
+    "requantise-w4": ("requantise", 4.0, 1.8e-2, 1.0),
+    "requantise-w3": ("requantise", 3.0, 1.2e-1, 1.0),
+    "noise-10": ("noise", 0.1, 2.1e-4, 1.0),
+    "noise-30": ("noise", 0.3, 1.2e-3, 1.0),
+    "bit-flips": ("bit_flips", 1.0, 3.3e-2, 1.0),
+    "regression": ("kernel_regression", 1.0, 6e-3, 1.0),
+    "slow-2": ("slow", 2.0, 0.0, 2.0),
 }
 
 
@@ -137,7 +137,7 @@ def profile_document(kernel: SyntheticKernel, samples: Path, seed: int = 1) -> d
         },
         "memory": {"weights_bytes": 7_340_032, "kv_bytes_per_token": 4096, "peak_rss_bytes": 300_000_000},
         "conditions": _conditions(kernel, seed),
-        "samples": {"uri": samples.name, "sha256": digest, "format": "npz-v1"},
+        "samples": {"uri": samples.name, "sha256": digest, "format": "npz"},
         "prompts": {"uri": samples.name, "sha256": digest},
         "provenance": {
             "command": "tests only, fictitious", "versions": [{"name": "numpy", "version": "2"}],

@@ -1,0 +1,160 @@
+"""What active faults do to one replica: a pure function from nominal to degraded.
+
+``apply`` knows no clock and no randomness. A fault at intensity zero, or at the neutral dose of its
+kind, leaves the effect as it was, the very same object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from faults.catalogue import CATALOGUE, Channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaEffect:
+    """State of one replica as faults leave it; the defaults are a healthy replica.
+
+    condition: index of the measured profile condition that is served (0: healthy).
+    step_time_factor: every engine step takes this many times longer.
+    hang: no step completes, while discovery and health checks still say ready.
+    crashed: the process is gone until it is restarted.
+    kv_held_ratio: share of the KV blocks that nobody can allocate.
+    http_error_ratio: share of the requests answered with HTTP 5xx.
+    http_latency_ms: added between gateway and engine.
+    telemetry_lost: no scrape and no probe result arrives.
+    trace_fields_missing_ratio: share of the answers without a required trace field.
+    wrong_fingerprint: the replica reports another build than the pool says.
+    arrival_factor: offered load relative to the scenario's (read at fleet level).
+    """
+
+    condition: int = 0
+    step_time_factor: float = 1.0
+    hang: bool = False
+    crashed: bool = False
+    kv_held_ratio: float = 0.0
+    http_error_ratio: float = 0.0
+    http_latency_ms: float = 0.0
+    telemetry_lost: bool = False
+    trace_fields_missing_ratio: float = 0.0
+    wrong_fingerprint: bool = False
+    arrival_factor: float = 1.0
+
+
+HEALTHY = ReplicaEffect()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveFault:
+    """One fault as it acts on one replica now.
+
+    intensity: 0 (absent) to 1 (the full dose). dose: full dose in the unit of the kind's catalogue
+    entry. ladder: condition indices of the replica's kernel in increasing measured drift, the last
+    one being the full dose; empty for faults that change no numbers.
+    """
+
+    kind: str
+    intensity: float
+    dose: float
+    ladder: tuple[int, ...] = ()
+
+
+def apply(nominal: ReplicaEffect, active: Sequence[ActiveFault]) -> ReplicaEffect:
+    """Effect of all ``active`` faults together on a replica that is otherwise ``nominal``.
+
+    Measured conditions do not add: the one with the highest index in force stays (profiles are
+    compiled in increasing drift). Step times multiply, latencies add, ratios combine as independent.
+    """
+    effect = nominal
+    for fault in active:
+        if fault.intensity > 0.0:
+            effect = _EFFECTS[CATALOGUE[fault.kind].channel](effect, fault)
+    return effect
+
+
+def scaled(neutral: float, dose: float, intensity: float) -> float:
+    """Point ``intensity`` of the way from the neutral dose to the full dose."""
+    return neutral + (dose - neutral) * intensity
+
+
+def ladder_step(ladder: Sequence[int], intensity: float) -> int:
+    """Measured condition in force at ``intensity``: rung ``ceil(intensity * len(ladder))``."""
+    if not ladder or intensity <= 0.0:
+        return 0
+    rung = math.ceil(intensity * len(ladder) - 1e-9)
+    return ladder[min(max(rung, 1), len(ladder)) - 1]
+
+
+def _either(first: float, second: float) -> float:
+    return 1.0 - (1.0 - first) * (1.0 - second)
+
+
+def _numeric(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    condition = ladder_step(fault.ladder, fault.intensity)
+    return effect if condition <= effect.condition else replace(effect, condition=condition)
+
+
+def _slow(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    factor = scaled(1.0, fault.dose, fault.intensity)
+    return effect if factor == 1.0 else replace(effect, step_time_factor=effect.step_time_factor * factor)
+
+
+def _hang(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    return effect if fault.dose <= 0.0 else replace(effect, hang=True)
+
+
+def _crash(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    return effect if fault.dose <= 0.0 else replace(effect, crashed=True)
+
+
+def _kv(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    held = scaled(0.0, fault.dose, fault.intensity)
+    return effect if held == 0.0 else replace(effect, kv_held_ratio=_either(effect.kv_held_ratio, held))
+
+
+def _http_errors(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    ratio = scaled(0.0, fault.dose, fault.intensity)
+    return (
+        effect if ratio == 0.0 else replace(effect, http_error_ratio=_either(effect.http_error_ratio, ratio))
+    )
+
+
+def _latency(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    added = scaled(0.0, fault.dose, fault.intensity)
+    return effect if added == 0.0 else replace(effect, http_latency_ms=effect.http_latency_ms + added)
+
+
+def _telemetry(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    return effect if fault.dose <= 0.0 else replace(effect, telemetry_lost=True)
+
+
+def _trace_fields(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    ratio = scaled(0.0, fault.dose, fault.intensity)
+    both = _either(effect.trace_fields_missing_ratio, ratio)
+    return effect if ratio == 0.0 else replace(effect, trace_fields_missing_ratio=both)
+
+
+def _fingerprint(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    return effect if fault.dose <= 0.0 else replace(effect, wrong_fingerprint=True)
+
+
+def _surge(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    factor = scaled(1.0, fault.dose, fault.intensity)
+    return effect if factor == 1.0 else replace(effect, arrival_factor=effect.arrival_factor * factor)
+
+
+_EFFECTS: dict[Channel, Callable[[ReplicaEffect, ActiveFault], ReplicaEffect]] = {
+    Channel.NUMERIC: _numeric,
+    Channel.STEP_TIME: _slow,
+    Channel.HANG: _hang,
+    Channel.CRASH: _crash,
+    Channel.KV: _kv,
+    Channel.HTTP_ERROR: _http_errors,
+    Channel.HTTP_LATENCY: _latency,
+    Channel.TELEMETRY: _telemetry,
+    Channel.TRACE_FIELDS: _trace_fields,
+    Channel.FINGERPRINT: _fingerprint,
+    Channel.ARRIVALS: _surge,
+}

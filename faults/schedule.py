@@ -1,0 +1,114 @@
+"""When faults act: shapes in time, expanded into exactly timed changes of intensity.
+
+A plan names the replicas it hits, so a fault on a kernel, a replica, a zone or several kernels is
+the same thing here. Expansion is pure: equal plans give equal changes, and a plan with the neutral
+dose gives none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from faults.catalogue import CATALOGUE, is_neutral
+
+#: Rungs of a ramp whose dose is a free number; a measured ladder brings its own.
+DEFAULT_RAMP_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Course of a fault over time.
+
+    kind: ``step``, ``ramp`` (equal rungs over ``rise_s``), ``slow_onset`` (rungs over ``rise_s``,
+    intensity growing with the square of time) or ``intermittent`` (on for ``duty_ratio`` of every
+    ``period_s``). steps: rungs of a rise, 0 for one per measured dose.
+    """
+
+    kind: str = "step"
+    rise_s: float = 0.0
+    steps: int = 0
+    period_s: float = 0.0
+    duty_ratio: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """One fault of a scenario, resolved to replicas.
+
+    replicas: indices of the replicas hit. ladders: for each of them the condition ladder of its
+    kernel (``faults.effects.ActiveFault``), empty tuples for faults that change no numbers.
+    """
+
+    name: str
+    kind: str
+    replicas: tuple[int, ...]
+    ladders: tuple[tuple[int, ...], ...]
+    dose: float
+    onset_s: float
+    ends_s: float
+    shape: Shape = Shape()
+
+    @property
+    def period_s(self) -> float:
+        """Period of an intermittent fault, 0 for the other shapes."""
+        return self.shape.period_s if self.shape.kind == "intermittent" else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultChange:
+    """From ``at_s`` on, fault number ``fault`` acts at ``intensity``."""
+
+    at_s: float
+    fault: int
+    intensity: float
+
+
+def expand(plans: Iterable[FaultPlan], horizon_s: float) -> tuple[FaultChange, ...]:
+    """Changes of all ``plans`` up to ``horizon_s``, by time, then by the order of the plans."""
+    changes = [
+        FaultChange(at_s=at_s, fault=index, intensity=intensity)
+        for index, plan in enumerate(plans)
+        if acts(plan)
+        for at_s, intensity in _course(plan)
+        if at_s < horizon_s
+    ]
+    return tuple(sorted(changes, key=lambda change: (change.at_s, change.fault)))
+
+
+def acts(plan: FaultPlan) -> bool:
+    """False for a plan at the neutral dose of its kind, or a measured one without a ladder."""
+    if CATALOGUE[plan.kind].measured:
+        return any(any(ladder) for ladder in plan.ladders) and plan.dose > 0.0
+    return not is_neutral(plan.kind, plan.dose)
+
+
+def _course(plan: FaultPlan) -> Iterator[tuple[float, float]]:
+    shape = plan.shape
+    if shape.kind == "intermittent":
+        yield from _bursts(plan)
+    elif shape.kind == "step" or shape.rise_s <= 0.0:
+        yield plan.onset_s, 1.0
+    else:
+        yield from _rise(plan)
+    yield plan.ends_s, 0.0
+
+
+def _rise(plan: FaultPlan) -> Iterator[tuple[float, float]]:
+    rungs = plan.shape.steps or max((len(ladder) for ladder in plan.ladders), default=0) or DEFAULT_RAMP_STEPS
+    power = 2.0 if plan.shape.kind == "slow_onset" else 1.0
+    for rung in range(rungs):
+        # A slow onset spends most of its rise at small doses: equal intensities, times by square root.
+        at_s = plan.onset_s + plan.shape.rise_s * (rung / rungs) ** (1.0 / power)
+        if at_s < plan.ends_s:
+            yield at_s, (rung + 1) / rungs
+
+
+def _bursts(plan: FaultPlan) -> Iterator[tuple[float, float]]:
+    period_s, on_s = plan.shape.period_s, plan.shape.period_s * plan.shape.duty_ratio
+    for burst in range(math.ceil((plan.ends_s - plan.onset_s) / period_s)):
+        starts_s = plan.onset_s + burst * period_s
+        yield starts_s, 1.0
+        if starts_s + on_s < plan.ends_s:
+            yield starts_s + on_s, 0.0
