@@ -113,8 +113,8 @@ class TelemetrySettings(Strict):
     scrape_interval_s: Positive = 1.0
     scrape_delay_s: NonNegative = 0.5
     scrape_loss_ratio: Ratio = 0.0
-    probes_per_s: NonNegative = 4.0
-    """Over the whole fleet, the same for every policy."""
+    probes_per_s: NonNegative = 1.0
+    """Per replica, round robin over slices; the same for every policy."""
     repeat_noise: NonNegative = 0.0
 
 
