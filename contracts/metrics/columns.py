@@ -81,9 +81,10 @@ def prompt_columns(
 
 def draw_tokens(candidate_logp: NDArray[np.floating], rng: np.random.Generator) -> Integers:
     """One token per position ``[T]`` drawn from the candidate's distributions ``[T, V]``."""
-    cumulative = np.cumsum(np.exp(numeric.log_normalise(candidate_logp)), axis=1)
+    probability: Floats = np.asarray(np.exp(numeric.log_normalise(candidate_logp)))
+    cumulative: Floats = np.cumsum(probability, axis=1)
     cumulative /= cumulative[:, -1:]  # rounding must not leave a draw beyond the last token
-    drawn = (rng.random(cumulative.shape[0])[:, None] >= cumulative).sum(axis=1)
+    drawn = (rng.random((cumulative.shape[0], 1)) >= cumulative).sum(axis=1)
     return np.asarray(drawn, dtype=np.int64)
 
 
@@ -110,7 +111,7 @@ def _with_rest(
     remainder is mostly rounding. Merging is one more coarsening, so the bound stays a lower one.
     """
     stacked: Floats = np.stack([reference_top, candidate_top]).astype(np.float64)
-    probability = np.asarray(np.exp(stacked))
+    probability: Floats = np.asarray(np.exp(stacked), dtype=np.float64)
     keep = ((1.0 - np.cumsum(probability, axis=2)) >= _LEAST_REST).all(axis=0)
     kept = np.where(keep, probability, 0.0)
     with_rest = np.concatenate([kept, 1.0 - kept.sum(axis=2, keepdims=True)], axis=2)

@@ -32,7 +32,7 @@ def log_normalise(values: NDArray[np.floating]) -> Floats:
 
 
 def log_ratio(reference: Floats, candidate: Floats) -> Floats:
-    """log w = log pi_train - log pi_inf, ``[T, V]``; 0 where both forbid the token."""
+    """Log-ratio log w = log pi_train - log pi_inf, ``[T, V]``; 0 where both forbid the token."""
     both = np.isneginf(reference) & np.isneginf(candidate)
     return np.subtract(reference, candidate, out=np.zeros_like(reference), where=~both)
 
