@@ -7,17 +7,13 @@ Exit codes: 0 done or passed; 1 a judgement failed; 2 bad input, or an optional 
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from contracts.errors import DocumentError, MissingPartError, SelvageError, StateError
-
-if TYPE_CHECKING:
-    from typer import Context
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -70,17 +66,17 @@ def _adopt(root: typer.Typer, module: Any) -> None:
 class LazyGroup(TyperGroup):
     """Root group: names and help lines come from ``COMMANDS``; a module is imported when it runs."""
 
-    def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 (signature of the base class)
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (signature of the base class)
         """Names in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Context, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Stub that carries the help line; enough for ``--help`` and for completion."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command for the first of ``args``."""
         if args and args[0] in COMMANDS:
             command = typer.main.get_command(collect(COMMANDS[args[0]][0]))
@@ -88,7 +84,7 @@ class LazyGroup(TyperGroup):
             return args[0], command, args[1:]
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command; turn deliberate errors into a message and an exit code."""
         try:
             return super().invoke(ctx)
@@ -123,7 +119,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[  # noqa: ARG001 (handled by its callback)
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
@@ -136,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

