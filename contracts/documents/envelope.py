@@ -7,9 +7,10 @@ sequences are tuples, so that a document is immutable; in YAML and JSON they are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 API_VERSION: Final = "selvage.dev/v1alpha1"
 
@@ -45,10 +46,30 @@ class Strict(BaseModel):
 
 
 class Label(Strict):
-    """One label or annotation; a map in YAML, a named list here."""
+    """One label or annotation: a map entry in YAML, a record here."""
 
     key: Annotated[str, Field(min_length=1, max_length=317)]
     value: Annotated[str, Field(max_length=4096)]
+
+
+def _records_from_map(given: object) -> object:
+    """Labels as written (a map) in key order; anything else is left for the field to judge."""
+    if not isinstance(given, Mapping):
+        return given
+    return tuple({"key": key, "value": given[key]} for key in sorted(given, key=str))
+
+
+def _map_from_records(labels: tuple[Label, ...]) -> dict[str, str]:
+    """Labels as they are written."""
+    return {label.key: label.value for label in labels}
+
+
+Labels = Annotated[
+    tuple[Label, ...],
+    BeforeValidator(_records_from_map),
+    PlainSerializer(_map_from_records, return_type=dict[str, str]),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]
 
 
 class Metadata(Strict):
@@ -56,8 +77,8 @@ class Metadata(Strict):
 
     name: DnsName
     namespace: DnsName | None = None
-    labels: tuple[Label, ...] = ()
-    annotations: tuple[Label, ...] = ()
+    labels: Labels = ()
+    annotations: Labels = ()
 
 
 class FileRef(Strict):

@@ -38,9 +38,7 @@ FaultKind = Literal[
     "load_surge",
 ]
 FaultShape = Literal["step", "ramp", "intermittent", "slow_onset"]
-ChangeKind = Literal[
-    "rolling_restart", "scale_up", "scale_down", "cache_flush", "surge", "lost_scrapes"
-]
+ChangeKind = Literal["rolling_restart", "scale_up", "scale_down", "cache_flush", "surge", "lost_scrapes"]
 
 
 class SliceShare(Strict):
