@@ -1,0 +1,190 @@
+"""When a fault is seen and when it is over, from the truth in an ``EpisodeRecord`` alone.
+
+Rows are control intervals; the fault starts in row ``o = floor(onset_s / tick_s)``. A pair (replica r,
+slice s) *breaks* the contract in row t when ``violating`` or ``runtime_violating`` is set, and is *used*
+when its kernel has weight on s and r is in rotation, or when it answered a request of s.
+
+There is no incident where no pair breaks the contract from row o on; pairs that broke it in every
+row before o (a kernel that never fitted the slice) are no effect of the fault and do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.episode import EpisodeRecord
+
+#: Weights below this are zero: a table is stored as float32.
+WEIGHT_TOLERANCE = 1e-6
+#: A row must give up at least this much weight to count as an action against a kernel.
+ACTION_WEIGHT = 1e-3
+#: A recovery must last this long (and two periods of an intermittent fault) to count.
+RECOVERY_S = 60.0
+#: The service objectives are judged over this trailing time.
+SLO_WINDOW_S = 30.0
+#: More than this share of a slice's ended requests shed or failed is outside.
+LOST_LIMIT_RATIO = 0.01
+#: More than this share of a slice's answers over its objective is outside (a 95th percentile).
+SLO_MISSED_LIMIT_RATIO = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentMeasures:
+    """How one incident went.
+
+    onset_s: fault onset. breach_s: onset until the first row in which a pair breaks the contract
+    (0 for a step). guarded: no broken pair was ever used. detected, detection_lag_s: first action
+    against a used, broken pair; a miss has ``detected`` False and the time to the horizon.
+    recovered, mttr_s: likewise for the recovery.
+    """
+
+    fault: str
+    silent: bool
+    onset_s: float
+    breach_s: float
+    guarded: bool
+    detected: bool
+    detection_lag_s: float
+    recovered: bool
+    mttr_s: float
+
+
+def onset_row(record: EpisodeRecord) -> int:
+    """Row in which the incident starts; the number of rows when there is none."""
+    if record.incident is None:
+        return len(record.table)
+    return min(len(record.table), math.floor(record.incident.onset_s / record.tick_s + 1e-9))
+
+
+def breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, R, S]: the replica's true state broke a clause of the contract on that slice."""
+    return record.violating | record.runtime_violating
+
+
+def routed(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, R, S]: the table and the rotation send requests of the slice to the replica."""
+    weight = record.table[:, :, record.replica_kernel].transpose(0, 2, 1)
+    return (weight > WEIGHT_TOLERANCE) & record.in_rotation[:, :, None]
+
+
+def incident_pairs(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [R, S]: pairs that break the contract from the onset on, and did not always before."""
+    row, broken = onset_row(record), breaking(record)
+    always_before = broken[:row].all(axis=0) if row else np.zeros(broken.shape[1:], dtype=np.bool_)
+    after: NDArray[np.bool_] = broken[row:].any(axis=0)
+    return after & ~always_before
+
+
+def has_incident(record: EpisodeRecord) -> bool:
+    """True when there is a fault and it makes some pair break the contract."""
+    return record.incident is not None and bool(incident_pairs(record).any())
+
+
+def outside_contract(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, S]: a replica that breaks the contract on the slice was sent, or answered, its requests."""
+    used = routed(record) | (record.answered_by > 0)
+    out: NDArray[np.bool_] = (breaking(record) & used).any(axis=1)
+    return out
+
+
+def _trailing(counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """Sum over the last ``rows`` rows, this one included; shape as given."""
+    total = np.cumsum(counts, axis=0)
+    out = total.copy()
+    out[rows:] -= total[:-rows]
+    return out
+
+
+def outside_slo(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, S]: over the trailing 30 s more than 1 % lost, or more than 5 % of the answers late.
+
+    lost = (shed + failed) / (answered + shed + failed); late = slo_missed / answered. A slice without
+    ended requests is inside.
+    """
+    rows = max(1, round(SLO_WINDOW_S / record.tick_s))
+    lost = _trailing(record.failed + record.shed, rows)
+    answered = _trailing(record.answered, rows)
+    late = _trailing(record.slo_missed, rows)
+    return (lost > LOST_LIMIT_RATIO * (lost + answered)) | (late > SLO_MISSED_LIMIT_RATIO * answered)
+
+
+def recovery_row(record: EpisodeRecord) -> int | None:
+    """First row from which every slice stays inside for max(60 s, two periods), or None.
+
+    The search starts at the first row outside (before it there is nothing to recover from: a ramp
+    that has not yet broken anything is no recovery); when no row is outside, that is the onset.
+    """
+    if record.incident is None:
+        return None
+    start = onset_row(record)
+    outside = (outside_contract(record) | outside_slo(record)).any(axis=1)[start:]
+    if not outside.any():
+        return start
+    first = int(np.argmax(outside))
+    needed_s = max(RECOVERY_S, 2.0 * record.incident.period_s)
+    return _first_run(outside, first, math.ceil(needed_s / record.tick_s - 1e-9), start)
+
+
+def _first_run(outside: NDArray[np.bool_], first: int, rows: int, start: int) -> int | None:
+    """Row (offset by ``start``) of the first run of ``rows`` rows inside, from ``first`` on."""
+    last_outside = first
+    for row in [*np.flatnonzero(outside[first:]) + first, len(outside)]:
+        if row - last_outside - 1 >= rows:
+            return start + int(last_outside) + 1
+        last_outside = row
+    return None
+
+
+def action_row(record: EpisodeRecord) -> int | None:
+    """First row after the onset's whose table or rotation takes traffic from a broken, used pair.
+
+    A pair counts from the row after it first broke the contract; ``action`` is weight given up by
+    its kernel on its slice (more than 0.001), or the replica leaving the rotation.
+    """
+    row = onset_row(record)
+    broken = breaking(record) & incident_pairs(record)[None]
+    broken[:row] = False
+    known = np.logical_or.accumulate(broken, axis=0)[:-1]
+    weight = record.table[:, :, record.replica_kernel].transpose(0, 2, 1)
+    less = weight[1:] < weight[:-1] - ACTION_WEIGHT
+    left = (record.in_rotation[:-1] & ~record.in_rotation[1:])[:, :, None]
+    acted = (known & routed(record)[:-1] & (less | left)).any(axis=(1, 2))
+    return int(np.argmax(acted)) + 1 if acted.any() else None
+
+
+def measure_incident(record: EpisodeRecord) -> IncidentMeasures | None:
+    """Detection lag and time to recovery of the record's incident; None without one.
+
+    lag = action_row * tick_s - onset_s and mttr = recovery_row * tick_s - onset_s; both are censored
+    at the horizon (value horizon_s - onset_s, ``detected`` / ``recovered`` False).
+    """
+    incident = record.incident
+    if incident is None or not has_incident(record):
+        return None
+    row = onset_row(record)
+    broken = (breaking(record) & incident_pairs(record)[None])[row:]
+    used = (routed(record) | (record.answered_by > 0))[row:]
+    breach = row + int(np.argmax(broken.any(axis=(1, 2))))
+    acted, recovered = action_row(record), recovery_row(record)
+    return IncidentMeasures(
+        fault=incident.fault,
+        silent=incident.silent,
+        onset_s=incident.onset_s,
+        breach_s=_since(record, breach),
+        guarded=not bool((broken & used).any()),
+        detected=acted is not None,
+        detection_lag_s=_since(record, acted),
+        recovered=recovered is not None,
+        mttr_s=_since(record, recovered),
+    )
+
+
+def _since(record: EpisodeRecord, row: int | None) -> float:
+    """Seconds from the onset to the start of ``row``, to the horizon for None."""
+    assert record.incident is not None
+    at_s = record.horizon_s if row is None else row * record.tick_s
+    return max(0.0, at_s - record.incident.onset_s)

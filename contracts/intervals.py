@@ -1,0 +1,72 @@
+"""Confidence intervals of E5: bootstrap clustered by seed for means, exact Poisson for counts.
+
+A matrix of values has one row per seed and one column per scenario; a NaN entry is not applicable and is left
+out. All policies see the same seeds, so differences between policies are taken entry by entry
+(common random numbers) before they are resampled. Seeds are the clusters: whole rows are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from contracts.streams import stream
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A point estimate, its two-sided confidence limits, and the number of observations behind it."""
+
+    mean: float
+    ci_low: float
+    ci_high: float
+    n: int
+
+
+def clustered_mean(values: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES) -> Interval:
+    """Mean of ``values`` [seeds, scenarios] with a percentile bootstrap over seeds.
+
+    The estimate is sum / count over the known entries. The resampling depends on ``name`` and the
+    number of seeds alone: equal arguments give equal limits. With one seed there is no interval (NaN).
+    """
+    known = np.isfinite(values)
+    sums, counts = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
+    n = int(counts.sum())
+    if n == 0:
+        return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=0)
+    mean = float(sums.sum() / n)
+    if len(values) < 2:
+        return Interval(mean=mean, ci_low=math.nan, ci_high=math.nan, n=n)
+    picks = stream(0, "bootstrap", name).integers(0, len(values), size=(resamples, len(values)))
+    drawn, weight = sums[picks].sum(axis=1), counts[picks].sum(axis=1)
+    means = drawn[weight > 0] / weight[weight > 0]
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return Interval(mean=mean, ci_low=float(low), ci_high=float(high), n=n)
+
+
+def paired_difference(
+    values: NDArray[np.float64], baseline: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES
+) -> Interval:
+    """Interval of mean(values - baseline), paired by seed and scenario; both [seeds, scenarios]."""
+    return clustered_mean(values - baseline, name=name, resamples=resamples)
+
+
+def poisson_rate(count: int, exposure: float) -> Interval:
+    """Rate ``count / exposure`` with exact (Garwood 1936) limits; ``n`` is the count.
+
+    low = chi2(tail; 2 count) / 2, high = chi2(1 - tail; 2 count + 2) / 2, both over the exposure.
+    """
+    if exposure <= 0:
+        return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=count)
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low = 0.0 if count == 0 else float(chi2.ppf(tail, 2 * count)) / 2.0
+    high = float(chi2.ppf(1.0 - tail, 2 * count + 2)) / 2.0
+    return Interval(mean=count / exposure, ci_low=low / exposure, ci_high=high / exposure, n=count)

@@ -1,0 +1,182 @@
+"""Switch episodes: how often traffic is moved, and whether the truth gave a reason.
+
+Per slice a *row episode* opens when the row of the table is more than 0.05 (half L1) from its last
+settled value and closes once it has stayed within 0.05 of one value for 60 s. Per replica a
+*quarantine episode* opens when the controller takes it out and closes after 60 s without a change.
+
+An episode is *true* if what it leaves (a kernel that loses weight on the slice, or the replica)
+violates the contract on that slice, or did within the last 60 s; for a quarantine, on any slice. A row
+move that the record marks as made for capacity, onto kernels that comply, is counted apart, and
+so is one that only takes traffic out of the shed column. Everything else is *false*. Returning to a
+kernel after its fault is gone leaves a compliant kernel, so it counts as false by this rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.episode import EpisodeRecord
+from contracts.incident_measures import breaking
+from contracts.units import SECONDS_PER_MONTH
+
+SWITCH_DISTANCE = 0.05
+SETTLE_S = 60.0
+#: A kernel is left, or joined, when its weight changes by more than this.
+SHARE_TOLERANCE = 0.01
+
+
+class Verdict(StrEnum):
+    """What the truth says of a switch episode."""
+
+    TRUE = "true"
+    FALSE = "false"
+    CAPACITY = "capacity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchEpisode:
+    """One episode: first and last row, what moved (a slice's row or a replica), and the verdict."""
+
+    opened_row: int
+    closed_row: int
+    is_quarantine: bool
+    index: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchMeasures:
+    """Counts of one episode record.
+
+    slice_months: S * T * tick_s in months, the exposure of the counts. weight_moved: sum over rows
+    and slices of half the L1 change of the table.
+    """
+
+    true_switches: int
+    false_switches: int
+    false_quarantines: int
+    capacity_moves: int
+    slice_months: float
+    weight_moved: float
+
+
+def half_l1(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Half the L1 distance over the last axis: the share of traffic that differs."""
+    out: NDArray[np.float64] = 0.5 * np.abs(left.astype(np.float64) - right).sum(axis=-1)
+    return out
+
+
+def recently_breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, R, S]: the pair broke the contract in this row or within the last 60 s."""
+    rows = max(1, round(SETTLE_S / record.tick_s))
+    count = np.cumsum(breaking(record), axis=0, dtype=np.int32)
+    recent = count.copy()
+    recent[rows + 1 :] -= count[: -rows - 1]
+    out: NDArray[np.bool_] = recent > 0
+    return out
+
+
+def _row_spans(rows: NDArray[np.float32], settle_rows: int) -> list[tuple[int, int, NDArray[np.float32]]]:
+    """(opened, closed, settled value before) of one slice's rows [T, K + 1]."""
+    spans = []
+    settled, anchor, opened, anchored_at = rows[0], rows[0], -1, 0
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+    for row in [*changes, len(rows) + settle_rows]:
+        if opened >= 0 and row - anchored_at >= settle_rows:
+            spans.append((opened, min(anchored_at + settle_rows, len(rows)), settled))
+            settled, opened = rows[min(row, len(rows)) - 1], -1
+        if row >= len(rows):
+            break
+        if opened < 0 and half_l1(rows[row], settled) > SWITCH_DISTANCE:
+            opened, anchor, anchored_at = int(row), rows[row], int(row)
+        elif opened >= 0 and half_l1(rows[row], anchor) > SWITCH_DISTANCE:
+            anchor, anchored_at = rows[row], int(row)
+    return spans
+
+
+def row_episodes(record: EpisodeRecord) -> list[SwitchEpisode]:
+    """Episodes of every slice's row, by slice and time."""
+    settle = max(1, round(SETTLE_S / record.tick_s))
+    kernel_bad = _kernel_breaking(record)
+    return [
+        SwitchEpisode(
+            opened_row=opened,
+            closed_row=closed,
+            is_quarantine=False,
+            index=index,
+            verdict=_row_verdict(
+                record.table[opened, index] - settled,
+                kernel_bad[opened, :, index],
+                bool(record.capacity_move[opened]),
+            ),
+        )
+        for index in range(len(record.slices))
+        for opened, closed, settled in _row_spans(record.table[:, index], settle)
+    ]
+
+
+def _kernel_breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, K, S]: some replica of the kernel broke the contract on the slice in the last 60 s."""
+    recent = recently_breaking(record)
+    member = record.replica_kernel[None, :] == np.arange(len(record.kernels))[:, None]
+    return np.stack([recent[:, mine].any(axis=1) for mine in member], axis=1)
+
+
+def _row_verdict(moved: NDArray[np.float32], bad: NDArray[np.bool_], for_capacity: bool) -> Verdict:
+    """Verdict of a move ``moved`` [K + 1] (gain of weight), given which kernels break the contract."""
+    left, joined = moved[:-1] < -SHARE_TOLERANCE, moved[:-1] > SHARE_TOLERANCE
+    if (left & bad).any():
+        return Verdict.TRUE
+    if not left.any() or (for_capacity and not (joined & bad).any()):
+        return Verdict.CAPACITY
+    return Verdict.FALSE
+
+
+def quarantine_episodes(record: EpisodeRecord) -> list[SwitchEpisode]:
+    """Episodes of every replica's quarantine, by replica and time."""
+    settle = max(1, round(SETTLE_S / record.tick_s))
+    bad = recently_breaking(record).any(axis=2)
+    episodes = []
+    for index in range(len(record.replicas)):
+        for opened, closed in _quarantine_spans(record.quarantined[:, index], settle):
+            verdict = Verdict.TRUE if bad[opened, index] else Verdict.FALSE
+            episodes.append(
+                SwitchEpisode(
+                    opened_row=opened, closed_row=closed, is_quarantine=True, index=index, verdict=verdict
+                )
+            )
+    return episodes
+
+
+def _quarantine_spans(held: NDArray[np.bool_], settle_rows: int) -> list[tuple[int, int]]:
+    """(opened, closed) of one replica: opens on a rise, closes after ``settle_rows`` without a change."""
+    spans: list[tuple[int, int]] = []
+    opened, changed_at = -1, 0
+    for row in [*np.flatnonzero(held[1:] != held[:-1]) + 1, len(held) + settle_rows]:
+        if opened >= 0 and row - changed_at >= settle_rows:
+            spans.append((opened, min(changed_at + settle_rows, len(held))))
+            opened = -1
+        if row < len(held):
+            opened = int(row) if opened < 0 and held[row] else opened
+            changed_at = int(row)
+    return spans
+
+
+def measure_switches(record: EpisodeRecord) -> SwitchMeasures:
+    """Episodes by verdict, with their exposure and the total weight movement."""
+    rows, quarantines = row_episodes(record), quarantine_episodes(record)
+    verdicts = [episode.verdict for episode in (*rows, *quarantines)]
+    false_quarantines = sum(episode.verdict is Verdict.FALSE for episode in quarantines)
+    duration_s = len(record.table) * record.tick_s
+    return SwitchMeasures(
+        true_switches=verdicts.count(Verdict.TRUE),
+        false_switches=verdicts.count(Verdict.FALSE),
+        false_quarantines=false_quarantines,
+        capacity_moves=verdicts.count(Verdict.CAPACITY),
+        slice_months=len(record.slices) * duration_s / SECONDS_PER_MONTH,
+        weight_moved=float(half_l1(record.table[1:], record.table[:-1]).sum()),
+    )
