@@ -1,4 +1,8 @@
-"""``Suite``: the scenarios of one experiment, faults and controls, run paired over seeds."""
+"""``Suite``: the scenarios of one experiment, faults and controls, run paired over seeds.
+
+A scenario of a suite is a file of its own (``uri``) or the suite's ``base`` scenario with its own
+faults and changes, so that a whole experiment fits one page.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,56 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contracts.documents.envelope import Count, Document, Name, PositiveCount, Strict, Text, Uri
+from contracts.documents.envelope import (
+    Count,
+    Document,
+    Name,
+    Positive,
+    PositiveCount,
+    Ratio,
+    Strict,
+    Text,
+    Uri,
+)
+from contracts.documents.scenario import Change, ScheduledFault
 
 
 class SuiteScenario(Strict):
     """One scenario; a ``control`` has ordinary change but no fault."""
 
     name: Name
-    uri: Uri
+    description: Annotated[str, Field(max_length=4000)] = ""
+    uri: Uri | None = None
+    """A scenario of its own; absent: the suite's base with the overrides below."""
     control: bool = False
+    faults: Annotated[tuple[ScheduledFault, ...], Field(max_length=64)] = ()
+    """Added to the faults of the base."""
+    changes: Annotated[tuple[Change, ...], Field(max_length=64)] = ()
+    """Added to the changes of the base."""
+    rate_factor: Positive = 1.0
+    """Offered rate as a multiple of the base's."""
+    scrape_loss_ratio: Ratio | None = None
+    """Instead of the base's."""
+
+
+class SweepPoint(Strict):
+    """One more setting of a policy, for the trade-off between false switches and recovery."""
+
+    policy: Name
+    alarm_confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
 
 
 class SuiteSpec(Strict):
     """An experiment."""
 
     description: Text
+    base: Uri | None = None
+    """Scenario that entries without a ``uri`` start from."""
     scenarios: Annotated[tuple[SuiteScenario, ...], Field(min_length=1, max_length=128)]
     policies: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    sweep: Annotated[tuple[SweepPoint, ...], Field(max_length=64)] = ()
+    sweep_scenarios: Annotated[tuple[Name, ...], Field(max_length=128)] = ()
+    """Scenarios the sweep runs on; none means all."""
     seed: Count = 0
     seeds: PositiveCount = 20
 
