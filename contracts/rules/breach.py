@@ -1,0 +1,65 @@
+"""One broken cross-field rule, and the small checks that every kind of document shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from contracts.yaml_positions import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A broken rule at ``path``; the loader adds file and line."""
+
+    path: Path
+    expected: str
+    actual: str
+    next_step: str
+
+
+def under(prefix: Path, found: Iterable[Breach]) -> Iterator[Breach]:
+    """The same breaches, seen from a document in which ``prefix`` leads to the part that was checked."""
+    for breach in found:
+        yield replace(breach, path=(*prefix, *breach.path))
+
+
+def repeated(names: Sequence[str], path: Path, key: str | None) -> Iterator[Breach]:
+    """A breach for each name that an earlier entry already has; entries lie at ``path[i].key``."""
+    seen: dict[str, int] = {}
+    for index, name in enumerate(names):
+        place = (*path, index) if key is None else (*path, index, key)
+        if name in seen:
+            actual = f"{name!r} again (also entry {seen[name]})"
+            yield Breach(
+                path=place, expected="a name of its own", actual=actual, next_step="rename one of them"
+            )
+        seen.setdefault(name, index)
+
+
+def unknown(name: str, known: Iterable[str], path: Path, what: str) -> Iterator[Breach]:
+    """A breach if ``name`` is none of ``known``."""
+    names = list(known)
+    if name not in names:
+        expected = f"one of the {what}: {', '.join(names)}"
+        next_step = f"correct the name, or add it to the {what}"
+        yield Breach(path=path, expected=expected, actual=repr(name), next_step=next_step)
+
+
+def only_block(named: str, blocks: dict[str, object], path: Path, key: str) -> Iterator[Breach]:
+    """Breaches unless exactly the block that ``key: named`` asks for is present."""
+    for block, value in blocks.items():
+        if block == named and value is None:
+            yield Breach(
+                path=(*path, block),
+                expected=f"the block {block} for {key}: {named}",
+                actual="nothing",
+                next_step=f"add {block}:, or choose another {key}",
+            )
+        if block != named and value is not None:
+            yield Breach(
+                path=(*path, block),
+                expected=f"no {block} with {key}: {named}",
+                actual=f"{block}",
+                next_step=f"remove it, or write {key}: {block.removesuffix('_uri')}",
+            )

@@ -1,0 +1,65 @@
+"""Rules of the documents about policies: meta-contract, route, artefact, drill, suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from contracts.documents.artifact import ArtifactSpec
+from contracts.documents.drill import DrillSpec
+from contracts.documents.meta import MetaClause, MetaSpec
+from contracts.documents.suite import SuiteSpec
+from contracts.rules.breach import Breach, repeated
+from contracts.rules.scenario import fault_breaches
+from contracts.yaml_positions import Path
+
+_LOWER_LIMITS = ("dwell_s",)
+
+
+def meta_breaches(spec: MetaSpec) -> Iterator[Breach]:
+    """Broken rules of one meta-contract, paths from its spec."""
+    yield from repeated([clause.id for clause in spec.clauses], ("clauses",), "id")
+    for index, clause in enumerate(spec.clauses):
+        yield from _meta_clause(clause, ("clauses", index))
+
+
+def _meta_clause(clause: MetaClause, path: Path) -> Iterator[Breach]:
+    if clause.metric.endswith("_ratio") and clause.threshold > 1.0:
+        actual = f"{clause.threshold:g}"
+        hint = "a ratio is a share of one; write 0.05 for 5 %"
+        yield Breach(path=(*path, "threshold"), expected="at most 1", actual=actual, next_step=hint)
+    wanted = "at_least" if clause.metric in _LOWER_LIMITS else "at_most"
+    if clause.sense != wanted:
+        hint = f"{clause.metric} is good on the other side"
+        yield Breach(path=(*path, "sense"), expected=wanted, actual=clause.sense, next_step=hint)
+    if clause.checked == "online" and clause.on_violation == "refuse_artifact":
+        hint = "an artefact is refused offline; say what the supervisor does"
+        place = (*path, "on_violation")
+        expected = "clamp, hold or demote for an online clause"
+        yield Breach(path=place, expected=expected, actual=clause.on_violation, next_step=hint)
+
+
+def artifact_breaches(spec: ArtifactSpec) -> Iterator[Breach]:
+    """Broken rules of one artefact: without a passing certificate it is refused."""
+    failed = [clause.id for clause in spec.certificate.clauses if not clause.passed]
+    if failed or not spec.certificate.passed:
+        yield Breach(
+            path=("certificate", "passed"),
+            expected="a passing certificate",
+            actual=f"failed: {', '.join(failed) or 'the suite as a whole'}",
+            next_step="train or tune until the meta-contract's suite passes",
+        )
+
+
+def drill_breaches(spec: DrillSpec) -> Iterator[Breach]:
+    """Broken rules of one drill, paths from its spec."""
+    yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
+    for index, fault in enumerate(spec.faults):
+        yield from fault_breaches(fault, ("faults", index), None, spec.time_to_live_s)
+    for key, guards in (("steady_state", spec.steady_state), ("abort_when", spec.abort_when)):
+        yield from repeated([guard.name for guard in guards], (key,), "name")
+
+
+def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
+    """Broken rules of one suite, paths from its spec."""
+    yield from repeated([scenario.name for scenario in spec.scenarios], ("scenarios",), "name")
+    yield from repeated(spec.policies, ("policies",), None)

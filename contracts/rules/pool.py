@@ -1,0 +1,92 @@
+"""Rules of pools and profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from contracts.documents.pool import PoolKernel, PoolSpec
+from contracts.documents.profile import Condition, Measure, ProfileSpec
+from contracts.rules.breach import Breach, repeated, unknown
+from contracts.yaml_positions import Path
+
+#: The condition every other one is compared with.
+HEALTHY = "healthy"
+
+
+def pool_breaches(spec: PoolSpec) -> Iterator[Breach]:
+    """Broken rules of one pool, paths from its spec."""
+    names = [kernel.name for kernel in spec.kernels]
+    yield from repeated(names, ("kernels",), "name")
+    for index, kernel in enumerate(spec.kernels):
+        yield from _zones(kernel, ("kernels", index))
+    yield from _known_good(spec)
+    yield from repeated([home.slice for home in spec.home], ("home",), "slice")
+    servable = [kernel.name for kernel in spec.kernels if kernel.role != "reference"]
+    for index, home in enumerate(spec.home):
+        yield from unknown(home.kernel, servable, ("home", index, "kernel"), "pool's serving kernels")
+
+
+def _zones(kernel: PoolKernel, path: Path) -> Iterator[Breach]:
+    if kernel.zone is not None and kernel.zones is not None:
+        hint = "keep zones and remove zone, or the other way round"
+        yield Breach(path=(*path, "zones"), expected="zone or zones", actual="both", next_step=hint)
+    if kernel.zones is not None and len(kernel.zones) != kernel.replicas:
+        yield Breach(
+            path=(*path, "zones"),
+            expected=f"one zone per replica ({kernel.replicas})",
+            actual=f"{len(kernel.zones)} zones",
+            next_step="name a zone for each replica, or write one zone: for all",
+        )
+
+
+def _known_good(spec: PoolSpec) -> Iterator[Breach]:
+    found = [kernel.name for kernel in spec.kernels if kernel.role == "known_good"]
+    if len(found) != 1:
+        yield Breach(
+            path=("kernels",),
+            expected="exactly one kernel with role: known_good",
+            actual=", ".join(found) or "none",
+            next_step="it is where a fallback goes; mark the certified one",
+        )
+
+
+def profile_breaches(spec: ProfileSpec) -> Iterator[Breach]:
+    """Broken rules of one profile, paths from its spec."""
+    yield from repeated([condition.name for condition in spec.conditions], ("conditions",), "name")
+    yield from _healthy(spec)
+    for index, condition in enumerate(spec.conditions):
+        yield from _condition(condition, ("conditions", index), spec.not_measured)
+
+
+def _healthy(spec: ProfileSpec) -> Iterator[Breach]:
+    if not any(condition.name == HEALTHY and condition.fault == "none" for condition in spec.conditions):
+        yield Breach(
+            path=("conditions",),
+            expected="a condition 'healthy' with fault: none",
+            actual=", ".join(condition.name for condition in spec.conditions),
+            next_step="measure the kernel without a fault as well",
+        )
+
+
+def _condition(condition: Condition, path: Path, not_measured: tuple[str, ...]) -> Iterator[Breach]:
+    if condition.fault != "none" and not condition.verified:
+        hint = "an injection that no canary saw is no measurement; measure it again or drop it"
+        yield Breach(path=(*path, "verified"), expected="true", actual="false", next_step=hint)
+    keys = [f"{m.slice} {m.metric}@{m.estimator} {m.split}" for m in condition.measures]
+    yield from repeated(keys, (*path, "measures"), None)
+    for index, measure in enumerate(condition.measures):
+        yield from _measure(measure, (*path, "measures", index), not_measured)
+
+
+def _measure(measure: Measure, path: Path, not_measured: tuple[str, ...]) -> Iterator[Breach]:
+    ladder = (("p50", measure.p50), ("p95", measure.p95), ("p99", measure.p99), ("max", measure.max))
+    for (low_name, low), (high_name, high) in pairwise(ladder):
+        if high < low:
+            expected = f"a value >= {low_name} {low:g}"
+            hint = "quantiles grow; measure again"
+            yield Breach(path=(*path, high_name), expected=expected, actual=f"{high:g}", next_step=hint)
+    if measure.metric in not_measured:
+        hint = "take it out of not_measured, or drop these numbers"
+        actual = f"numbers for {measure.metric}, which not_measured lists"
+        yield Breach(path=(*path, "metric"), expected="measured or not", actual=actual, next_step=hint)

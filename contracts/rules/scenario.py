@@ -1,0 +1,122 @@
+"""Rules of scenarios and of the faults that scenarios and drills share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from contracts.documents.pool import PoolKernel, PoolSpec
+from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
+from contracts.rules.breach import Breach, only_block, repeated, under, unknown
+from contracts.rules.pool import pool_breaches
+from contracts.yaml_positions import Path
+
+#: Kinds whose effect is a measured condition of the kernel's profile.
+MEASURED_KINDS = ("requantise", "noise", "bit_flips", "kernel_regression")
+
+
+def scenario_breaches(spec: ScenarioSpec) -> Iterator[Breach]:
+    """Broken rules of one scenario, paths from its spec."""
+    yield from _pool(spec)
+    yield from _workload(spec.workload, spec.pool)
+    if spec.tick_s > spec.horizon_s:
+        hint = "shorten the tick or lengthen the episode"
+        expected = f"at most horizon_s {spec.horizon_s:g}"
+        yield Breach(path=("tick_s",), expected=expected, actual=f"{spec.tick_s:g}", next_step=hint)
+    yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
+    for index, fault in enumerate(spec.faults):
+        yield from fault_breaches(fault, ("faults", index), spec.pool, spec.horizon_s)
+    for index, change in enumerate(spec.changes):
+        yield from _change(change, ("changes", index), spec)
+
+
+def _pool(spec: ScenarioSpec) -> Iterator[Breach]:
+    if (spec.pool is None) == (spec.pool_uri is None):
+        actual = "neither" if spec.pool is None else "both"
+        hint = "write the pool here, or name its file"
+        path: Path = ("pool",) if spec.pool is None else ("pool_uri",)
+        yield Breach(path=path, expected="pool or pool_uri", actual=actual, next_step=hint)
+    if spec.pool is not None:
+        yield from under(("pool",), pool_breaches(spec.pool))
+
+
+def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
+    path: Path = ("workload",)
+    arrivals = "trace_uri" if workload.arrivals == "trace" else workload.arrivals
+    blocks: dict[str, object] = {
+        "gamma": workload.gamma,
+        "diurnal": workload.diurnal,
+        "surge": workload.surge,
+        "trace_uri": workload.trace_uri,
+    }
+    yield from only_block(arrivals, blocks, path, "arrivals")
+    yield from repeated([part.slice for part in workload.slice_mix], (*path, "slice_mix"), "slice")
+    total = math.fsum(part.share for part in workload.slice_mix)
+    if abs(total - 1.0) > 1e-6:
+        hint = "shares are parts of all requests; make them add up"
+        place = (*path, "slice_mix")
+        yield Breach(path=place, expected="shares that sum to 1", actual=f"{total:g}", next_step=hint)
+    if pool is not None:
+        homes = [home.slice for home in pool.home]
+        for index, part in enumerate(workload.slice_mix):
+            yield from unknown(part.slice, homes, (*path, "slice_mix", index, "slice"), "slices with a home")
+
+
+def fault_breaches(
+    fault: ScheduledFault, path: Path, pool: PoolSpec | None, horizon_s: float | None
+) -> Iterator[Breach]:
+    """Broken rules of one fault at ``path``; targets are checked where the pool is at hand."""
+    blocks = {"ramp": fault.ramp, "intermittent": fault.intermittent, "slow_onset": fault.slow_onset}
+    yield from only_block(fault.shape, blocks, path, "shape")
+    if horizon_s is not None and fault.onset_s >= horizon_s:
+        hint = "it would never happen; move it or lengthen the episode"
+        expected = f"a time before horizon_s {horizon_s:g}"
+        yield Breach(path=(*path, "onset_s"), expected=expected, actual=f"{fault.onset_s:g}", next_step=hint)
+    if fault.kind in MEASURED_KINDS and fault.condition is None:
+        hint = "name the condition of the kernel's profile that was measured at this dose"
+        expected = f"a condition for {fault.kind}"
+        yield Breach(path=(*path, "condition"), expected=expected, actual="nothing", next_step=hint)
+    yield from _target(fault.target, (*path, "target"), pool)
+
+
+def _target(target: FaultTarget, path: Path, pool: PoolSpec | None) -> Iterator[Breach]:
+    if target.replica is not None and target.kernel is None:
+        hint = "replicas are counted within a kernel"
+        yield Breach(
+            path=(*path, "kernel"), expected="the replica's kernel", actual="nothing", next_step=hint
+        )
+    if pool is None:
+        return
+    kernels = {kernel.name: kernel for kernel in pool.kernels}
+    if target.kernel is not None:
+        yield from unknown(target.kernel, kernels, (*path, "kernel"), "pool's kernels")
+        yield from _replica(target, kernels.get(target.kernel), path)
+    for index, name in enumerate(target.kernels or ()):
+        yield from unknown(name, kernels, (*path, "kernels", index), "pool's kernels")
+    if target.zone is not None:
+        yield from unknown(target.zone, _zones(pool), (*path, "zone"), "pool's zones")
+
+
+def _replica(target: FaultTarget, kernel: PoolKernel | None, path: Path) -> Iterator[Breach]:
+    if target.replica is not None and kernel is not None and target.replica >= kernel.replicas:
+        yield Breach(
+            path=(*path, "replica"),
+            expected=f"an index below the {kernel.replicas} replicas of {kernel.name}",
+            actual=str(target.replica),
+            next_step="replicas are counted from 0",
+        )
+
+
+def _zones(pool: PoolSpec) -> list[str]:
+    named = {kernel.zone for kernel in pool.kernels if kernel.zone is not None}
+    return sorted(named | {zone for kernel in pool.kernels for zone in kernel.zones or ()})
+
+
+def _change(change: Change, path: Path, spec: ScenarioSpec) -> Iterator[Breach]:
+    if change.at_s >= spec.horizon_s:
+        hint = "it would never happen; move it or lengthen the episode"
+        expected = f"a time before horizon_s {spec.horizon_s:g}"
+        yield Breach(path=(*path, "at_s"), expected=expected, actual=f"{change.at_s:g}", next_step=hint)
+    if spec.pool is not None and change.kernel is not None:
+        names = [kernel.name for kernel in spec.pool.kernels]
+        yield from unknown(change.kernel, names, (*path, "kernel"), "pool's kernels")
