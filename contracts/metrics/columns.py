@@ -164,7 +164,7 @@ def sampled_columns(log_w: Floats) -> tuple[float, float, float]:
 def _top_k(reference: Floats, candidate: Floats, top_k: int) -> dict[str, float]:
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1, got {top_k}")
-    chosen = np.argsort(-candidate, axis=1, kind="stable")[:, :top_k]
+    chosen = numeric.top_tokens(candidate, min(top_k, candidate.shape[1]))
     kl, tv = top_k_columns(
         np.take_along_axis(reference, chosen, axis=1), np.take_along_axis(candidate, chosen, axis=1)
     )
