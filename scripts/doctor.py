@@ -1,0 +1,229 @@
+"""What this installation has, what hides what, and what is missing with the command that provides it.
+
+Promises: imports none of the packages it looks at (a broken torch must not break the doctor); reads
+metadata and files only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import packages_distributions, requires
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+
+from scripts.environment import cpu_features, has_gpu, package_version
+
+LAYERS = ("contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts")
+HOME = Path(__file__).resolve().parent.parent
+
+
+class Status(StrEnum):
+    """Outcome of one check; only ``MISSING`` (core) and ``SHADOWED`` need action."""
+
+    OK = "ok"
+    OPTIONAL = "not installed"
+    MISSING = "missing"
+    SHADOWED = "shadowed"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the report. ``next_step`` is empty when there is nothing to do."""
+
+    name: str
+    status: Status
+    version: str = ""
+    where: str = ""
+    detail: str = ""
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optional:
+    """An optional part: the module it brings, the command that installs it, what it is for."""
+
+    module: str
+    command: str
+    purpose: str
+
+
+OPTIONALS = (
+    Optional(
+        module="torch", command="make setup-test",
+        purpose="measuring kernels with transformers",
+    ),
+    Optional(
+        module="transformers", command="make setup-test",
+        purpose="measuring kernels with transformers",
+    ),
+    Optional(
+        module="vllm",        command="make setup-test (on a GPU host also: pip install 'selvage[vllm]')",
+        purpose="measuring kernels with a real vLLM engine",
+    ),
+    Optional(
+        module="gymnasium", command="pip install 'selvage[rl]'",
+        purpose="training policies",
+    ),
+    Optional(
+        module="stable_baselines3",        command="pip install 'selvage[rl]'", purpose="training policies",
+    ),
+    Optional(
+        module="kopf", command="pip install 'selvage[k8s]'",
+        purpose="the operator",
+    ),
+    Optional(
+        module="kubernetes", command="pip install 'selvage[k8s]'",
+        purpose="the operator",
+    ),
+)  # fmt: skip
+
+
+def examine() -> list[Check]:
+    """Every check, in the order of the report."""
+    providers = packages_distributions()
+    return [
+        _python(),
+        _selvage(),
+        *(_core(name) for name in core_requirements()),
+        *(check_optional(part, providers) for part in OPTIONALS),
+        *shadowed_layers(providers, Path.cwd()),
+        _processor(),
+        _accelerator(),
+        numba_cache(HOME / "simulator", os.environ),
+    ]
+
+
+def core_requirements() -> list[str]:
+    """Names of the distributions that the core needs, from the installed metadata."""
+    lines = [line for line in requires("selvage") or [] if "extra ==" not in line]
+    return sorted(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in lines)
+
+
+def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> Check:
+    """State of an optional part; two distributions that bring one module shadow each other."""
+    found = sorted(set(providers.get(part.module, ())))
+    spec = find_spec(part.module)
+    if not found or spec is None:
+        return Check(
+            name=part.module, status=Status.OPTIONAL, detail=part.purpose + _other_venv(part.module),
+            next_step=part.command,
+        )  # fmt: skip
+    versions = ", ".join(f"{name} {package_version(name)}" for name in found)
+    where = str(Path(spec.origin or "").parent)
+    if len(found) > 1:
+        return Check(
+            name=part.module, status=Status.SHADOWED, version=versions, where=where,
+            detail="several distributions install this module; the last one written wins",
+            next_step=f"pip uninstall all but one of {', '.join(found)}, then install that one again",
+        )  # fmt: skip
+    detail = torch_build(Path(where)) if part.module == "torch" else ""
+    return Check(name=part.module, status=Status.OK, version=versions, where=where, detail=detail)
+
+
+def shadowed_layers(providers: Mapping[str, Sequence[str]], cwd: Path) -> list[Check]:
+    """Our top-level packages that another distribution, path entry or folder of ``cwd`` hides."""
+    return [check for name in LAYERS if (check := _shadowed(name, providers, cwd)) is not None]
+
+
+def _shadowed(name: str, providers: Mapping[str, Sequence[str]], cwd: Path) -> Check | None:
+    others = sorted(set(providers.get(name, ())) - {"selvage"})
+    spec = find_spec(name)
+    where = Path(spec.origin).parent if spec and spec.origin else Path()
+    if where != HOME / name:
+        detail, next_step = "imported from elsewhere than the command line itself", "remove it from sys.path"
+    elif others:
+        detail, next_step = f"{', '.join(others)} installs a package of this name", "use a venv of its own"
+    elif (cwd / name).is_dir() and (cwd / name).resolve() != where:
+        detail = f"{cwd / name} would be imported instead by `python -m`"
+        next_step = "run `selvage`, or change to another folder"
+    else:
+        return None
+    return Check(name=name, status=Status.SHADOWED, where=str(where), detail=detail, next_step=next_step)
+
+
+def torch_build(folder: Path) -> str:
+    """``CPU build`` or ``CUDA x.y build``, as torch's own version file says; empty if it says nothing."""
+    path = folder / "version.py"
+    text = path.read_text(errors="replace") if path.exists() else ""
+    match = re.search(r"^cuda\b[^=]*=\s*(\S+)", text, re.MULTILINE)
+    if match is None:
+        return ""
+    cuda = match.group(1).strip("'\"")
+    return "CPU build" if cuda == "None" else f"CUDA {cuda} build"
+
+
+def numba_cache(sources: Path, environment: Mapping[str, str]) -> Check:
+    """Whether compiled functions can be kept between runs; else every start compiles anew."""
+    named = environment.get("NUMBA_CACHE_DIR")
+    folder = Path(named) if named else sources / "__pycache__"
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if os.access(existing, os.W_OK):
+        return Check(name="numba cache", status=Status.OK, where=str(folder))
+    return Check(
+        name="numba cache", status=Status.NOTE, where=str(folder),
+        detail="not writable: numba falls back to the user's cache folder, or compiles at every start",
+        next_step="set NUMBA_CACHE_DIR to a folder that you can write",
+    )  # fmt: skip
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    status = Status.OK if supported else Status.MISSING
+    step = "" if supported else "use Python 3.11, 3.12 or 3.13"
+    return Check(name="python", status=status, version=version, where=sys.executable, next_step=step)
+
+
+def _selvage() -> Check:
+    return Check(name="selvage", status=Status.OK, version=package_version("selvage") or "", where=str(HOME))
+
+
+def _core(name: str) -> Check:
+    version = package_version(name)
+    if version is None:
+        return Check(name=name, status=Status.MISSING, detail="the core needs it", next_step="make setup")
+    return Check(name=name, status=Status.OK, version=version)
+
+
+def _other_venv(module: str) -> str:
+    other = Path(sys.prefix).with_name(Path(sys.prefix).name + "-vllm")
+    here = any(other.glob(f"lib/python*/site-packages/{module}/__init__.py"))
+    return f"; {other} has it: run {other}/bin/selvage" if here else ""
+
+
+def _processor() -> Check:
+    features = cpu_features()
+    lacks_vnni = "avx2" in features and "avx512_vnni" not in features
+    return Check(
+        name="processor",
+        status=Status.NOTE if lacks_vnni else Status.OK,
+        version=" ".join(features),
+        detail="no VNNI: W8A8 kernels run another code path and drift more" if lacks_vnni else "",
+        next_step="profile W8A8 kernels on the kind of host that serves them" if lacks_vnni else "",
+    )
+
+
+def _accelerator() -> Check:
+    if not has_gpu():
+        return Check(name="gpu", status=Status.OPTIONAL, detail="CPU builds are used")
+    return Check(name="gpu", status=Status.OK, version=_gpu_name())
+
+
+def _gpu_name() -> str:
+    program = which("nvidia-smi")
+    if program is None:
+        return "unnamed"
+    query = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unnamed"
+    return "; ".join(done.stdout.split("\n")).strip("; ") or "unnamed"
