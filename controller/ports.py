@@ -62,10 +62,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a policy wants: table float64 [B, S, K + 1] (rows sum to 1), ejected bool [B, R]."""
+    """What a policy wants: table float64 [B, S, K + 1] (rows sum to 1), ejected bool [B, R].
+
+    capacity_only: bool [B], the table differs from the last one for want of capacity alone (None: no).
+    """
 
     table: NDArray[np.float64]
     ejected: NDArray[np.bool_]
+    capacity_only: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

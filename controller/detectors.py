@@ -1,0 +1,257 @@
+"""Detectors: from sums of observation units to alarms, behind one small protocol.
+
+A detector sees, for every unit of evidence ``U`` (a replica or a kernel), slice and clause, four sums
+(``COUNT``, ``TOTAL``, ``SQUARES``, ``OVER``) and answers with alarm and relative excess. ``WindowDetector``
+judges completed tumbling windows; sequential detectors can take its place through the same protocol.
+
+Limits are one-sided at the contract's ``alarm_confidence``. Rates use the exact (Clopper-Pearson) limit
+in its test form, a binomial tail through the incomplete beta function; means use Student's t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from contracts.compiled import CompiledContract, Source
+
+#: Last axis of every sums array: units, sum of (clipped) values, sum of squares, units over the threshold.
+COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
+
+Sums = NDArray[np.float64]
+DetectorState = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """What a detector says now. alarm, inside: bool [B, U, S, C]; excess: float64 [B, U, S, C].
+
+    alarm: the clause is broken. excess: relative distance beyond the limit, >= 0. inside: evidence
+    since the last alarm shows that the clause holds (upper limit inside). fresh: bool [B, U, S, C], this
+    verdict was formed in this tick. judged: float64 [B, U, S, C, 4], sums it was last formed from.
+    """
+
+    alarm: NDArray[np.bool_]
+    excess: NDArray[np.float64]
+    inside: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]
+    judged: Sums
+
+
+class Detector(Protocol):
+    """State arrays in, verdicts out; pure."""
+
+    def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
+        """Memory of ``batch`` fleets with ``units`` replicas or kernels each."""
+
+    def update(
+        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
+    ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
+        """Take in ``sums`` [B, U, S, C, 4] of the window that ends now where ``closed`` [B].
+
+        Where ``closed`` is False, ``sums`` holds the running window so far.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowDetector:
+    """Judge each completed window; collect over at most ``carry_windows`` where units are scarce.
+
+    A hard rate clause whose limit is 0 alarms at the first unit over its threshold, before the window
+    closes. An alarm on traffic ends after ``expiry_windows`` windows without a unit.
+    """
+
+    carry_windows: int = 5
+    expiry_windows: int = 5
+
+    def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
+        """All quiet, nothing judged."""
+        shape = (batch, units, len(contract.slices), len(contract.clause_ids))
+        return {
+            "alarm": np.zeros(shape, dtype=np.bool_),
+            "excess": np.zeros(shape),
+            "inside": np.zeros(shape, dtype=np.bool_),
+            "carried": np.zeros((*shape, 4)),
+            "carried_windows": np.zeros(shape, dtype=np.int64),
+            "judged": np.zeros((*shape, 4)),
+            "since_alarm": np.zeros((*shape, 4)),
+            "silent_windows": np.zeros(shape, dtype=np.int64),
+        }
+
+    def update(
+        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
+    ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
+        """Judge what is complete; see the protocol."""
+        state, fresh = self._alarm_at_once(state, sums, contract)
+        if bool(closed.any()):
+            state, judged = self._close(state, sums, closed, contract)
+            fresh = fresh | judged
+        return Verdicts(
+            alarm=np.asarray(state["alarm"], dtype=np.bool_),
+            excess=np.asarray(state["excess"], dtype=np.float64),
+            inside=np.asarray(state["inside"], dtype=np.bool_),
+            fresh=fresh,
+            judged=np.asarray(state["judged"], dtype=np.float64),
+        ), state
+
+    def _alarm_at_once(
+        self, state: DetectorState, sums: Sums, contract: CompiledContract
+    ) -> tuple[DetectorState, NDArray[np.bool_]]:
+        zero = zero_tolerance(contract)
+        fresh = np.zeros(sums.shape[:-1], dtype=np.bool_)
+        if not bool(zero.any()):
+            return state, fresh
+        fresh = zero & applies(contract) & (sums[..., OVER] > 0.0)
+        if not bool(fresh.any()):
+            return state, fresh
+        rate = sums[..., OVER] / np.maximum(sums[..., COUNT], 1.0)
+        return {
+            **state,
+            "alarm": state["alarm"] | fresh,
+            "excess": np.where(fresh, np.maximum(rate, state["excess"]), state["excess"]),
+            "inside": state["inside"] & ~fresh,
+            "since_alarm": np.where(fresh[..., None], 0.0, state["since_alarm"]),
+            "judged": np.where(fresh[..., None], sums, state["judged"]),
+        }, fresh
+
+    def _close(
+        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract
+    ) -> tuple[DetectorState, NDArray[np.bool_]]:
+        ends = closed[:, None, None, None]
+        total = np.asarray(state["carried"] + sums, dtype=np.float64)
+        ready = (total[..., COUNT] >= contract.min_samples) & applies(contract) & ends
+        beyond, excess = beyond_limit(total, ready, contract)
+        trusted = self._since_alarm(state, total, ready, beyond, contract)
+        inside = inside_limit(trusted, ready & ~beyond, contract)
+        silent = np.where(sums[..., COUNT] > 0.0, 0, state["silent_windows"] + 1)
+        expired = (silent >= self.expiry_windows) & from_traffic(contract) & state["alarm"]
+        age = np.where(ready, 0, state["carried_windows"] + 1)
+        keep = ~ready & (age < self.carry_windows) & (total[..., COUNT] > 0.0)
+        alarm = np.where(ready, beyond, state["alarm"] & ~expired)
+        after: DetectorState = {
+            "alarm": alarm,
+            "excess": np.where(ready, excess, np.where(alarm, state["excess"], 0.0)),
+            "inside": np.where(ready, inside, state["inside"] | expired),
+            "carried": np.where(keep[..., None], total, 0.0),
+            "carried_windows": np.where(keep, age, 0),
+            "judged": np.where(ready[..., None], total, state["judged"]),
+            "since_alarm": trusted,
+            "silent_windows": silent,
+        }
+        merged = {name: _where(ends, after[name], state[name]) for name in after}
+        return merged, (ready | (expired & ends))
+
+    @staticmethod
+    def _since_alarm(
+        state: DetectorState, total: Sums, ready: NDArray[np.bool_], beyond: NDArray[np.bool_],
+        contract: CompiledContract,
+    ) -> Sums:  # fmt: skip
+        """Sums since the last alarm; a window that speaks against the clause starts them anew."""
+        against = beyond | (ready & (relative_excess(total, contract) > 0.0))
+        grown = np.where(ready[..., None], state["since_alarm"] + total, state["since_alarm"])
+        return np.asarray(np.where(against[..., None], 0.0, grown), dtype=np.float64)
+
+
+def _where(mask: NDArray[np.bool_], yes: NDArray[np.generic], no: NDArray[np.generic]) -> NDArray[np.generic]:
+    """``np.where`` with ``mask`` [B, 1, 1, 1] against arrays of four or five axes."""
+    if bool(mask.all()):
+        return yes
+    return np.where(mask.reshape(mask.shape[:1] + (1,) * (yes.ndim - 1)), yes, no)
+
+
+def applies(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [S, C]: the clause is judged on the slice, online."""
+    return contract.applies.T & (contract.source != Source.OFFLINE)
+
+
+def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: only served traffic gives units, so without traffic there is no evidence."""
+    return (contract.source == Source.LATENCY) | (contract.source == Source.FAILED)
+
+
+def zero_tolerance(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: a hard rate clause with limit 0, where one unit over the threshold is an alarm."""
+    return contract.hard & contract.is_rate & (contract.rate_limit <= 0.0)
+
+
+def relative_excess(sums: Sums, contract: CompiledContract) -> NDArray[np.float64]:
+    """How far the point estimate lies beyond the limit, as a share of the limit; negative inside.
+
+    A limit of 0 has no relative scale: there the excess is absolute.
+    """
+    count = np.maximum(sums[..., COUNT], 1.0)
+    rate = sums[..., OVER] / count - contract.rate_limit
+    mean = contract.sense * (sums[..., TOTAL] / count - contract.threshold)
+    limit = np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
+    distance = np.where(contract.is_rate, rate, mean)
+    return np.asarray(distance / np.where(limit > 0.0, limit, 1.0), dtype=np.float64)
+
+
+def beyond_limit(
+    sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Where the lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
+    excess = relative_excess(sums, contract)
+    beyond = ready & (excess > 0.0)
+    beyond[beyond] = _significant(sums, beyond, contract, above=True)
+    return beyond, np.where(beyond, excess, 0.0)
+
+
+def inside_limit(sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract) -> NDArray[np.bool_]:
+    """Where the upper confidence limit lies inside the clause's limit.
+
+    At limit 0 no finite sample can show that; there a window of ``min_samples`` units without one over
+    the threshold counts as inside.
+    """
+    candidate = ready & (relative_excess(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
+    candidate[candidate] = _significant(sums, candidate, contract, above=False)
+    return candidate
+
+
+def _significant(
+    sums: Sums, cells: NDArray[np.bool_], contract: CompiledContract, *, above: bool
+) -> NDArray[np.bool_]:
+    clause = np.nonzero(cells)[-1]
+    picked = sums[cells]
+    rate = contract.is_rate[clause]
+    answer = np.zeros(len(clause), dtype=np.bool_)
+    answer[rate] = _rate_significant(picked[rate], contract.rate_limit[clause[rate]], contract, above)
+    mean = ~rate
+    answer[mean] = _mean_significant(picked[mean], clause[mean], contract, above)
+    return answer
+
+
+def _rate_significant(
+    sums: Sums, limit: NDArray[np.float64], contract: CompiledContract, above: bool
+) -> NDArray[np.bool_]:
+    """Exact binomial test: P(X >= x) or P(X <= x) at rate ``limit`` is below 1 - confidence."""
+    count, over = sums[..., COUNT], sums[..., OVER]
+    alpha = 1.0 - contract.alarm_confidence
+    if above:
+        tail = special.betainc(np.maximum(over, 1.0), np.maximum(count - over, 0.0) + 1.0, limit)
+        return np.asarray((tail < alpha) & (over > 0.0), dtype=np.bool_)
+    tail = special.betainc(np.maximum(count - over, 1e-9), over + 1.0, 1.0 - limit)
+    return np.asarray(np.where(limit > 0.0, tail < alpha, over <= 0.0), dtype=np.bool_)
+
+
+def _mean_significant(
+    sums: Sums, clause: NDArray[np.int64], contract: CompiledContract, above: bool
+) -> NDArray[np.bool_]:
+    """One-sided t limit of the mean on the side that ``above`` asks for."""
+    count = sums[..., COUNT]
+    mean = sums[..., TOTAL] / count
+    variance = (
+        np.maximum(sums[..., SQUARES] / count - mean * mean, 0.0) * count / np.maximum(count - 1.0, 1.0)
+    )
+    reach = special.stdtrit(np.maximum(count - 1.0, 1.0), contract.alarm_confidence) * np.sqrt(
+        variance / count
+    )
+    distance = contract.sense[clause] * (mean - contract.threshold[clause])
+    enough = count >= 2.0
+    return np.asarray(
+        enough & ((distance - reach > 0.0) if above else (distance + reach <= 0.0)), dtype=np.bool_
+    )

@@ -1,0 +1,235 @@
+"""Telemetry to evidence: what each replica showed on each slice for each clause, and how old it is.
+
+Every observation unit adds to four sums (units, clipped values, squares, units over the threshold) of
+the running window. Sums are kept per replica; those of a kernel are the sums of its replicas that are
+not quarantined. What is missing or late adds nothing: stale is not bad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract, Source
+from contracts.telemetry import FleetTelemetry
+from contracts.units import MS_PER_S
+from controller.detectors import Sums
+from controller.setup import ControllerSetup
+from controller.state import ControllerState
+
+#: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
+_CLOCK_SLACK_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """State after the fold, and what this tick adds to it.
+
+    closed: bool [B], the window ends with this tick (``state.window`` then holds it in full).
+    stale: bool [B], nothing arrived for longer than ``stale_after_s``. silent_s: float64 [B], for how long.
+    fresh: bool [B, R], a new scrape arrived. failing_now: bool [B, R], failed answers arrived.
+    """
+
+    state: ControllerState
+    closed: NDArray[np.bool_]
+    stale: NDArray[np.bool_]
+    silent_s: NDArray[np.float64]
+    fresh: NDArray[np.bool_]
+    failing_now: NDArray[np.bool_]
+
+
+def fold(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> Estimate:
+    """Fold one tick of telemetry into the running window and the smoothed rates."""
+    now_s = seen.now_ms / MS_PER_S
+    started = np.where(np.isnan(state.window_start_s), now_s, state.window_start_s)
+    scraped_s = np.fmax(state.scraped_s, seen.scraped_at_ms / MS_PER_S)
+    fresh = scraped_s > np.where(np.isnan(state.scraped_s), -np.inf, state.scraped_s)
+    heard = fresh.any(axis=1) | seen.probes.valid.any(axis=1)
+    heard_s = np.where(heard | np.isnan(state.heard_s), now_s, state.heard_s)
+    window, probed_s = state.window.copy(), state.probed_s.copy()
+    _fold_all(window, probed_s, seen, fresh, setup.contract)
+    progress_s = _progress(state, seen, now_s, fresh)
+    smoothed = _smooth(state, seen, now_s, setup)
+    folded = replace(
+        state, now_s=now_s, window_start_s=started, window=window, heard_s=heard_s, scraped_s=scraped_s,
+        progress_s=progress_s, probed_s=probed_s, offered_rps=smoothed[0], answered_rps=smoothed[1],
+        failed_rps=smoothed[2], ticks=state.ticks + 1,
+    )  # fmt: skip
+    silent_s = now_s - heard_s
+    return Estimate(
+        state=folded,
+        closed=now_s - started >= setup.contract.window_s - _CLOCK_SLACK_S,
+        stale=silent_s > setup.contract.stale_after_s,
+        silent_s=silent_s,
+        fresh=fresh,
+        failing_now=seen.failed.sum(axis=2) > 0,
+    )
+
+
+def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> ControllerState:
+    """Begin a new window where the old one closed."""
+    if not bool(closed.any()):
+        return state
+    return replace(
+        state,
+        window=np.where(closed[:, None, None, None, None], 0.0, state.window),
+        window_start_s=np.where(closed, state.now_s, state.window_start_s),
+    )
+
+
+def pool(sums: Sums, included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
+    """Sums [B, K, S, C, 4] of the ``included`` [B, R] replicas of each kernel, added in replica order."""
+    batch, replicas = included.shape
+    pooled = np.zeros((batch, kernels, *sums.shape[2:]))
+    for replica in range(replicas):
+        weight = included[:, replica].astype(np.float64)
+        pooled[:, replica_kernel[replica]] += sums[:, replica] * weight[:, None, None, None]
+    return pooled
+
+
+def kernel_max(
+    values: NDArray[np.float64], replica_kernel: NDArray[np.int64], kernels: int
+) -> NDArray[np.float64]:
+    """Largest value [B, K, ...] over the replicas [B, R, ...] of each kernel (-inf: no replica)."""
+    best = np.full((values.shape[0], kernels, *values.shape[2:]), -np.inf)
+    for replica, kernel in enumerate(replica_kernel):
+        best[:, kernel] = np.maximum(best[:, kernel], values[:, replica])
+    return best
+
+
+def kernel_count(
+    mask: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int
+) -> NDArray[np.int64]:
+    """Number [B, K, ...] of replicas [B, R, ...] of each kernel where ``mask`` holds."""
+    count = np.zeros((mask.shape[0], kernels, *mask.shape[2:]), dtype=np.int64)
+    for replica, kernel in enumerate(replica_kernel):
+        count[:, kernel] += mask[:, replica]
+    return count
+
+
+def _progress(
+    state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64], fresh: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """A replica makes progress when it answers, or when a fresh scrape shows nothing running.
+
+    Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale is not hung.
+    """
+    moved = (seen.answered.sum(axis=2) > 0) | (fresh & ~(seen.running > 0.0))
+    known = np.where(np.isnan(state.progress_s), now_s[:, None], state.progress_s)
+    return np.where(moved, now_s[:, None], known)
+
+
+def _smooth(
+    state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64], setup: ControllerSetup
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Exponential smoothing of offered [B, S], answered and failed [B, R] rates, in requests per second."""
+    since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
+    since_s = np.maximum(since_s, 1e-3)[:, None]
+    keep = np.exp(-since_s / setup.options.smoothing_s)
+    first = (state.ticks == 0)[:, None]
+    rates = (seen.offered, seen.answered.sum(axis=2), seen.failed.sum(axis=2))
+    before = (state.offered_rps, state.answered_rps, state.failed_rps)
+    offered, answered, failed = (
+        np.where(first, rate / since_s, keep * old + (1.0 - keep) * rate / since_s)
+        for rate, old in zip(rates, before, strict=True)
+    )
+    return offered, answered, failed
+
+
+def _fold_all(
+    window: Sums, probed_s: NDArray[np.float64], seen: FleetTelemetry, fresh: NDArray[np.bool_],
+    contract: CompiledContract,
+) -> None:  # fmt: skip
+    _fold_probes(
+        window, probed_s, seen.probes.replica, seen.probes.slice, seen.probes.sampled_at_ms,
+        seen.probes.values, seen.probes.valid, contract.source, contract.column, contract.threshold,
+        contract.sense, contract.clip, contract.applies,
+    )  # fmt: skip
+    _fold_requests(
+        window, seen.answered, seen.failed, seen.latency_le, contract.source, contract.column,
+        contract.edge, contract.threshold, contract.sense, contract.applies,
+    )  # fmt: skip
+    gauges = np.stack(
+        [1.0 - seen.fingerprint_match, 1.0 - seen.trace_fields_ratio, seen.kv_used_ratio], axis=-1
+    )
+    _fold_gauges(window, gauges, fresh, contract.source, contract.threshold, contract.sense, contract.applies)
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _add(cell, value, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One unit into one cell of sums."""
+    cell[0] += 1.0
+    cell[1] += value
+    cell[2] += value * value
+    if sense * (value - threshold) > 0.0:
+        cell[3] += 1.0
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
+    window, probed_s, replica, slice_, sampled_at_ms, values, valid, source, column, threshold, sense,
+    clip, applies,
+):  # fmt: skip
+    """Each valid probe sample is one unit for every probe clause of its slice."""
+    for b in range(valid.shape[0]):
+        for p in range(valid.shape[1]):
+            if not valid[b, p]:
+                continue
+            r, s = replica[b, p], slice_[b, p]
+            probed_s[b, r, s] = max(probed_s[b, r, s], sampled_at_ms[b, p] / 1000.0)
+            for c in range(len(source)):
+                if source[c] != 0 or not applies[c, s]:
+                    continue
+                value = values[b, p, column[c]]
+                if not np.isnan(value):
+                    _add(window[b, r, s, c], min(value, clip[c]), threshold[c], sense[c])
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
+    window, answered, failed, latency_le, source, column, edge, threshold, sense, applies
+):
+    """Each answer is a unit of the latency clauses, each ended request one of the failure clauses."""
+    last = latency_le.shape[4] - 1
+    for c in range(len(source)):
+        if source[c] != 1 and source[c] != 2:
+            continue
+        for b in range(answered.shape[0]):
+            for r in range(answered.shape[1]):
+                for s in range(answered.shape[2]):
+                    if not applies[c, s]:
+                        continue
+                    if source[c] == 1:
+                        units = latency_le[b, r, s, column[c], last]
+                        over = units - latency_le[b, r, s, column[c], edge[c]]
+                    else:
+                        units = answered[b, r, s] + failed[b, r, s]
+                        over = failed[b, r, s]
+                    cell = window[b, r, s, c]
+                    cell[0] += units
+                    cell[1] += over
+                    cell[2] += over
+                    cell[3] += over
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _fold_gauges(window, gauges, fresh, source, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Each fresh scrape is one unit of the fingerprint, trace-field and KV clauses, on every slice."""
+    for c in range(len(source)):
+        if source[c] < 3 or source[c] > 5:
+            continue
+        for b in range(fresh.shape[0]):
+            for r in range(fresh.shape[1]):
+                value = gauges[b, r, source[c] - 3]
+                if not fresh[b, r] or np.isnan(value):
+                    continue
+                for s in range(applies.shape[1]):
+                    if applies[c, s]:
+                        _add(window[b, r, s, c], value, threshold[c], sense[c])
+
+
+assert [int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)] == [0, 1, 2]
+assert [int(Source.FINGERPRINT), int(Source.TRACE_FIELDS), int(Source.KV_USED)] == [3, 4, 5]

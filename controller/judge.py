@@ -1,0 +1,97 @@
+"""Evidence to judgement: health, level, hard violations and certification of every (kernel, slice)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled import Level
+from contracts.health import health
+from contracts.telemetry import FleetTelemetry, ReplicaState
+from controller.detectors import COUNT, Verdicts
+from controller.estimate import Estimate, kernel_count, kernel_max, pool
+from controller.quarantine import Departures, severe_clauses
+from controller.setup import ControllerSetup
+from controller.state import ControllerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the evidence says of each kernel on each slice.
+
+    alarm: bool [B, K, S, C]; excess: float64 [B, K, S, C]; health: float64 [B, K, S];
+    level: int64 [B, K, S]; hard_violated, certified: bool [B, K, S]; evidence_count: float64 [B, K, S].
+    down: bool [B, K], every replica in rotation is failing or hung.
+    """
+
+    alarm: NDArray[np.bool_]
+    excess: NDArray[np.float64]
+    health: NDArray[np.float64]
+    level: NDArray[np.int64]
+    hard_violated: NDArray[np.bool_]
+    certified: NDArray[np.bool_]
+    evidence_count: NDArray[np.float64]
+    down: NDArray[np.bool_]
+
+
+def judge(
+    estimate: Estimate, state: ControllerState, seen: FleetTelemetry, verdicts: Verdicts,
+    apart: Departures, setup: ControllerSetup,
+) -> tuple[ControllerState, Judgement]:  # fmt: skip
+    """Judge the kernels: pooled detector, alarms that spread from replicas, latch of the condemned.
+
+    A hard violation, like every condemnation, lasts until the clause is re-certified.
+    """
+    kernels, _, _ = setup.layout.shape
+    owner = setup.layout.replica_kernel
+    pooled = pool_if_due(state, estimate, setup)
+    judged, memory = setup.detector.update(state.kernel_detector, pooled, estimate.closed, setup.contract)
+    spread = kernel_count(apart.spread, owner, kernels) > 0 if bool(apart.spread.any()) else None
+    alarm, excess = judged.alarm, judged.excess
+    if spread is not None:
+        worst = kernel_max(np.where(apart.spread, verdicts.excess, 0.0), owner, kernels)
+        alarm, excess = alarm | spread, np.maximum(excess, np.where(spread, worst, 0.0))
+    condemned = alarm | (state.condemned & ~judged.inside)
+    score, level = _health(alarm, excess, setup)
+    down = _down(state, seen, apart, setup)
+    sick = down[:, :, None]
+    judgement = Judgement(
+        alarm=alarm,
+        excess=excess,
+        health=np.where(sick, np.maximum(score, setup.contract.fallback_threshold), score),
+        level=np.where(sick, int(Level.FALLBACK), level),
+        hard_violated=(condemned & setup.contract.hard).any(axis=3),
+        certified=~(condemned & severe_clauses(setup)).any(axis=3) & ~sick,
+        evidence_count=judged.judged[..., COUNT].max(axis=3, initial=0.0),
+        down=down,
+    )
+    return replace(state, condemned=condemned, kernel_detector=memory), judgement
+
+
+def _health(
+    alarm: NDArray[np.bool_], excess: NDArray[np.float64], setup: ControllerSetup
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    if bool(alarm.any()):
+        return health(alarm, excess, setup.contract)
+    return np.zeros(alarm.shape[:3]), np.zeros(alarm.shape[:3], dtype=np.int64)
+
+
+def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> NDArray[np.float64]:
+    """Pooled window sums of the kernels where the window closes, zero elsewhere."""
+    kernels, slices, _ = setup.layout.shape
+    if not bool(estimate.closed.any()):
+        return np.zeros((len(state.ticks), kernels, slices, len(setup.contract.clause_ids), 4))
+    pooled = pool(state.window, ~state.quarantined, setup.layout.replica_kernel, kernels)
+    return np.asarray(np.where(estimate.closed[:, None, None, None, None], pooled, 0.0))
+
+
+def _down(
+    state: ControllerState, seen: FleetTelemetry, apart: Departures, setup: ControllerSetup
+) -> NDArray[np.bool_]:
+    kernels, _, _ = setup.layout.shape
+    owner = setup.layout.replica_kernel
+    serving = (seen.replica_state == ReplicaState.READY) & ~state.quarantined
+    count = kernel_count(serving, owner, kernels)
+    return (count > 0) & (kernel_count(serving & apart.down, owner, kernels) == count)

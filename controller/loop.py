@@ -1,0 +1,156 @@
+"""One turn of the loop: telemetry in, decision out; the only place where the parts meet.
+
+``tick`` is pure and batched: B fleets at once, equal results for each whatever B is. ``Controller`` wraps
+it for worlds that hand over ports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+from controller.encode import observe, rotation
+from controller.estimate import Estimate, fold, kernel_count, next_window
+from controller.judge import Judgement, judge
+from controller.ports import Observation, Proposal, RouteActuator, RoutingPlan, TelemetrySource
+from controller.quarantine import decide
+from controller.setup import ControllerSetup
+from controller.shield import Table, shield
+from controller.state import ControllerState, initial_state
+from controller.supervise import Supervised, supervise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one tick decided, for B fleets, with the evidence it stands on.
+
+    plan: what to actuate (``plan.table``, ``plan.in_rotation``, ``plan.version``). moved: bool [B], table
+    or rotation differ from the last plan. proposed: float64 [B, S, K + 1], the policy's own table.
+    shield_delta: float64 [B, S, K + 1], change by shield and supervisor. held, degraded: bool [B].
+    capacity_move: bool [B], the table changed for capacity alone. quarantined: bool [B, R] and
+    quarantine_reason int64 [B, R] (``controller.quarantine.Reason``). replica_alarm: bool [B, R, S, C].
+    judged: float64 [B, K, S, C, 4], the sums behind the kernels' verdicts (``controller.detectors``).
+    """
+
+    plan: RoutingPlan
+    moved: NDArray[np.bool_]
+    proposed: NDArray[np.float64]
+    shield_delta: NDArray[np.float64]
+    held: NDArray[np.bool_]
+    degraded: NDArray[np.bool_]
+    capacity_move: NDArray[np.bool_]
+    quarantined: NDArray[np.bool_]
+    quarantine_reason: NDArray[np.int64]
+    replica_alarm: NDArray[np.bool_]
+    judged: NDArray[np.float64]
+    judgement: Judgement
+    observation: Observation
+
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """float64 [B, S, K + 1], in force from now on; last column shed."""
+        return self.plan.table
+
+
+def tick(
+    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
+) -> tuple[ControllerState, Decision]:
+    """Take in ``telemetry`` and decide: estimate, judge, propose, supervise, shield, plan."""
+    estimate = fold(state, telemetry, setup)
+    verdicts, memory = setup.detector.update(
+        state.replica_detector, estimate.state.window, estimate.closed, setup.contract
+    )
+    after, apart = decide(estimate, telemetry, verdicts, setup)
+    after = replace(after, replica_detector=memory)
+    after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup)
+    after = next_window(after, estimate.closed)
+    seen = observe(after, judgement, telemetry, setup)
+    proposal, policy_state = setup.policy.propose(seen, after.policy)
+    after = replace(after, policy=policy_state, ejected=proposal.ejected)
+    supervised = supervise(proposal.table, state.table, estimate, setup)
+    table = _shielded(supervised, after, judgement, telemetry, setup)
+    after, plan, moved = _plan(state, after, table)
+    return after, Decision(
+        plan=plan,
+        moved=moved,
+        proposed=proposal.table,
+        shield_delta=table - proposal.table,
+        held=supervised.held,
+        degraded=supervised.degraded,
+        capacity_move=_capacity_move(proposal, table, state, estimate),
+        quarantined=after.quarantined,
+        quarantine_reason=after.quarantine_reason,
+        replica_alarm=verdicts.alarm,
+        judged=np.asarray(after.kernel_detector["judged"], dtype=np.float64),
+        judgement=judgement,
+        observation=seen,
+    )
+
+
+def _shielded(
+    supervised: Supervised, after: ControllerState, judgement: Judgement, telemetry: FleetTelemetry,
+    setup: ControllerSetup,
+) -> Table:  # fmt: skip
+    if not setup.options.shield:
+        return supervised.table
+    kernels, _, _ = setup.layout.shape
+    ready = kernel_count(rotation(after, telemetry), setup.layout.replica_kernel, kernels)
+    return shield(
+        supervised.table, judgement.hard_violated, judgement.certified, judgement.health, ready,
+        setup.layout.known_good, setup.contract,
+    )  # fmt: skip
+
+
+def _plan(
+    before: ControllerState, after: ControllerState, table: Table
+) -> tuple[ControllerState, RoutingPlan, NDArray[np.bool_]]:
+    """Put ``table`` into the state; the version counts plans that differ from the one before."""
+    row_moved = (table != before.table).any(axis=2)
+    in_rotation = ~(after.quarantined | after.ejected)
+    turned = (in_rotation != ~(before.quarantined | before.ejected)).any(axis=1)
+    moved = row_moved.any(axis=1) | turned
+    after = replace(
+        after,
+        table=table,
+        row_moved_s=np.where(row_moved, after.now_s[:, None], after.row_moved_s),
+        version=after.version + moved,
+    )
+    return after, RoutingPlan(table=table, in_rotation=in_rotation, version=after.version), moved
+
+
+def _capacity_move(
+    proposal: Proposal, table: Table, before: ControllerState, estimate: Estimate
+) -> NDArray[np.bool_]:
+    """The table moved, as the policy proposed it, and the policy says it was for capacity alone."""
+    if proposal.capacity_only is None:
+        return np.zeros(len(estimate.stale), dtype=np.bool_)
+    changed = (table != before.table).any(axis=(1, 2))
+    untouched = (table == proposal.table).all(axis=(1, 2))
+    return np.asarray(changed & untouched & proposal.capacity_only, dtype=np.bool_)
+
+
+class Controller:
+    """Holds the state between turns and talks to the ports; for worlds that want one call per tick."""
+
+    def __init__(
+        self, setup: ControllerSetup, *, batch: int = 1, state: ControllerState | None = None
+    ) -> None:
+        self.setup = setup
+        self.state = initial_state(setup, batch) if state is None else state
+
+    def turn(self, source: TelemetrySource, actuator: RouteActuator) -> tuple[Decision, bool]:
+        """Read, tick, apply. The flag is the actuator's acknowledgement.
+
+        A failed ``apply`` leaves the previous plan in force: the remembered table stays the old one, so
+        the next turn proposes the move again.
+        """
+        before = self.state
+        after, decision = tick(before, source.read(), self.setup)
+        acknowledged = actuator.apply(decision.plan)
+        if not acknowledged:
+            after = replace(after, table=before.table, row_moved_s=before.row_moved_s)
+        self.state = after
+        return decision, acknowledged

@@ -1,0 +1,173 @@
+"""The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
+
+A fault of hardware hits one replica, a fault of a build hits them all. A replica *departs* where it is in
+alarm on a clause and most of its siblings with evidence on that clause are not; it is also quarantined
+when the gateway counts failures in a row on it, or when requests run on it and none is answered. Replicas
+that are in alarm *together* say something of the build and condemn the kernel instead.
+
+Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
+in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
+kernel on the clauses it breaks: its traffic would otherwise go on being served badly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry, ReplicaState
+from controller.detectors import COUNT, Verdicts, zero_tolerance
+from controller.estimate import Estimate, kernel_count
+from controller.setup import ControllerSetup
+from controller.state import ControllerState
+
+
+class Reason(IntEnum):
+    """Why a replica is in quarantine."""
+
+    NONE = 0
+    DEPARTS = 1  # from its siblings, on a clause
+    FAILING = 2  # failed answers in a row
+    HUNG = 3  # running, never answering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departures:
+    """Who stands apart. wanted: int64 [B, R], a ``Reason``; spread: bool [B, R, S, C], alarms of replicas
+    in rotation that speak against the whole kernel; down: bool [B, R], failing or hung right now.
+    """
+
+    wanted: NDArray[np.int64]
+    spread: NDArray[np.bool_]
+    down: NDArray[np.bool_]
+
+
+def decide(
+    estimate: Estimate, seen: FleetTelemetry, verdicts: Verdicts, setup: ControllerSetup
+) -> tuple[ControllerState, Departures]:
+    """Quarantine, release, and report which alarms stay with the kernel."""
+    state = _recertify(estimate.state, verdicts)
+    ready = seen.replica_state == ReplicaState.READY
+    severe = verdicts.alarm & severe_clauses(setup)
+    departs, together = _against_siblings(severe, estimate, verdicts, ready, setup)
+    hung, failing = _hung(estimate, seen, ready, setup), _failing(estimate, seen, setup)
+    wanted = np.where(departs.any(axis=(2, 3)), int(Reason.DEPARTS), int(Reason.NONE))
+    wanted = np.where(failing, int(Reason.FAILING), wanted)
+    wanted = np.where(hung, int(Reason.HUNG), wanted)
+    if setup.options.quarantine:
+        state = _release(_admit(state, wanted, ready, setup), severe, hung, ready, estimate, setup)
+    spread = together | (severe & zero_tolerance(setup.contract))
+    if setup.options.quarantine:
+        spread = spread | departs
+    in_rotation = ~state.quarantined[:, :, None, None]
+    return state, Departures(wanted=wanted, spread=spread & in_rotation, down=hung | failing)
+
+
+def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
+    """bool [C]: clauses whose alarm moves traffic; soft L1 clauses only inform."""
+    return (setup.contract.level >= 2) | setup.contract.hard
+
+
+def _recertify(state: ControllerState, verdicts: Verdicts) -> ControllerState:
+    condemned = verdicts.alarm | (state.replica_condemned & ~verdicts.inside)
+    return replace(state, replica_condemned=condemned)
+
+
+def _against_siblings(
+    severe: NDArray[np.bool_], estimate: Estimate, verdicts: Verdicts, ready: NDArray[np.bool_],
+    setup: ControllerSetup,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
+    """(departs, together), both bool [B, R, S, C]: in alarm against most siblings, or with most of them."""
+    if not bool(severe.any()):
+        return severe, severe
+    kernels, _, _ = setup.layout.shape
+    owner = setup.layout.replica_kernel
+    heard = verdicts.judged[..., COUNT] > 0.0
+    heard |= zero_tolerance(setup.contract) & (estimate.state.window[..., COUNT] > 0.0)
+    witness = heard & ready[:, :, None, None]
+    alarmed = severe & ready[:, :, None, None]
+    others = kernel_count(witness | alarmed, owner, kernels)[:, owner] - 1
+    others_alarmed = kernel_count(alarmed, owner, kernels)[:, owner] - 1
+    departs = alarmed & (2 * others_alarmed < others)
+    return departs, alarmed & ~departs & (others_alarmed > 0)
+
+
+def _hung(
+    estimate: Estimate, seen: FleetTelemetry, ready: NDArray[np.bool_], setup: ControllerSetup
+) -> NDArray[np.bool_]:
+    """Requests run, scrapes arrive, and no answer has come for ``hung_after_s``."""
+    state = estimate.state
+    known = state.now_s[:, None] - state.scraped_s <= setup.contract.stale_after_s
+    quiet_s = np.fmin(state.now_s[:, None], state.scraped_s) - state.progress_s
+    return ready & known & (seen.running > 0.0) & (quiet_s >= setup.options.hung_after_s)
+
+
+def _failing(estimate: Estimate, seen: FleetTelemetry, setup: ControllerSetup) -> NDArray[np.bool_]:
+    """A run of failed answers that still grows, as the gateway counts it."""
+    return estimate.failing_now & (seen.consecutive_failed >= setup.options.failing_after)
+
+
+def _admit(
+    state: ControllerState, wanted: NDArray[np.int64], ready: NDArray[np.bool_], setup: ControllerSetup
+) -> ControllerState:
+    """Put the wanted replicas into quarantine as far as the cap allows."""
+    if not bool((wanted > 0).any()):
+        return state
+    quarantined = state.quarantined.copy()
+    kernels, _, _ = setup.layout.shape
+    _fill_quarantine(
+        quarantined, wanted, ready, setup.layout.replica_kernel, kernels, setup.contract.ejection_cap_ratio
+    )
+    new = quarantined & ~state.quarantined
+    return replace(
+        state,
+        quarantined=quarantined,
+        quarantine_reason=np.where(new, wanted, state.quarantine_reason),
+        quarantined_at_s=np.where(new, state.now_s[:, None], state.quarantined_at_s),
+        quarantines=state.quarantines + new,
+    )
+
+
+def _release(
+    state: ControllerState, severe: NDArray[np.bool_], hung: NDArray[np.bool_], ready: NDArray[np.bool_],
+    estimate: Estimate, setup: ControllerSetup,
+) -> ControllerState:  # fmt: skip
+    """Re-admit who has served its time and is re-certified, one replica of a kernel at a time."""
+    if not bool(state.quarantined.any()):
+        return state
+    options, now_s = setup.options, state.now_s[:, None]
+    condemned = (state.replica_condemned & severe_clauses(setup)).any(axis=(2, 3))
+    served = now_s - state.quarantined_at_s >= options.readmit_after_s * np.minimum(state.quarantines, 10)
+    clean = ~condemned & ~severe.any(axis=(2, 3)) & ~hung & ~estimate.stale[:, None]
+    candidate = state.quarantined & ready & served & clean
+    quarantined, readmitted_at_s = state.quarantined.copy(), state.readmitted_at_s.copy()
+    for replica, kernel in enumerate(setup.layout.replica_kernel):
+        rested = state.now_s - readmitted_at_s[:, kernel] >= options.readmit_every_s
+        back = candidate[:, replica] & rested
+        quarantined[back, replica] = False
+        readmitted_at_s[back, kernel] = state.now_s[back]
+    reason = np.where(quarantined, state.quarantine_reason, int(Reason.NONE))
+    return replace(state, quarantined=quarantined, readmitted_at_s=readmitted_at_s, quarantine_reason=reason)
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _fill_quarantine(quarantined, wanted, ready, owner, kernels, cap_ratio):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Hung first, then failing, then departing, each in replica order, as far as the cap allows."""
+    for b in range(wanted.shape[0]):
+        for k in range(kernels):
+            present, away = 0, 0
+            for r in range(len(owner)):
+                if owner[r] == k and ready[b, r]:
+                    present += 1
+                    away += quarantined[b, r]
+            room = min(max(1, int(np.floor(cap_ratio * present + 1e-9))), present - 1) - away
+            for reason in (3, 2, 1):
+                for r in range(len(owner)):
+                    asks = owner[r] == k and ready[b, r] and wanted[b, r] == reason
+                    if asks and not quarantined[b, r] and room > 0:
+                        quarantined[b, r] = True
+                        room -= 1

@@ -1,0 +1,96 @@
+"""What a controller is set up with once: the fleet's fixed facts, the policy, and its own options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract
+from contracts.layout import FleetLayout
+from controller.detectors import Detector, WindowDetector
+from controller.ports import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSetup:
+    """Fixed facts of one fleet layout; all fleets of a batch share them.
+
+    capacity_rps: float64 [K], requests per second that one replica of the kernel carries.
+    home: int64 [S], kernel a slice is served by when all is well. tick_s: length of a control tick.
+    """
+
+    layout: FleetLayout
+    contract: CompiledContract
+    capacity_rps: NDArray[np.float64]
+    home: NDArray[np.int64]
+    tick_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        kernels, slices, _ = self.layout.shape
+        if self.capacity_rps.shape != (kernels,):
+            raise ValueError(f"capacity_rps: expected shape ({kernels},), got {self.capacity_rps.shape}")
+        if not bool(np.all(self.capacity_rps > 0.0)):
+            raise ValueError(f"capacity_rps: expected numbers > 0, got {self.capacity_rps.tolist()}")
+        if self.home.shape != (slices,) or not bool(np.all((self.home >= 0) & (self.home < kernels))):
+            raise ValueError(
+                f"home: expected {slices} kernel indices below {kernels}, got {self.home.tolist()}"
+            )
+        if self.contract.slices != self.layout.slices:
+            raise ValueError(
+                f"contract slices: expected {self.layout.slices}, got {self.contract.slices}; "
+                "compile the contract for this layout"
+            )
+        if not self.tick_s > 0.0:
+            raise ValueError(f"tick_s: expected a number > 0, got {self.tick_s}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """Settings of the controller itself, each with its reason.
+
+    quarantine: use the second lever (single replicas); off in the arm "fixed bare".
+    shield: mask hard violations and empty kernels; off for arms that must show a bare policy.
+    failing_after: failed answers in a row before a replica is failing (Envoy's own default is 5).
+    hung_after_s: requests running and none answered for so long means hung; longer than any healthy
+        answer takes.
+    readmit_after_s: least time in quarantine, times the number of quarantines (as Envoy backs off).
+    readmit_every_s: at most one replica of a kernel is re-admitted in so many seconds.
+    degrade_after_s: silence after which the held table gives way to the known-good baseline.
+    carry_windows: windows over which a cell with too few units collects them before it starts anew.
+    alarm_expiry_windows: an alarm on traffic (latency, failures) ends after so many windows without
+        any unit, since only traffic can tell whether it still holds.
+    smoothing_s: time constant of the smoothed rates.
+    """
+
+    quarantine: bool = True
+    shield: bool = True
+    failing_after: int = 5
+    hung_after_s: float = 30.0
+    readmit_after_s: float = 60.0
+    readmit_every_s: float = 30.0
+    degrade_after_s: float = 300.0
+    carry_windows: int = 5
+    alarm_expiry_windows: int = 5
+    smoothing_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSetup:
+    """Everything ``tick`` needs beside the state and the telemetry."""
+
+    fleet: FleetSetup
+    policy: Policy
+    options: ControllerOptions = field(default_factory=ControllerOptions)
+    detector: Detector = field(default_factory=WindowDetector)
+
+    @property
+    def layout(self) -> FleetLayout:
+        """Names of the array axes."""
+        return self.fleet.layout
+
+    @property
+    def contract(self) -> CompiledContract:
+        """The contract as arrays."""
+        return self.fleet.contract

@@ -1,0 +1,139 @@
+"""Registry of the policies without learning: name to factory, and the text form used by sweeps.
+
+``make_policy("hysteresis:dwell_s=120,step_ratio=0.25", fleet)`` parses name and parameters. ``make_arm``
+gives the policy together with the controller options under which E5 runs it: an arm says which levers work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from controller.ports import Policy
+from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
+from policies.capacity import Headroom
+from policies.fixed import FixedPolicy
+from policies.threshold import ThresholdPolicy
+
+Factory = Callable[[FleetSetup, str, Mapping[str, float]], Policy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """One registered policy. parameters: names it takes with their defaults; options: its arm."""
+
+    factory: Factory
+    parameters: Mapping[str, float]
+    quarantine: bool
+    shield: bool
+    description: str
+
+
+def _fixed(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+    return FixedPolicy(policy_id=policy_id)
+
+
+def _threshold(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+    kernels, slices, _ = fleet.layout.shape
+    return ThresholdPolicy(
+        policy_id=policy_id,
+        kernels=kernels,
+        slices=slices,
+        priority=fleet.contract.priority,
+        shed_when_uncertified=fleet.contract.shed_when_uncertified,
+        guard_share=values["guard_share"],
+        headroom=_headroom(values),
+    )
+
+
+def _headroom(values: Mapping[str, float]) -> Headroom:
+    return Headroom(
+        fill_ratio=values["fill_ratio"], return_ratio=values["return_ratio"], replan_s=values["replan_s"]
+    )
+
+
+_HEADROOM = {"fill_ratio": 0.9, "return_ratio": 0.75, "replan_s": 30.0}
+
+#: Every baseline by name.
+BASELINES: Mapping[str, Baseline] = {
+    "fixed-bare": Baseline(
+        factory=_fixed,
+        parameters={},
+        quarantine=False,
+        shield=False,
+        description="home kernel, no lever at all",
+    ),
+    "fixed": Baseline(
+        factory=_fixed,
+        parameters={},
+        quarantine=True,
+        shield=False,
+        description="home kernel, single replicas quarantined",
+    ),
+    "threshold": Baseline(
+        factory=_threshold,
+        parameters={"guard_share": 0.5, **_HEADROOM},
+        quarantine=True,
+        shield=True,
+        description="two thresholds on health, acted on at once",
+    ),
+}
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, float]]:
+    """``"name:key=value,..."`` to name and numbers.
+
+    Raises ValueError where a part is not ``key=value`` with a number.
+    """
+    name, _, tail = spec.partition(":")
+    values: dict[str, float] = {}
+    for part in filter(None, tail.split(",")):
+        key, equals, value = part.partition("=")
+        try:
+            values[key.strip()] = float(value)
+        except ValueError as error:
+            raise ValueError(
+                f"policy {spec!r}: expected key=number, got {part!r}; write e.g. {_EXAMPLE}"
+            ) from error
+        if not equals:
+            raise ValueError(f"policy {spec!r}: expected key=number, got {part!r}; write e.g. {_EXAMPLE}")
+    return name.strip(), values
+
+
+_EXAMPLE = "hysteresis:dwell_s=120"
+
+
+def make_policy(spec: str, fleet: FleetSetup, **parameters: float) -> Policy:
+    """Policy ``spec`` ("name" or "name:key=value,...") for ``fleet``; ``parameters`` override the text.
+
+    Raises ValueError for an unknown name or parameter, naming the known ones.
+    """
+    name, values = parse_spec(spec)
+    baseline = _lookup(name)
+    chosen = {**values, **parameters}
+    unknown = sorted(set(chosen) - set(baseline.parameters))
+    if unknown:
+        known = ", ".join(sorted(baseline.parameters)) or "none"
+        raise ValueError(f"policy {name!r}: unknown parameter {unknown[0]!r}; known: {known}")
+    return baseline.factory(fleet, _identity(name, chosen), {**baseline.parameters, **chosen})
+
+
+def make_arm(
+    spec: str, fleet: FleetSetup, options: ControllerOptions | None = None, **parameters: float
+) -> ControllerSetup:
+    """Controller set-up in which ``spec`` runs as an arm of E5; ``options`` replaces the arm's levers."""
+    baseline = _lookup(parse_spec(spec)[0])
+    levers = options or ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
+    return ControllerSetup(fleet=fleet, policy=make_policy(spec, fleet, **parameters), options=levers)
+
+
+def _lookup(name: str) -> Baseline:
+    if name not in BASELINES:
+        raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(BASELINES))}")
+    return BASELINES[name]
+
+
+def _identity(name: str, chosen: Mapping[str, float]) -> str:
+    if not chosen:
+        return name
+    return name + ":" + ",".join(f"{key}={chosen[key]:g}" for key in sorted(chosen))

@@ -1,0 +1,140 @@
+"""Moves that respect capacity: fill the wanted kernels, spill what does not fit to the next best.
+
+A table that already carries the load is kept: offered load wobbles, and a table that followed it would
+never settle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from controller.ports import Observation, PolicyState, Proposal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headroom:
+    """fill_ratio: share of capacity that a plan may use; return_ratio: share that must suffice before a
+    spilled slice goes back; replan_s: least time between two moves for capacity alone.
+    """
+
+    fill_ratio: float = 0.9
+    return_ratio: float = 0.75
+    replan_s: float = 30.0
+
+
+def fit_capacity(
+    wanted: NDArray[np.float64], rank: NDArray[np.float64], seen: Observation, memory: PolicyState,
+    priority: NDArray[np.int64], headroom: Headroom,
+) -> tuple[Proposal, PolicyState]:  # fmt: skip
+    """Proposal near ``wanted`` float64 [B, S, K + 1] that does not overload a kernel where one has room.
+
+    rank: float64 [B, S, K], order in which kernels take what spills (lowest first, inf: never).
+    ``memory`` holds ``wanted``, ``planned`` and ``planned_s`` of the last plan.
+    """
+    last_wanted, planned = np.asarray(memory["wanted"]), np.asarray(memory["planned"], dtype=np.float64)
+    same = (wanted == last_wanted).all(axis=(1, 2))
+    table = np.empty_like(wanted)
+    replanned = np.zeros(len(same), dtype=np.bool_)
+    order = np.argsort(-priority, kind="stable")
+    _settle(
+        table, replanned, wanted, planned, same, rank, seen.offered_rps, seen.capacity_rps, order,
+        seen.now_s - memory["planned_s"], headroom.fill_ratio, headroom.return_ratio, headroom.replan_s,
+    )  # fmt: skip
+    after: PolicyState = {
+        **memory,
+        "wanted": wanted,
+        "planned": table,
+        "planned_s": np.where(replanned, seen.now_s, memory["planned_s"]),
+    }
+    proposal = Proposal(
+        table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_), capacity_only=same
+    )
+    return proposal, after
+
+
+def capacity_memory(batch: int, slices: int, kernels: int) -> PolicyState:
+    """Memory for ``fit_capacity`` before the first tick."""
+    return {
+        "wanted": np.zeros((batch, slices, kernels + 1)),
+        "planned": np.zeros((batch, slices, kernels + 1)),
+        "planned_s": np.full(batch, -np.inf),
+    }
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
+    table, replanned, wanted, planned, same, rank, offered, capacity, order, since_s, fill_ratio,
+    return_ratio, replan_s,
+):  # fmt: skip
+    """Keep the last plan, go back to what is wanted, or plan anew, fleet by fleet."""
+    for b in range(len(same)):
+        if same[b]:
+            spilled = np.any(planned[b] != wanted[b])
+            overloaded = _overloaded(planned[b], offered[b], capacity[b], 1.0)
+            back = spilled and not _overloaded(wanted[b], offered[b], capacity[b], return_ratio)
+            if since_s[b] < replan_s or not (overloaded or back):
+                table[b] = planned[b]
+                continue
+        replanned[b] = True
+        _fill(table[b], wanted[b], rank[b], offered[b], capacity[b] * fill_ratio, order)
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _overloaded(table, offered, capacity, ratio):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for k in range(len(capacity)):
+        load = 0.0
+        for s in range(len(offered)):
+            load += table[s, k] * offered[s]
+        if load > capacity[k] * ratio:
+            return True
+    return False
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _fill(table, wanted, rank, offered, room, order):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Water-fill: wanted shares first, spill to the next best in rank, and what fits nowhere as wanted."""
+    kernels = len(room)
+    left = room.copy()
+    table[:] = wanted
+    spill = np.zeros(len(offered))
+    for s in order:
+        for k in range(kernels):
+            ask = wanted[s, k] * offered[s]
+            if ask <= left[k] or ask <= 0.0:
+                left[k] -= ask
+                continue
+            fits = max(left[k], 0.0) / offered[s]
+            spill[s] += wanted[s, k] - fits
+            table[s, k] = fits
+            left[k] = 0.0
+    for s in order:
+        for _ in range(kernels):
+            if spill[s] <= 1e-12:
+                break
+            best = -1
+            for k in range(kernels):
+                free = np.isfinite(rank[s, k]) and left[k] > 1e-9
+                if free and (best < 0 or rank[s, k] < rank[s, best]):
+                    best = k
+            if best < 0:
+                break
+            fits = min(spill[s], left[best] / offered[s])
+            table[s, best] += fits
+            spill[s] -= fits
+            left[best] -= fits * offered[s]
+        if spill[s] > 1e-12:
+            _return(table[s], wanted[s], spill[s])
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _return(row, wanted, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Give back, in proportion to the wanted shares, what fits nowhere."""
+    total = 0.0
+    for k in range(len(row) - 1):
+        total += wanted[k]
+    for k in range(len(row) - 1):
+        row[k] += spill * wanted[k] / total

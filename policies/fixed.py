@@ -1,0 +1,33 @@
+"""Fixed: every slice stays at home, whatever happens. The floor that the others are measured against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.ports import Observation, PolicyState, Proposal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPolicy:
+    """Weight 1 on the home kernel of each slice."""
+
+    policy_id: str = "fixed"
+
+    def initial(self, batch: int) -> PolicyState:
+        """Nothing to remember."""
+        return {}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The home table."""
+        return Proposal(
+            table=home_table(seen), ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+        ), state
+
+
+def home_table(seen: Observation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """float64 [B, S, K + 1] with weight 1 at home."""
+    table = np.zeros(seen.table.shape)
+    table[:, np.arange(len(seen.home)), seen.home] = 1.0
+    return table

@@ -1,0 +1,79 @@
+"""Where a slice should be served, by the level of its home kernel: the two-threshold rule.
+
+normal: at home; guard: a stated share moves to the best other compliant kernel; fallback (or no replica
+at home in rotation): everything moves to the known-good kernel, or, where that is not certified, to the
+best certified one. Only what the observation says is used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from contracts.compiled import Level
+from controller.ports import Observation
+
+
+def compliant(seen: Observation) -> NDArray[np.bool_]:
+    """bool [B, K, S]: in rotation, certified and at level normal."""
+    return seen.certified & (seen.level == Level.NORMAL) & ~seen.hard_violated & (seen.ready > 0)[:, :, None]
+
+
+def preference(seen: Observation) -> NDArray[np.float64]:
+    """float64 [B, S, K], order of refuge: healthiest first, then the larger capacity; inf: not compliant."""
+    most = np.maximum(seen.capacity_rps.max(axis=1, keepdims=True), 1e-9)
+    # Health decides; the second term stays below any difference of health worth acting on.
+    score = seen.health - 1e-6 * (seen.capacity_rps / most)[:, :, None]
+    return np.where(compliant(seen), score, np.inf).transpose(0, 2, 1)
+
+
+def two_threshold_table(
+    seen: Observation, level: NDArray[np.int64], guard_share: float, shed_when_uncertified: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``(wanted, rank)``: table float64 [B, S, K + 1] by the rule, and the order of refuge [B, S, K].
+
+    level: int64 [B, S], level to act on for each slice's home kernel.
+    """
+    rank = preference(seen)
+    wanted = np.zeros(seen.table.shape)
+    known_good = int(np.argmax(seen.role_known_good))
+    _two_threshold(wanted, rank, level, seen.home, seen.ready, known_good, guard_share, shed_when_uncertified)
+    return wanted, rank
+
+
+def home_level(seen: Observation) -> NDArray[np.int64]:
+    """int64 [B, S]: level of each slice's home kernel; fallback where it has no replica in rotation."""
+    slices = np.arange(len(seen.home))
+    level = seen.level[:, seen.home, slices]
+    return np.where(seen.ready[:, seen.home] > 0, level, int(Level.FALLBACK))
+
+
+@njit(cache=True)  # type: ignore[misc]
+def _two_threshold(wanted, rank, level, home, ready, known_good, guard_share, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
+    fleets, slices, kernels = rank.shape
+    for b in range(fleets):
+        for s in range(slices):
+            here = home[s]
+            if level[b, s] == 0:
+                wanted[b, s, here] = 1.0
+                continue
+            best = -1
+            for k in range(kernels):
+                if (
+                    k != here
+                    and np.isfinite(rank[b, s, k])
+                    and (best < 0 or rank[b, s, k] < rank[b, s, best])
+                ):
+                    best = k
+            if level[b, s] == 1:
+                share = guard_share if best >= 0 else 0.0
+                wanted[b, s, here] = 1.0 - share
+                if best >= 0:
+                    wanted[b, s, best] += share
+                continue
+            if np.isfinite(rank[b, s, known_good]):
+                best = known_good
+            if best < 0 and not shed:
+                best = known_good if ready[b, known_good] > 0 else here
+            wanted[b, s, best if best >= 0 else kernels] = 1.0
