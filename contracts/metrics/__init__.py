@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.metrics import numeric, observability, runtime, statistical
+from contracts.metrics import numeric, observability, rollout, runtime, statistical
 from contracts.metrics.columns import (
     COLUMN_NAMES,
     PromptColumns,
@@ -37,6 +37,7 @@ __all__ = [
     "observability",
     "prompt_columns",
     "register_metric",
+    "rollout",
     "runtime",
     "sampled_columns",
     "statistical",
