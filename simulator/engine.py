@@ -11,46 +11,110 @@ fleet's current time, after everything that happens at that same instant.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine_records import Arrivals, Counters, EngineSpec, Gauges, ReplicaEffect
+from simulator import engine_kernels as kernels
+from simulator.engine_columns import CELL_COLUMNS, SLICE_COLUMNS
+from simulator.engine_dtypes import FLEET, REPLICA, REQUEST, SESSION
+from simulator.engine_records import (
+    REQUEST_RECORD,
+    Arrivals,
+    Counters,
+    EngineSpec,
+    Gauges,
+    ReplicaEffect,
+    RequestStatus,
+)
+from simulator.engine_validate import check_arrivals, check_effect, check_spec
+
+_FIRST_RING = 1024
 
 
 class FleetEngine:
     """``batch`` fleets of one layout. Results do not depend on ``batch`` nor on how often one advances.
 
-    With ``keep_requests`` every request's record stays readable; otherwise records of finished requests
+    With ``keep_requests`` every request's record stays readable; otherwise records of ended requests
     are recycled, so memory is bounded by what is in flight plus the last feed.
     """
 
     def __init__(self, spec: EngineSpec, batch: int, *, keep_requests: bool = False) -> None:
-        raise NotImplementedError
+        check_spec(spec)
+        self.spec = spec
+        self.batch = batch
+        self._keep = keep_requests
+        shape = (batch, spec.replicas, spec.slices)
+        self._fleets = np.zeros(batch, FLEET)
+        self._fleets["retry_head"] = -1
+        self._replicas = _fresh_replicas(spec, batch)
+        self._requests = np.zeros((batch, _FIRST_RING), REQUEST)
+        self._sessions = np.zeros((batch, spec.session_slots, spec.kernels), SESSION)
+        self._table = np.zeros((batch, spec.slices, spec.kernels + 1))
+        self._table[:, :, 0] = 1.0
+        self._row_changed = np.zeros((batch, spec.slices))
+        self._violating = np.zeros(shape, np.int8)
+        self._cells = np.zeros((*shape, CELL_COLUMNS), np.int64)
+        self._excess_tv = np.zeros(shape)
+        self._per_slice = np.zeros((batch, spec.slices, SLICE_COLUMNS), np.int64)
+        self._edges = np.asarray(spec.histogram_edges_ms, np.float64)
+        self._histogram = np.zeros((*shape, spec.families, self._edges.shape[0] + 1), np.int64)
+        self._limits = np.array([spec.max_attempts, int(spec.sticky)], np.int64)
+        self._timeout = np.ascontiguousarray(spec.timeout_s, np.float64)
+        self._slo_ms = np.ascontiguousarray(spec.slo_ms, np.float64)
+        self._quality = np.ascontiguousarray(spec.quality, np.float64)
+        self._effects = [[ReplicaEffect() for _ in range(spec.replicas)] for _ in range(batch)]
+        self._members = np.zeros((batch, spec.kernels, spec.replicas + 1), np.int64)
+        self._rebuild_members()
 
     @property
     def now_s(self) -> NDArray[np.float64]:
         """Current time of each fleet, float64 [B]."""
-        raise NotImplementedError
+        return self._fleets["now"].copy()
+
+    # ------------------------------------------------------------ what goes in
 
     def feed(self, fleet: int, arrivals: Arrivals) -> None:
-        """Append arrivals; they may not lie before the fleet's current time or earlier arrivals."""
-        raise NotImplementedError
+        """Append arrivals; they may not lie before the fleet's current time or earlier arrivals.
+
+        Raises ``ValueError`` for times out of order, indices out of range, or a request that could never
+        fit the KV cache of every kernel.
+        """
+        check_arrivals(self.spec, arrivals, after_s=self._last_fed_s(fleet))
+        self._make_room(fleet, len(arrivals))
+        kernels.feed_requests(
+            fleet, self._fleets, self._requests, arrivals.arrived_s, arrivals.slice,
+            arrivals.prompt_tokens, arrivals.output_tokens, arrivals.session, arrivals.prompt,
+            arrivals.uniforms,
+        )  # fmt: skip
 
     def set_table(self, table: NDArray[np.float64]) -> None:
         """Route by ``table`` float64 [B, S, K + 1] from now on; the last column is shed."""
-        raise NotImplementedError
+        if table.shape != self._table.shape:
+            raise ValueError(f"table: expected shape {self._table.shape}, got {table.shape}")
+        changed = (table != self._table).any(axis=2)
+        self._mark_changed(changed)
+        np.copyto(self._table, table)
 
     def set_rotation(self, in_rotation: NDArray[np.bool_]) -> None:
         """Balance only over these replicas, bool [B, R]; the others finish what they have."""
-        raise NotImplementedError
+        moved = in_rotation != (self._replicas["in_rotation"] != 0)
+        if not moved.any():
+            return
+        self._replicas["in_rotation"] = in_rotation
+        self._rebuild_members()
+        self._mark_changed(self._rows_using(moved))
 
     def set_violating(self, violating: NDArray[np.bool_]) -> None:
-        """Ground truth for the exposure counters, bool [B, R, S]."""
-        raise NotImplementedError
+        """Ground truth for the exposure counters, bool [B, R, S]; only hard slices are counted."""
+        np.copyto(self._violating, violating & self.spec.hard_slices, casting="unsafe")
+
+    # ------------------------------------------------------------ what goes wrong
 
     def effect(self, fleet: int, replica: int) -> ReplicaEffect:
         """The effect in force on one replica."""
-        raise NotImplementedError
+        return self._effects[fleet][replica]
 
     def set_effect(self, fleet: int, replica: int, effect: ReplicaEffect) -> None:
         """Change one replica now: the engine step under way ends as it began, the next one differs.
@@ -58,34 +122,67 @@ class FleetEngine:
         Tokens made until that step boundary keep the old condition. Setting the effect in force again
         changes nothing, byte for byte; nor does a change of condition alone change any time.
         """
-        raise NotImplementedError
+        check_effect(self.spec, effect)
+        before = self._effects[fleet][replica]
+        self._effects[fleet][replica] = effect
+        reps, requests = self._replicas[fleet], self._requests[fleet]
+        now, mask = float(self._fleets["now"][fleet]), requests.shape[0] - 1
+        if effect.condition != before.condition:
+            kernels.set_condition(reps, replica, effect.condition, now, requests, mask, self._quality)
+        _apply_effect(self.spec, reps, replica, effect)
+        if _speed(effect) != _speed(before):
+            kernels.replan(reps, replica, now, requests, mask)
 
     def crash(self, fleet: int, replica: int) -> None:
         """Kill one replica: what had streamed a token fails, the rest is retried elsewhere at once.
 
         It stays in the balancing set (until ``set_rotation``) and refuses connections until ``start``.
+        Its effect stays in force.
         """
-        raise NotImplementedError
+        kernels.crash_replica(
+            fleet, replica, self._fleets, self._replicas, self._requests, self._cells, self._timeout,
+            self._limits,
+        )  # fmt: skip
+        self.advance_one(fleet, float(self._fleets["now"][fleet]))
 
     def start(self, fleet: int, replica: int, delay_s: float = 0.0) -> None:
         """Let a dead replica accept connections, empty and with a clean cache, after ``delay_s``."""
-        raise NotImplementedError
+        self._replicas["alive_at"][fleet, replica] = self._fleets["now"][fleet] + delay_s
 
     def flush_cache(self, fleet: int, replica: int) -> None:
         """Forget cached prefixes, and with them those computed under a fault."""
-        raise NotImplementedError
+        self._replicas["cache_epoch"][fleet, replica] += 1
+
+    # ------------------------------------------------------------ time
 
     def advance(self, until_s: float) -> None:
         """Advance every fleet to ``until_s``, arrivals and step ends at ``until_s`` included."""
-        raise NotImplementedError
+        self._advance(0, self.batch, until_s)
 
     def advance_one(self, fleet: int, until_s: float) -> None:
         """Advance one fleet to ``until_s``."""
-        raise NotImplementedError
+        self._advance(fleet, fleet + 1, until_s)
+
+    def _advance(self, first: int, stop: int, until_s: float) -> None:
+        kernels.advance_fleets(
+            first, stop, until_s, self._fleets, self._replicas, self._requests, self._table, self._members,
+            self._sessions, self._row_changed, self._violating, self._timeout, self._quality, self._slo_ms,
+            self._edges, self._limits, self._cells, self._excess_tv, self._per_slice, self._histogram,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ what comes out
 
     def take_counters(self) -> Counters:
         """Counts since the previous call, then start again from zero."""
-        raise NotImplementedError
+        cells = np.empty_like(self._cells)
+        per_slice = np.empty_like(self._per_slice)
+        excess_tv = np.zeros((self.batch, self.spec.slices))
+        busy_s = np.empty((self.batch, self.spec.replicas))
+        kernels.take(
+            self._fleets, self._replicas, self._cells, self._excess_tv, self._per_slice,
+            cells, excess_tv, per_slice, busy_s,
+        )  # fmt: skip
+        return Counters(cells=cells, per_slice=per_slice, excess_tv_tokens=excess_tv, busy_s=busy_s)
 
     @property
     def latency_counts(self) -> NDArray[np.int64]:
@@ -93,12 +190,114 @@ class FleetEngine:
 
         Not summed over edges; bucket e holds values in ``(edge[e-1], edge[e]]``, the last is open.
         """
-        raise NotImplementedError
+        return self._histogram
 
     def gauges(self) -> Gauges:
         """State of every replica at its fleet's current time."""
-        raise NotImplementedError
+        counts = np.empty((5, self.batch, self.spec.replicas), np.int64)
+        kv_used = np.empty((self.batch, self.spec.replicas))
+        kernels.read_gauges(self._fleets, self._replicas, counts, kv_used)
+        return Gauges(counts=counts, kv_used_ratio=kv_used)
 
     def requests(self, fleet: int) -> NDArray[np.void]:
-        """Records (``REQUEST_RECORD``) of the requests still remembered, in order of arrival."""
-        raise NotImplementedError
+        """Records (``REQUEST_RECORD``) of the routed requests still remembered, in order of arrival."""
+        ring = self._requests[fleet]
+        fed, cursor = (int(self._fleets[name][fleet]) for name in ("fed", "cursor"))
+        ids = np.arange(max(0, fed - ring.shape[0]), cursor)
+        return _request_records(ids, ring[ids & (ring.shape[0] - 1)])
+
+    # ------------------------------------------------------------ housekeeping
+
+    def _last_fed_s(self, fleet: int) -> float:
+        fed, now = int(self._fleets["fed"][fleet]), float(self._fleets["now"][fleet])
+        if fed == 0:
+            return now
+        ring = self._requests[fleet]
+        return max(now, float(ring["arrived"][(fed - 1) & (ring.shape[0] - 1)]))
+
+    def _make_room(self, fleet: int, count: int) -> None:
+        live = int(self._fleets["fed"][fleet])
+        if not self._keep:
+            live = kernels.forget_ended(fleet, self._fleets, self._requests)
+        size = self._requests.shape[1]
+        if live + count <= size:
+            return
+        while size < live + count:
+            size *= 2
+        grown = np.zeros((self.batch, size), REQUEST)
+        kernels.copy_requests(self._fleets, self._requests, grown)
+        self._requests = grown
+
+    def _mark_changed(self, rows: NDArray[np.bool_]) -> None:
+        now = np.broadcast_to(self._fleets["now"][:, None], rows.shape)
+        self._row_changed[rows] = now[rows]
+
+    def _rows_using(self, moved: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Rows bool [B, S] that give weight to the kernel of a moved replica [B, R]."""
+        kernel_moved = np.zeros((self.batch, self.spec.kernels), np.bool_)
+        for r, k in enumerate(self.spec.replica_kernel):
+            kernel_moved[:, k] |= moved[:, r]
+        rows: NDArray[np.bool_] = ((self._table[:, :, :-1] > 0.0) & kernel_moved[:, None, :]).any(axis=2)
+        return rows
+
+    def _rebuild_members(self) -> None:
+        """``members[b, k]`` = how many replicas of k are in rotation, then which."""
+        self._members[:] = 0
+        for b, k in np.ndindex(self.batch, self.spec.kernels):
+            chosen = (self.spec.replica_kernel == k) & (self._replicas["in_rotation"][b] != 0)
+            (at,) = np.nonzero(chosen)
+            self._members[b, k, 0] = at.shape[0]
+            self._members[b, k, 1 : 1 + at.shape[0]] = at
+
+
+def _fresh_replicas(spec: EngineSpec, batch: int) -> NDArray[np.void]:
+    replicas = np.zeros((batch, spec.replicas), REPLICA)
+    replicas["end"] = np.inf
+    replicas["deadline"] = np.inf
+    replicas["in_rotation"] = 1
+    replicas["ended_head"] = -1
+    replicas["kernel"] = spec.replica_kernel
+    replicas["all_blocks"] = spec.kv_blocks[spec.replica_kernel]
+    replicas["watermark"] = spec.watermark_blocks
+    replicas["block_shift"] = spec.block_tokens.bit_length() - 1
+    replicas["max_batch"] = spec.max_batch
+    replicas["token_budget"] = spec.token_budget
+    replicas["queue_limit"] = spec.queue_limit
+    for r in range(spec.replicas):
+        _apply_effect(spec, replicas[0], r, ReplicaEffect())
+    for name in ("c0", "c1", "c2", "c3", "blocks"):
+        replicas[name] = replicas[name][0]
+    return replicas
+
+
+def _apply_effect(spec: EngineSpec, reps: NDArray[np.void], replica: int, effect: ReplicaEffect) -> None:
+    """Write the fields of ``effect`` that the next step or the next attempt reads."""
+    kernel = int(spec.replica_kernel[replica])
+    c0, c1, c2, c3 = spec.step_model[kernel] * effect.step_time_factor
+    row = reps[replica]
+    row["c0"], row["c1"], row["c2"], row["c3"] = c0 + effect.step_extra_s, c1, c2, c3
+    row["hang"] = int(effect.hang)
+    row["blocks"] = int(spec.kv_blocks[kernel] * (1.0 - effect.kv_held_ratio))
+    row["error_ratio"] = effect.http_error_ratio
+    row["lag"] = effect.http_latency_s
+
+
+def _speed(effect: ReplicaEffect) -> ReplicaEffect:
+    """The part of an effect that changes when engine steps end."""
+    return replace(effect, condition=0, http_error_ratio=0.0, http_latency_s=0.0)
+
+
+def _request_records(ids: NDArray[np.int64], ring: NDArray[np.void]) -> NDArray[np.void]:
+    out = np.zeros(ids.shape[0], REQUEST_RECORD)
+    out["id"] = ids
+    for name in ("replica", "kernel", "slice", "status", "attempts", "preemptions"):
+        out[name] = ring[name]
+    for name in ("prompt_tokens", "output_tokens"):
+        out[name] = ring[name]
+    out["arrived_s"] = ring["arrived"]
+    for name, field in (("routed_s", "routed"), ("started_s", "started"), ("finished_s", "finished")):
+        out[name] = np.where(ring[field] < 0.0, np.nan, ring[field])
+    out["first_token_s"] = np.where(ring["first"] < 0.0, np.nan, ring["first"] + ring["lag"])
+    out["finished_s"] += np.where(out["status"] == RequestStatus.ANSWERED, ring["lag"], 0.0)
+    out["excess_tv_tokens"] = np.where(out["status"] == RequestStatus.ANSWERED, ring["excess_tv"], np.nan)
+    return out

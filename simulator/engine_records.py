@@ -13,6 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
+from simulator.engine_columns import (
+    ANSWERED,
+    ATTEMPTS_FAILED,
+    ATTEMPTS_REJECTED,
+    EXPOSED,
+    EXPOSED_IN_FLIGHT,
+    FAILED,
+    FIRST_REASON,
+    OFFERED,
+    OFFERED_TOKENS,
+    SHED_COUNT,
+    SLO_MISSED,
+    TOKENS,
+    UNROUTED,
+)
 
 #: Most sequences that one replica may run at once (a fixed field length keeps the compiled record flat).
 MAX_BATCH = 256
@@ -143,51 +158,123 @@ class ReplicaEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What happened since the previous ``take_counters``; axes as named, int64 unless said.
+    """What happened since the previous ``take_counters``.
 
-    offered, shed, slo_missed, unrouted: [B, S]; unrouted are failures that reached no replica.
-    answered, failed: [B, R, S], by the replica of the last attempt. failed_by_reason: [B, S, 5] in the
-        order of ``FAILURE_REASONS``, unrouted included.
-    attempts_failed: [B, R, S], attempts that ended badly on a replica as a gateway counts upstream 5xx,
-        resets and timeouts, retried or not. attempts_rejected: [B, R, S], 429 answers.
-    exposed: [B, S], answers on hard slices whose replica was violating when the request was routed;
-        exposed_in_flight: of these, routed before the last change of their row or its replicas.
-    offered_tokens, answered_tokens, excess_tv_tokens: float64 [B, S] output tokens. busy_s: float64
-        [B, R], time spent in engine steps.
+    cells: int64 [B, R, S, columns] and per_slice: int64 [B, S, columns] are the raw counts that the
+    named properties pick from. excess_tv_tokens: float64 [B, S], sum over answered tokens of the excess
+    TV. busy_s: float64 [B, R], time spent in engine steps.
     """
 
-    offered: NDArray[np.int64]
-    shed: NDArray[np.int64]
-    slo_missed: NDArray[np.int64]
-    unrouted: NDArray[np.int64]
-    exposed: NDArray[np.int64]
-    exposed_in_flight: NDArray[np.int64]
-    failed_by_reason: NDArray[np.int64]
-    answered: NDArray[np.int64]
-    failed: NDArray[np.int64]
-    attempts_failed: NDArray[np.int64]
-    attempts_rejected: NDArray[np.int64]
-    offered_tokens: NDArray[np.float64]
-    answered_tokens: NDArray[np.float64]
+    cells: NDArray[np.int64]
+    per_slice: NDArray[np.int64]
     excess_tv_tokens: NDArray[np.float64]
     busy_s: NDArray[np.float64]
+
+    @property
+    def offered(self) -> NDArray[np.int64]:
+        """Requests that reached the gateway, [B, S]."""
+        return self.per_slice[..., OFFERED]
+
+    @property
+    def shed(self) -> NDArray[np.int64]:
+        """Requests shed by the table, [B, S]."""
+        return self.per_slice[..., SHED_COUNT]
+
+    @property
+    def unrouted(self) -> NDArray[np.int64]:
+        """Failures that reached no replica, [B, S]; not in ``failed``."""
+        return self.per_slice[..., UNROUTED]
+
+    @property
+    def offered_tokens(self) -> NDArray[np.float64]:
+        """Output tokens of the offered requests, float64 [B, S]."""
+        return self.per_slice[..., OFFERED_TOKENS].astype(np.float64)
+
+    @property
+    def failed_by_reason(self) -> NDArray[np.int64]:
+        """Failed requests, unrouted included, [B, S, 5] in the order of ``FAILURE_REASONS``."""
+        return self.per_slice[..., FIRST_REASON:]
+
+    @property
+    def answered(self) -> NDArray[np.int64]:
+        """Requests answered, [B, R, S]."""
+        return self.cells[..., ANSWERED]
+
+    @property
+    def failed(self) -> NDArray[np.int64]:
+        """Requests failed for good, [B, R, S] by the replica of the last attempt."""
+        return self.cells[..., FAILED]
+
+    @property
+    def attempts_failed(self) -> NDArray[np.int64]:
+        """Attempts that ended badly (5xx, reset, timeout) as a gateway counts them, [B, R, S]."""
+        return self.cells[..., ATTEMPTS_FAILED]
+
+    @property
+    def attempts_rejected(self) -> NDArray[np.int64]:
+        """Attempts answered 429, [B, R, S]."""
+        return self.cells[..., ATTEMPTS_REJECTED]
+
+    @property
+    def slo_missed(self) -> NDArray[np.int64]:
+        """Answered requests over an objective of their slice, [B, S]."""
+        return self._over_replicas(SLO_MISSED)
+
+    @property
+    def exposed(self) -> NDArray[np.int64]:
+        """Answers on hard slices whose replica was violating when they were routed, [B, S]."""
+        return self._over_replicas(EXPOSED)
+
+    @property
+    def exposed_in_flight(self) -> NDArray[np.int64]:
+        """Of these, routed before the last change of their row or of its replicas, [B, S]."""
+        return self._over_replicas(EXPOSED_IN_FLIGHT)
+
+    @property
+    def answered_tokens(self) -> NDArray[np.float64]:
+        """Output tokens of the answered requests, float64 [B, S]."""
+        return self._over_replicas(TOKENS).astype(np.float64)
+
+    def _over_replicas(self, column: int) -> NDArray[np.int64]:
+        total: NDArray[np.int64] = self.cells[..., column].sum(axis=1)
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """State at the fleets' current time, all [B, R].
+    """State at the fleets' current time; everything [B, R].
 
-    running, waiting, outstanding (running + waiting): int64. kv_used_ratio: float64, blocks in use or
-    held by a fault over all blocks. consecutive_failed: int64, attempts failed since the last answer
-    (429 neither counts nor resets). alive: bool, the process accepts connections.
+    counts: int64 [5, B, R], what the named properties pick from. kv_used_ratio: float64, blocks in use
+    or held by a fault over all blocks.
     """
 
-    running: NDArray[np.int64]
-    waiting: NDArray[np.int64]
-    outstanding: NDArray[np.int64]
+    counts: NDArray[np.int64]
     kv_used_ratio: NDArray[np.float64]
-    consecutive_failed: NDArray[np.int64]
-    alive: NDArray[np.bool_]
+
+    @property
+    def running(self) -> NDArray[np.int64]:
+        """Requests in the running batch."""
+        return self.counts[0]
+
+    @property
+    def waiting(self) -> NDArray[np.int64]:
+        """Requests in the queue."""
+        return self.counts[1]
+
+    @property
+    def outstanding(self) -> NDArray[np.int64]:
+        """Running and waiting."""
+        return self.counts[2]
+
+    @property
+    def consecutive_failed(self) -> NDArray[np.int64]:
+        """Attempts failed since the last answer; a 429 neither counts nor resets."""
+        return self.counts[3]
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """The process accepts connections."""
+        return self.counts[4] != 0
 
 
 #: One row of ``FleetEngine.requests``. ``routed_s`` is the last routing, ``started_s`` the first admission

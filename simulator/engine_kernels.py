@@ -1,0 +1,957 @@
+"""The compiled part of the fleet engine. Mirrors the plain oracle of the tests, name for name.
+
+One file and long functions on purpose: numba invalidates its on-disk cache per source file, so callers
+and callees must live together, and a call that is not inlined costs more than the work it does.
+
+The idea. Between two events a replica only decodes: its steps last ``d, d + g, d + 2g ...`` (every
+sequence grows by one token per step), so ``m`` steps last ``m d + g m (m - 1) / 2`` and a whole stretch
+is one jump. An arrival that could be admitted cuts the stretch at the next step boundary. All sequences
+share one counter of decode steps (``decoded``), so a jump touches no sequence. Replicas meet only in
+routing; hence one is advanced only when it is a routing candidate, and at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine_columns import (
+    ANSWERED,
+    ATTEMPTS_FAILED,
+    ATTEMPTS_REJECTED,
+    EXPOSED,
+    EXPOSED_IN_FLIGHT,
+    FAILED,
+    FIRST_REASON,
+    OFFERED,
+    OFFERED_TOKENS,
+    SHED_COUNT,
+    SLO_MISSED,
+    TOKENS,
+    UNROUTED,
+)
+from simulator.engine_dtypes import DECODE, IDLE, MIXED, STALL
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+Record = Any
+Array = NDArray[Any]
+
+# RequestStatus as plain integers, which the compiler freezes.
+_IN_FLIGHT, _ANSWERED, _TIMEOUT, _RESET, _HTTP_ERROR, _REJECTED, _NO_REPLICA, _SHED = range(8)
+# Weyl steps: later attempts reuse the request's own uniforms, turned by an irrational angle.
+_TURN = 0.6180339887498949
+_TURN_ERROR = 0.4142135623730951
+_NONE = -1
+
+
+def compiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """``function`` compiled ahead of its first call, cached on disk, without the interpreter lock."""
+    jit = nb.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
+    return cast(Callable[_P, _T], jit(function))
+
+
+# ---------------------------------------------------------------- one replica
+
+
+@compiled
+def blocks_used(r: Record) -> int:
+    """KV blocks of the decoding sequences."""
+    total = 0
+    shift = r.block_shift
+    up = r.decoded + (1 << shift) - 1
+    base = r.base
+    for j in range(r.running):
+        total += (base[j] + up) >> shift
+    return total
+
+
+@compiled
+def blocks_next(r: Record, decoded: int) -> int:
+    """Decoding sequences that need a new block for their next token, at step counter ``decoded``."""
+    count = 0
+    low = (1 << r.block_shift) - 1
+    base = r.base
+    for j in range(r.running):
+        if (base[j] + decoded) & low == 0:
+            count += 1
+    return count
+
+
+@compiled
+def steps_until(elapsed: float, first_step: float, growth: float) -> int:
+    """Smallest j >= 1 such that j steps last at least ``elapsed``."""
+    if growth <= 0.0:
+        j = int(math.ceil(elapsed / first_step))
+    else:
+        b = first_step - growth * 0.5
+        j = int(math.ceil((math.sqrt(b * b + 2.0 * growth * elapsed) - b) / growth))
+    if j < 1:
+        j = 1
+    while j > 1 and (j - 1) * first_step + growth * (j - 1) * (j - 2) * 0.5 >= elapsed:
+        j -= 1
+    while j * first_step + growth * j * (j - 1) * 0.5 < elapsed:
+        j += 1
+    return j
+
+
+@compiled
+def cut(r: Record, t: float) -> None:
+    """End the decode stretch under way at its first step boundary at or after ``t``."""
+    if r.kind == DECODE and r.steps > 1 and t < r.end:
+        j = steps_until(t - r.began, r.first_step, r.growth)
+        if j < r.steps:
+            r.steps = j
+            r.end = r.began + (j * r.first_step + r.growth * j * (j - 1) * 0.5)
+
+
+@compiled
+def preempt_last(r: Record, q: Array, mask: int) -> None:
+    """Put the last admitted request back to the head of the queue; it will be recomputed."""
+    if r.prefilling > 0:
+        r.prefilling -= 1
+        i = r.part[r.prefilling]
+        x = q[i & mask]
+        r.prefill_blocks -= (x.need + (1 << r.block_shift) - 1) >> r.block_shift
+    else:
+        r.running -= 1
+        j = r.running
+        i = r.rid[j]
+        x = q[i & mask]
+        r.context -= r.base[j] + r.decoded
+        x.remaining = r.last[j] - r.decoded
+        x.need = x.prompt_tokens + x.output_tokens - x.remaining
+    x.done = 0
+    x.preemptions += 1
+    x.next = r.wait_head
+    r.wait_head = i
+    if r.waiting == 0:
+        r.wait_tail = i
+    r.waiting += 1
+
+
+@compiled
+def plan(r: Record, now: float, q: Array, mask: int) -> None:
+    """Choose the next stretch: preempt if KV is short, continue prefills, admit, else decode on."""
+    r.began = now
+    r.busy_from = max(now, r.busy_from)
+    if r.hang != 0:
+        stall(r)
+        return
+    shift = r.block_shift
+    round_up = (1 << shift) - 1
+    preempted = False
+    if ((r.context + (round_up + 1 + round_up) * r.running) >> shift) + r.prefill_blocks > r.blocks:
+        while (
+            r.running + r.prefilling > 0
+            and blocks_next(r, r.decoded) > r.blocks - r.prefill_blocks - blocks_used(r)
+        ):
+            preempted = True
+            preempt_last(r, q, mask)
+    n = r.running
+    context = r.context
+    part = r.part
+    chunk = r.chunk
+    tokens = 0
+    budget = r.token_budget - n
+    for j in range(r.prefilling):
+        x = q[part[j] & mask]
+        c = min(np.int64(x.need - x.done), budget)
+        chunk[j] = c
+        budget -= c
+        tokens += c
+    if r.waiting > 0 and not preempted:
+        reserved = -1
+        while r.waiting > 0 and n + r.prefilling < r.max_batch and budget > 0:
+            i = r.wait_head
+            x = q[i & mask]
+            wanted = (np.int64(x.need) + round_up) >> shift
+            room = r.blocks - r.prefill_blocks - wanted - r.watermark
+            if (room << shift) < context:
+                break
+            if (room << shift) < context + (round_up + 1 + round_up) * n:
+                # Only inside this window is the exact count needed.
+                if reserved < 0:
+                    reserved = blocks_used(r) + blocks_next(r, r.decoded)
+                if room < reserved:
+                    break
+            r.wait_head = x.next
+            r.waiting -= 1
+            r.prefill_blocks += wanted
+            if x.started < 0.0:
+                x.started = now
+            c = min(np.int64(x.need), budget)
+            part[r.prefilling] = i
+            chunk[r.prefilling] = c
+            r.prefilling += 1
+            budget -= c
+            tokens += c
+    first_step = r.c0 + r.c2 * n + r.c3 * context
+    if tokens > 0:
+        r.steps = 1 if n > 0 else 0
+        r.kind = MIXED
+        r.end = now + (first_step + r.c1 * tokens)
+        return
+    if n == 0:
+        stall(r)
+        return
+    m = 1
+    growth = r.c3 * n
+    if not preempted:
+        last = r.last
+        soonest = last[0]
+        for j in range(1, n):
+            soonest = min(soonest, last[j])
+        m = soonest - r.decoded
+        if ((context + n * m + round_up * n) >> shift) + r.prefill_blocks > r.blocks:
+            free = r.blocks - r.prefill_blocks - blocks_used(r)
+            k = 0
+            while k < m:
+                free -= blocks_next(r, r.decoded + k)
+                if free < 0:
+                    break
+                k += 1
+            m = max(k, 1)
+    r.steps = m
+    r.kind = DECODE
+    r.first_step = first_step
+    r.growth = growth
+    r.end = now + (m * first_step + growth * m * (m - 1) * 0.5)
+    if r.end > r.deadline:
+        cut(r, r.deadline)
+
+
+@compiled
+def stall(r: Record) -> None:
+    """No step possible: idle, or waiting for the next deadline."""
+    r.steps = 0
+    if r.outstanding == 0:
+        r.kind = IDLE
+        r.end = np.inf
+    else:
+        r.kind = STALL
+        r.end = r.deadline
+
+
+@compiled
+def end_request(r: Record, i: int, status: int, now: float, q: Array, mask: int) -> None:
+    """Mark request ``i`` as ended on this replica and chain it for counting."""
+    x = q[i & mask]
+    x.status = status
+    x.finished = now
+    x.next = _NONE
+    r.outstanding -= 1
+    if r.ended_head == _NONE:
+        r.ended_head = i
+    else:
+        q[r.ended_tail & mask].next = i
+    r.ended_tail = i
+
+
+@compiled
+def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
+    """Cancel what is past its deadline and find the next one exactly."""
+    shift = r.block_shift
+    soonest = np.inf
+    k = 0
+    for j in range(r.running):
+        i = r.rid[j]
+        if q[i & mask].deadline <= now:
+            r.context -= r.base[j] + r.decoded
+            end_request(r, i, _TIMEOUT, now, q, mask)
+        else:
+            soonest = min(soonest, q[i & mask].deadline)
+            r.rid[k] = i
+            r.base[k] = r.base[j]
+            r.last[k] = r.last[j]
+            k += 1
+    r.running = k
+    k = 0
+    for j in range(r.prefilling):
+        i = r.part[j]
+        if q[i & mask].deadline <= now:
+            r.prefill_blocks -= (q[i & mask].need + (1 << shift) - 1) >> shift
+            end_request(r, i, _TIMEOUT, now, q, mask)
+        else:
+            soonest = min(soonest, q[i & mask].deadline)
+            r.part[k] = i
+            k += 1
+    r.prefilling = k
+    i = r.wait_head
+    count = r.waiting
+    r.waiting = 0
+    for _ in range(count):
+        following = q[i & mask].next
+        if q[i & mask].deadline <= now:
+            end_request(r, i, _TIMEOUT, now, q, mask)
+        else:
+            soonest = min(soonest, q[i & mask].deadline)
+            enqueue(r, i, q, mask)
+        i = following
+    r.deadline = soonest
+
+
+@compiled
+def enqueue(r: Record, i: int, q: Array, mask: int) -> None:
+    """Append request ``i`` to the waiting queue."""
+    if r.waiting == 0:
+        r.wait_head = i
+    else:
+        q[r.wait_tail & mask].next = i
+    r.wait_tail = i
+    r.waiting += 1
+
+
+@compiled
+def finish_stretch(r: Record, q: Array, mask: int) -> None:
+    """Book the tokens of the stretch that ends now, complete requests, cancel expired ones."""
+    now = r.end
+    n = r.running
+    if r.kind != STALL:
+        r.busy += now - r.busy_from
+        r.busy_from = now
+    r.decoded += r.steps
+    decoded = r.decoded
+    rid = r.rid
+    base = r.base
+    last = r.last
+    if n > 0 and r.steps > 0:
+        context = r.context + n * r.steps
+        k = 0
+        for j in range(n):
+            if last[j] <= decoded:
+                context -= base[j] + decoded
+                late = now > q[rid[j] & mask].deadline
+                end_request(r, rid[j], _TIMEOUT if late else _ANSWERED, now, q, mask)
+            else:
+                if k != j:
+                    rid[k] = rid[j]
+                    base[k] = base[j]
+                    last[k] = last[j]
+                k += 1
+        n = k
+        r.context = context
+    if r.kind == MIXED:
+        part = r.part
+        chunk = r.chunk
+        k = 0
+        for j in range(r.prefilling):
+            i = part[j]
+            x = q[i & mask]
+            x.done += chunk[j]
+            if x.done == x.need:
+                need = np.int64(x.need)
+                r.prefill_blocks -= (need + (1 << r.block_shift) - 1) >> r.block_shift
+                if x.first < 0.0:
+                    x.first = now
+                x.remaining -= 1
+                if x.remaining <= 0:
+                    end_request(r, i, _TIMEOUT if now > x.deadline else _ANSWERED, now, q, mask)
+                else:
+                    rid[n] = i
+                    base[n] = need - decoded
+                    last[n] = decoded + x.remaining
+                    n += 1
+                    r.context += need
+            else:
+                part[k] = i
+                k += 1
+        r.prefilling = k
+    r.running = n
+    if now >= r.deadline:
+        cancel_expired(r, now, q, mask)
+
+
+@compiled
+def run_replica(r: Record, until: float, q: Array, mask: int) -> None:
+    """Advance one replica to ``until``, step ends at ``until`` included."""
+    while r.end <= until:
+        now = r.end
+        finish_stretch(r, q, mask)
+        plan(r, now, q, mask)
+
+
+@compiled
+def accept(r: Record, i: int, now: float, q: Array, mask: int) -> None:
+    """Queue request ``i`` on a replica that is advanced to ``now``."""
+    deadline = q[i & mask].deadline
+    r.outstanding += 1
+    r.deadline = min(r.deadline, deadline)
+    enqueue(r, i, q, mask)
+    if r.kind == IDLE:
+        r.busy_from = now
+        plan(r, now, q, mask)
+    elif r.kind == STALL:
+        r.end = r.deadline
+    elif r.kind == DECODE and r.steps > 1:
+        if r.waiting == 1 and r.running + r.prefilling < r.max_batch:
+            cut(r, now)
+        elif deadline < r.end:
+            cut(r, deadline)
+
+
+@compiled
+def steps_done(r: Record, now: float) -> int:
+    """Steps of the decode stretch under way that have ended at ``now``."""
+    if r.kind != DECODE or r.steps <= 1 or now <= r.began:
+        return 0
+    j = steps_until(now - r.began, r.first_step, r.growth)
+    ends = r.began + (j * r.first_step + r.growth * j * (j - 1) * 0.5)
+    return j if ends <= now else j - 1
+
+
+@compiled
+def credit(x: Record, made: int, condition: int, kernel: int, quality: Array) -> None:
+    """Book the excess TV of the tokens made since the last booking."""
+    if made > x.credited:
+        c = condition if condition != 0 else np.int64(x.poison)
+        x.excess_tv += (made - x.credited) * quality[kernel, c, x.prompt]
+        x.credited = made
+
+
+@compiled
+def credit_replica(r: Record, now: float, q: Array, mask: int, quality: Array) -> None:
+    """Book all tokens up to the end of the step under way, before the condition changes."""
+    steps = r.steps
+    if r.kind == DECODE and steps > 1:
+        steps = min(steps, steps_until(now - r.began, r.first_step, r.growth))
+    for j in range(r.running):
+        x = q[r.rid[j] & mask]
+        credit(x, x.output_tokens - (r.last[j] - (r.decoded + steps)), r.condition, r.kernel, quality)
+    for j in range(r.prefilling):
+        x = q[r.part[j] & mask]
+        token = 1 if r.kind == MIXED and x.done + r.chunk[j] == x.need else 0
+        credit(x, x.output_tokens - x.remaining + token, r.condition, r.kernel, quality)
+    i = r.wait_head
+    for _ in range(r.waiting):
+        x = q[i & mask]
+        credit(x, x.output_tokens - x.remaining, r.condition, r.kernel, quality)
+        i = x.next
+
+
+@compiled
+def set_condition(
+    reps: Array, at: int, condition: int, now: float, q: Array, mask: int, quality: Array
+) -> None:
+    """Change the quality condition of one replica; no time changes."""
+    r = reps[at]
+    credit_replica(r, now, q, mask, quality)
+    r.condition = condition
+
+
+@compiled
+def replan(reps: Array, at: int, now: float, q: Array, mask: int) -> None:
+    """Let changed speed, blocks or hang take effect from the next step boundary on."""
+    r = reps[at]
+    if r.kind == IDLE or r.kind == STALL:
+        r.busy_from = now
+        plan(r, now, q, mask)
+    else:
+        cut(r, now)
+
+
+# ---------------------------------------------------------------- the gateway
+
+
+@compiled
+def untried(x: Record, k: int, reps: Array, members: Array) -> int:
+    """Replicas of kernel ``k`` in rotation that this request has not tried."""
+    count = members[k, 0]
+    for j in range(x.attempts):
+        a = x.tried[j]
+        if reps[a].kernel == k and reps[a].in_rotation != 0:
+            count -= 1
+    return count
+
+
+@compiled
+def pick_kernel(x: Record, row: Array, reps: Array, members: Array) -> int:
+    """Kernel by the row's weights; the column after the last is shed, -1 where none has a replica left."""
+    kernels = row.shape[0] - 1
+    u = x.u_kernel + x.attempts * _TURN
+    u -= math.floor(u)
+    if x.attempts == 0:
+        total = 0.0
+        drawn = _NONE
+        for k in range(kernels + 1):
+            if row[k] > 0.0:
+                drawn = k
+                if u < total + row[k]:
+                    break
+                total += row[k]
+        if drawn == kernels:
+            return kernels
+        if drawn != _NONE:
+            if members[drawn, 0] > 0:
+                return drawn
+            u = min(max((u - total) / row[drawn], 0.0), 1.0)
+    total = 0.0
+    for k in range(kernels):
+        if row[k] > 0.0 and untried(x, k, reps, members) > 0:
+            total += row[k]
+    u *= total
+    total = 0.0
+    drawn = _NONE
+    for k in range(kernels):
+        if row[k] > 0.0 and untried(x, k, reps, members) > 0:
+            drawn = k
+            total += row[k]
+            if u < total:
+                break
+    return drawn
+
+
+@compiled
+def has_tried(x: Record, a: int) -> bool:
+    """This request has been to replica ``a``."""
+    for j in range(x.attempts):
+        if x.tried[j] == a:
+            return True
+    return False
+
+
+@compiled
+def candidate(x: Record, u: float, k: int, members: Array) -> int:
+    """Untried member of kernel ``k`` at or after the one that ``u`` points to."""
+    n = members[k, 0]
+    at = int(u * n)
+    while has_tried(x, members[k, 1 + at]):
+        at = at + 1 if at + 1 < n else 0
+    return np.int64(members[k, 1 + at])
+
+
+@compiled
+def pick_replica(x: Record, k: int, now: float, reps: Array, members: Array, q: Array, mask: int) -> int:
+    """The less loaded of two random members of kernel ``k``, advanced to ``now``."""
+    turn = x.attempts * _TURN
+    u = x.u_first + turn
+    a = candidate(x, u - math.floor(u), k, members)
+    u = x.u_second + turn
+    b = candidate(x, u - math.floor(u), k, members)
+    if reps[a].end <= now:
+        run_replica(reps[a], now, q, mask)
+    if a == b:
+        return a
+    if reps[b].end <= now:
+        run_replica(reps[b], now, q, mask)
+    return b if reps[a].outstanding > reps[b].outstanding else a
+
+
+@compiled
+def offer(r: Record, x: Record, now: float) -> int:
+    """What replica ``r``, advanced to ``now``, says to a request: in flight (accepted) or why not."""
+    if now < r.alive_at:
+        return _RESET
+    if r.error_ratio > 0.0:
+        u = x.u_error + x.attempts * _TURN_ERROR
+        if u - math.floor(u) < r.error_ratio:
+            return _HTTP_ERROR
+    if r.waiting >= r.queue_limit:
+        return _REJECTED
+    return _IN_FLIGHT
+
+
+@compiled
+def remember_session(seen: Record, tag: int, a: int, r: Record, x: Record) -> None:
+    """Note where this session's prefix lives, and the condition under which it was computed."""
+    known = seen.tag == tag and seen.replica == a and seen.epoch == r.cache_epoch
+    x.poison = seen.condition if known else 0
+    if r.condition != 0 or not known:
+        seen.condition = r.condition
+    seen.tag = tag
+    seen.replica = a
+    seen.epoch = r.cache_epoch
+
+
+@compiled
+def route(
+    i: int,
+    now: float,
+    reps: Array,
+    q: Array,
+    mask: int,
+    table: Array,
+    members: Array,
+    sessions: Array,
+    timeout: Array,
+    violating: Array,
+    cells: Array,
+    per_slice: Array,
+    limits: Array,
+) -> None:
+    """Send request ``i`` to a replica, trying others while it is refused; fleet-local views throughout."""
+    x = q[i & mask]
+    s = x.slice
+    status = np.int64(_NO_REPLICA)
+    kernels = table.shape[1] - 1
+    while True:
+        k = pick_kernel(x, table[s], reps, members)
+        if k == kernels:
+            x.status = _SHED
+            x.finished = now
+            per_slice[s, SHED_COUNT] += 1
+            return
+        if k < 0:
+            break
+        a = _NONE
+        tag = 0
+        slot = 0
+        if x.session >= 0:
+            slot = x.session & (sessions.shape[0] - 1)
+            tag = 1 + x.session // sessions.shape[0]
+            if limits[1] != 0 and sessions[slot, k].tag == tag:
+                a = np.int64(sessions[slot, k].replica)
+                if reps[a].in_rotation == 0 or has_tried(x, a):
+                    a = _NONE
+                elif reps[a].end <= now:
+                    run_replica(reps[a], now, q, mask)
+        if a < 0:
+            a = pick_replica(x, k, now, reps, members, q, mask)
+        r = reps[a]
+        x.tried[x.attempts] = a
+        x.replica = a
+        x.kernel = k
+        x.routed = now
+        answer = offer(r, x, now)
+        x.attempts += 1
+        if answer == _IN_FLIGHT:
+            x.lag = r.lag
+            x.deadline = x.arrived + timeout[s] - r.lag
+            x.exposed = violating[a, s]
+            if x.session >= 0:
+                remember_session(sessions[slot, k], tag, a, r, x)
+            accept(r, i, now, q, mask)
+            return
+        status = answer
+        if answer == _REJECTED:
+            cells[a, s, ATTEMPTS_REJECTED] += 1
+        else:
+            cells[a, s, ATTEMPTS_FAILED] += 1
+            r.consecutive_failed += 1
+        if x.attempts >= limits[0]:
+            break
+    x.status = status
+    x.finished = now
+    per_slice[s, FIRST_REASON + status - _TIMEOUT] += 1
+    if x.attempts == 0:
+        per_slice[s, UNROUTED] += 1
+    else:
+        cells[x.replica, s, FAILED] += 1
+
+
+@compiled
+def bucket(value: float, edges: Array) -> int:
+    """Index of the first edge >= ``value``."""
+    low = 0
+    high = edges.shape[0]
+    while low < high:
+        mid = (low + high) >> 1
+        if edges[mid] < value:
+            low = mid + 1
+        else:
+            high = mid
+    return low
+
+
+@compiled
+def count_ended(
+    a: int,
+    reps: Array,
+    q: Array,
+    mask: int,
+    quality: Array,
+    slo_ms: Array,
+    edges: Array,
+    row_changed: Array,
+    cells: Array,
+    excess_tv: Array,
+    per_slice: Array,
+    histogram: Array,
+) -> None:
+    """Count what ended on replica ``a`` since the last count, in the order in which it ended."""
+    r = reps[a]
+    i = r.ended_head
+    while i != _NONE:
+        x = q[i & mask]
+        s = x.slice
+        if x.status == _ANSWERED:
+            latency_ms = (x.finished + x.lag - x.arrived) * 1000.0
+            ttft_ms = (x.first + x.lag - x.arrived) * 1000.0
+            gap_ms = (x.finished - x.first) * 1000.0 / max(x.output_tokens - 1, 1)
+            credit(x, x.output_tokens, r.condition, r.kernel, quality)
+            counts = histogram[a, s]
+            counts[0, bucket(latency_ms, edges)] += 1
+            counts[1, bucket(ttft_ms, edges)] += 1
+            counts[2, bucket(gap_ms, edges)] += 1
+            cell = cells[a, s]
+            cell[ANSWERED] += 1
+            cell[TOKENS] += x.output_tokens
+            if latency_ms > slo_ms[s, 0] or ttft_ms > slo_ms[s, 1] or gap_ms > slo_ms[s, 2]:
+                cell[SLO_MISSED] += 1
+            if x.exposed != 0:
+                cell[EXPOSED] += 1
+                if x.routed < row_changed[s]:
+                    cell[EXPOSED_IN_FLIGHT] += 1
+            excess_tv[a, s] += x.excess_tv
+            r.consecutive_failed = 0
+        else:
+            cells[a, s, FAILED] += 1
+            cells[a, s, ATTEMPTS_FAILED] += 1
+            per_slice[s, FIRST_REASON + x.status - _TIMEOUT] += 1
+            r.consecutive_failed += 1
+        i = x.next
+    r.ended_head = _NONE
+
+
+@compiled
+def advance_fleets(
+    first: int,
+    stop: int,
+    until: float,
+    fleets: Array,
+    replicas: Array,
+    requests: Array,
+    table: Array,
+    members: Array,
+    sessions: Array,
+    row_changed: Array,
+    violating: Array,
+    timeout: Array,
+    quality: Array,
+    slo_ms: Array,
+    edges: Array,
+    limits: Array,
+    cells: Array,
+    excess_tv: Array,
+    per_slice: Array,
+    histogram: Array,
+) -> None:
+    """Advance fleets ``first .. stop - 1`` to ``until``: retries now due, then arrivals in order."""
+    mask = requests.shape[1] - 1
+    for b in range(first, stop):
+        fleet = fleets[b]
+        reps = replicas[b]
+        q = requests[b]
+        while fleet.retry_head != _NONE:
+            i = fleet.retry_head
+            fleet.retry_head = q[i & mask].next
+            route(i, fleet.now, reps, q, mask, table[b], members[b], sessions[b], timeout, violating[b],
+                  cells[b], per_slice[b], limits)  # fmt: skip
+        while fleet.cursor < fleet.fed:
+            i = fleet.cursor
+            x = q[i & mask]
+            if x.arrived > until:
+                break
+            fleet.cursor = i + 1
+            per_slice[b, x.slice, OFFERED] += 1
+            per_slice[b, x.slice, OFFERED_TOKENS] += x.output_tokens
+            route(i, x.arrived, reps, q, mask, table[b], members[b], sessions[b], timeout, violating[b],
+                  cells[b], per_slice[b], limits)  # fmt: skip
+        for a in range(reps.shape[0]):
+            if reps[a].end <= until:
+                run_replica(reps[a], until, q, mask)
+            if reps[a].ended_head != _NONE:
+                count_ended(a, reps, q, mask, quality, slo_ms, edges, row_changed[b], cells[b],
+                            excess_tv[b], per_slice[b], histogram[b])  # fmt: skip
+        fleet.now = until
+
+
+@compiled
+def retry_later(fleet: Record, i: int, q: Array, mask: int) -> None:
+    """Reset request ``i`` to a fresh one that remembers its attempts, and queue it for routing."""
+    x = q[i & mask]
+    x.need = x.prompt_tokens
+    x.done = 0
+    x.remaining = x.output_tokens
+    x.credited = 0
+    x.excess_tv = 0.0
+    x.started = -1.0
+    x.next = _NONE
+    if fleet.retry_head == _NONE:
+        fleet.retry_head = i
+    else:
+        q[fleet.retry_tail & mask].next = i
+    fleet.retry_tail = i
+
+
+@compiled
+def lose(
+    r: Record, i: int, fleet: Record, q: Array, mask: int, cells: Array, timeout: Array, limits: Array
+) -> None:
+    """Request ``i`` loses its replica: retried if no token was streamed, attempts and time are left."""
+    x = q[i & mask]
+    if x.first < 0.0 and x.attempts < limits[0] and fleet.now < x.arrived + timeout[x.slice]:
+        r.outstanding -= 1
+        r.consecutive_failed += 1
+        cells[x.replica, x.slice, ATTEMPTS_FAILED] += 1
+        retry_later(fleet, i, q, mask)
+    else:
+        end_request(r, i, _RESET, fleet.now, q, mask)
+
+
+@compiled
+def crash_replica(
+    b: int,
+    a: int,
+    fleets: Array,
+    replicas: Array,
+    requests: Array,
+    cells: Array,
+    timeout: Array,
+    limits: Array,
+) -> None:
+    """Kill replica ``a`` of fleet ``b`` at the fleet's current time."""
+    r = replicas[b, a]
+    fleet = fleets[b]
+    q = requests[b]
+    mask = requests.shape[1] - 1
+    if r.kind == MIXED or r.kind == DECODE:
+        r.busy += fleet.now - r.busy_from
+    for j in range(r.running):
+        lose(r, r.rid[j], fleet, q, mask, cells[b], timeout, limits)
+    for j in range(r.prefilling):
+        lose(r, r.part[j], fleet, q, mask, cells[b], timeout, limits)
+    i = r.wait_head
+    for _ in range(r.waiting):
+        following = q[i & mask].next
+        lose(r, i, fleet, q, mask, cells[b], timeout, limits)
+        i = following
+    r.running = 0
+    r.prefilling = 0
+    r.prefill_blocks = 0
+    r.context = 0
+    r.waiting = 0
+    r.deadline = np.inf
+    r.alive_at = np.inf
+    r.cache_epoch += 1
+    stall(r)
+
+
+# ---------------------------------------------------------------- in and out
+
+
+@compiled
+def feed_requests(
+    b: int,
+    fleets: Array,
+    requests: Array,
+    arrived: Array,
+    slices: Array,
+    prompt_tokens: Array,
+    output_tokens: Array,
+    session: Array,
+    prompt: Array,
+    uniforms: Array,
+) -> None:
+    """Write fresh request records behind the last one fed."""
+    q = requests[b]
+    mask = requests.shape[1] - 1
+    fleet = fleets[b]
+    for j in range(arrived.shape[0]):
+        x = q[(fleet.fed + j) & mask]
+        x.arrived = arrived[j]
+        x.slice = slices[j]
+        x.prompt_tokens = prompt_tokens[j]
+        x.output_tokens = output_tokens[j]
+        x.session = session[j]
+        x.prompt = prompt[j]
+        x.u_kernel = uniforms[j, 0]
+        x.u_first = uniforms[j, 1]
+        x.u_second = uniforms[j, 2]
+        x.u_error = uniforms[j, 3]
+        x.need = prompt_tokens[j]
+        x.remaining = output_tokens[j]
+        x.done = 0
+        x.credited = 0
+        x.preemptions = 0
+        x.routed = -1.0
+        x.started = -1.0
+        x.first = -1.0
+        x.finished = -1.0
+        x.deadline = np.inf
+        x.lag = 0.0
+        x.excess_tv = 0.0
+        x.next = _NONE
+        x.kernel = _NONE
+        x.replica = _NONE
+        x.poison = 0
+        x.status = _IN_FLIGHT
+        x.attempts = 0
+        x.exposed = 0
+    fleet.fed += arrived.shape[0]
+
+
+@compiled
+def forget_ended(b: int, fleets: Array, requests: Array) -> int:
+    """Move the tail past requests that have ended; how many records are still needed."""
+    mask = requests.shape[1] - 1
+    fleet = fleets[b]
+    while fleet.tail < fleet.cursor and requests[b, fleet.tail & mask].status != _IN_FLIGHT:
+        fleet.tail += 1
+    return np.int64(fleet.fed - fleet.tail)
+
+
+@compiled
+def copy_requests(fleets: Array, old: Array, new: Array) -> None:
+    """Move the live records of every fleet into a larger ring."""
+    for b in range(old.shape[0]):
+        for i in range(fleets[b].tail, fleets[b].fed):
+            new[b, i & (new.shape[1] - 1)] = old[b, i & (old.shape[1] - 1)]
+
+
+@compiled
+def take(
+    fleets: Array,
+    replicas: Array,
+    cells: Array,
+    excess_tv: Array,
+    per_slice: Array,
+    out_cells: Array,
+    out_excess_tv: Array,
+    out_per_slice: Array,
+    out_busy: Array,
+) -> None:
+    """Copy all counts out and zero them; busy time is split at this instant."""
+    for b in range(replicas.shape[0]):
+        now = fleets[b].now
+        for a in range(replicas.shape[1]):
+            r = replicas[b, a]
+            if r.kind == MIXED or r.kind == DECODE:
+                r.busy += now - r.busy_from
+                r.busy_from = now
+            out_busy[b, a] = r.busy
+            r.busy = 0.0
+            for s in range(per_slice.shape[1]):
+                out_excess_tv[b, s] += excess_tv[b, a, s]
+                excess_tv[b, a, s] = 0.0
+                for c in range(cells.shape[3]):
+                    out_cells[b, a, s, c] = cells[b, a, s, c]
+                    cells[b, a, s, c] = 0
+        for s in range(per_slice.shape[1]):
+            for c in range(per_slice.shape[2]):
+                out_per_slice[b, s, c] = per_slice[b, s, c]
+                per_slice[b, s, c] = 0
+
+
+@compiled
+def read_gauges(fleets: Array, replicas: Array, out: Array, kv_used: Array) -> None:
+    """Running, waiting, outstanding, consecutive failures, alive into ``out`` [5, B, R]; KV use apart."""
+    for b in range(replicas.shape[0]):
+        now = fleets[b].now
+        for a in range(replicas.shape[1]):
+            r = replicas[b, a]
+            out[0, b, a] = r.running + r.prefilling
+            out[1, b, a] = r.waiting
+            out[2, b, a] = r.outstanding
+            out[3, b, a] = r.consecutive_failed
+            out[4, b, a] = 1 if now >= r.alive_at else 0
+            done = steps_done(r, now)
+            r.decoded += done
+            used = blocks_used(r) + r.prefill_blocks + r.all_blocks - r.blocks
+            r.decoded -= done
+            kv_used[b, a] = min(used / r.all_blocks, 1.0)

@@ -1,0 +1,86 @@
+"""Refuse what the compiled engine could not survive: it checks no bounds of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine_records import MAX_ATTEMPTS, MAX_BATCH, Arrivals, EngineSpec, ReplicaEffect
+
+
+def _require(fine: bool, name: str, expected: str, actual: object) -> None:
+    if not fine:
+        raise ValueError(f"{name}: expected {expected}, got {actual}")
+
+
+def _require_index(values: NDArray[np.int64], size: int, name: str) -> None:
+    if values.size:
+        low, high = int(values.min()), int(values.max())
+        _require(0 <= low and high < size, name, f"indices in 0..{size - 1}", f"{low}..{high}")
+
+
+def check_spec(spec: EngineSpec) -> None:
+    """Raise ``ValueError`` unless shapes agree and every number is usable."""
+    k, s, r = spec.kernels, spec.slices, spec.replicas
+    _require(r > 0 and k > 0 and s > 0, "spec", "at least one replica, kernel and slice", (r, k, s))
+    _require_index(spec.replica_kernel, k, "replica_kernel")
+    _require(spec.step_model.shape == (k, 4), "step_model", f"shape {(k, 4)}", spec.step_model.shape)
+    model = spec.step_model
+    fine = bool(np.isfinite(model).all() and (model >= 0.0).all() and (model[:, 0] > 0.0).all())
+    _require(fine, "step_model", "finite numbers >= 0 with a base time > 0", model.tolist())
+    _require(spec.kv_blocks.shape == (k,), "kv_blocks", f"shape {(k,)}", spec.kv_blocks.shape)
+    _require(spec.slo_ms.shape == (s, spec.families), "slo_ms", f"shape {(s, spec.families)}", spec.slo_ms.shape)
+    _require(spec.hard_slices.shape == (s,), "hard_slices", f"shape {(s,)}", spec.hard_slices.shape)
+    fine = spec.quality.ndim == 3 and spec.quality.shape[0] == k and 0 not in spec.quality.shape
+    _require(fine, "quality", f"shape ({k}, conditions, prompts)", spec.quality.shape)
+    _require(bool(np.isfinite(spec.quality).all()), "quality", "finite numbers", "NaN or inf")
+    _require(bool((spec.timeout_s > 0.0).all()), "timeout_s", "numbers > 0", spec.timeout_s.tolist())
+    _check_limits(spec)
+
+
+def _check_limits(spec: EngineSpec) -> None:
+    """Scalars of the spec, and that an empty replica of each kernel has room above the watermark."""
+    _require(1 <= spec.max_batch <= MAX_BATCH, "max_batch", f"1..{MAX_BATCH}", spec.max_batch)
+    budget = spec.token_budget
+    _require(budget > spec.max_batch, "token_budget", f"more than max_batch {spec.max_batch}", budget)
+    _require(1 <= spec.max_attempts <= MAX_ATTEMPTS, "max_attempts", f"1..{MAX_ATTEMPTS}", spec.max_attempts)
+    _require(spec.queue_limit >= 1, "queue_limit", "a number >= 1", spec.queue_limit)
+    for name, number in (("block_tokens", spec.block_tokens), ("session_slots", spec.session_slots)):
+        _require(number > 0 and number & (number - 1) == 0, name, "a power of two", number)
+    _require(spec.watermark_blocks >= 0, "watermark_blocks", "a number >= 0", spec.watermark_blocks)
+    smallest = int(spec.kv_blocks.min())
+    _require(smallest > spec.watermark_blocks, "kv_blocks", f"more than {spec.watermark_blocks}", smallest)
+    edges = np.asarray(spec.histogram_edges_ms)
+    _require(bool((np.diff(edges) > 0.0).all()), "histogram_edges_ms", "rising numbers", edges.tolist())
+
+
+def check_arrivals(spec: EngineSpec, arrivals: Arrivals, *, after_s: float) -> None:
+    """Raise ``ValueError`` for arrivals that are out of order, out of range or can never be served."""
+    n = len(arrivals)
+    if n == 0:
+        return
+    _require(arrivals.uniforms.shape == (n, 4), "uniforms", f"shape {(n, 4)}", arrivals.uniforms.shape)
+    at = arrivals.arrived_s
+    in_order = bool(at[0] >= after_s and (at[1:] >= at[:-1]).all() and np.isfinite(at[-1]))
+    _require(in_order, "arrived_s", f"rising finite numbers from {after_s}", f"{at[0]} .. {at[-1]}")
+    _require_index(arrivals.slice, spec.slices, "slice")
+    _require_index(arrivals.prompt, spec.quality.shape[2], "prompt")
+    tokens = arrivals.prompt_tokens + arrivals.output_tokens
+    fine = bool((arrivals.prompt_tokens >= 1).all() and (arrivals.output_tokens >= 1).all())
+    _require(fine, "tokens", "at least 1 prompt and 1 output token", "less")
+    room = (int(spec.kv_blocks.min()) - spec.watermark_blocks) * spec.block_tokens
+    _require(int(tokens.max()) <= room, "tokens", f"at most {room} (KV cache of a replica)", int(tokens.max()))
+
+
+def check_effect(spec: EngineSpec, effect: ReplicaEffect) -> None:
+    """Raise ``ValueError`` for an effect that names no measured condition or no possible speed."""
+    conditions = spec.quality.shape[1]
+    _require(0 <= effect.condition < conditions, "condition", f"0..{conditions - 1}", effect.condition)
+    factor = effect.step_time_factor
+    _require(0.0 < factor < np.inf, "step_time_factor", "a number > 0", factor)
+    for name in ("step_extra_s", "http_latency_s"):
+        number = getattr(effect, name)
+        _require(0.0 <= number < np.inf, name, "a number >= 0", number)
+    for name in ("kv_held_ratio", "http_error_ratio"):
+        number = getattr(effect, name)
+        _require(0.0 <= number <= 1.0, name, "a ratio in 0..1", number)
