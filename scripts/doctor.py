@@ -55,35 +55,19 @@ class Optional:
     purpose: str
 
 
+SETUP = "make setup-test"
+VLLM = f"{SETUP}; on a GPU host also: pip install 'selvage[vllm]'"
+RL = "pip install 'selvage[rl]'"
+K8S = "pip install 'selvage[k8s]'"
 OPTIONALS = (
-    Optional(
-        module="torch", command="make setup-test",
-        purpose="measuring kernels with transformers",
-    ),
-    Optional(
-        module="transformers", command="make setup-test",
-        purpose="measuring kernels with transformers",
-    ),
-    Optional(
-        module="vllm",        command="make setup-test (on a GPU host also: pip install 'selvage[vllm]')",
-        purpose="measuring kernels with a real vLLM engine",
-    ),
-    Optional(
-        module="gymnasium", command="pip install 'selvage[rl]'",
-        purpose="training policies",
-    ),
-    Optional(
-        module="stable_baselines3",        command="pip install 'selvage[rl]'", purpose="training policies",
-    ),
-    Optional(
-        module="kopf", command="pip install 'selvage[k8s]'",
-        purpose="the operator",
-    ),
-    Optional(
-        module="kubernetes", command="pip install 'selvage[k8s]'",
-        purpose="the operator",
-    ),
-)  # fmt: skip
+    Optional(module="torch", command=SETUP, purpose="measuring kernels with transformers"),
+    Optional(module="transformers", command=SETUP, purpose="measuring kernels with transformers"),
+    Optional(module="vllm", command=VLLM, purpose="measuring kernels with a real vLLM engine"),
+    Optional(module="gymnasium", command=RL, purpose="training policies"),
+    Optional(module="stable_baselines3", command=RL, purpose="training policies"),
+    Optional(module="kopf", command=K8S, purpose="the operator"),
+    Optional(module="kubernetes", command=K8S, purpose="the operator"),
+)
 
 
 def examine() -> list[Check]:
