@@ -125,9 +125,11 @@ def _register_logit(name: str, column: str) -> None:
 )
 def logit_l2(reference: Floats, candidate: Floats, temperature: float = 1.0) -> Floats:
     """L2 norm of the logit difference less its mean over the vocabulary; a prompt's number is the mean."""
-    difference = log_ratio(reference, candidate)
-    centred = difference - difference.mean(axis=1, keepdims=True)
-    return np.asarray(temperature * np.sqrt((centred * centred).sum(axis=1)))
+    difference, allowed, one_sided = _logit_difference(reference, candidate)
+    count = allowed.sum(axis=1, keepdims=True)
+    centred = np.where(allowed, difference - difference.sum(axis=1, keepdims=True) / count, 0.0)
+    length = temperature * np.sqrt((centred * centred).sum(axis=1))
+    return np.where(one_sided, np.inf, length)
 
 
 @register_metric(
@@ -145,8 +147,20 @@ def logit_l2(reference: Floats, candidate: Floats, temperature: float = 1.0) -> 
 )
 def logit_linf(reference: Floats, candidate: Floats, temperature: float = 1.0) -> Floats:
     """d: half the range of the logit difference (common shift removed); a prompt's number is the largest."""
-    difference = log_ratio(reference, candidate)
-    return np.asarray(0.5 * temperature * (difference.max(axis=1) - difference.min(axis=1)))
+    difference, allowed, one_sided = _logit_difference(reference, candidate)
+    highest = np.max(difference, axis=1, where=allowed, initial=-np.inf)
+    lowest = np.min(difference, axis=1, where=allowed, initial=np.inf)
+    return np.where(one_sided, np.inf, 0.5 * temperature * (highest - lowest))
+
+
+def _logit_difference(
+    reference: Floats, candidate: Floats
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Difference (0 where not allowed), tokens both allow [T, V]; positions [T] where one alone does."""
+    allowed = np.asarray(~(np.isneginf(reference) | np.isneginf(candidate)))
+    one_sided = np.asarray((np.isneginf(reference) ^ np.isneginf(candidate)).any(axis=1))
+    difference = np.subtract(reference, candidate, out=np.zeros_like(reference), where=allowed)
+    return difference, allowed, np.asarray(one_sided | ~allowed.any(axis=1))
 
 
 _register_logit("logit_l2", "l2_mean")
