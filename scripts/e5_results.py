@@ -1,0 +1,142 @@
+"""From the measures of all episodes to the tables of ``e5.json``.
+
+Axes of every matrix: seeds (the clusters of the bootstrap) by scenarios. Nothing here depends on the
+order in which episodes finished.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.intervals import Interval, clustered_mean, paired_difference, poisson_rate
+from contracts.measure_table import MEASURES, Measure
+from contracts.measures import EpisodeMeasures
+from scripts.e5_suite import GROUPS
+
+#: Measures of the paired comparison of every policy with each of these arms.
+COMPARED = ("quality_preservation", "mttr_s", "failed_ratio_incident", "goodput_ratio", "weight_moved")
+COMPARED_WITH = ("fixed", "fixed-quarantine", "breaker")
+#: Per-slice measures: name in results, tuple of an episode.
+BY_SLICE: dict[str, Callable[[EpisodeMeasures], tuple[float, ...]]] = {
+    "quality_preservation": lambda episode: episode.quality.preservation_by_slice,
+    "quality_loss": lambda episode: episode.quality.loss_by_slice,
+    "quality_loss_served": lambda episode: episode.quality.loss_served_by_slice,
+    "contract_kept_ratio": lambda episode: episode.kept_by_slice,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episodes:
+    """All episodes of a run; ``groups`` maps a group to its scenarios, in suite order."""
+
+    policies: tuple[str, ...]
+    scenarios: tuple[str, ...]
+    groups: dict[str, tuple[str, ...]]
+    slices: tuple[str, ...]
+    seeds: tuple[int, ...]
+    cells: dict[tuple[str, str, int], EpisodeMeasures]
+
+    def of(self, policy: str, scenarios: Sequence[str]) -> list[list[EpisodeMeasures | None]]:
+        """Episodes [seed][scenario]; None where the run has none (a sweep runs on part of the suite)."""
+        return [[self.cells.get((policy, name, seed)) for name in scenarios] for seed in self.seeds]
+
+    def matrix(self, policy: str, scenarios: Sequence[str], measure: Measure) -> NDArray[np.float64]:
+        """Float64 [seeds, scenarios] of one measure, NaN where not applicable or not run."""
+        rows = self.of(policy, scenarios)
+        return np.array([[math.nan if e is None else measure.value(e) for e in row] for row in rows])
+
+
+def leaf(interval: Interval) -> dict[str, float | int | None]:
+    """``{mean, ci_low, ci_high, n}`` with null for what is not known."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in asdict(interval).items()
+    }
+
+
+def summarise(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[str, Any]:
+    """Every measure of one policy over ``scenarios``."""
+    return {measure.name: leaf(_interval(episodes, policy, scenarios, measure)) for measure in MEASURES}
+
+
+def _interval(episodes: Episodes, policy: str, scenarios: Sequence[str], measure: Measure) -> Interval:
+    if not measure.is_count:
+        return clustered_mean(episodes.matrix(policy, scenarios, measure), name=measure.name)
+    found = [e for row in episodes.of(policy, scenarios) for e in row if e is not None]
+    exposure = sum(episode.switches.slice_months for episode in found)
+    return poisson_rate(round(sum(measure.value(episode) for episode in found)), exposure)
+
+
+def by_slice(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[str, Any]:
+    """Per slice the measures of ``BY_SLICE`` of one policy over ``scenarios``."""
+    return {
+        name: {
+            measure: leaf(_slice_interval(episodes, policy, scenarios, measure, index))
+            for measure in BY_SLICE
+        }
+        for index, name in enumerate(episodes.slices)
+    }
+
+
+def _slice_interval(
+    episodes: Episodes, policy: str, scenarios: Sequence[str], measure: str, index: int
+) -> Interval:
+    read = BY_SLICE[measure]
+    rows = episodes.of(policy, scenarios)
+    values = np.array([[math.nan if e is None else read(e)[index] for e in row] for row in rows])
+    return clustered_mean(values, name=measure)
+
+
+def differences(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[str, Any]:
+    """Paired differences of ``policy`` to the arms of ``COMPARED_WITH``, per measure of ``COMPARED``."""
+    measures = [measure for measure in MEASURES if measure.name in COMPARED]
+    return {
+        arm: {
+            measure.name: leaf(
+                paired_difference(
+                    episodes.matrix(policy, scenarios, measure),
+                    episodes.matrix(arm, scenarios, measure),
+                    name=measure.name,
+                )
+            )
+            for measure in measures
+        }
+        for arm in COMPARED_WITH
+        if arm in episodes.policies and arm != policy
+    }
+
+
+def tables(episodes: Episodes) -> dict[str, Any]:
+    """All tables: results overall, per group and scenario, per slice, and paired differences.
+
+    The sweep's settings stand beside the policies; a policy that ran on part of the suite is
+    summarised over that part.
+    """
+    groups = {name: episodes.groups[name] for name in GROUPS if episodes.groups.get(name)}
+    policies = episodes.policies
+    return {
+        "results": {p: summarise(episodes, p, episodes.scenarios) for p in policies},
+        "groups": {g: {p: summarise(episodes, p, names) for p in policies} for g, names in groups.items()},
+        "scenarios": {n: {p: summarise(episodes, p, (n,)) for p in policies} for n in episodes.scenarios},
+        "slices": {g: {p: by_slice(episodes, p, names) for p in policies} for g, names in groups.items()},
+        "differences": {
+            g: {p: differences(episodes, p, names) for p in policies} for g, names in groups.items()
+        },
+    }
+
+
+def front(points: dict[str, tuple[float, float]]) -> tuple[str, ...]:
+    """Names of the points that no other beats on both coordinates (less is better), by the first one."""
+    known = {name: xy for name, xy in points.items() if all(math.isfinite(v) for v in xy)}
+    best = [
+        name
+        for name, (x, y) in known.items()
+        if not any(u <= x and v <= y and (u, v) != (x, y) for u, v in known.values())
+    ]
+    return tuple(sorted(best, key=lambda name: known[name]))
