@@ -1,0 +1,94 @@
+"""The wheel works outside the checkout, in an environment that holds nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Standard output of ``command``; the test fails with its stderr if it does."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=kept, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy so that no build leftovers get in or stay behind."""
+    source = tmp_path_factory.mktemp("source")
+    for name in LAYERS:
+        copytree(ROOT / name, source / name, ignore=ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        copy(ROOT / name, source / name)
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=source)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the programs of a clean environment that holds the wheel."""
+    folder = tmp_path_factory.mktemp("clean")
+    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    programs = folder / "venv" / "bin"
+    constraints = ROOT / "requirements" / "constraints.txt"
+    run(programs / "python", "-m", "pip", "install", "-qq", "-c", constraints, wheel, cwd=folder)
+    return programs
+
+
+def test_wheel_holds_layers_and_documents_but_no_tests(wheel: Path) -> None:
+    """Every layer, the shipped documents and the report template are inside; tests are not."""
+    names = ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(LAYERS)
+    shipped = [
+        p for p in (ROOT / "contracts" / "library").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    ]
+    assert {str(p.relative_to(ROOT)) for p in shipped} <= set(names)
+    assert any(name.startswith("scripts/templates/") for name in names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_core_installs_without_torch(installed: Path) -> None:
+    """The core brings neither torch nor kopf nor vLLM, and is complete without them."""
+    done = subprocess.run(
+        [installed / "selvage", "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    states = {check["name"]: check["status"] for check in json.loads(done.stdout)["checks"]}
+    assert {states[name] for name in ("torch", "kopf", "vllm", "transformers")} == {"not installed"}
+
+
+def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """The version is printed and a shipped contract validates, far from the checkout."""
+    assert run(installed / "selvage", "--version", cwd=tmp_path).strip() == "0.1.0"
+    shipped = "package:contracts/library/serving-pool.yaml"
+    run(installed / "selvage", "contract", "validate", shipped, cwd=tmp_path)
+
+
+def test_experiment_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """One seed of E5 gives its JSON and its page, with documents taken from the wheel."""
+    suite = ROOT / "tests" / "data" / "tiny-suite.yaml"
+    arguments = ("--suite", suite, "--seeds", "1", "--jobs", "1", "--out", tmp_path / "out")
+    run(installed / "selvage", "e5", *arguments, cwd=tmp_path)
+    results = json.loads((tmp_path / "out" / "e5.json").read_text())["results"]
+    assert {"fixed", "hysteresis"} <= set(results)
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1000
