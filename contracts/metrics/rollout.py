@@ -33,7 +33,7 @@ def reward_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> ND
     source=Source.OFFLINE,
 )
 def reference_kl_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """|KL to the reference policy in the rollout - the same in the audit rollout| per step, float64 [steps]."""
+    """|KL to the reference policy in the rollout - the same in the audit| per step, float64 [steps]."""
     return _step_gap(candidate, audit)
 
 
