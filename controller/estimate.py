@@ -158,7 +158,7 @@ def _fold_all(
     _fold_gauges(window, gauges, fresh, contract.source, contract.threshold, contract.sense, contract.applies)
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _add(cell, value, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit into one cell of sums."""
     cell[0] += 1.0
@@ -168,7 +168,7 @@ def _add(cell, value, threshold, sense):  # type: ignore[no-untyped-def]  # prag
         cell[3] += 1.0
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
     window, probed_s, replica, slice_, sampled_at_ms, values, valid, source, column, threshold, sense,
     clip, applies,
@@ -188,7 +188,7 @@ def _fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
                     _add(window[b, r, s, c], min(value, clip[c]), threshold[c], sense[c])
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
     window, answered, failed, latency_le, source, column, edge, threshold, sense, applies
 ):
@@ -215,7 +215,7 @@ def _fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
                     cell[3] += over
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _fold_gauges(window, gauges, fresh, source, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Each fresh scrape is one unit of the fingerprint, trace-field and KV clauses, on every slice."""
     for c in range(len(source)):

@@ -154,7 +154,7 @@ def _release(
     return replace(state, quarantined=quarantined, readmitted_at_s=readmitted_at_s, quarantine_reason=reason)
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _fill_quarantine(quarantined, wanted, ready, owner, kernels, cap_ratio):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Hung first, then failing, then departing, each in replica order, as far as the cap allows."""
     for b in range(wanted.shape[0]):

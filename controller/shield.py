@@ -48,7 +48,7 @@ def normalise(table: Table, last: Table) -> Table:
     return np.where(usable[:, :, None], kept, last)
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _shield(table, hard_violated, certified, health, ready, known_good, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
     fleets, slices, columns = table.shape
     for b in range(fleets):
@@ -72,7 +72,7 @@ def _shield(table, hard_violated, certified, health, ready, known_good, shed):  
             table[b, s, refuge if refuge >= 0 else columns - 1] = 1.0
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _spread(row, hard_violated, ready, kept, removed):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Zero the masked kernels and share their weight over the others in proportion."""
     for k in range(len(row) - 1):
@@ -82,7 +82,7 @@ def _spread(row, hard_violated, ready, kept, removed):  # type: ignore[no-untype
             row[k] *= (kept + removed) / kept
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _refuge(hard_violated, certified, health, ready, known_good):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Best certified kernel that lives, or -1."""
     best = -1

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from controller.ports import Policy
 from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
+from policies.breaker import BreakerPolicy
 from policies.capacity import Headroom
 from policies.fixed import FixedPolicy
+from policies.hysteresis import HysteresisPolicy, Pace
+from policies.shield_alone import UniformPolicy
 from policies.threshold import ThresholdPolicy
 
 Factory = Callable[[FleetSetup, str, Mapping[str, float]], Policy]
@@ -29,7 +32,7 @@ class Baseline:
     description: str
 
 
-def _fixed(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+def _fixed(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:  # noqa: ARG001
     return FixedPolicy(policy_id=policy_id)
 
 
@@ -46,6 +49,31 @@ def _threshold(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -
     )
 
 
+def _hysteresis(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+    kernels, slices, _ = fleet.layout.shape
+    return HysteresisPolicy(
+        policy_id=policy_id,
+        kernels=kernels,
+        slices=slices,
+        priority=fleet.contract.priority,
+        shed_when_uncertified=fleet.contract.shed_when_uncertified,
+        pace=Pace(**{name: values[name] for name in _PACE}),
+        headroom=_headroom(values),
+    )
+
+
+def _breaker(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+    count = int(values["consecutive_failures"])
+    rest = {name: value for name, value in values.items() if name != "consecutive_failures"}
+    return BreakerPolicy(
+        policy_id=policy_id, replicas=len(fleet.layout.replicas), consecutive_failures=count, **rest
+    )
+
+
+def _uniform(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:  # noqa: ARG001
+    return UniformPolicy(policy_id=policy_id)
+
+
 def _headroom(values: Mapping[str, float]) -> Headroom:
     return Headroom(
         fill_ratio=values["fill_ratio"], return_ratio=values["return_ratio"], replan_s=values["replan_s"]
@@ -53,6 +81,22 @@ def _headroom(values: Mapping[str, float]) -> Headroom:
 
 
 _HEADROOM = {"fill_ratio": 0.9, "return_ratio": 0.75, "replan_s": 30.0}
+_PACE = {
+    "guard_share": 0.5,
+    "dwell_s": 120.0,
+    "first_ratio": 0.1,
+    "step_ratio": 0.3,
+    "step_s": 30.0,
+    "readmit_every_s": 30.0,
+}
+_BREAKER = {
+    "consecutive_failures": 5.0,
+    "interval_s": 10.0,
+    "base_ejection_s": 30.0,
+    "max_ejection_s": 300.0,
+    "max_ejection_ratio": 0.1,
+    "panic_ratio": 0.5,
+}
 
 #: Every baseline by name.
 BASELINES: Mapping[str, Baseline] = {
@@ -69,6 +113,27 @@ BASELINES: Mapping[str, Baseline] = {
         quarantine=True,
         shield=False,
         description="home kernel, single replicas quarantined",
+    ),
+    "breaker": Baseline(
+        factory=_breaker,
+        parameters=_BREAKER,
+        quarantine=False,
+        shield=False,
+        description="home kernel, replicas ejected for HTTP failures as Envoy does by default",
+    ),
+    "shield-alone": Baseline(
+        factory=_uniform,
+        parameters={},
+        quarantine=False,
+        shield=True,
+        description="uniform proposals, shielded",
+    ),
+    "hysteresis": Baseline(
+        factory=_hysteresis,
+        parameters={**_PACE, **_HEADROOM},
+        quarantine=True,
+        shield=True,
+        description="threshold with dwell, half-open return and rate-limited re-admission",
     ),
     "threshold": Baseline(
         factory=_threshold,

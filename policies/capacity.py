@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from controller.ports import Observation, PolicyState, Proposal
 
+#: Shares and rates below this are rounding.
+_CRUMB = 1e-9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
@@ -39,16 +42,17 @@ def fit_capacity(
     same = (wanted == last_wanted).all(axis=(1, 2))
     table = np.empty_like(wanted)
     replanned = np.zeros(len(same), dtype=np.bool_)
+    planned_s = np.asarray(memory["planned_s"], dtype=np.float64)
     order = np.argsort(-priority, kind="stable")
     _settle(
         table, replanned, wanted, planned, same, rank, seen.offered_rps, seen.capacity_rps, order,
-        seen.now_s - memory["planned_s"], headroom.fill_ratio, headroom.return_ratio, headroom.replan_s,
+        seen.now_s - planned_s, headroom.fill_ratio, headroom.return_ratio, headroom.replan_s,
     )  # fmt: skip
     after: PolicyState = {
         **memory,
         "wanted": wanted,
         "planned": table,
-        "planned_s": np.where(replanned, seen.now_s, memory["planned_s"]),
+        "planned_s": np.where(replanned, seen.now_s, planned_s),
     }
     proposal = Proposal(
         table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_), capacity_only=same
@@ -65,7 +69,7 @@ def capacity_memory(batch: int, slices: int, kernels: int) -> PolicyState:
     }
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, replanned, wanted, planned, same, rank, offered, capacity, order, since_s, fill_ratio,
     return_ratio, replan_s,
@@ -83,7 +87,7 @@ def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
         _fill(table[b], wanted[b], rank[b], offered[b], capacity[b] * fill_ratio, order)
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _overloaded(table, offered, capacity, ratio):  # type: ignore[no-untyped-def]  # pragma: no cover
     for k in range(len(capacity)):
         load = 0.0
@@ -94,7 +98,7 @@ def _overloaded(table, offered, capacity, ratio):  # type: ignore[no-untyped-def
     return False
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _fill(table, wanted, rank, offered, room, order):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Water-fill: wanted shares first, spill to the next best in rank, and what fits nowhere as wanted."""
     kernels = len(room)
@@ -112,25 +116,30 @@ def _fill(table, wanted, rank, offered, room, order):  # type: ignore[no-untyped
             table[s, k] = fits
             left[k] = 0.0
     for s in order:
-        for _ in range(kernels):
-            if spill[s] <= 1e-12:
-                break
-            best = -1
-            for k in range(kernels):
-                free = np.isfinite(rank[s, k]) and left[k] > 1e-9
-                if free and (best < 0 or rank[s, k] < rank[s, best]):
-                    best = k
-            if best < 0:
-                break
-            fits = min(spill[s], left[best] / offered[s])
-            table[s, best] += fits
-            spill[s] -= fits
-            left[best] -= fits * offered[s]
-        if spill[s] > 1e-12:
-            _return(table[s], wanted[s], spill[s])
+        rest = _pour(table[s], spill[s], rank[s], offered[s], left) if spill[s] > 0.0 else 0.0
+        if rest > _CRUMB:
+            _return(table[s], wanted[s], rest)
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
+def _pour(row, spill, rank, offered, left):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Pour ``spill`` into the kernels with room, best rank first; what fits nowhere comes back."""
+    for _ in range(len(left)):
+        best = -1
+        for k in range(len(left)):
+            free = np.isfinite(rank[k]) and left[k] > _CRUMB
+            if free and (best < 0 or rank[k] < rank[best]):
+                best = k
+        if best < 0 or spill <= _CRUMB:
+            break
+        fits = min(spill, left[best] / offered)
+        row[best] += fits
+        spill -= fits
+        left[best] -= fits * offered
+    return spill
+
+
+@njit(cache=True)
 def _return(row, wanted, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Give back, in proportion to the wanted shares, what fits nowhere."""
     total = 0.0

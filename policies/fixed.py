@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.ports import Observation, PolicyState, Proposal
 
@@ -15,7 +16,7 @@ class FixedPolicy:
 
     policy_id: str = "fixed"
 
-    def initial(self, batch: int) -> PolicyState:
+    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
         """Nothing to remember."""
         return {}
 
@@ -26,7 +27,7 @@ class FixedPolicy:
         ), state
 
 
-def home_table(seen: Observation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def home_table(seen: Observation) -> NDArray[np.float64]:
     """float64 [B, S, K + 1] with weight 1 at home."""
     table = np.zeros(seen.table.shape)
     table[:, np.arange(len(seen.home)), seen.home] = 1.0

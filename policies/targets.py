@@ -49,7 +49,7 @@ def home_level(seen: Observation) -> NDArray[np.int64]:
     return np.where(seen.ready[:, seen.home] > 0, level, int(Level.FALLBACK))
 
 
-@njit(cache=True)  # type: ignore[misc]
+@njit(cache=True)
 def _two_threshold(wanted, rank, level, home, ready, known_good, guard_share, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
     fleets, slices, kernels = rank.shape
     for b in range(fleets):

@@ -1,0 +1,157 @@
+"""Hysteresis: away at once, back slowly.
+
+Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
+level normal and re-certified on the slice, after ``dwell_s`` (doubled with each relapse, at most eight
+times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more every ``step_s`` while
+the home kernel stays clean. At most one slice of a kernel begins to return in ``readmit_every_s``. The
+refuge is kept while it complies, so that the best of two equals does not change with the weather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from controller.ports import Observation, PolicyState, Proposal
+from policies.capacity import Headroom, capacity_memory, fit_capacity
+from policies.targets import home_level, preference
+
+#: Relapses that still double the dwell.
+_MOST_DOUBLINGS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How slowly a slice returns: times in seconds, shares of the slice's traffic."""
+
+    guard_share: float = 0.5
+    dwell_s: float = 120.0
+    first_ratio: float = 0.1
+    step_ratio: float = 0.3
+    step_s: float = 30.0
+    readmit_every_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HysteresisPolicy:
+    """Threshold with dwell, half-open return and rate-limited re-admission; see the module."""
+
+    policy_id: str
+    kernels: int
+    slices: int
+    priority: NDArray[np.int64]
+    shed_when_uncertified: bool
+    pace: Pace = field(default_factory=Pace)
+    headroom: Headroom = field(default_factory=Headroom)
+
+    def initial(self, batch: int) -> PolicyState:
+        """Every slice whole at home.
+
+        home_share: float64 [B, S]; left_s: float64 [B, S], last move away; stepped_s: float64 [B, S],
+        last step back; relapses: int64 [B, S]; refuge: int64 [B, S] (-1: none);
+        readmitted_s: float64 [B, K], last begin of a return.
+        """
+        shape = (batch, self.slices)
+        return {
+            **capacity_memory(batch, self.slices, self.kernels),
+            "home_share": np.ones(shape),
+            "left_s": np.full(shape, -np.inf),
+            "stepped_s": np.full(shape, -np.inf),
+            "relapses": np.zeros(shape, dtype=np.int64),
+            "refuge": np.full(shape, -1, dtype=np.int64),
+            "readmitted_s": np.full((batch, self.kernels), -np.inf),
+        }
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The table of the state machines, as far as capacity goes."""
+        memory = {name: array.copy() for name, array in state.items()}
+        rank, wanted = preference(seen), np.zeros(seen.table.shape)
+        pace = self.pace
+        _return_slowly(
+            memory["home_share"], memory["left_s"], memory["stepped_s"], memory["relapses"],
+            memory["readmitted_s"], home_level(seen), seen.certified, seen.home, seen.now_s,
+            pace.guard_share, pace.dwell_s, pace.first_ratio, pace.step_ratio, pace.step_s,
+            pace.readmit_every_s,
+        )  # fmt: skip
+        _place(
+            wanted, memory["refuge"], memory["home_share"], rank, seen.home, seen.ready,
+            int(np.argmax(seen.role_known_good)), self.shed_when_uncertified,
+        )  # fmt: skip
+        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+
+
+@njit(cache=True)
+def _return_slowly(  # type: ignore[no-untyped-def]  # pragma: no cover
+    home_share, left_s, stepped_s, relapses, readmitted_s, level, certified, home, now_s,
+    guard_share, dwell_s, first_ratio, step_ratio, step_s, readmit_every_s,
+):  # fmt: skip
+    """One step of every slice's state machine."""
+    for b in range(level.shape[0]):
+        for s in range(level.shape[1]):
+            here = home[s]
+            target = 1.0 if level[b, s] == 0 else (1.0 - guard_share if level[b, s] == 1 else 0.0)
+            if target < home_share[b, s]:
+                returning = stepped_s[b, s] > left_s[b, s] and home_share[b, s] < 1.0
+                if returning or now_s[b] - stepped_s[b, s] < 10.0 * dwell_s:
+                    relapses[b, s] = min(relapses[b, s] + 1, _MOST_DOUBLINGS)
+                elif np.isfinite(stepped_s[b, s]):
+                    relapses[b, s] = 0
+                home_share[b, s] = target
+                left_s[b, s] = now_s[b]
+                continue
+            if home_share[b, s] >= 1.0 or level[b, s] != 0 or not certified[b, here, s]:
+                continue
+            if now_s[b] - left_s[b, s] < dwell_s * 2.0 ** relapses[b, s]:
+                continue
+            if stepped_s[b, s] <= left_s[b, s]:
+                if now_s[b] - readmitted_s[b, here] < readmit_every_s:
+                    continue
+                readmitted_s[b, here] = now_s[b]
+                step = first_ratio
+            elif now_s[b] - stepped_s[b, s] < step_s:
+                continue
+            else:
+                step = step_ratio
+            home_share[b, s] = min(1.0, home_share[b, s] + step)
+            stepped_s[b, s] = now_s[b]
+
+
+@njit(cache=True)
+def _place(wanted, refuge, home_share, rank, home, ready, known_good, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Home share at home, the rest with a refuge that complies; the known-good one if home gets nothing."""
+    fleets, slices, kernels = rank.shape
+    for b in range(fleets):
+        for s in range(slices):
+            here, share = home[s], home_share[b, s]
+            if share >= 1.0:
+                refuge[b, s] = -1
+                wanted[b, s, here] = 1.0
+                continue
+            best = refuge[b, s]
+            if best < 0 or not np.isfinite(rank[b, s, best]) or best == here:
+                best = _best(rank[b, s], here)
+                if share <= 0.0 and np.isfinite(rank[b, s, known_good]) and known_good != here:
+                    best = known_good
+            refuge[b, s] = best
+            if best >= 0:
+                wanted[b, s, here] = share
+                wanted[b, s, best] += 1.0 - share
+            elif share > 0.0:
+                wanted[b, s, here] = 1.0
+            elif shed:
+                wanted[b, s, kernels] = 1.0
+            else:
+                wanted[b, s, known_good if ready[b, known_good] > 0 else here] = 1.0
+
+
+@njit(cache=True)
+def _best(rank, here):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Best compliant kernel other than ``here``, or -1."""
+    best = -1
+    for k in range(len(rank)):
+        if k != here and np.isfinite(rank[k]) and (best < 0 or rank[k] < rank[best]):
+            best = k
+    return best
