@@ -62,11 +62,14 @@ class WindowDetector:
     """Judge each completed window; collect over at most ``carry_windows`` where units are scarce.
 
     A hard rate clause whose limit is 0 alarms at the first unit over its threshold, before the window
-    closes. An alarm on traffic ends after ``expiry_windows`` windows without a unit.
+    closes. An alarm on traffic ends after ``expiry_windows`` windows without a unit, since only traffic
+    can tell whether it still holds. To be inside, the upper limit at ``recertify_confidence`` must be:
+    the risk is a return too early, which a half-open return bounds, so it may be lower than the alarm's.
     """
 
     carry_windows: int = 5
     expiry_windows: int = 5
+    recertify_confidence: float = 0.95
 
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
         """All quiet, nothing judged."""
@@ -91,11 +94,11 @@ class WindowDetector:
             state, judged = self._close(state, sums, closed, contract)
             fresh = fresh | judged
         return Verdicts(
-            alarm=np.asarray(state["alarm"], dtype=np.bool_),
-            excess=np.asarray(state["excess"], dtype=np.float64),
-            inside=np.asarray(state["inside"], dtype=np.bool_),
+            alarm=_flags(state, "alarm"),
+            excess=_floats(state, "excess"),
+            inside=_flags(state, "inside"),
             fresh=fresh,
-            judged=np.asarray(state["judged"], dtype=np.float64),
+            judged=_floats(state, "judged"),
         ), state
 
     def _alarm_at_once(
@@ -109,68 +112,80 @@ class WindowDetector:
         if not bool(fresh.any()):
             return state, fresh
         rate = sums[..., OVER] / np.maximum(sums[..., COUNT], 1.0)
+        excess, sums_of_it = _floats(state, "excess"), fresh[..., None]
         return {
             **state,
-            "alarm": state["alarm"] | fresh,
-            "excess": np.where(fresh, np.maximum(rate, state["excess"]), state["excess"]),
-            "inside": state["inside"] & ~fresh,
-            "since_alarm": np.where(fresh[..., None], 0.0, state["since_alarm"]),
-            "judged": np.where(fresh[..., None], sums, state["judged"]),
+            "alarm": _flags(state, "alarm") | fresh,
+            "excess": np.where(fresh, np.maximum(rate, excess), excess),
+            "inside": _flags(state, "inside") & ~fresh,
+            "since_alarm": np.where(sums_of_it, 0.0, _floats(state, "since_alarm")),
+            "judged": np.where(sums_of_it, sums, _floats(state, "judged")),
         }, fresh
 
     def _close(
         self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract
     ) -> tuple[DetectorState, NDArray[np.bool_]]:
         ends = closed[:, None, None, None]
-        total = np.asarray(state["carried"] + sums, dtype=np.float64)
+        total = _floats(state, "carried") + sums
         ready = (total[..., COUNT] >= contract.min_samples) & applies(contract) & ends
         beyond, excess = beyond_limit(total, ready, contract)
-        trusted = self._since_alarm(state, total, ready, beyond, contract)
-        inside = inside_limit(trusted, ready & ~beyond, contract)
-        silent = np.where(sums[..., COUNT] > 0.0, 0, state["silent_windows"] + 1)
-        expired = (silent >= self.expiry_windows) & from_traffic(contract) & state["alarm"]
-        age = np.where(ready, 0, state["carried_windows"] + 1)
+        trusted = _since_alarm(_floats(state, "since_alarm"), total, ready, beyond, contract)
+        inside = inside_limit(trusted, ready & ~beyond, contract, self.recertify_confidence)
+        silent = np.where(sums[..., COUNT] > 0.0, 0, _counts(state, "silent_windows") + 1)
+        expired = (silent >= self.expiry_windows) & from_traffic(contract) & _flags(state, "alarm")
+        age = np.where(ready, 0, _counts(state, "carried_windows") + 1)
         keep = ~ready & (age < self.carry_windows) & (total[..., COUNT] > 0.0)
-        alarm = np.where(ready, beyond, state["alarm"] & ~expired)
+        alarm = np.where(ready, beyond, _flags(state, "alarm") & ~expired)
         after: DetectorState = {
             "alarm": alarm,
-            "excess": np.where(ready, excess, np.where(alarm, state["excess"], 0.0)),
-            "inside": np.where(ready, inside, state["inside"] | expired),
+            "excess": np.where(ready, excess, np.where(alarm, _floats(state, "excess"), 0.0)),
+            "inside": np.where(ready, inside, _flags(state, "inside") | expired),
             "carried": np.where(keep[..., None], total, 0.0),
             "carried_windows": np.where(keep, age, 0),
-            "judged": np.where(ready[..., None], total, state["judged"]),
+            "judged": np.where(ready[..., None], total, _floats(state, "judged")),
             "since_alarm": trusted,
             "silent_windows": silent,
         }
         merged = {name: _where(ends, after[name], state[name]) for name in after}
         return merged, (ready | (expired & ends))
 
-    @staticmethod
-    def _since_alarm(
-        state: DetectorState, total: Sums, ready: NDArray[np.bool_], beyond: NDArray[np.bool_],
-        contract: CompiledContract,
-    ) -> Sums:  # fmt: skip
-        """Sums since the last alarm; a window that speaks against the clause starts them anew."""
-        against = beyond | (ready & (relative_excess(total, contract) > 0.0))
-        grown = np.where(ready[..., None], state["since_alarm"] + total, state["since_alarm"])
-        return np.asarray(np.where(against[..., None], 0.0, grown), dtype=np.float64)
+
+def _since_alarm(
+    before: Sums, total: Sums, ready: NDArray[np.bool_], beyond: NDArray[np.bool_], contract: CompiledContract
+) -> Sums:
+    """Sums since the last alarm; a window that speaks against the clause starts them anew."""
+    against = beyond | (ready & (relative_excess(total, contract) > 0.0))
+    grown = np.where(ready[..., None], before + total, before)
+    return np.where(against[..., None], 0.0, grown)
+
+
+def _floats(state: DetectorState, name: str) -> NDArray[np.float64]:
+    return np.asarray(state[name], dtype=np.float64)
+
+
+def _flags(state: DetectorState, name: str) -> NDArray[np.bool_]:
+    return np.asarray(state[name], dtype=np.bool_)
+
+
+def _counts(state: DetectorState, name: str) -> NDArray[np.int64]:
+    return np.asarray(state[name], dtype=np.int64)
 
 
 def _where(mask: NDArray[np.bool_], yes: NDArray[np.generic], no: NDArray[np.generic]) -> NDArray[np.generic]:
     """``np.where`` with ``mask`` [B, 1, 1, 1] against arrays of four or five axes."""
     if bool(mask.all()):
         return yes
-    return np.where(mask.reshape(mask.shape[:1] + (1,) * (yes.ndim - 1)), yes, no)
+    return np.asarray(np.where(mask.reshape(mask.shape[:1] + (1,) * (yes.ndim - 1)), yes, no))
 
 
 def applies(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [S, C]: the clause is judged on the slice, online."""
-    return contract.applies.T & (contract.source != Source.OFFLINE)
+    return np.asarray(contract.applies.T & (contract.source != Source.OFFLINE))
 
 
 def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: only served traffic gives units, so without traffic there is no evidence."""
-    return (contract.source == Source.LATENCY) | (contract.source == Source.FAILED)
+    return np.asarray((contract.source == Source.LATENCY) | (contract.source == Source.FAILED))
 
 
 def zero_tolerance(contract: CompiledContract) -> NDArray[np.bool_]:
@@ -197,40 +212,42 @@ def beyond_limit(
     """Where the lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
     excess = relative_excess(sums, contract)
     beyond = ready & (excess > 0.0)
-    beyond[beyond] = _significant(sums, beyond, contract, above=True)
+    beyond[beyond] = _significant(sums, beyond, contract, contract.alarm_confidence, above=True)
     return beyond, np.where(beyond, excess, 0.0)
 
 
-def inside_limit(sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract) -> NDArray[np.bool_]:
-    """Where the upper confidence limit lies inside the clause's limit.
+def inside_limit(
+    sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract, confidence: float
+) -> NDArray[np.bool_]:
+    """Where the upper limit at one-sided ``confidence`` lies inside the clause's limit.
 
     At limit 0 no finite sample can show that; there a window of ``min_samples`` units without one over
     the threshold counts as inside.
     """
     candidate = ready & (relative_excess(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
-    candidate[candidate] = _significant(sums, candidate, contract, above=False)
+    candidate[candidate] = _significant(sums, candidate, contract, confidence, above=False)
     return candidate
 
 
 def _significant(
-    sums: Sums, cells: NDArray[np.bool_], contract: CompiledContract, *, above: bool
+    sums: Sums, cells: NDArray[np.bool_], contract: CompiledContract, confidence: float, *, above: bool
 ) -> NDArray[np.bool_]:
     clause = np.nonzero(cells)[-1]
     picked = sums[cells]
     rate = contract.is_rate[clause]
     answer = np.zeros(len(clause), dtype=np.bool_)
-    answer[rate] = _rate_significant(picked[rate], contract.rate_limit[clause[rate]], contract, above)
+    answer[rate] = _rate_significant(picked[rate], contract.rate_limit[clause[rate]], confidence, above)
     mean = ~rate
-    answer[mean] = _mean_significant(picked[mean], clause[mean], contract, above)
+    answer[mean] = _mean_significant(picked[mean], clause[mean], contract, confidence, above)
     return answer
 
 
 def _rate_significant(
-    sums: Sums, limit: NDArray[np.float64], contract: CompiledContract, above: bool
+    sums: Sums, limit: NDArray[np.float64], confidence: float, above: bool
 ) -> NDArray[np.bool_]:
     """Exact binomial test: P(X >= x) or P(X <= x) at rate ``limit`` is below 1 - confidence."""
     count, over = sums[..., COUNT], sums[..., OVER]
-    alpha = 1.0 - contract.alarm_confidence
+    alpha = 1.0 - confidence
     if above:
         tail = special.betainc(np.maximum(over, 1.0), np.maximum(count - over, 0.0) + 1.0, limit)
         return np.asarray((tail < alpha) & (over > 0.0), dtype=np.bool_)
@@ -239,7 +256,7 @@ def _rate_significant(
 
 
 def _mean_significant(
-    sums: Sums, clause: NDArray[np.int64], contract: CompiledContract, above: bool
+    sums: Sums, clause: NDArray[np.int64], contract: CompiledContract, confidence: float, above: bool
 ) -> NDArray[np.bool_]:
     """One-sided t limit of the mean on the side that ``above`` asks for."""
     count = sums[..., COUNT]
@@ -247,9 +264,7 @@ def _mean_significant(
     variance = (
         np.maximum(sums[..., SQUARES] / count - mean * mean, 0.0) * count / np.maximum(count - 1.0, 1.0)
     )
-    reach = special.stdtrit(np.maximum(count - 1.0, 1.0), contract.alarm_confidence) * np.sqrt(
-        variance / count
-    )
+    reach = special.stdtrit(np.maximum(count - 1.0, 1.0), confidence) * np.sqrt(variance / count)
     distance = contract.sense[clause] * (mean - contract.threshold[clause])
     enough = count >= 2.0
     return np.asarray(

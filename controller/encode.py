@@ -55,7 +55,8 @@ def observe(
 
 def rotation(state: ControllerState, seen: FleetTelemetry) -> NDArray[np.bool_]:
     """bool [B, R]: replicas that take traffic: ready, not in quarantine, not ejected."""
-    return (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
+    ready = seen.replica_state == ReplicaState.READY
+    return np.asarray(ready & ~state.quarantined & ~state.ejected)
 
 
 def _load(state: ControllerState, kernels: int) -> NDArray[np.float64]:

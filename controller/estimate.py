@@ -150,7 +150,7 @@ def _fold_all(
     )  # fmt: skip
     _fold_requests(
         window, seen.answered, seen.failed, seen.latency_le, contract.source, contract.column,
-        contract.edge, contract.threshold, contract.sense, contract.applies,
+        contract.edge, contract.applies,
     )  # fmt: skip
     gauges = np.stack(
         [1.0 - seen.fingerprint_match, 1.0 - seen.trace_fields_ratio, seen.kv_used_ratio], axis=-1
@@ -159,11 +159,12 @@ def _fold_all(
 
 
 @njit(cache=True)
-def _add(cell, value, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit into one cell of sums."""
     cell[0] += 1.0
-    cell[1] += value
-    cell[2] += value * value
+    clipped = min(value, clip)
+    cell[1] += clipped
+    cell[2] += clipped * clipped
     if sense * (value - threshold) > 0.0:
         cell[3] += 1.0
 
@@ -185,14 +186,17 @@ def _fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
                     continue
                 value = values[b, p, column[c]]
                 if not np.isnan(value):
-                    _add(window[b, r, s, c], min(value, clip[c]), threshold[c], sense[c])
+                    _add(window[b, r, s, c], value, clip[c], threshold[c], sense[c])
 
 
 @njit(cache=True)
 def _fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
-    window, answered, failed, latency_le, source, column, edge, threshold, sense, applies
+    window, answered, failed, latency_le, source, column, edge, applies
 ):
-    """Each answer is a unit of the latency clauses, each ended request one of the failure clauses."""
+    """Each answer is a unit of the latency clauses, each ended request one of the failure clauses.
+
+    Edge -1 (a threshold above every edge) reads the total: nothing is known to lie over it.
+    """
     last = latency_le.shape[4] - 1
     for c in range(len(source)):
         if source[c] != 1 and source[c] != 2:
@@ -228,7 +232,7 @@ def _fold_gauges(window, gauges, fresh, source, threshold, sense, applies):  # t
                     continue
                 for s in range(applies.shape[1]):
                     if applies[c, s]:
-                        _add(window[b, r, s, c], value, threshold[c], sense[c])
+                        _add(window[b, r, s, c], value, np.inf, threshold[c], sense[c])
 
 
 assert [int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)] == [0, 1, 2]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled import Level
+from contracts.compiled import Level, Source
 from contracts.health import health
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import COUNT, Verdicts
@@ -62,9 +62,11 @@ def judge(
         excess=excess,
         health=np.where(sick, np.maximum(score, setup.contract.fallback_threshold), score),
         level=np.where(sick, int(Level.FALLBACK), level),
-        hard_violated=(condemned & setup.contract.hard).any(axis=3),
+        hard_violated=np.asarray((condemned & setup.contract.hard).any(axis=3)),
         certified=~(condemned & severe_clauses(setup)).any(axis=3) & ~sick,
-        evidence_count=judged.judged[..., COUNT].max(axis=3, initial=0.0),
+        evidence_count=judged.judged[..., setup.contract.source == Source.PROBE, COUNT].max(
+            axis=3, initial=0.0
+        ),
         down=down,
     )
     return replace(state, condemned=condemned, kernel_detector=memory), judgement
@@ -94,4 +96,4 @@ def _down(
     owner = setup.layout.replica_kernel
     serving = (seen.replica_state == ReplicaState.READY) & ~state.quarantined
     count = kernel_count(serving, owner, kernels)
-    return (count > 0) & (kernel_count(serving & apart.down, owner, kernels) == count)
+    return np.asarray((count > 0) & (kernel_count(serving & apart.down, owner, kernels) == count))

@@ -37,7 +37,7 @@ def shield(
 
 
 def normalise(table: Table, last: Table) -> Table:
-    """``table`` with rows that sum to 1; a row with a NaN, a negative weight or no weight becomes ``last``'s."""
+    """``table`` with rows that sum to 1; an unusable row (NaN, negative or no weight) becomes ``last``'s."""
     total = table.sum(axis=2)
     usable = np.isfinite(table).all(axis=2) & (table >= 0.0).all(axis=2) & (total > 0.0)
     exact = np.abs(total - 1.0) <= _SUM_SLACK

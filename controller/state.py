@@ -34,7 +34,8 @@ class ControllerState:
     quarantines: int64 [B, R], times so far; readmitted_at_s: float64 [B, K].
     condemned: bool [B, K, S, C], alarm seen and not re-certified since; replica_condemned: bool
     [B, R, S, C], the same of a replica.
-    ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64 [B, S]; version: int64 [B].
+    ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64
+    [B, S]; version: int64 [B].
     replica_detector, kernel_detector: memory of the detector over replicas and over kernels.
     policy: memory of the policy.
     """

@@ -21,6 +21,8 @@ from policies.targets import home_level, preference
 
 #: Relapses that still double the dwell.
 _MOST_DOUBLINGS = 3
+#: A slice that stayed at home for so many dwell times has no relapse behind it.
+_FORGIVEN_DWELLS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,32 +93,30 @@ def _return_slowly(  # type: ignore[no-untyped-def]  # pragma: no cover
     """One step of every slice's state machine."""
     for b in range(level.shape[0]):
         for s in range(level.shape[1]):
-            here = home[s]
+            here, dwell = home[s], dwell_s * 2.0 ** relapses[b, s]
             target = 1.0 if level[b, s] == 0 else (1.0 - guard_share if level[b, s] == 1 else 0.0)
             if target < home_share[b, s]:
-                returning = stepped_s[b, s] > left_s[b, s] and home_share[b, s] < 1.0
-                if returning or now_s[b] - stepped_s[b, s] < 10.0 * dwell_s:
-                    relapses[b, s] = min(relapses[b, s] + 1, _MOST_DOUBLINGS)
-                elif np.isfinite(stepped_s[b, s]):
-                    relapses[b, s] = 0
-                home_share[b, s] = target
-                left_s[b, s] = now_s[b]
+                relapses[b, s] = _relapses(relapses[b, s], now_s[b] - stepped_s[b, s], dwell_s)
+                home_share[b, s], left_s[b, s] = target, now_s[b]
                 continue
-            if home_share[b, s] >= 1.0 or level[b, s] != 0 or not certified[b, here, s]:
+            sound = level[b, s] == 0 and certified[b, here, s]
+            if home_share[b, s] >= 1.0 or not sound or now_s[b] - left_s[b, s] < dwell:
                 continue
-            if now_s[b] - left_s[b, s] < dwell_s * 2.0 ** relapses[b, s]:
+            step = step_ratio
+            first = stepped_s[b, s] <= left_s[b, s]
+            waited = now_s[b] - (readmitted_s[b, here] if first else stepped_s[b, s])
+            if waited < (readmit_every_s if first else step_s):
                 continue
-            if stepped_s[b, s] <= left_s[b, s]:
-                if now_s[b] - readmitted_s[b, here] < readmit_every_s:
-                    continue
-                readmitted_s[b, here] = now_s[b]
-                step = first_ratio
-            elif now_s[b] - stepped_s[b, s] < step_s:
-                continue
-            else:
-                step = step_ratio
-            home_share[b, s] = min(1.0, home_share[b, s] + step)
+            home_share[b, s] = min(1.0, home_share[b, s] + (first_ratio if first else step_ratio))
             stepped_s[b, s] = now_s[b]
+            if first:
+                readmitted_s[b, here] = now_s[b]
+
+
+@njit(cache=True)
+def _relapses(before, since_step_s, dwell_s):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One more if the slice came back lately, else a fresh start."""
+    return min(before + 1, _MOST_DOUBLINGS) if since_step_s < _FORGIVEN_DWELLS * dwell_s else 0
 
 
 @njit(cache=True)

@@ -22,5 +22,5 @@ class UniformPolicy:
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """1 / K everywhere, nothing shed."""
         table = np.zeros(seen.table.shape)
-        table[:, :, :-1] = 1.0 / (table.shape[2] - 1)
+        table[:, :, :-1] = 1.0 / len(seen.role_known_good)
         return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state

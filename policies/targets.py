@@ -17,7 +17,8 @@ from controller.ports import Observation
 
 def compliant(seen: Observation) -> NDArray[np.bool_]:
     """bool [B, K, S]: in rotation, certified and at level normal."""
-    return seen.certified & (seen.level == Level.NORMAL) & ~seen.hard_violated & (seen.ready > 0)[:, :, None]
+    sound = seen.certified & (seen.level == Level.NORMAL) & ~seen.hard_violated
+    return np.asarray(sound & (seen.ready > 0)[:, :, None])
 
 
 def preference(seen: Observation) -> NDArray[np.float64]:
