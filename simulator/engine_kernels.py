@@ -246,6 +246,7 @@ def end_request(r: Record, i: int, status: int, now: float, q: Array, mask: int)
     x.finished = now
     x.next = _NONE
     r.outstanding -= 1
+    r.consecutive_failed = 0 if status == _ANSWERED else r.consecutive_failed + 1
     if r.ended_head == _NONE:
         r.ended_head = i
     else:
@@ -698,12 +699,10 @@ def count_ended(
                 if x.routed < row_changed[s]:
                     cell[EXPOSED_IN_FLIGHT] += 1
             excess_tv[a, s] += x.excess_tv
-            r.consecutive_failed = 0
         else:
             cells[a, s, FAILED] += 1
             cells[a, s, ATTEMPTS_FAILED] += 1
             per_slice[s, FIRST_REASON + x.status - _TIMEOUT] += 1
-            r.consecutive_failed += 1
         i = x.next
     r.ended_head = _NONE
 
