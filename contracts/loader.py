@@ -72,6 +72,22 @@ def load_text(text: str, file: str) -> Document:
     return document
 
 
+def cautions(text: str, file: str) -> list[Problem]:
+    """Places of a sound document that kubectl would read differently; none in what ``dump_text`` writes."""
+    written = parse(text, file)
+    return [
+        Problem(
+            file=file,
+            line=written.line_of(path),
+            path=dotted(path),
+            expected="quotes",
+            actual="a plain word that kubectl reads as a boolean",
+            next_step="put it in quotes before applying the document to a cluster",
+        )
+        for path in written.ambiguous
+    ]
+
+
 def dump_text(document: Document) -> str:
     """``document`` as YAML that this loader and kubectl read alike; defaults are written out."""
     plain = document.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -2,8 +2,9 @@
 
 ``1e-3`` is a number, ``010`` is octal 8, ``0x1f`` is 31, ``1_000`` is 1000, ``1:30`` and dates are text,
 a float beyond range is text. Checked against kubectl 1.32. One deliberate difference: kubectl turns the
-plain words on, off, yes, no, y and n into booleans, which no field of ours wants; here they are text, and
-``contracts.loader.dump_text`` always quotes them, so that a written document means the same to both.
+plain words on, off, yes, no, y and n (so also the clause family N) into booleans, which no field of ours
+wants. Here they are text; ``contracts.loader.dump_text`` always quotes them, so that a written document
+means the same to both, and ``contracts.loader.cautions`` names the places to quote in a hand-written one.
 """
 
 from __future__ import annotations

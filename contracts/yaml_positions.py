@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import yaml
 
 from contracts.errors import DocumentError, Problem
-from contracts.scalars import read_scalar
+from contracts.scalars import AMBIGUOUS_WORDS, read_scalar
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
@@ -27,11 +27,15 @@ _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionedYaml:
-    """A parsed text: mappings as dicts, sequences as tuples, and the line where each path starts."""
+    """A parsed text: mappings as dicts, sequences as tuples, and the line where each path starts.
+
+    ``ambiguous`` are the paths of plain words such as N or on, text here and a boolean to kubectl.
+    """
 
     file: str
     value: object
     lines: dict[Path, int]
+    ambiguous: tuple[Path, ...] = ()
 
     def line_of(self, path: Path) -> int:
         """Line of ``path``, or of its nearest ancestor that was written down."""
@@ -96,6 +100,7 @@ class _Builder:
         self._events: Iterator[yaml.Event] = iter(yaml.parse(text, Loader=_Loader))
         self._file = file
         self._lines: dict[Path, int] = {}
+        self._ambiguous: list[Path] = []
 
     def document(self) -> PositionedYaml:
         """The value of the only document."""
@@ -108,7 +113,8 @@ class _Builder:
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
             raise self._refuse(after, (), "one document", "a second document", "split the file at ---")
-        return PositionedYaml(file=self._file, value=value, lines=self._lines)
+        ambiguous = tuple(self._ambiguous)
+        return PositionedYaml(file=self._file, value=value, lines=self._lines, ambiguous=ambiguous)
 
     def _node(self, event: yaml.Event, path: Path) -> object:
         self._check(event, path)
@@ -157,6 +163,8 @@ class _Builder:
         return tuple(found)
 
     def _scalar(self, event: yaml.ScalarEvent, path: Path) -> object:
+        if not event.style and event.value in AMBIGUOUS_WORDS:
+            self._ambiguous.append(path)
         value = read_scalar(event.value) if not event.style else event.value
         if isinstance(value, float) and not math.isfinite(value):
             raise self._refuse(event, path, "a finite number", event.value, "write a number, or leave it out")
