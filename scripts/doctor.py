@@ -121,16 +121,17 @@ def _shadowed(name: str, providers: Mapping[str, Sequence[str]], cwd: Path) -> C
     others = sorted(set(providers.get(name, ())) - {"selvage"})
     spec = find_spec(name)
     where = Path(spec.origin).parent if spec and spec.origin else Path()
+    status = Status.SHADOWED
     if where != HOME / name:
         detail, next_step = "imported from elsewhere than the command line itself", "remove it from sys.path"
     elif others:
         detail, next_step = f"{', '.join(others)} installs a package of this name", "use a venv of its own"
     elif (cwd / name).is_dir() and (cwd / name).resolve() != where:
         detail = f"{cwd / name} would be imported instead by `python -m`"
-        next_step = "run `selvage`, or change to another folder"
+        status, next_step = Status.NOTE, "run `selvage`, or change to another folder"
     else:
         return None
-    return Check(name=name, status=Status.SHADOWED, where=str(where), detail=detail, next_step=next_step)
+    return Check(name=name, status=status, where=str(where), detail=detail, next_step=next_step)
 
 
 def torch_build(folder: Path) -> str:

@@ -52,7 +52,7 @@ def test_local_folder_of_our_name_is_reported(tmp_path: Path) -> None:
     """A folder in the working directory that is named like a layer would win under ``python -m``."""
     (tmp_path / "contracts").mkdir()
     (check,) = shadowed_layers({}, tmp_path)
-    assert check.name == "contracts"
+    assert (check.name, check.status) == ("contracts", Status.NOTE)
     assert str(tmp_path) in check.detail
 
 
