@@ -187,8 +187,8 @@ def contract_document(name: str = "synthetic-contract") -> dict[str, object]:
         _clause("N-tv", "N", "tv_mean", "full_vocab", 0.04, level="L2"),
         _clause("S-flip", "S", "top1_flip", "full_vocab", 0.06, level="L2", budget=0.05),
         _clause("R-fail", "R", "failure_rate", "none", 0.02, level="L2"),
-        _clause("O-print", "O", "fingerprint_match", "none", 1.0),
-        _clause("O-trace", "O", "trace_fields", "none", 0.99, level="L1"),
+        _clause("O-print", "O", "fingerprint_match", "none", 0.0, null_rate=0.0),
+        _clause("O-trace", "O", "required_trace_fields", "none", 0.0, level="L1", budget=0.01),
     ]
     spec = {
         "description": "tests only",

@@ -1,0 +1,82 @@
+"""Who drives a simulated fleet: a small protocol, and the project's own controller behind it.
+
+The simulator hands over telemetry and takes a plan. It never looks into a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+from controller.loop import Decision, tick
+from controller.ports import RoutingPlan
+from controller.setup import ControllerSetup
+from controller.state import ControllerState, initial_state
+
+
+class Driver(Protocol):
+    """Decides for B fleets at once, once per control tick."""
+
+    @property
+    def policy_id(self) -> str:
+        """Name for the record."""
+
+    def begin(self, batch: int) -> RoutingPlan:
+        """Forget everything and give the plan of ``batch`` fleets before the first telemetry."""
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
+        """Plan in force from now on."""
+
+    @property
+    def capacity_move(self) -> NDArray[np.bool_]:
+        """Bool [B]: the last plan changed the table for capacity alone."""
+
+
+class ControllerDriver:
+    """``controller.loop.tick`` under one set-up; ``watch`` sees each decision, for logs.
+
+    ``setup`` is made for ``CompiledScenario.setup``. ``name`` stands in the record, else the policy's id.
+    """
+
+    def __init__(
+        self, setup: ControllerSetup, *, name: str = "", watch: Callable[[Decision], None] | None = None
+    ) -> None:
+        self._setup, self._watch = setup, watch
+        self._name = name or setup.policy.policy_id
+        self._state: ControllerState | None = None
+        self._capacity_move = np.zeros(0, dtype=np.bool_)
+
+    @property
+    def policy_id(self) -> str:
+        """The given name, else the policy's own."""
+        return self._name
+
+    @property
+    def capacity_move(self) -> NDArray[np.bool_]:
+        """Bool [B]: the last plan changed the table for capacity alone."""
+        return self._capacity_move
+
+    def begin(self, batch: int) -> RoutingPlan:
+        """Start anew; every slice at home, every replica in rotation."""
+        self._state = initial_state(self._setup, batch)
+        self._capacity_move = np.zeros(batch, dtype=np.bool_)
+        replicas = len(self._setup.layout.replicas)
+        return RoutingPlan(
+            table=self._state.table,
+            in_rotation=np.ones((batch, replicas), dtype=np.bool_),
+            version=self._state.version,
+        )
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
+        """One control tick."""
+        if self._state is None:
+            raise RuntimeError("begin() comes before step()")
+        self._state, decision = tick(self._state, telemetry, self._setup)
+        self._capacity_move = decision.capacity_move
+        if self._watch is not None:
+            self._watch(decision)
+        return decision.plan

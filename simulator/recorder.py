@@ -1,0 +1,147 @@
+"""Writes down what was true in every interval, for scoring alone; nothing here reaches a controller."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.episode import EpisodeRecord, Incident
+from contracts.telemetry import ReplicaState
+from faults.catalogue import CATALOGUE
+from faults.effects import ReplicaEffect
+from faults.schedule import acts
+from simulator.board import ReplicaBoard
+from simulator.engine_records import Counters
+from simulator.truth import numeric_or_observability, runtime
+from simulator.world import CompiledScenario
+
+
+class Recorder:
+    """Truth and record of B fleets over T ticks; record arrays are ``[B, T, ...]``."""
+
+    def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
+        kernels, slices, replicas = scenario.layout.shape
+        batch, ticks = len(seeds), scenario.ticks
+        self._scenario, self._seeds = scenario, seeds
+        self._verdicts: dict[tuple[int, ReplicaEffect], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
+        self.now_violating = np.zeros((batch, replicas, slices), dtype=np.bool_)
+        self._now_runtime = np.zeros((batch, replicas, slices), dtype=np.bool_)
+        by_slice, by_kernel = (batch, ticks, slices), (batch, ticks, kernels)
+        self._table = np.zeros((*by_slice, kernels + 1), dtype=np.float32)
+        self._rotation = np.zeros((batch, ticks, replicas), dtype=np.bool_)
+        self._quarantined = np.zeros((batch, ticks, replicas), dtype=np.bool_)
+        self._violating = np.zeros((batch, ticks, replicas, slices), dtype=np.bool_)
+        self._runtime = np.zeros((batch, ticks, replicas, slices), dtype=np.bool_)
+        self._counts = np.zeros((7, *by_slice), dtype=np.int64)
+        self._answered_by = np.zeros((batch, ticks, replicas, slices), dtype=np.int64)
+        self._tokens = np.zeros((3, *by_slice))
+        self._accelerator_s = np.zeros(by_kernel)
+        self._probe_tokens = np.zeros(by_kernel)
+        self._capacity_move = np.zeros((batch, ticks), dtype=np.bool_)
+        owner = scenario.layout.replica_kernel
+        self._of_kernel = [np.flatnonzero(owner == kernel) for kernel in range(kernels)]
+        for fleet in range(batch):
+            for replica in range(replicas):
+                self.judge(fleet, replica, ReplicaEffect(), tick=0)
+
+    def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int) -> None:
+        """From now on the replica's true state is ``effect``; ``tick`` is the interval that runs."""
+        kernel = int(self._scenario.layout.replica_kernel[replica])
+        key = kernel, effect
+        if key not in self._verdicts:
+            silent = numeric_or_observability(self._scenario, kernel, effect)
+            self._verdicts[key] = silent, runtime(self._scenario, kernel, effect)
+        self.now_violating[fleet, replica], self._now_runtime[fleet, replica] = self._verdicts[key]
+        if tick < self._scenario.ticks:
+            self._violating[fleet, tick, replica] |= self.now_violating[fleet, replica]
+            self._runtime[fleet, tick, replica] |= self._now_runtime[fleet, replica]
+
+    def open(
+        self,
+        tick: int,
+        table: NDArray[np.float64],
+        in_rotation: NDArray[np.bool_],
+        planned: NDArray[np.bool_],
+        capacity_move: NDArray[np.bool_],
+    ) -> None:
+        """What is in force when ``tick`` begins; ``planned`` bool [B, R] is the controller's own rotation."""
+        self._table[:, tick] = table
+        self._rotation[:, tick] = in_rotation
+        self._quarantined[:, tick] = ~planned
+        self._capacity_move[:, tick] = capacity_move
+        self._violating[:, tick] |= self.now_violating
+        self._runtime[:, tick] |= self._now_runtime
+
+    def close(
+        self, tick: int, counters: Counters, board: ReplicaBoard, probe_tokens: NDArray[np.float64]
+    ) -> None:
+        """What happened in ``tick``."""
+        counts = self._counts[:, :, tick]
+        answered = counters.answered
+        counts[0], counts[1] = counters.offered, answered.sum(axis=1)
+        counts[2], counts[3] = counters.failed_by_reason.sum(axis=2), counters.shed
+        counts[4], counts[5], counts[6] = counters.slo_missed, counters.exposed, counters.exposed_in_flight
+        self._answered_by[:, tick] = answered
+        tokens = self._tokens[:, :, tick]
+        tokens[0], tokens[1] = counters.offered_tokens, counters.answered_tokens
+        tokens[2] = counters.excess_tv_tokens
+        held = board.state != int(ReplicaState.ABSENT)
+        for kernel, own in enumerate(self._of_kernel):
+            self._accelerator_s[:, tick, kernel] = held[:, own].sum(axis=1) * self._scenario.tick_s
+        self._probe_tokens[:, tick] = probe_tokens
+
+    def records(self, policy: str) -> list[EpisodeRecord]:
+        """One record per fleet, in the order of the seeds."""
+        return [self._record(fleet, policy) for fleet in range(len(self._seeds))]
+
+    def _record(self, fleet: int, policy: str) -> EpisodeRecord:
+        scenario, seed = self._scenario, self._seeds[fleet]
+        counts, tokens = self._counts[:, fleet], self._tokens[:, fleet]
+        return EpisodeRecord(
+            run_id=f"{scenario.name}/{policy}/{seed}",
+            scenario=scenario.name,
+            policy=policy,
+            seed=seed,
+            tick_s=scenario.tick_s,
+            horizon_s=scenario.horizon_s,
+            kernels=scenario.layout.kernels,
+            known_good=scenario.layout.known_good,
+            slices=scenario.layout.slices,
+            replicas=scenario.layout.replicas,
+            replica_kernel=scenario.layout.replica_kernel,
+            hard_slices=scenario.engine.hard_slices,
+            incident=incident_of(scenario),
+            table=self._table[fleet],
+            in_rotation=self._rotation[fleet],
+            quarantined=self._quarantined[fleet],
+            violating=self._violating[fleet],
+            runtime_violating=self._runtime[fleet],
+            offered=counts[0],
+            answered=counts[1],
+            failed=counts[2],
+            shed=counts[3],
+            slo_missed=counts[4],
+            exposed=counts[5],
+            exposed_in_flight=counts[6],
+            answered_by=self._answered_by[fleet],
+            offered_tokens=tokens[0],
+            answered_tokens=tokens[1],
+            excess_tv_tokens=tokens[2],
+            accelerator_s=self._accelerator_s[fleet],
+            probe_tokens=self._probe_tokens[fleet],
+            capacity_move=self._capacity_move[fleet],
+        )
+
+
+def incident_of(scenario: CompiledScenario) -> Incident | None:
+    """The one incident of a scenario: from the first onset to the last end of its acting faults."""
+    plans = [plan for plan in scenario.plans if acts(plan)]
+    if not plans:
+        return None
+    return Incident(
+        fault="+".join(plan.name for plan in plans),
+        onset_s=min(plan.onset_s for plan in plans),
+        ends_s=max(plan.ends_s for plan in plans),
+        period_s=max(plan.period_s for plan in plans),
+        silent=all(CATALOGUE[plan.kind].silent for plan in plans),
+    )

@@ -1,0 +1,143 @@
+"""Measured samples as arrays: what traffic is served with, what probes return, what breaks the contract.
+
+One table per kernel; conditions are ordered by measured drift, healthy first, so that a higher index
+is a worse state. Certify prompts only order the ladder, probe prompts are what simulated probes replay,
+traffic prompts are the ground truth: no prompt plays two parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract, Source
+from contracts.samples import HEALTHY, KernelSamples
+
+#: Column that says how far a served answer is from the reference, and the one that orders doses.
+QUALITY_COLUMN = "tv_mean@full_vocab"
+DRIFT_COLUMN = "kl_mean@full_vocab"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPlan:
+    """Which prompts play which part, the same for every kernel of a pool.
+
+    traffic, probe: rows of the samples file, slice by slice. traffic_slice, probe_slice: int64, slice
+    index of each. probe_ids: int64, the prompts' own ids.
+    """
+
+    traffic: NDArray[np.int64]
+    traffic_slice: NDArray[np.int64]
+    probe: NDArray[np.int64]
+    probe_slice: NDArray[np.int64]
+    probe_ids: NDArray[np.int64]
+
+    def traffic_of(self, slice_index: int) -> NDArray[np.int64]:
+        """Places of a slice's prompts on the traffic axis."""
+        return np.flatnonzero(self.traffic_slice == slice_index)
+
+    def probe_of(self, slice_index: int) -> NDArray[np.int64]:
+        """Places of a slice's prompts on the probe axis."""
+        return np.flatnonzero(self.probe_slice == slice_index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTable:
+    """One kernel, measured. Q conditions in increasing drift, N traffic prompts, U probe prompts.
+
+    conditions: names, ``healthy`` first. drift: float64 [Q], mean KL over certify prompts.
+    quality: float64 [Q, N], total variation to the reference. probe: float64 [Q, U, J, M], J repeats.
+    violating: bool [Q, S], the condition breaks a probe-judged clause on the slice's traffic prompts.
+    """
+
+    conditions: tuple[str, ...]
+    drift: NDArray[np.float64]
+    quality: NDArray[np.float64]
+    probe: NDArray[np.float64]
+    violating: NDArray[np.bool_]
+
+
+def plan_prompts(samples: KernelSamples, slices: tuple[str, ...]) -> PromptPlan:
+    """Prompts of each part for ``slices``; the parts are disjoint because a prompt id stands once."""
+    traffic = [samples.rows("traffic", name) for name in slices]
+    probe = [samples.rows("probe", name) for name in slices]
+    rows = np.concatenate(probe)
+    return PromptPlan(
+        traffic=np.concatenate(traffic),
+        traffic_slice=_owner(traffic),
+        probe=rows,
+        probe_slice=_owner(probe),
+        probe_ids=samples.prompt_ids[rows],
+    )
+
+
+def build_table(
+    samples: KernelSamples, plan: PromptPlan, metrics: tuple[str, ...], contract: CompiledContract
+) -> KernelTable:
+    """The table of one kernel; ``metrics`` are the probe metrics of the layout, NaN where not measured."""
+    order = condition_order(samples)
+    names = tuple(samples.condition_names[index] for index in order)
+    quality = [samples.unit_values(QUALITY_COLUMN, name, plan.traffic) for name in names]
+    columns = np.stack([_column(samples, metric) for metric in metrics], axis=-1)
+    units = np.stack(
+        [[samples.unit_values(metric, name, plan.traffic) for metric in metrics] for name in names]
+    )
+    return KernelTable(
+        conditions=names,
+        drift=np.array([mean_drift(samples, name) for name in names]),
+        quality=np.clip(np.nan_to_num(np.stack(quality), nan=0.0), 0.0, 1.0),
+        probe=columns[order][:, plan.probe],
+        violating=judge_units(units, plan, contract),
+    )
+
+
+def condition_order(samples: KernelSamples) -> list[int]:
+    """Indices of the conditions, healthy first, then by mean drift over certify prompts, then by name."""
+    names = samples.condition_names
+    rest = [index for index, name in enumerate(names) if name != HEALTHY]
+    rest.sort(key=lambda index: (mean_drift(samples, names[index]), names[index]))
+    return [samples.condition(HEALTHY), *rest]
+
+
+def mean_drift(samples: KernelSamples, condition: str) -> float:
+    """Mean KL of ``condition`` over the certify prompts, nats."""
+    values = samples.unit_values(DRIFT_COLUMN, condition, samples.rows("certify"))
+    return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+
+
+def judge_units(
+    units: NDArray[np.float64], plan: PromptPlan, contract: CompiledContract
+) -> NDArray[np.bool_]:
+    """Bool [Q, S]: some probe-judged clause is broken by the traffic prompts' values [Q, M, N]."""
+    broken = np.zeros((units.shape[0], len(contract.slices)), dtype=np.bool_)
+    for clause in np.flatnonzero(contract.source == int(Source.PROBE)):
+        values = units[:, int(contract.column[clause]), :]
+        for slice_index in np.flatnonzero(contract.applies[clause]):
+            mine = values[:, plan.traffic_slice == slice_index]
+            broken[:, slice_index] |= clause_broken(mine, contract, int(clause))
+    return broken
+
+
+def clause_broken(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.bool_]:
+    """Bool [Q]: the units ``values`` [Q, n] break the clause; unmeasured units do not speak."""
+    sense, threshold = float(contract.sense[clause]), float(contract.threshold[clause])
+    known = np.isfinite(values)
+    count = np.maximum(known.sum(axis=1), 1)
+    if contract.is_rate[clause]:
+        beyond = known & (sense * values > sense * threshold)
+        return np.asarray(beyond.sum(axis=1) / count > contract.rate_limit[clause])
+    clipped = np.where(known, np.minimum(values, contract.clip[clause]), 0.0)
+    mean = clipped.sum(axis=1) / count
+    return np.asarray(known.any(axis=1) & (sense * mean > sense * threshold))
+
+
+def _owner(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(rows), dtype=np.int64), [mine.size for mine in rows])
+
+
+def _column(samples: KernelSamples, metric: str) -> NDArray[np.float64]:
+    if metric in samples.metric_names:
+        return samples.values[:, :, :, samples.metric_names.index(metric)]
+    return np.full(samples.values.shape[:3], np.nan)

@@ -1,0 +1,76 @@
+"""Ground truth, kept apart from everything a controller may see; it alone writes the episode record.
+
+A replica violates on a slice while its measured condition breaks a probe-judged clause on the slice's
+*traffic* prompts, or while it breaks an observability clause. It violates at runtime while it is crashed
+or hung, answers more errors than the contract allows, or is so slow, delayed or short of KV blocks that
+a mean request of the slice cannot meet its SLO at the fair share of the load.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract, Source
+from faults.effects import ReplicaEffect
+from simulator.capacity import batch_limit, mean_latencies_ms, steady_batch
+from simulator.world import CompiledScenario
+
+#: Share of failed answers that is a violation where the contract names none; E5 calls more than this
+#: outside the SLO as well.
+FAILED_LIMIT = 0.01
+
+
+def numeric_or_observability(
+    scenario: CompiledScenario, kernel: int, effect: ReplicaEffect
+) -> NDArray[np.bool_]:
+    """Bool [S]: the replica's true state breaks a clause of the families N, S or O."""
+    contract = scenario.contract
+    broken = scenario.violating[kernel, effect.condition].copy()
+    mismatched = 1.0 if effect.wrong_fingerprint else 0.0
+    broken |= _share_broken(contract, Source.FINGERPRINT, mismatched)
+    broken |= _share_broken(contract, Source.TRACE_FIELDS, effect.trace_fields_missing_ratio)
+    return broken
+
+
+def runtime(scenario: CompiledScenario, kernel: int, effect: ReplicaEffect) -> NDArray[np.bool_]:
+    """Bool [S]: the replica's true state breaks a runtime promise on the slice."""
+    contract, slices = scenario.contract, len(scenario.layout.slices)
+    if effect.crashed or effect.hang:
+        return np.ones(slices, dtype=np.bool_)
+    broken = _failures_broken(contract, effect.http_error_ratio)
+    broken |= _share_broken(contract, Source.KV_USED, effect.kv_held_ratio)
+    if effect.step_time_factor > 1.0 or effect.kv_held_ratio > 0.0 or effect.http_latency_ms > 0.0:
+        broken |= (expected_latencies_ms(scenario, kernel, effect) > contract.slo_ms).any(axis=1)
+    return broken
+
+
+def expected_latencies_ms(
+    scenario: CompiledScenario, kernel: int, effect: ReplicaEffect
+) -> NDArray[np.float64]:
+    """Latencies of the mean request at the fair share of the load under ``effect``, ms, float64 [F]."""
+    spec = scenario.engine
+    step_model = spec.step_model[kernel] * effect.step_time_factor
+    tokens = float(spec.kv_blocks[kernel] * spec.block_tokens) * (1.0 - effect.kv_held_ratio)
+    if tokens < scenario.demand.prompt_tokens + scenario.demand.output_tokens:
+        return np.full(3, np.inf)
+    limit = batch_limit(scenario.demand, spec.max_batch, tokens)
+    batch = steady_batch(step_model, scenario.demand, limit, float(scenario.fair_rps[kernel]))
+    added = np.array([effect.http_latency_ms, effect.http_latency_ms, 0.0])
+    return mean_latencies_ms(step_model, scenario.demand, batch) + added
+
+
+def _share_broken(contract: CompiledContract, source: Source, share: float) -> NDArray[np.bool_]:
+    """Slices on which a clause over ``source`` is broken when ``share`` of the units are bad."""
+    broken = np.zeros(len(contract.slices), dtype=np.bool_)
+    for clause in np.flatnonzero(contract.source == int(source)):
+        is_rate = bool(contract.is_rate[clause])
+        limit = contract.rate_limit[clause] if is_rate else contract.threshold[clause]
+        if share > limit:
+            broken |= contract.applies[clause]
+    return broken
+
+
+def _failures_broken(contract: CompiledContract, ratio: float) -> NDArray[np.bool_]:
+    named = contract.applies[contract.source == int(Source.FAILED)].any(axis=0)
+    return _share_broken(contract, Source.FAILED, ratio) | (~named & (ratio > FAILED_LIMIT))
