@@ -78,7 +78,7 @@ def _times(scenario: CompiledScenario, phase: float) -> NDArray[np.float64]:
     """Instants in (0, horizon] at which one replica computes its probes."""
     gap_s = 1.0 / scenario.telemetry.probes_per_s
     count = int(np.floor(scenario.horizon_s / gap_s - phase - 1e-9)) + 1
-    return (phase + 1e-9 + np.arange(max(count, 0))) * gap_s
+    return np.asarray((phase + 1e-9 + np.arange(max(count, 0))) * gap_s, dtype=np.float64)
 
 
 def _units(
@@ -147,10 +147,8 @@ class Probes:
         """Probe tokens that the replicas of each kernel computed in the open tick, float64 [B, K]."""
         computed = self._due[self._tick] & self._answers
         kernels = range(self._values.shape[0])
-        return (
-            np.stack([PROBE_TOKENS * computed[:, self._kernel == k].sum(axis=1) for k in kernels], axis=1)
-            * 1.0
-        )
+        counts = [computed[:, self._kernel == kernel].sum(axis=1) for kernel in kernels]
+        return np.asarray(PROBE_TOKENS * np.stack(counts, axis=1), dtype=np.float64)
 
     def _noisy(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if self._noise <= 0.0:

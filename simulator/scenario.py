@@ -146,7 +146,7 @@ def _engine(
 ) -> EngineSpec:
     limits = _limits(pool)
     slices = len(layout.slices)
-    hard = (contract.applies & contract.hard[:, None]).any(axis=0)
+    hard = np.asarray((contract.applies & contract.hard[:, None]).any(axis=0))
     return EngineSpec(
         replica_kernel=layout.replica_kernel,
         step_model=step_model,
@@ -190,7 +190,7 @@ def _fair_share(
     for index, name in enumerate(layout.slices):
         rates[home[index]] += spec.workload.rate_rps * shares.get(name, 0.0) / total
     counts = np.bincount(layout.replica_kernel[~absent], minlength=kernels)
-    return rates / np.maximum(counts, 1)
+    return np.asarray(rates / np.maximum(counts, 1))
 
 
 def _padded(blocks: list[NDArray[np.generic]]) -> NDArray:  # type: ignore[type-arg]

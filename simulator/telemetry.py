@@ -116,12 +116,7 @@ def _has_metrics(board: ReplicaBoard) -> NDArray[np.bool_]:
 
 
 @njit(cache=True)
-def _collect(
-    due: NDArray[np.bool_],
-    counts: NDArray[np.int64],
-    seen: NDArray[np.int64],
-    out: NDArray[np.int64],
-) -> None:
+def _collect(due, counts, seen, out):  # type: ignore[no-untyped-def]  # pragma: no cover
     """For each due replica, put its buckets since the last scrape into ``out``, summed over edges."""
     batch, replicas, slices, families, edges = counts.shape
     for b in range(batch):

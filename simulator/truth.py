@@ -26,7 +26,7 @@ def numeric_or_observability(
 ) -> NDArray[np.bool_]:
     """Bool [S]: the replica's true state breaks a clause of the families N, S or O."""
     contract = scenario.contract
-    broken = scenario.violating[kernel, effect.condition].copy()
+    broken: NDArray[np.bool_] = scenario.violating[kernel, effect.condition].copy()
     mismatched = 1.0 if effect.wrong_fingerprint else 0.0
     broken |= _share_broken(contract, Source.FINGERPRINT, mismatched)
     broken |= _share_broken(contract, Source.TRACE_FIELDS, effect.trace_fields_missing_ratio)
@@ -57,7 +57,7 @@ def expected_latencies_ms(
     limit = batch_limit(scenario.demand, spec.max_batch, tokens)
     batch = steady_batch(step_model, scenario.demand, limit, float(scenario.fair_rps[kernel]))
     added = np.array([effect.http_latency_ms, effect.http_latency_ms, 0.0])
-    return mean_latencies_ms(step_model, scenario.demand, batch) + added
+    return np.asarray(mean_latencies_ms(step_model, scenario.demand, batch) + added)
 
 
 def _share_broken(contract: CompiledContract, source: Source, share: float) -> NDArray[np.bool_]:
@@ -73,4 +73,4 @@ def _share_broken(contract: CompiledContract, source: Source, share: float) -> N
 
 def _failures_broken(contract: CompiledContract, ratio: float) -> NDArray[np.bool_]:
     named = contract.applies[contract.source == int(Source.FAILED)].any(axis=0)
-    return _share_broken(contract, Source.FAILED, ratio) | (~named & (ratio > FAILED_LIMIT))
+    return np.asarray(_share_broken(contract, Source.FAILED, ratio) | (~named & (ratio > FAILED_LIMIT)))

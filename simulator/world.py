@@ -87,7 +87,7 @@ class CompiledScenario:
     @property
     def ticks(self) -> int:
         """Control ticks of an episode."""
-        return int(round(self.horizon_s / self.tick_s))
+        return round(self.horizon_s / self.tick_s)
 
     @property
     def setup(self) -> FleetSetup:

@@ -195,7 +195,9 @@ def contract_document(name: str = "synthetic-contract") -> dict[str, object]:
         "temperature": 1.0,
         "slices": slices,
         "clauses": clauses,
-        "escalation": {"guard_threshold": 1.0, "fallback_threshold": 2.0, "when_uncertified": "serve_known_good"},
+        "escalation": {
+            "guard_threshold": 1.0, "fallback_threshold": 2.0, "when_uncertified": "serve_known_good",
+        },
         "detection": {
             "window_s": 60.0, "min_samples": 8, "alarm_confidence": 0.99,
             "false_switch_budget_per_slice_month": 1.0, "stale_after_s": 15.0, "ejection_cap_ratio": 0.5,
