@@ -1,0 +1,203 @@
+"""Observation units to be judged: numbers per slice and column, from a profile's samples or from logs.
+
+A log is JSON lines, one unit each (``docs/samples.md``)::
+
+    {"slice": "code", "column": "kl_mean@full_vocab", "value": 0.0012}
+    {"slice": "code", "column": "latency_ms", "value": 48.2}
+    {"slice": "prose", "judge": "refusal", "reference": "Sure.", "candidate": "I can't do that."}
+    {"slice": "json", "judge": "json", "reference": "{}", "candidate": "{"}
+    {"slice": "prose", "judge": "calibration", "reference": [0.9, 1], "candidate": [0.8, 0]}
+
+Unknown keys, infinities and NaN are refused with the line they stand on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.errors import DocumentError, Problem
+from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
+from contracts.samples import SPLITS, KernelSamples
+
+Floats = NDArray[np.float64]
+
+#: Split that takes every prompt.
+ALL_SPLITS = "all"
+
+#: Judges that a log line may name, and the column that their paired difference fills.
+JUDGES: tuple[tuple[str, str, Judge], ...] = (
+    ("refusal", "refusal_difference", REFUSAL_JUDGE),
+    ("json", "parse_difference", JsonJudge()),
+)
+CALIBRATION_COLUMN = "ece_gap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitColumn:
+    """Units of one slice and column: float64 [n]; calibration rows are [n, 4].
+
+    A calibration row is (reference confidence, reference correct, candidate confidence, correct).
+    """
+
+    slice: str
+    column: str
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations:
+    """All units of one evaluation, and which file (sha256), condition and split they came from."""
+
+    sha256: str
+    condition: str
+    split: str
+    columns: tuple[UnitColumn, ...]
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """Slices in order of appearance."""
+        return tuple(dict.fromkeys(entry.slice for entry in self.columns))
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Columns in order of appearance."""
+        return tuple(dict.fromkeys(entry.column for entry in self.columns))
+
+    def units(self, column: str, slice_name: str | None) -> Floats | None:
+        """Units of one slice (of all slices together when None); None where there are none."""
+        found = [
+            entry.values
+            for entry in self.columns
+            if entry.column == column and slice_name in (None, entry.slice)
+        ]
+        return np.concatenate(found) if found else None
+
+
+def from_samples(samples: KernelSamples, sha256: str, condition: str, split: str) -> Observations:
+    """One unit per prompt of ``split`` (``all``: every prompt), the mean over its repeats.
+
+    With two or more repeats the range of mean KL over them becomes the column ``determinism_window``.
+    Raises KeyError for an unknown condition, ValueError for an unknown split.
+    """
+    if split not in (*SPLITS, ALL_SPLITS):
+        raise ValueError(f"split must be one of {', '.join((*SPLITS, ALL_SPLITS))}, got {split!r}")
+    splits = SPLITS if split == ALL_SPLITS else (split,)
+    entries: list[UnitColumn] = []
+    for name in samples.slices:
+        rows = np.sort(np.concatenate([samples.rows(each, name) for each in splits]))
+        for column in samples.metric_names:
+            _keep(entries, name, column, samples.unit_values(column, condition, rows))
+        _keep(entries, name, "determinism_window", _windows(samples, condition, rows))
+    return Observations(sha256=sha256, condition=condition, split=split, columns=tuple(entries))
+
+
+def _keep(entries: list[UnitColumn], slice_name: str, column: str, values: Floats) -> None:
+    measured = values[~np.isnan(values)]
+    if measured.size:
+        entries.append(UnitColumn(slice=slice_name, column=column, values=measured))
+
+
+def _windows(samples: KernelSamples, condition: str, rows: NDArray[np.int64]) -> Floats:
+    column = "kl_mean@full_vocab"
+    if samples.values.shape[2] < 2 or column not in samples.metric_names:
+        return np.full(rows.size, np.nan)
+    block = samples.values[samples.condition(condition), rows, :, samples.metric_names.index(column)]
+    return np.asarray(block.max(axis=1) - block.min(axis=1))
+
+
+def load_log(path: Path) -> Observations:
+    """Units of a JSON-lines log; DocumentError lists every bad line."""
+    try:
+        content = path.read_bytes()
+        lines = content.decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad(path, [(0, "a readable text file", str(error))]) from error
+    units: dict[tuple[str, str], list[Floats]] = {}
+    problems: list[tuple[int, str, str]] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            _collect(line, number, units, problems)
+    if problems or not units:
+        raise _bad(path, problems or [(0, "at least one unit", "an empty file")])
+    columns = tuple(
+        UnitColumn(slice=name, column=column, values=np.array(values))
+        for (name, column), values in units.items()
+    )
+    return Observations(
+        sha256=hashlib.sha256(content).hexdigest(), condition="logged", split=ALL_SPLITS, columns=columns
+    )
+
+
+def _collect(
+    line: str,
+    number: int,
+    units: dict[tuple[str, str], list[Floats]],
+    problems: list[tuple[int, str, str]],
+) -> None:
+    try:
+        column, slice_name, value = _unit(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        problems.append((number, "one unit as a JSON object", str(error)))
+        return
+    units.setdefault((slice_name, column), []).append(value)
+
+
+def _unit(record: object) -> tuple[str, str, Floats]:
+    """(column, slice, value) of one log line; ValueError says what is wrong."""
+    if not isinstance(record, dict) or not isinstance(record.get("slice"), str):
+        raise ValueError("no text field 'slice'")
+    if "judge" in record:
+        return _judged(record)
+    _only(record, {"slice", "column", "value"})
+    if not isinstance(record.get("column"), str):
+        raise ValueError("no text field 'column'")
+    return record["column"], record["slice"], np.array(_number(record.get("value")))
+
+
+def _judged(record: Mapping[str, object]) -> tuple[str, str, Floats]:
+    _only(record, {"slice", "judge", "reference", "candidate"})
+    place, old, new = str(record["slice"]), record.get("reference"), record.get("candidate")
+    if record["judge"] == "calibration":
+        return CALIBRATION_COLUMN, place, np.array([*_calibration(old), *_calibration(new)])
+    for name, column, judge in JUDGES:
+        if record["judge"] == name:
+            if not isinstance(old, str) or not isinstance(new, str):
+                raise ValueError("reference and candidate must be texts")
+            return column, place, judged_difference([old], [new], judge)[0]
+    raise ValueError(f"unknown judge {record['judge']!r}; there are refusal, json, calibration")
+
+
+def _calibration(pair: object) -> tuple[float, float]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ValueError("calibration needs [confidence, correct]")
+    confidence, correct = _number(pair[0]), float(_number(pair[1]))
+    if not 0.0 <= confidence <= 1.0 or correct not in (0.0, 1.0):
+        raise ValueError(f"confidence lies in 0..1 and correct is 0 or 1, got {pair}")
+    return confidence, correct
+
+
+def _only(record: Mapping[str, object], known: set[str]) -> None:
+    strangers = sorted(set(record) - known)
+    if strangers:
+        raise ValueError(f"unknown keys {', '.join(strangers)}; known: {', '.join(sorted(known))}")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"a finite number is needed, got {value!r}")
+    return float(value)
+
+
+def _bad(path: Path, problems: list[tuple[int, str, str]]) -> DocumentError:
+    hint = "see docs/samples.md for the format"
+    return DocumentError(
+        [Problem(str(path), line, "", expected, actual, hint) for line, expected, actual in problems[:20]]
+    )
