@@ -622,7 +622,7 @@ def route(
         x.attempts += 1
         if answer == _IN_FLIGHT:
             x.lag = r.lag
-            x.deadline = x.arrived + timeout[s] - r.lag
+            x.deadline = max(x.arrived + timeout[s] - r.lag, now)
             x.exposed = violating[a, s]
             if x.session >= 0:
                 remember_session(sessions[slot, k], tag, a, r, x)

@@ -176,7 +176,14 @@ class Oracle:
         for x in retried:
             x.need, x.done, x.context, x.generated, x.excess_tv = x.prompt_tokens, 0, 0, 0, 0.0
             x.started = math.nan
+            self.settle()
             self.route(x, self.now)
+
+    def settle(self) -> None:
+        """Run what is due at this very instant."""
+        for r in self.replicas:
+            while r.end <= self.now:
+                self.finish_step(r)
 
     def may_retry(self, x: Request) -> bool:
         """No token streamed, attempts and time left."""
@@ -421,7 +428,7 @@ class Oracle:
     def accept(self, r: Replica, a: int, x: Request) -> None:
         """Queue it; an idle replica starts at once, a stalled one minds the new deadline."""
         x.lag = r.effect.http_latency_s
-        x.deadline = x.arrived + float(self.spec.timeout_s[x.slice]) - x.lag
+        x.deadline = max(x.arrived + float(self.spec.timeout_s[x.slice]) - x.lag, self.now)
         x.exposed = bool(self.violating[a, x.slice] and self.spec.hard_slices[x.slice])
         if x.session >= 0:
             self.remember_session(r, a, x)
