@@ -21,7 +21,7 @@ from scripts.e5_suite import GROUPS
 
 #: Measures of the paired comparison of every policy with each of these arms.
 COMPARED = ("quality_preservation", "mttr_s", "failed_ratio_incident", "goodput_ratio", "weight_moved")
-COMPARED_WITH = ("fixed", "fixed-quarantine", "breaker")
+COMPARED_WITH = ("fixed-bare", "fixed", "breaker")
 #: Per-slice measures: name in results, tuple of an episode.
 BY_SLICE: dict[str, Callable[[EpisodeMeasures], tuple[float, ...]]] = {
     "quality_preservation": lambda episode: episode.quality.preservation_by_slice,
@@ -33,9 +33,13 @@ BY_SLICE: dict[str, Callable[[EpisodeMeasures], tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """All episodes of a run; ``groups`` maps a group to its scenarios, in suite order."""
+    """All episodes of a run; ``groups`` maps a group to its scenarios, in suite order.
+
+    policies: arms that ran on every scenario; sweep: settings that ran on part of the suite.
+    """
 
     policies: tuple[str, ...]
+    sweep: tuple[str, ...]
     scenarios: tuple[str, ...]
     groups: dict[str, tuple[str, ...]]
     slices: tuple[str, ...]
@@ -113,11 +117,7 @@ def differences(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> di
 
 
 def tables(episodes: Episodes) -> dict[str, Any]:
-    """All tables: results overall, per group and scenario, per slice, and paired differences.
-
-    The sweep's settings stand beside the policies; a policy that ran on part of the suite is
-    summarised over that part.
-    """
+    """All tables: results overall, per group and scenario, per slice, and paired differences."""
     groups = {name: episodes.groups[name] for name in GROUPS if episodes.groups.get(name)}
     policies = episodes.policies
     return {

@@ -42,11 +42,13 @@ class SuiteScenario(Strict):
     """Instead of the base's."""
 
 
-class SweepPoint(Strict):
-    """One more setting of a policy, for the trade-off between false switches and recovery."""
-
-    policy: Name
-    alarm_confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
+#: ``policy[:key=number,...][@alarm confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``.
+ArmText = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z][a-z0-9-]*(:[a-z_]+=[0-9.e+-]+(,[a-z_]+=[0-9.e+-]+)*)?(@0\.[0-9]+)?$", max_length=200
+    ),
+]
 
 
 class SuiteSpec(Strict):
@@ -56,8 +58,9 @@ class SuiteSpec(Strict):
     base: Uri | None = None
     """Scenario that entries without a ``uri`` start from."""
     scenarios: Annotated[tuple[SuiteScenario, ...], Field(min_length=1, max_length=128)]
-    policies: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
-    sweep: Annotated[tuple[SweepPoint, ...], Field(max_length=64)] = ()
+    policies: Annotated[tuple[ArmText, ...], Field(max_length=64)] = ()
+    sweep: Annotated[tuple[ArmText, ...], Field(max_length=64)] = ()
+    """More settings of the policies, for the trade-off between false switches and recovery."""
     sweep_scenarios: Annotated[tuple[Name, ...], Field(max_length=128)] = ()
     """Scenarios the sweep runs on; none means all."""
     seed: Count = 0

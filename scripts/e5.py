@@ -1,0 +1,253 @@
+"""Experiment E5: run a suite under several arms, score it, and put the results into one object.
+
+The composition root that joins worlds and policies. It decides nothing: arms come from
+``policies.baselines``, the world from ``simulator``, the measures from ``contracts``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.documents import Suite
+from contracts.loader import document_sha256
+from contracts.measures import EpisodeMeasures
+from scripts.e5_arms import Arm, parse_arms
+from scripts.e5_jobs import Job, JobResult, compiled, run_jobs
+from scripts.e5_results import Episodes, front, summarise, tables
+from scripts.e5_suite import GROUPS, SuiteEntry, expand_suite, load_suite
+from scripts.environment import machine_facts
+from scripts.report import ReportInput, render
+from scripts.report_plots import FrontPoint, Timeline
+
+#: Version of the layout of ``e5.json``.
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for; None means what the suite says."""
+
+    out: Path
+    suite: Path | None = None
+    policies: tuple[str, ...] | None = None
+    seeds: int | None = None
+    jobs: int = 1
+    batch: int | None = None
+    trace: Path | None = None
+    command: str = "selvage e5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A checked run: every scenario compiles, every arm is known, before anything runs."""
+
+    suite: Suite
+    suite_file: Path
+    entries: tuple[SuiteEntry, ...]
+    arms: tuple[Arm, ...]
+    sweep: tuple[Arm, ...]
+    sweep_entries: tuple[str, ...]
+    seeds: tuple[int, ...]
+    example: str
+    jobs: tuple[Job, ...]
+
+
+def plan_run(options: Options) -> Plan:
+    """Load and check everything; DocumentError for a suite, trace or policy that cannot run."""
+    suite, file = load_suite(options.suite)
+    entries = expand_suite(suite, file, options.trace)
+    arms = parse_arms(options.policies or suite.spec.policies)
+    named = {arm.policy for arm in arms}
+    sweep = (
+        tuple(arm for arm in parse_arms(suite.spec.sweep)[1:] if arm.policy in named)
+        if suite.spec.sweep
+        else ()
+    )
+    for arm in (*arms, *sweep):
+        arm.check(compiled(entries[0]).setup)
+    for entry in entries:
+        compiled(entry)
+    seeds = tuple(range(suite.spec.seed, suite.spec.seed + (options.seeds or suite.spec.seeds)))
+    swept = suite.spec.sweep_scenarios or tuple(entry.name for entry in entries)
+    example = next((e.name for e in entries if e.group == "silent_numeric"), entries[0].name)
+    batch = options.batch or len(seeds)
+    jobs = [
+        Job(
+            entry=entry, arm=arm, seeds=seeds, batch=batch, keep_example=entry.name == example and arm in arms
+        )
+        for arm in (*arms, *sweep)
+        for entry in entries
+        if arm in arms or entry.name in swept
+    ]
+    return Plan(
+        suite=suite, suite_file=file, entries=entries, arms=arms, sweep=sweep, sweep_entries=swept,
+        seeds=seeds, example=example, jobs=tuple(jobs),
+    )  # fmt: skip
+
+
+def run(plan: Plan, options: Options, on_done: Callable[[JobResult], None]) -> tuple[dict[str, Any], str]:
+    """Run ``plan``; the content of ``e5.json`` and the report page.
+
+    ``on_done`` is called after each job. Each job's measures are kept in ``out/parts`` at once, so
+    that an interrupted run leaves what it has finished.
+    """
+    results: list[JobResult] = []
+    for result in run_jobs(list(plan.jobs), options.jobs):
+        write_atomically(_part(options.out, result), _json([_plain(e) for e in result.episodes]))
+        results.append(result)
+        on_done(result)
+    episodes = _episodes(plan, results)
+    content = {"format": FORMAT, "header": header(plan, options), **tables(episodes)}
+    points = front_points(plan, episodes)
+    content["front"] = [_plain(point) for point in points]
+    report = ReportInput(
+        content=content,
+        policies=tuple(arm.name for arm in plan.arms),
+        timelines=_timelines(plan, results),
+        points=points,
+        example=plan.example,
+    )
+    return content, render(report)
+
+
+def _episodes(plan: Plan, results: list[JobResult]) -> Episodes:
+    groups = {g: tuple(e.name for e in plan.entries if e.group == g) for g in GROUPS}
+    return Episodes(
+        policies=tuple(arm.name for arm in plan.arms),
+        sweep=tuple(arm.name for arm in plan.sweep),
+        scenarios=tuple(entry.name for entry in plan.entries),
+        groups=groups,
+        slices=compiled(plan.entries[0]).layout.slices,
+        seeds=plan.seeds,
+        cells={(r.arm, r.scenario, e.seed): e for r in results for e in r.episodes},
+    )
+
+
+def _timelines(plan: Plan, results: list[JobResult]) -> tuple[Timeline, ...]:
+    kept = {result.arm: result.example for result in results if result.example is not None}
+    return tuple(line for arm in plan.arms if (line := kept.get(arm.name)) is not None)
+
+
+def front_points(plan: Plan, episodes: Episodes) -> tuple[FrontPoint, ...]:
+    """Every arm and sweep setting: MTTR of silent numeric incidents against all false switches.
+
+    Both over the scenarios that the sweep covers, so that settings are comparable.
+    """
+    silent = [n for n in plan.sweep_entries if n in episodes.groups.get("silent_numeric", ())]
+    if not silent:
+        return ()
+    found: dict[Arm, tuple[tuple[float, float, float], tuple[float, float, float]]] = {}
+    for arm in (*plan.arms, *plan.sweep):
+        false = summarise(episodes, arm.name, plan.sweep_entries)["false_switches_per_slice_month"]
+        mttr = summarise(episodes, arm.name, silent)["mttr_s"]
+        found[arm] = _three(false), _three(mttr)
+    best = front({arm.name: (false[1], mttr[1]) for arm, (false, mttr) in found.items()})
+    return tuple(
+        FrontPoint(
+            policy=arm.policy,
+            setting=arm.setting,
+            false_switches=false,
+            mttr_s=mttr,
+            on_front=arm.name in best,
+        )
+        for arm, (false, mttr) in found.items()
+    )
+
+
+def _three(leaf: dict[str, Any]) -> tuple[float, float, float]:
+    low, mean, high = (float("nan") if leaf[k] is None else leaf[k] for k in ("ci_low", "mean", "ci_high"))
+    return low, mean, high
+
+
+def header(plan: Plan, options: Options) -> dict[str, Any]:
+    """Everything that is needed to tell runs apart and to run this one again."""
+    scenarios = {entry.name: compiled(entry) for entry in plan.entries}
+    first = scenarios[plan.entries[0].name]
+    return {
+        "command": options.command,
+        "seed": plan.seeds[0],
+        "seeds": len(plan.seeds),
+        "horizon_s": max(s.horizon_s for s in scenarios.values()),
+        "tick_s": first.tick_s,
+        "suite": plan.suite.metadata.name,
+        "suite_sha256": document_sha256(plan.suite),
+        "contract": first.contract.name,
+        "contract_sha256": first.contract.sha256,
+        "policies": [arm.name for arm in plan.arms],
+        "sweep": [arm.name for arm in plan.sweep],
+        "kernels": list(first.layout.kernels),
+        "replicas": len(first.layout.replicas),
+        "slices": list(first.layout.slices),
+        "profile_sha256": dict(zip(first.layout.kernels, first.profile_sha256, strict=True)),
+        "trace": str(options.trace.name) if options.trace else None,
+        "git_sha": git_sha(),
+        "versions": machine_facts(),
+        "scenarios": [
+            {
+                "name": entry.name,
+                "group": entry.group,
+                "description": entry.description,
+                "sha256": scenarios[entry.name].sha256,
+            }
+            for entry in plan.entries
+        ],
+    }
+
+
+def git_sha() -> str | None:
+    """Commit of the checkout this runs from, with ``-dirty`` for local changes; None outside one."""
+    folder = Path(__file__).resolve().parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    if not (folder.parent / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def write_results(out: Path, content: dict[str, Any], page: str) -> None:
+    """Write ``e5.json`` and ``report.html`` into ``out``, each whole or not at all."""
+    write_atomically(out / "e5.json", _json(content))
+    write_atomically(out / "report.html", page)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` through a temporary file in the same folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _part(out: Path, result: JobResult) -> Path:
+    arm = re.sub(r"[^a-zA-Z0-9.-]+", "_", result.arm)
+    return out / "parts" / result.scenario / f"{arm}.json"
+
+
+def _plain(value: EpisodeMeasures | FrontPoint) -> Any:
+    return _finite(asdict(value))
+
+
+def _finite(value: Any) -> Any:
+    """``value`` with null for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and value - value != 0.0 else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_finite(value), sort_keys=True, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,85 @@
+"""The arms of E5: a policy with its settings, and the alarm confidence under which the contract is judged.
+
+Text form ``policy[:key=number,...][@confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``. Without ``@`` the
+contract's own confidence holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from contracts.errors import DocumentError, Problem
+from controller.loop import Decision
+from controller.setup import FleetSetup
+from policies.baselines import BASELINES, make_arm, make_policy, parse_spec
+from simulator.drive import ControllerDriver
+
+#: The arm whose healthy rows are the quality baseline; it always runs.
+BASELINE_ARM = "fixed-bare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One arm. name: as in results. spec: policy with settings. alarm_confidence: None for the contract's."""
+
+    name: str
+    spec: str
+    alarm_confidence: float | None = None
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy, without settings."""
+        return parse_spec(self.spec)[0]
+
+    @property
+    def setting(self) -> str:
+        """What is set differently from the policy's defaults."""
+        return self.name.removeprefix(self.policy)
+
+    def driver(self, fleet: FleetSetup, watch: Callable[[Decision], None] | None = None) -> ControllerDriver:
+        """Driver of this arm for ``fleet``; ``watch`` sees every decision."""
+        if self.alarm_confidence is not None:
+            contract = replace(fleet.contract, alarm_confidence=self.alarm_confidence)
+            fleet = replace(fleet, contract=contract)
+        return ControllerDriver(make_arm(self.spec, fleet), name=self.name, watch=watch)
+
+    def check(self, fleet: FleetSetup) -> None:
+        """Refuse a setting that the policy does not know, before anything runs."""
+        try:
+            make_policy(self.spec, fleet)
+        except ValueError as error:
+            raise refused(self.name, "settings of the policy", str(error)) from None
+
+
+def parse_arm(text: str) -> Arm:
+    """The arm that ``text`` names; DocumentError for an unknown policy or a malformed setting."""
+    spec, at, confidence = text.partition("@")
+    try:
+        name, _ = parse_spec(spec)
+        level = float(confidence) if at else None
+    except ValueError as error:
+        raise refused(text, "policy[:key=number,...][@confidence]", str(error)) from None
+    if name not in BASELINES:
+        raise refused(text, f"one of {', '.join(sorted(BASELINES))}", repr(name))
+    if level is not None and not 0.5 < level < 1.0:
+        raise refused(text, "a confidence between 0.5 and 1", confidence)
+    return Arm(name=text, spec=spec, alarm_confidence=level)
+
+
+def parse_arms(texts: Iterable[str]) -> tuple[Arm, ...]:
+    """Arms in the given order, each once, the baseline arm first if it is not named."""
+    names = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
+    if not names:
+        raise refused("", f"one or more of {', '.join(sorted(BASELINES))}", "none")
+    with_baseline = names if BASELINE_ARM in names else [BASELINE_ARM, *names]
+    return tuple(parse_arm(name) for name in with_baseline)
+
+
+def refused(text: str, expected: str, actual: str) -> DocumentError:
+    """An error about one arm given on the command line or in the suite."""
+    problem = Problem(
+        file="selvage e5", line=0, path=f"policy {text!r}" if text else "--policies", expected=expected,
+        actual=actual, next_step="e.g. --policies fixed,threshold,hysteresis",
+    )  # fmt: skip
+    return DocumentError([problem])

@@ -1,0 +1,145 @@
+"""The work of E5: one job is one scenario under one arm, all its seeds in lock-step.
+
+A job depends on nothing but its own fields, so the order, the number of processes and the batch size
+change no result. The baseline arm's jobs come first: its healthy rows are everybody's quality baseline.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from contracts.episode import EpisodeRecord
+from contracts.measures import EpisodeMeasures, SliceQuality, healthy_quality, measure_episode, pool_quality
+from controller.loop import Decision
+from scripts.e5_arms import BASELINE_ARM, Arm
+from scripts.e5_example import timeline
+from scripts.e5_suite import SuiteEntry
+from scripts.report_plots import Timeline
+from simulator.fleet import run_episodes
+from simulator.scenario import compile_scenario
+from simulator.world import CompiledScenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One scenario under one arm.
+
+    batch: fleets advanced in lock-step. healthy: the scenario's quality baseline; None for the job of
+    the baseline arm, which measures it. keep_example: also return the first seed's timeline.
+    """
+
+    entry: SuiteEntry
+    arm: Arm
+    seeds: tuple[int, ...]
+    batch: int
+    healthy: SliceQuality | None = None
+    keep_example: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job leaves: measures by seed, the healthy baseline it used, and the example if kept."""
+
+    scenario: str
+    arm: str
+    episodes: tuple[EpisodeMeasures, ...]
+    healthy: SliceQuality
+    example: Timeline | None
+
+
+@lru_cache(maxsize=64)
+def compiled(entry: SuiteEntry) -> CompiledScenario:
+    """The scenario of ``entry``, ready to run; compiled once per process."""
+    return compile_scenario(entry.scenario(), entry.file)
+
+
+def run_job(job: Job) -> JobResult:
+    """Run all seeds of ``job`` and score them."""
+    scenario = compiled(job.entry)
+    records: list[EpisodeRecord] = []
+    example = None
+    for start in range(0, len(job.seeds), job.batch):
+        beliefs: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
+        watch = _watch_first(beliefs) if job.keep_example and start == 0 else None
+        driver = job.arm.driver(scenario.setup, watch)
+        records += run_episodes(scenario, driver, job.seeds[start : start + job.batch], batch=job.batch)
+        if watch is not None:
+            example = timeline(records[0], _health(beliefs, records[0]), job.arm.name)
+    healthy = job.healthy or pool_quality([healthy_quality(record) for record in records])
+    episodes = tuple(measure_episode(record, healthy) for record in records)
+    return JobResult(
+        scenario=job.entry.name, arm=job.arm.name, episodes=episodes, healthy=healthy, example=example
+    )
+
+
+def _watch_first(
+    beliefs: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]],
+) -> Callable[[Decision], None]:
+    """Keep the health that the controller of the first fleet believes, tick by tick."""
+    return lambda decision: beliefs.append(decision.observation.health[0].copy())
+
+
+def _health(
+    beliefs: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]], record: EpisodeRecord
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Float64 [T, K, S], zero before the first decision."""
+    shape = (len(record.table), len(record.kernels), len(record.slices))
+    health = np.zeros(shape)
+    if beliefs:
+        kept = np.stack(beliefs)[-shape[0] :]
+        health[shape[0] - len(kept) :] = kept
+    return health
+
+
+def run_jobs(jobs: list[Job], workers: int) -> Iterator[JobResult]:
+    """Results in the order in which they finish: baseline jobs first, then the rest with their baseline.
+
+    With one worker everything runs in this process. On interruption pending jobs are dropped.
+    """
+    first = [job for job in jobs if job.arm.name == BASELINE_ARM]
+    rest = [job for job in jobs if job.arm.name != BASELINE_ARM]
+    healthy: dict[str, SliceQuality] = {}
+    with _Workers(workers) as run:
+        for result in run(first):
+            healthy[result.scenario] = result.healthy
+            yield result
+        yield from run([replace(job, healthy=healthy[job.entry.name]) for job in rest])
+
+
+class _Workers:
+    """Calls ``run_job`` on many jobs, in this process or in several."""
+
+    def __init__(self, workers: int) -> None:
+        self._pool = None
+        if workers > 1:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
+
+    def __enter__(self) -> Callable[[Iterable[Job]], Iterator[JobResult]]:
+        return self._run
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def _run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        if self._pool is None:
+            yield from map(run_job, jobs)
+            return
+        pending = {self._pool.submit(run_job, job) for job in jobs}
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+
+
+def _ignore_interrupt() -> None:
+    """Ctrl-C reaches the whole process group; only the parent acts on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
