@@ -23,7 +23,7 @@ class Judgement:
 
     alarm: bool [B, K, S, C]; excess: float64 [B, K, S, C]; health: float64 [B, K, S];
     level: int64 [B, K, S]; hard_violated, certified: bool [B, K, S]; evidence_count: float64 [B, K, S].
-    down: bool [B, K], every replica in rotation is failing or hung.
+    down: bool [B, K], every replica in rotation is or lately was failing or hung.
     """
 
     alarm: NDArray[np.bool_]
@@ -55,7 +55,8 @@ def judge(
         alarm, excess = alarm | spread, np.maximum(excess, np.where(spread, worst, 0.0))
     condemned = alarm | (state.condemned & ~judged.inside)
     score, level = _health(alarm, excess, setup)
-    down = _down(state, seen, apart, setup)
+    down_until_s = _down_until_s(state, seen, apart, setup)
+    down = state.now_s[:, None] < down_until_s
     sick = down[:, :, None]
     judgement = Judgement(
         alarm=alarm,
@@ -69,7 +70,8 @@ def judge(
         ),
         down=down,
     )
-    return replace(state, condemned=condemned, kernel_detector=memory), judgement
+    state = replace(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)
+    return state, judgement
 
 
 def _health(
@@ -89,11 +91,19 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
     return np.asarray(np.where(estimate.closed[:, None, None, None, None], pooled, 0.0))
 
 
-def _down(
+def _down_until_s(
     state: ControllerState, seen: FleetTelemetry, apart: Departures, setup: ControllerSetup
-) -> NDArray[np.bool_]:
+) -> NDArray[np.float64]:
+    """A kernel is down while every replica in rotation fails or hangs, and some time after.
+
+    The time after is needed because a kernel without traffic has no failures: without it the slice would
+    come back at the next tick.
+    """
     kernels, _, _ = setup.layout.shape
     owner = setup.layout.replica_kernel
     serving = (seen.replica_state == ReplicaState.READY) & ~state.quarantined
+    broken = apart.down | (seen.consecutive_failed >= setup.options.failing_after)
     count = kernel_count(serving, owner, kernels)
-    return np.asarray((count > 0) & (kernel_count(serving & apart.down, owner, kernels) == count))
+    whole = (count > 0) & (kernel_count(serving & broken, owner, kernels) == count)
+    now = whole & (kernel_count(serving & apart.down, owner, kernels) > 0)
+    return np.where(now, state.now_s[:, None] + setup.options.readmit_after_s, state.down_until_s)

@@ -32,6 +32,7 @@ class ControllerState:
     offered_rps: float64 [B, S]; answered_rps, failed_rps: float64 [B, R], smoothed.
     quarantined: bool [B, R]; quarantine_reason: int64 [B, R]; quarantined_at_s: float64 [B, R];
     quarantines: int64 [B, R], times so far; readmitted_at_s: float64 [B, K].
+    down_until_s: float64 [B, K], a kernel that failed as a whole counts as down until then.
     condemned: bool [B, K, S, C], alarm seen and not re-certified since; replica_condemned: bool
     [B, R, S, C], the same of a replica.
     ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64
@@ -56,6 +57,7 @@ class ControllerState:
     quarantined_at_s: NDArray[np.float64]
     quarantines: NDArray[np.int64]
     readmitted_at_s: NDArray[np.float64]
+    down_until_s: NDArray[np.float64]
     condemned: NDArray[np.bool_]
     replica_condemned: NDArray[np.bool_]
     ejected: NDArray[np.bool_]
@@ -90,6 +92,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         quarantined_at_s=np.full((batch, replicas), -np.inf),
         quarantines=np.zeros((batch, replicas), dtype=np.int64),
         readmitted_at_s=np.full((batch, kernels), -np.inf),
+        down_until_s=np.full((batch, kernels), -np.inf),
         condemned=np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
         replica_condemned=np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
         ejected=np.zeros((batch, replicas), dtype=np.bool_),

@@ -102,7 +102,6 @@ def _return_slowly(  # type: ignore[no-untyped-def]  # pragma: no cover
             sound = level[b, s] == 0 and certified[b, here, s]
             if home_share[b, s] >= 1.0 or not sound or now_s[b] - left_s[b, s] < dwell:
                 continue
-            step = step_ratio
             first = stepped_s[b, s] <= left_s[b, s]
             waited = now_s[b] - (readmitted_s[b, here] if first else stepped_s[b, s])
             if waited < (readmit_every_s if first else step_s):

@@ -1,4 +1,4 @@
-"""Compile the simulator's engine once and leave the result in numba's cache.
+"""Compile the simulator's engine and the controller once and leave the result in numba's cache.
 
 Run by the set-up step, and by ``selvage e5`` before it forks jobs: two processes that compile at the
 same time would do the work twice.
@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 
 #: Modules with a ``warm()`` that compiles their numba functions for the types the program uses.
-WARMED = ("simulator.engine", "controller.kernels")
+WARMED = ("simulator.engine", "policies.rehearsal")
 
 
 def warm() -> list[str]:

@@ -1,0 +1,199 @@
+"""Why a tick decided as it did: one frozen record per tick and fleet, ready for a log.
+
+The core stays silent; adapters write these records. Each moved weight stands beside the clauses in alarm
+on its slice with the evidence they were judged from, what the policy proposed, and what shield and
+supervisor changed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract, Level
+from controller.detectors import COUNT, OVER, TOTAL
+from controller.loop import Decision
+from controller.quarantine import Reason
+from controller.setup import ControllerSetup
+from controller.state import ControllerState
+
+#: Weights closer than this are the same in a record.
+_SAME = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClauseEvidence:
+    """One clause in alarm. units: observation units behind it; estimate: their mean or exceedance rate,
+    judged against ``limit``; excess: relative distance beyond it.
+    """
+
+    kernel: str
+    slice: str
+    clause_id: str
+    units: float
+    estimate: float
+    limit: float
+    excess: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightMove:
+    """One weight that changed. target: a kernel, or "shed". forced: what shield and supervisor added."""
+
+    slice: str
+    target: str
+    before: float
+    after: float
+    proposed: float
+    forced: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A kernel that is not well on a slice."""
+
+    kernel: str
+    slice: str
+    health: float
+    level: str
+    certified: bool
+    hard_violated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedReplica:
+    """A replica in quarantine, why, and whether this tick put it there."""
+
+    replica: str
+    reason: str
+    new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    """One tick of one fleet; instants in seconds of the controller's clock."""
+
+    tick: int
+    now_s: float
+    plan_version: int
+    policy_id: str
+    contract_sha256: str
+    moves: tuple[WeightMove, ...]
+    evidence: tuple[ClauseEvidence, ...]
+    verdicts: tuple[Verdict, ...]
+    quarantined: tuple[QuarantinedReplica, ...]
+    readmitted: tuple[str, ...]
+    held: bool
+    degraded: bool
+    capacity_move: bool
+
+
+def explain(
+    before: ControllerState,
+    after: ControllerState,
+    decision: Decision,
+    setup: ControllerSetup,
+    fleet: int = 0,
+) -> DecisionRecord:
+    """Record of fleet number ``fleet`` for the tick that led from ``before`` to ``after``."""
+    return DecisionRecord(
+        tick=int(after.ticks[fleet]),
+        now_s=float(after.now_s[fleet]),
+        plan_version=int(decision.plan.version[fleet]),
+        policy_id=setup.policy.policy_id,
+        contract_sha256=setup.contract.sha256,
+        moves=_moves(before, decision, setup, fleet),
+        evidence=_evidence(decision, setup, fleet),
+        verdicts=_verdicts(decision, setup, fleet),
+        quarantined=_quarantined(before, decision, setup, fleet),
+        readmitted=tuple(
+            setup.layout.replicas[replica]
+            for replica in np.flatnonzero(before.quarantined[fleet] & ~decision.quarantined[fleet])
+        ),
+        held=bool(decision.held[fleet]),
+        degraded=bool(decision.degraded[fleet]),
+        capacity_move=bool(decision.capacity_move[fleet]),
+    )
+
+
+def record_json(record: DecisionRecord) -> str:
+    """One line of sorted JSON; equal records give equal text."""
+    return json.dumps(asdict(record), sort_keys=True, allow_nan=False)
+
+
+def _moves(
+    before: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
+) -> tuple[WeightMove, ...]:
+    old, new = before.table[fleet], decision.table[fleet]
+    targets = (*setup.layout.kernels, "shed")
+    return tuple(
+        WeightMove(
+            slice=setup.layout.slices[s],
+            target=targets[k],
+            before=float(old[s, k]),
+            after=float(new[s, k]),
+            proposed=float(decision.proposed[fleet, s, k]),
+            forced=float(decision.shield_delta[fleet, s, k]),
+        )
+        for s, k in _places(np.abs(new - old) > _SAME)
+    )
+
+
+def _evidence(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[ClauseEvidence, ...]:
+    judgement, contract = decision.judgement, setup.contract
+    return tuple(
+        ClauseEvidence(
+            kernel=setup.layout.kernels[k],
+            slice=setup.layout.slices[s],
+            clause_id=contract.clause_ids[c],
+            units=float(decision.judged[fleet, k, s, c, COUNT]),
+            estimate=_estimate(decision.judged[fleet, k, s, c], bool(contract.is_rate[c])),
+            limit=_limit(contract, c),
+            excess=float(judgement.excess[fleet, k, s, c]),
+        )
+        for k, s, c in _places(judgement.alarm[fleet])
+    )
+
+
+def _verdicts(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[Verdict, ...]:
+    judgement = decision.judgement
+    unwell = (judgement.level[fleet] > 0) | ~judgement.certified[fleet] | (judgement.health[fleet] > 0.0)
+    return tuple(
+        Verdict(
+            kernel=setup.layout.kernels[k],
+            slice=setup.layout.slices[s],
+            health=float(judgement.health[fleet, k, s]),
+            level=Level(int(judgement.level[fleet, k, s])).name.lower(),
+            certified=bool(judgement.certified[fleet, k, s]),
+            hard_violated=bool(judgement.hard_violated[fleet, k, s]),
+        )
+        for k, s in _places(unwell)
+    )
+
+
+def _quarantined(
+    before: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
+) -> tuple[QuarantinedReplica, ...]:
+    return tuple(
+        QuarantinedReplica(
+            replica=setup.layout.replicas[r],
+            reason=Reason(int(decision.quarantine_reason[fleet, r])).name.lower(),
+            new=not bool(before.quarantined[fleet, r]),
+        )
+        for (r,) in _places(decision.quarantined[fleet])
+    )
+
+
+def _places(mask: NDArray[np.bool_]) -> list[tuple[int, ...]]:
+    return [tuple(int(index) for index in place) for place in np.argwhere(mask)]
+
+
+def _estimate(sums: NDArray[np.float64], is_rate: bool) -> float:
+    return float(sums[OVER if is_rate else TOTAL] / max(float(sums[COUNT]), 1.0))
+
+
+def _limit(contract: CompiledContract, clause: int) -> float:
+    return float(contract.rate_limit[clause] if contract.is_rate[clause] else contract.threshold[clause])
