@@ -36,8 +36,8 @@ PARTS = ("core", "dev", "torch", "vllm")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
-    "use; point PIP_EXTRA_INDEX_URL at an index with CPU builds, or accept it with SELVAGE_ALLOW_CUDA=1, "
-    "and run again"
+    "use; point PIP_EXTRA_INDEX_URL at an index with CPU builds (PyTorch publishes one), or accept it "
+    "with SELVAGE_ALLOW_CUDA=1, and run again"
 )
 
 
