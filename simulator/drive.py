@@ -37,15 +37,21 @@ class Driver(Protocol):
 
 
 class ControllerDriver:
-    """``controller.loop.tick`` under one set-up; ``watch`` sees each decision, for logs.
+    """``controller.loop.tick`` under one set-up, made for ``CompiledScenario.setup``.
 
-    ``setup`` is made for ``CompiledScenario.setup``. ``name`` stands in the record, else the policy's id.
+    ``name`` stands in the record, else the policy's id. ``watch`` sees each decision; ``log`` sees the
+    states before and after as well, which is what an explanation needs.
     """
 
     def __init__(
-        self, setup: ControllerSetup, *, name: str = "", watch: Callable[[Decision], None] | None = None
+        self,
+        setup: ControllerSetup,
+        *,
+        name: str = "",
+        watch: Callable[[Decision], None] | None = None,
+        log: Callable[[ControllerState, ControllerState, Decision], None] | None = None,
     ) -> None:
-        self._setup, self._watch = setup, watch
+        self._setup, self._watch, self._log = setup, watch, log
         self._name = name or setup.policy.policy_id
         self._state: ControllerState | None = None
         self._capacity_move = np.zeros(0, dtype=np.bool_)
@@ -75,8 +81,11 @@ class ControllerDriver:
         """One control tick."""
         if self._state is None:
             raise RuntimeError("begin() comes before step()")
-        self._state, decision = tick(self._state, telemetry, self._setup)
+        before = self._state
+        self._state, decision = tick(before, telemetry, self._setup)
         self._capacity_move = decision.capacity_move
         if self._watch is not None:
             self._watch(decision)
+        if self._log is not None:
+            self._log(before, self._state, decision)
         return decision.plan

@@ -1,0 +1,161 @@
+"""``selvage simulate``: run one scenario on the simulated fleet under one policy.
+
+Same scenario, policy and seeds give the same bytes on stdout. With ``--out`` the decision log is
+written as well, one line per tick and seed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from contracts.episode import EpisodeRecord
+from contracts.errors import DocumentError, Problem
+from contracts.measure_table import MEASURES
+from contracts.measures import EpisodeMeasures, healthy_quality, measure_episode, pool_quality
+from contracts.uris import resolve_uri
+from controller.explain import explain, record_json
+from controller.loop import Decision
+from controller.setup import ControllerSetup
+from controller.state import ControllerState
+from policies.baselines import make_arm
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.scenario import load_scenario
+from simulator.world import CompiledScenario
+
+#: Measures that the printed table shows; ``--json`` has them all.
+SHOWN = (
+    "quality_preservation",
+    "mttr_s",
+    "detection_lag_s",
+    "failed_ratio",
+    "exposed",
+    "false_switches_per_slice_month",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(simulate)
+
+
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="Scenario document; package:... for shipped ones.")],
+    policy: Annotated[str, typer.Option(help="name or name:key=value,...")] = "hysteresis",
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --first-seed on.")] = 1,
+    first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for summary.json, decisions.jsonl.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Simulate SCENARIO under one policy and print what came of it."""
+    compiled = load_scenario(resolve_uri(scenario, "selvage"))
+    setup = _arm(policy, compiled)
+    log = DecisionLog(setup=setup, lines=[]) if out is not None else None
+    chosen = list(range(first_seed, first_seed + seeds))
+    records = _run(compiled, ControllerDriver(setup, log=log.take if log else None), chosen)
+    summary = summarise(compiled, policy, records)
+    if out is not None and log is not None:
+        _write(out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")
+        _write(out / "decisions.jsonl", "\n".join(log.lines) + "\n")
+    if as_json:
+        typer.echo(json.dumps(summary, sort_keys=True))
+    else:
+        _print_table(summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLog:
+    """Collects one line per tick and fleet."""
+
+    setup: ControllerSetup
+    lines: list[str]
+
+    def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:
+        """Explain one tick of every fleet."""
+        for fleet in range(len(after.ticks)):
+            line = record_json(explain(before, after, decision, self.setup, fleet))
+            self.lines.append(json.dumps({"fleet": fleet, **json.loads(line)}, sort_keys=True))
+
+
+def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeRecord]) -> dict[str, Any]:
+    """Header, totals and measures per seed, and their means; null where not applicable."""
+    healthy = pool_quality([healthy_quality(record) for record in records])
+    measured = [measure_episode(record, healthy) for record in records]
+    episodes = [
+        {"seed": record.seed, **_totals(record), **_values(measures)}
+        for record, measures in zip(records, measured, strict=True)
+    ]
+    return {
+        "scenario": scenario.name,
+        "scenario_sha256": scenario.sha256,
+        "contract_sha256": scenario.contract.sha256,
+        "profile_sha256": list(scenario.profile_sha256),
+        "policy": policy,
+        "seeds": [record.seed for record in records],
+        "horizon_s": scenario.horizon_s,
+        "episodes": episodes,
+        "mean": {key: _mean([episode[key] for episode in episodes]) for key in episodes[0] if key != "seed"},
+    }
+
+
+def _totals(record: EpisodeRecord) -> dict[str, float]:
+    names = ("offered", "answered", "failed", "shed", "slo_missed", "exposed")
+    return {f"{name}_requests": float(getattr(record, name).sum()) for name in names}
+
+
+def _values(measures: EpisodeMeasures) -> dict[str, float | None]:
+    values = {measure.name: float(measure.value(measures)) for measure in MEASURES}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _arm(policy: str, scenario: CompiledScenario) -> ControllerSetup:
+    try:
+        return make_arm(policy, scenario.setup)
+    except ValueError as error:
+        problem = Problem(
+            "selvage simulate", 0, "--policy", "a policy", str(error), "e.g. --policy hysteresis:dwell_s=120"
+        )
+        raise DocumentError([problem]) from None
+
+
+def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{scenario.name}, {len(seeds)} seeds", total=1.0)
+        return run_episodes(scenario, driver, seeds, progress=lambda share: bar.update(task, completed=share))
+
+
+def _print_table(summary: dict[str, Any]) -> None:
+    labels = {measure.name: f"{measure.label} ({measure.unit})" for measure in MEASURES}
+    table = Table(title=f"{summary['scenario']}, {summary['policy']}, {len(summary['seeds'])} seeds")
+    table.add_column("measure")
+    table.add_column("mean", justify="right")
+    for name, value in summary["mean"].items():
+        if name in SHOWN or name.endswith("_requests"):
+            table.add_row(labels.get(name, name), "–" if value is None else f"{value:.6g}")
+    Console().print(table)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
