@@ -37,7 +37,7 @@ def collect(modules: tuple[str, ...]) -> typer.Typer:
     A module offers ``register(app)`` or an ``app``. Of several modules, those that do not exist are
     left out as long as one does.
     """
-    root = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+    root = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     found = 0
     for name in modules:
         try:
