@@ -26,9 +26,15 @@ _SKIPPED_FOLDERS = frozenset(
 )
 _DOCSTRING_MIN_CHARS = 300
 _GENERATED_DOCUMENTS = 1800
-_PEOPLE = "ada blaise carl dana emil fatou grace hugo iris jonas kenji lena miro nadia omar".split()
-_CITIES = "Accra Bergen Cusco Dakar Graz Hanoi Kyoto Leipzig Malmo Porto Riga Tunis".split()
-_TERMS = "warp weft loom thread fabric pattern shuttle bobbin fringe hem seam stitch dye".split()
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_PEOPLE = _words("ada blaise carl dana emil fatou grace hugo iris jonas kenji lena miro nadia omar")
+_CITIES = _words("Accra Bergen Cusco Dakar Graz Hanoi Kyoto Leipzig Malmo Porto Riga Tunis")
+_TERMS = _words("warp weft loom thread fabric pattern shuttle bobbin fringe hem seam stitch dye")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,7 +172,7 @@ def train(model: LlamaForCausalLM, streams: TokenStreams, plan: TrainPlan) -> in
         tokens += plan.batch_tokens
         if step % 50 == 0:
             spent = time.process_time() - started
-            print(f"step {step} loss {loss.item():.3f} cpu_s {spent:.0f}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"step {step} loss {loss.item():.3f} cpu_s {spent:.0f}\n")
     return tokens
 
 
@@ -249,7 +249,7 @@ def main(arguments: list[str] | None = None) -> None:
     for path in sorted(staging.iterdir()):
         os.replace(path, options.out / path.name)
     staging.rmdir()
-    print(text)
+    sys.stdout.write(text + "\n")
 
 
 def _save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
