@@ -20,7 +20,7 @@ from rich.table import Table
 
 from contracts.episode import EpisodeRecord
 from contracts.errors import DocumentError, Problem
-from contracts.measure_table import MEASURES
+from contracts.measure_table import MEASURES, Measure
 from contracts.measures import EpisodeMeasures, healthy_quality, measure_episode, pool_quality
 from contracts.uris import resolve_uri
 from controller.explain import explain, record_json
@@ -40,7 +40,7 @@ SHOWN = (
     "detection_lag_s",
     "failed_ratio",
     "exposed",
-    "false_switches_per_slice_month",
+    "false_switches",
 )
 
 
@@ -62,8 +62,8 @@ def simulate(
     """Simulate SCENARIO under one policy and print what came of it."""
     compiled = load_scenario(resolve_uri(scenario, "selvage"))
     setup = _arm(policy, compiled)
-    log = DecisionLog(setup=setup, lines=[]) if out is not None else None
     chosen = list(range(first_seed, first_seed + seeds))
+    log = DecisionLog(setup=setup, seeds=chosen, lines=[]) if out is not None else None
     records = _run(compiled, ControllerDriver(setup, log=log.take if log else None), chosen)
     summary = summarise(compiled, policy, records)
     if out is not None and log is not None:
@@ -77,16 +77,17 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLog:
-    """Collects one line per tick and fleet."""
+    """Collects one line per tick and seed; fleet number ``i`` has seed ``seeds[i]``."""
 
     setup: ControllerSetup
+    seeds: list[int]
     lines: list[str]
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:
         """Explain one tick of every fleet."""
         for fleet in range(len(after.ticks)):
             line = record_json(explain(before, after, decision, self.setup, fleet))
-            self.lines.append(json.dumps({"fleet": fleet, **json.loads(line)}, sort_keys=True))
+            self.lines.append(json.dumps({"seed": self.seeds[fleet], **json.loads(line)}, sort_keys=True))
 
 
 def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeRecord]) -> dict[str, Any]:
@@ -116,8 +117,13 @@ def _totals(record: EpisodeRecord) -> dict[str, float]:
 
 
 def _values(measures: EpisodeMeasures) -> dict[str, float | None]:
-    values = {measure.name: float(measure.value(measures)) for measure in MEASURES}
+    values = {_plain(measure): float(measure.value(measures)) for measure in MEASURES}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _plain(measure: Measure) -> str:
+    """A count of one episode is a count; only an experiment makes it a rate."""
+    return measure.name.removesuffix("_per_slice_month") if measure.is_count else measure.name
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -139,11 +145,18 @@ def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int])
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"{scenario.name}, {len(seeds)} seeds", total=1.0)
-        return run_episodes(scenario, driver, seeds, progress=lambda share: bar.update(task, completed=share))
+        return run_episodes(
+            scenario,
+            driver,
+            seeds,
+            batch=len(seeds),
+            progress=lambda share: bar.update(task, completed=share),
+        )
 
 
 def _print_table(summary: dict[str, Any]) -> None:
-    labels = {measure.name: f"{measure.label} ({measure.unit})" for measure in MEASURES}
+    units = {measure.name: "episodes" if measure.is_count else measure.unit for measure in MEASURES}
+    labels = {_plain(measure): f"{measure.label} ({units[measure.name]})" for measure in MEASURES}
     table = Table(title=f"{summary['scenario']}, {summary['policy']}, {len(summary['seeds'])} seeds")
     table.add_column("measure")
     table.add_column("mean", justify="right")
