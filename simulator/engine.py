@@ -50,6 +50,7 @@ class FleetEngine:
         self._fleets["retry_head"] = -1
         self._replicas = _fresh_replicas(spec, batch)
         self._requests = np.zeros((batch, _FIRST_RING), REQUEST)
+        self._oldest = np.zeros(batch, np.int64)
         self._sessions = np.zeros((batch, spec.session_slots, spec.kernels), SESSION)
         self._table = np.zeros((batch, spec.slices, spec.kernels + 1))
         self._table[:, :, 0] = 1.0
@@ -66,7 +67,7 @@ class FleetEngine:
         self._quality = np.ascontiguousarray(spec.quality, np.float64)
         self._effects = [[ReplicaEffect() for _ in range(spec.replicas)] for _ in range(batch)]
         self._members = np.zeros((batch, spec.kernels, spec.replicas + 1), np.int64)
-        self._rebuild_members()
+        self._rebuild_members(np.arange(batch))
 
     @property
     def now_s(self) -> NDArray[np.float64]:
@@ -103,7 +104,7 @@ class FleetEngine:
         if not moved.any():
             return
         self._replicas["in_rotation"] = in_rotation
-        self._rebuild_members()
+        self._rebuild_members(np.nonzero(moved.any(axis=1))[0])
         self._mark_changed(self._rows_using(moved))
 
     def set_violating(self, violating: NDArray[np.bool_]) -> None:
@@ -165,8 +166,8 @@ class FleetEngine:
 
     def _advance(self, first: int, stop: int, until_s: float) -> None:
         kernels.advance_fleets(
-            first, stop, float(until_s), self._fleets, self._replicas, self._requests, self._table, self._members,
-            self._sessions, self._row_changed, self._violating, self._timeout, self._quality, self._slo_ms,
+            first, stop, float(until_s), self._fleets, self._replicas, self._requests, self._table,
+            self._members, self._sessions, self._row_changed, self._violating, self._timeout, self._quality, self._slo_ms,
             self._edges, self._limits, self._cells, self._excess_tv, self._per_slice, self._histogram,
         )  # fmt: skip
 
@@ -203,7 +204,8 @@ class FleetEngine:
         """Records (``REQUEST_RECORD``) of the routed requests still remembered, in order of arrival."""
         ring = self._requests[fleet]
         fed, cursor = (int(self._fleets[name][fleet]) for name in ("fed", "cursor"))
-        ids = np.arange(max(0, fed - ring.shape[0]), cursor)
+        oldest = max(int(self._oldest[fleet]), fed - ring.shape[0])
+        ids = np.arange(oldest, cursor)
         return _request_records(ids, ring[ids & (ring.shape[0] - 1)])
 
     # ------------------------------------------------------------ housekeeping
@@ -227,6 +229,7 @@ class FleetEngine:
         grown = np.zeros((self.batch, size), REQUEST)
         kernels.copy_requests(self._fleets, self._requests, grown)
         self._requests = grown
+        self._oldest = self._fleets["tail"].copy()
 
     def _mark_changed(self, rows: NDArray[np.bool_]) -> None:
         now = np.broadcast_to(self._fleets["now"][:, None], rows.shape)
@@ -237,17 +240,51 @@ class FleetEngine:
         kernel_moved = np.zeros((self.batch, self.spec.kernels), np.bool_)
         for r, k in enumerate(self.spec.replica_kernel):
             kernel_moved[:, k] |= moved[:, r]
-        rows: NDArray[np.bool_] = ((self._table[:, :, :-1] > 0.0) & kernel_moved[:, None, :]).any(axis=2)
-        return rows
+        used = (self._table[:, :, :-1] > 0.0) & kernel_moved[:, None, :]
+        return np.asarray(used.any(axis=2), np.bool_)
 
-    def _rebuild_members(self) -> None:
+    def _rebuild_members(self, fleets: NDArray[np.int64]) -> None:
         """``members[b, k]`` = how many replicas of k are in rotation, then which."""
-        self._members[:] = 0
-        for b, k in np.ndindex(self.batch, self.spec.kernels):
-            chosen = (self.spec.replica_kernel == k) & (self._replicas["in_rotation"][b] != 0)
-            (at,) = np.nonzero(chosen)
-            self._members[b, k, 0] = at.shape[0]
-            self._members[b, k, 1 : 1 + at.shape[0]] = at
+        self._members[fleets] = 0
+        for b in fleets:
+            in_rotation = self._replicas["in_rotation"][b] != 0
+            for k in range(self.spec.kernels):
+                (at,) = np.nonzero((self.spec.replica_kernel == k) & in_rotation)
+                self._members[b, k, 0] = at.shape[0]
+                self._members[b, k, 1 : 1 + at.shape[0]] = at
+
+
+def warm() -> None:
+    """Compile, or load from the on-disk cache, everything compiled, before work is forked."""
+    one = np.ones(1, np.int64)
+    spec = EngineSpec(
+        replica_kernel=np.zeros(1, np.int64),
+        step_model=np.full((1, 4), 1e-3),
+        kv_blocks=np.full(1, 64),
+        timeout_s=np.ones(1),
+        slo_ms=np.ones((1, 3)),
+        quality=np.zeros((1, 2, 1)),
+        hard_slices=np.zeros(1, np.bool_),
+        session_slots=1,
+    )
+    engine = FleetEngine(spec, 1)
+    zero = np.zeros(1, np.int64)
+    request = Arrivals(
+        arrived_s=np.zeros(1),
+        slice=zero,
+        prompt_tokens=one,
+        output_tokens=one,
+        session=-one,
+        prompt=zero,
+        uniforms=np.zeros((1, 4)),
+    )
+    for _ in range(2 * _FIRST_RING):
+        engine.feed(0, request)
+    engine.advance(0.0)
+    engine.set_effect(0, 0, ReplicaEffect(condition=1, step_time_factor=2.0))
+    engine.crash(0, 0)
+    engine.take_counters()
+    engine.gauges()
 
 
 def _fresh_replicas(spec: EngineSpec, batch: int) -> NDArray[np.void]:

@@ -101,9 +101,7 @@ REQUEST = np.dtype(
     align=True,
 )
 
-SESSION = np.dtype(
-    [("tag", "i4"), ("epoch", "i4"), ("replica", "i2"), ("condition", "i2")], align=True
-)
+SESSION = np.dtype([("tag", "i4"), ("epoch", "i4"), ("replica", "i2"), ("condition", "i2")], align=True)
 
 FLEET = np.dtype(
     [

@@ -147,10 +147,9 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
     round_up = (1 << shift) - 1
     preempted = False
     if ((r.context + (round_up + 1 + round_up) * r.running) >> shift) + r.prefill_blocks > r.blocks:
-        while (
-            r.running + r.prefilling > 0
-            and blocks_next(r, r.decoded) > r.blocks - r.prefill_blocks - blocks_used(r)
-        ):
+        while r.running + r.prefilling > 0 and blocks_next(
+            r, r.decoded
+        ) > r.blocks - r.prefill_blocks - blocks_used(r):
             preempted = True
             preempt_last(r, q, mask)
     n = r.running
@@ -509,7 +508,7 @@ def pick_kernel(x: Record, row: Array, reps: Array, members: Array) -> int:
 
 @compiled
 def has_tried(x: Record, a: int) -> bool:
-    """This request has been to replica ``a``."""
+    """Whether a request has been to replica ``a``."""
     for j in range(x.attempts):
         if x.tried[j] == a:
             return True

@@ -16,7 +16,7 @@ def _require(fine: bool, name: str, expected: str, actual: object) -> None:
 def _require_index(values: NDArray[np.int64], size: int, name: str) -> None:
     if values.size:
         low, high = int(values.min()), int(values.max())
-        _require(0 <= low and high < size, name, f"indices in 0..{size - 1}", f"{low}..{high}")
+        _require(low >= 0 and high < size, name, f"indices in 0..{size - 1}", f"{low}..{high}")
 
 
 def check_spec(spec: EngineSpec) -> None:
@@ -29,7 +29,9 @@ def check_spec(spec: EngineSpec) -> None:
     fine = bool(np.isfinite(model).all() and (model >= 0.0).all() and (model[:, 0] > 0.0).all())
     _require(fine, "step_model", "finite numbers >= 0 with a base time > 0", model.tolist())
     _require(spec.kv_blocks.shape == (k,), "kv_blocks", f"shape {(k,)}", spec.kv_blocks.shape)
-    _require(spec.slo_ms.shape == (s, spec.families), "slo_ms", f"shape {(s, spec.families)}", spec.slo_ms.shape)
+    _require(
+        spec.slo_ms.shape == (s, spec.families), "slo_ms", f"shape {(s, spec.families)}", spec.slo_ms.shape
+    )
     _require(spec.hard_slices.shape == (s,), "hard_slices", f"shape {(s,)}", spec.hard_slices.shape)
     fine = spec.quality.ndim == 3 and spec.quality.shape[0] == k and 0 not in spec.quality.shape
     _require(fine, "quality", f"shape ({k}, conditions, prompts)", spec.quality.shape)
@@ -69,7 +71,9 @@ def check_arrivals(spec: EngineSpec, arrivals: Arrivals, *, after_s: float) -> N
     fine = bool((arrivals.prompt_tokens >= 1).all() and (arrivals.output_tokens >= 1).all())
     _require(fine, "tokens", "at least 1 prompt and 1 output token", "less")
     room = (int(spec.kv_blocks.min()) - spec.watermark_blocks) * spec.block_tokens
-    _require(int(tokens.max()) <= room, "tokens", f"at most {room} (KV cache of a replica)", int(tokens.max()))
+    _require(
+        int(tokens.max()) <= room, "tokens", f"at most {room} (KV cache of a replica)", int(tokens.max())
+    )
 
 
 def check_effect(spec: EngineSpec, effect: ReplicaEffect) -> None:

@@ -317,7 +317,9 @@ class Oracle:
         r.consecutive_failed = 0
         self.answered[x.replica, x.slice] += 1
         values = self.latencies_ms(x)
-        self.slo_missed[x.slice] += any(v > slo for v, slo in zip(values, self.spec.slo_ms[x.slice], strict=True))
+        self.slo_missed[x.slice] += any(
+            v > slo for v, slo in zip(values, self.spec.slo_ms[x.slice], strict=True)
+        )
         self.exposed[x.slice] += x.exposed
         self.exposed_in_flight[x.slice] += x.exposed and x.routed < self.row_changed[x.slice]
 
