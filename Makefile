@@ -10,7 +10,7 @@ LAYERS := contracts controller simulator faults policies live k8s scripts
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test e5 test check format lock clean
+.PHONY: help setup setup-test e5 test readme check format lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ e5: setup ## Run experiment E5; table on the terminal, out/e5/report.html (E5_AR
 test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... adds options)
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(TEST_ARGS)
+
+readme: ## Write the result section of README.md from out/e5/e5.json
+	$(BIN)/python -m scripts.readme_results out/e5/e5.json
 
 check: ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -1,0 +1,101 @@
+"""Fill the result section of README.md, and its plot, from the ``e5.json`` of a run.
+
+``python -m scripts.readme_results out/e5/e5.json``: nothing is typed by hand, so page and run agree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from scripts.e5_suite import GROUP_LABELS
+from scripts.report_plots import FrontPoint, front_svg
+from scripts.report_tables import Table, policy_table
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- e5:begin -->", "<!-- e5:end -->"
+PLOT = Path("docs") / "e5-front.svg"
+#: The page shows the faults that nothing else shows; the report has all groups.
+GROUP = "silent_numeric"
+COLUMNS = (
+    "quality_preservation",
+    "mttr_s",
+    "unrecovered",
+    "detection_lag_s",
+    "false_switches_per_slice_month",
+)
+#: An image on a page cannot take its ink from the page: a grey that reads on white and on black.
+INK = "#7d8590"
+
+
+def markdown(table: Table) -> str:
+    """``table`` as Markdown, limits in brackets."""
+    rows = [[f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in row] for row in table.rows]
+    lines = [list(table.heads), ["---"] + ["---:"] * (len(table.heads) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def section(content: dict[str, Any]) -> str:
+    """Text between the markers."""
+    header, rows = content["header"], content["groups"][GROUP]
+    table = markdown(policy_table(rows, header["policies"], COLUMNS))
+    scenarios = sum(1 for scenario in header["scenarios"] if scenario["group"] == GROUP)
+    return f"""\
+{GROUP_LABELS[GROUP].capitalize()}: {scenarios} scenarios, {header["seeds"]} paired seeds, {header["replicas"]} replicas of {len(header["kernels"])} measured kernels; means with 95 % limits.
+MTTR counts an unrecovered incident as lasting to the horizon of {header["horizon_s"]:.0f} s.
+
+{table}
+
+Fast recovery is bought with false switches, so the trade-off is the result, not one number:
+
+![MTTR against false switches, each policy at several settings]({PLOT.as_posix()})
+
+Command: `{header["command"]}`; suite `{header["suite_sha256"][:12]}`, contract `{header["contract_sha256"][:12]}`.
+"""  # noqa: E501 (one sentence per line)
+
+
+def fill(page: str, text: str) -> str:
+    """``page`` with ``text`` between the markers; DocumentError without exactly one pair of them."""
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        problem = Problem("README.md", 0, "", f"one {BEGIN} and one {END}", "something else", "put them back")
+        raise DocumentError([problem])
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}"
+
+
+def plot(content: dict[str, Any]) -> str:
+    """The trade-off as a self-contained SVG."""
+    points = [FrontPoint(**_triples(point)) for point in content["front"]]
+    return front_svg(points, content["header"]["policies"]).replace("currentColor", INK)
+
+
+def _triples(point: dict[str, Any]) -> dict[str, Any]:
+    known = {
+        key: tuple(float("nan") if part is None else part for part in value)
+        for key, value in point.items()
+        if isinstance(value, list)
+    }
+    return {**point, **known}
+
+
+def write(path: Path, text: str) -> None:
+    """Write ``path`` whole, or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def main(results: Path) -> None:
+    """Write README.md and its plot from ``results``."""
+    content = json.loads(results.read_text())
+    page = ROOT / "README.md"
+    write(page, fill(page.read_text(encoding="utf-8"), section(content)))
+    write(ROOT / PLOT, plot(content))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "out" / "e5" / "e5.json"))
