@@ -1,7 +1,8 @@
 """Switch episodes: how often traffic is moved, and whether the truth gave a reason.
 
 Per slice a *row episode* opens when the row of the table is more than 0.05 (half L1) from its last
-settled value and closes once it has stayed within 0.05 of one value for 60 s. Per replica a
+settled value and closes once it has stayed within 0.05 of one value for 60 s. The first settled value is the
+table after the controller's first decision (row 1): initial placement is no switch. Per replica a
 *quarantine episode* opens when the controller takes it out and closes after 60 s without a change.
 
 An episode is *true* if what it leaves (a kernel that loses weight on the slice, or the replica)
@@ -83,7 +84,8 @@ def recently_breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
 def _row_spans(rows: NDArray[np.float32], settle_rows: int) -> list[tuple[int, int, NDArray[np.float32]]]:
     """(opened, closed, settled value before) of one slice's rows [T, K + 1]."""
     spans = []
-    settled, anchor, opened, anchored_at = rows[0], rows[0], -1, 0
+    placed = rows[min(1, len(rows) - 1)]
+    settled, anchor, opened, anchored_at = placed, placed, -1, 0
     changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
     for row in [*changes, len(rows) + settle_rows]:
         if opened >= 0 and row - anchored_at >= settle_rows:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,15 +21,17 @@ from scripts.environment import cores
 from scripts.report_tables import number
 from scripts.warm import warm
 
-#: Columns of the printed table: measure, head, unit.
+#: Columns of the printed table: measure, head, unit, whether its limits are shown.
 COLUMNS = (
-    ("quality_preservation", "quality kept", "ratio"),
-    ("mttr_s", "MTTR s", "s"),
-    ("unrecovered", "unrecovered", "ratio"),
-    ("detection_lag_s", "lag s", "s"),
-    ("failed_ratio_incident", "failed", "ratio"),
-    ("false_switches_per_slice_month", "false switches\n/slice-month", "count"),
+    ("quality_preservation", "quality kept", "ratio", True),
+    ("mttr_s", "MTTR, s", "s", True),
+    ("unrecovered", "unrecovered", "ratio", False),
+    ("detection_lag_s", "lag, s", "s", False),
+    ("failed_ratio_incident", "failed", "ratio", False),
+    ("false_switches_per_slice_month", "false switches per slice-month", "1/slice-month", True),
 )
+#: Least width of the printed table where no terminal says its own.
+WIDTH = 118
 
 
 def register(app: typer.Typer) -> None:
@@ -60,7 +63,7 @@ def e5(
         jobs=jobs or cores(),
         batch=batch,
         trace=trace,
-        command=_command(suite, policies, seeds, trace, out),
+        command=_command(suite, policies, seeds, trace),
     )
     _check_out(out)
     plan = plan_run(options)
@@ -86,34 +89,38 @@ def _run_with_progress(plan: Plan, options: Options) -> tuple[dict[str, Any], st
 
 
 def _print_tables(content: dict[str, Any], plan: Plan) -> None:
-    """One table per group of scenarios."""
+    """One table per group of scenarios; 95 % limits in brackets."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     for group, rows in content["groups"].items():
-        table = Table(title=GROUP_LABELS[group], title_justify="left")
-        table.add_column("policy")
-        for _, head, _ in COLUMNS:
+        table = Table(title=GROUP_LABELS[group], title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("policy", no_wrap=True)
+        for _, head, _, _ in COLUMNS:
             table.add_column(head, justify="right")
         for arm in plan.arms:
-            table.add_row(arm.name, *(_cell(rows[arm.name][name], unit) for name, _, unit in COLUMNS))
+            cells = (_cell(rows[arm.name][name], unit, limits) for name, _, unit, limits in COLUMNS)
+            table.add_row(arm.name, *cells)
         console.print(table)
 
 
-def _cell(leaf: dict[str, Any], unit: str) -> str:
+def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:
     if leaf["mean"] is None:
         return "–"
     text = number(leaf["mean"], unit)
-    if leaf["ci_low"] is None:
+    if leaf["ci_low"] is None or not limits:
         return text
-    return f"{text}\n[dim]{number(leaf['ci_low'], unit)} .. {number(leaf['ci_high'], unit)}[/dim]"
+    low, high = (number(leaf[name], unit).removesuffix(" %") for name in ("ci_low", "ci_high"))
+    return f"{text} [dim]({low} to {high})[/dim]"
 
 
-def _command(suite: Path | None, policies: str, seeds: int | None, trace: Path | None, out: Path) -> str:
+def _command(suite: Path | None, policies: str, seeds: int | None, trace: Path | None) -> str:
     """The command that gives the same results; --jobs and --batch change none."""
     words = ["selvage", "e5"]
     for name, value in (("--suite", suite), ("--policies", policies), ("--seeds", seeds), ("--trace", trace)):
         if value:
             words += [name, str(value)]
-    return shlex.join([*words, "--out", out.name])
+    return shlex.join([*words, "--out", "DIR"])
 
 
 def _arms(text: str) -> tuple[str, ...]:

@@ -55,20 +55,16 @@ def expand_suite(suite: Suite, file: Path, trace: Path | None = None) -> tuple[S
     """Every scenario of ``suite``, with ``trace`` as its arrivals where given.
 
     Raises:
-        DocumentError: a scenario without ``uri`` in a suite without ``base``, a name used twice, or
-            an override that gives no valid scenario.
+        DocumentError: a scenario without ``uri`` in a suite without ``base``, an unknown name
+            in the sweep, or an override that gives no valid scenario.
 
     """
-    _refuse_duplicates(suite, file)
+    _refuse_unknown(suite, file)
     return tuple(_entry(suite, row, file, trace) for row in suite.spec.scenarios)
 
 
-def _refuse_duplicates(suite: Suite, file: Path) -> None:
-    names = [row.name for row in suite.spec.scenarios]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    unknown = sorted(set(suite.spec.sweep_scenarios) - set(names))
-    if twice:
-        raise _problem(file, "spec.scenarios", "each name once", f"{twice} twice", "rename one of them")
+def _refuse_unknown(suite: Suite, file: Path) -> None:
+    unknown = sorted(set(suite.spec.sweep_scenarios) - {row.name for row in suite.spec.scenarios})
     if unknown:
         raise _problem(
             file, "spec.sweep_scenarios", "names of scenarios", f"{unknown}", "correct the spelling"

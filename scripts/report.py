@@ -44,6 +44,8 @@ SCENARIO_COLUMNS = (
     "failed_ratio",
     "false_switches_per_slice_month",
 )
+#: Arms named in the first sentence.
+HEADLINE = ("fixed", "breaker", "threshold", "hysteresis")
 COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_moved", "goodput_ratio")
 
 
@@ -101,12 +103,12 @@ def _summary(report: ReportInput) -> str:
     if not group:
         return "No silent numeric fault in this suite."
     parts = [
-        f"{policy} {number(group[policy]['quality_preservation']['mean'], 'ratio')} of the healthy quality, "
-        f"MTTR {number(group[policy]['mttr_s']['mean'], 's')}"
-        for policy in report.policies
+        f"{policy} keeps {number(group[policy]['quality_preservation']['mean'], 'ratio')} of the healthy "
+        f"quality and recovers in {number(group[policy]['mttr_s']['mean'], 's')} s"
+        for policy in HEADLINE
         if policy in group
     ]
-    return "Silent numeric faults: " + "; ".join(parts) + "."
+    return "Under silent numeric faults " + "; ".join(parts) + " (restricted means)."
 
 
 def _subtitle(header: dict[str, Any]) -> str:

@@ -81,14 +81,14 @@ def timeline_svg(line: Timeline, title: str) -> str:
         figure = Figure(figsize=(7.2, 5.4), layout="constrained")
         weights, health, quality = figure.subplots(3, 1, sharex=True, height_ratios=[2, 1.3, 1.3])
         names = [*line.kernels, "shed"]
-        colours = [PALETTE[(1 + i) % len(PALETTE)] for i in range(len(line.kernels))] + ["#000000"]
+        colours = [PALETTE[(1 + i) % len(PALETTE)] for i in range(len(line.kernels))] + [INK]
         weights.stackplot(line.at_s, line.weights.T, labels=names, colors=colours, alpha=0.85, lw=0)
-        weights.set(ylabel="share of traffic", ylim=(0, 1), title=title)
+        weights.set(ylabel="traffic", ylim=(0, 1), title=title)
         for index, name in enumerate(line.kernels):
             health.plot(line.at_s, line.health[:, index], color=colours[index], label=name, lw=1.2)
-        health.set(ylabel="health H (0 = good)")
+        health.set(ylabel="health H")
         quality.plot(line.at_s, line.quality, color=INK, lw=1.2)
-        quality.set(ylabel="quality served", xlabel="time, s")
+        quality.set(ylabel="quality", xlabel="time, s")
         for axis in (weights, health, quality):
             axis.axvline(line.onset_s, color="#d55e00", lw=1.2, ls="--")
             if np.isfinite(line.recovered_s):

@@ -90,7 +90,7 @@ def number(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "ratio":
-        return f"{100 * value:.2f} %"
+        return f"{100 * value:.2f} %" if abs(value) not in (0.0, 1.0) else f"{100 * value:.0f} %"
     if unit == "TV/token":
         return f"{value:.5f}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"

@@ -49,6 +49,11 @@ def test_small_steps_open_an_episode_once_they_add_up() -> None:
     assert [e.opened_row for e in row_episodes(record)] == [102]
 
 
+def test_initial_placement_is_no_switch() -> None:
+    """A policy that leaves home with its first decision and stays has switched nothing."""
+    assert row_episodes(move_at(quiet_record(), 1)) == []
+
+
 def test_capacity_moves_onto_compliant_kernels_are_counted_apart() -> None:
     """A marked move is apart when its target complies and false when its target violates."""
     record = move_at(quiet_record(), 80)

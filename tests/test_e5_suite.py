@@ -1,0 +1,100 @@
+"""Suites expand into complete scenarios, and every bad input is refused with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contracts.documents import Suite
+from contracts.errors import DocumentError
+from contracts.loader import load_as
+from scripts.e5 import Options, plan_run
+from scripts.e5_arms import parse_arm, parse_arms
+from scripts.e5_suite import expand_suite, load_suite
+from tests.e5_world import write_suite
+
+
+def test_overrides_are_added_to_the_base(tmp_path: Path) -> None:
+    """Each entry is the base with its own faults and changes, grouped by what shows of them."""
+    suite, file = load_suite(write_suite(tmp_path))
+    entries = expand_suite(suite, file)
+    assert [(e.name, e.group) for e in entries] == [
+        ("requantise", "silent_numeric"),
+        ("crash", "loud"),
+        ("surge", "control"),
+    ]
+    numeric = entries[0].scenario()
+    assert numeric.metadata.name == "requantise"
+    assert [fault.kind for fault in numeric.spec.faults] == ["requantise"]
+    assert len(entries[2].scenario().spec.changes) == 1
+
+
+def test_a_trace_replaces_the_arrivals(tmp_path: Path) -> None:
+    """With a trace every scenario draws its arrivals from it, at the base's rate."""
+    suite, file = load_suite(write_suite(tmp_path))
+    workload = expand_suite(suite, file, tmp_path / "t.csv")[0].scenario().spec.workload
+    assert (workload.arrivals, workload.trace_uri) == ("trace", str((tmp_path / "t.csv").resolve()))
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"base": None}, "a uri, or a base in the suite"),
+        ({"sweep_scenarios": ["nowhere"]}, "nowhere"),
+        ({"scenarios": [{"name": "a"}, {"name": "a"}]}, "a name of its own"),
+        ({"policies": ["magic"]}, "expected one of"),
+        ({"policies": ["hysteresis:speed=3"]}, "speed"),
+        ({"base": "absent.yaml"}, "absent.yaml"),
+    ],
+)
+def test_bad_suites_are_refused_before_anything_runs(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    """A suite that cannot run fails at once, naming what is wrong, and writes nothing."""
+    path = write_suite(tmp_path, **change)
+    with pytest.raises(DocumentError, match=words):
+        plan_run(Options(out=tmp_path / "out", suite=path))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_suite_names_its_path(tmp_path: Path) -> None:
+    """A path that does not exist is bad input, not a traceback."""
+    with pytest.raises(DocumentError, match=r"gone\.yaml"):
+        plan_run(Options(out=tmp_path / "out", suite=tmp_path / "gone.yaml"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", "a,b\n1,2\n"]
+)
+def test_a_malformed_trace_is_refused(tmp_path: Path, text: str) -> None:
+    """An empty trace, a wrong header or an unreadable instant is bad input with the file's name."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError, match=r"trace\.csv"):
+        plan_run(Options(out=tmp_path / "out", suite=write_suite(tmp_path), trace=trace))
+
+
+def test_arms_know_their_settings() -> None:
+    """An arm's text gives policy, settings and confidence; the baseline arm is always there, once."""
+    arm = parse_arm("hysteresis:dwell_s=60,step_s=10@0.99")
+    assert (arm.policy, arm.alarm_confidence, arm.setting) == (
+        "hysteresis",
+        0.99,
+        ":dwell_s=60,step_s=10@0.99",
+    )
+    assert [a.name for a in parse_arms(["threshold", "threshold"])] == ["fixed-bare", "threshold"]
+    for bad in ("hysteresis@high", "hysteresis@0.2", "hysteresis:dwell_s"):
+        with pytest.raises(DocumentError):
+            parse_arm(bad)
+
+
+def test_the_shipped_suite_has_eight_faults_and_six_controls() -> None:
+    """What the experiment promises: at least eight fault scenarios and every kind of ordinary change."""
+    suite, file = load_suite(None)
+    assert isinstance(load_as(Suite, file), Suite)
+    entries = expand_suite(suite, file)
+    assert sum(entry.group != "control" for entry in entries) >= 8
+    changes = {c.kind for e in entries if e.group == "control" for c in e.scenario().spec.changes}
+    assert {"rolling_restart", "scale_up", "scale_down", "cache_flush", "surge", "lost_scrapes"} <= changes
+    plan_run(Options(out=Path("unused"), seeds=2))
