@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from contracts.errors import DocumentError, Problem, SelvageError
 
-Verdict = Literal["passed", "failed", "inconclusive"]
+Verdict = Literal["pass", "fail", "inconclusive"]
 Decision = Literal["promoted", "recorded"]
 
 #: Hash before the first entry.
@@ -103,9 +103,9 @@ def append_entry(path: Path, submission: Submission) -> RegisterEntry:
     be promoted without a reason, and ``DocumentError`` for malformed hashes or a broken register.
     """
     _check(path, submission)
-    if submission.promote and submission.verdict != "passed" and not submission.override_reason.strip():
+    if submission.promote and submission.verdict != "pass" and not submission.override_reason.strip():
         raise PromotionRefusedError(
-            f"the verdict on {submission.kernel} is {submission.verdict}: not promoted; "
+            f"the verdict on {submission.kernel} is {submission.verdict!r}: not promoted; "
             "give --override-reason to promote it all the same, and the reason is kept"
         )
     try:

@@ -111,14 +111,16 @@ def register_add(
     checkpoint: Annotated[str, typer.Option(help="Weights: a file, a folder or a sha256.")],
     kernel: Annotated[Path, typer.Option(help="Its KernelProfile.")],
     contract: Annotated[Path, typer.Option(help="The KernelContract it was judged by.")],
-    verdict: Annotated[str, typer.Option(help="passed, failed or inconclusive.")],
-    evidence: Annotated[Path, typer.Option(help="What the verdict rests on: output of evaluate, samples.")],
+    evidence: Annotated[Path, typer.Option(help="What the verdict rests on: output of evaluate --json.")],
+    verdict: Annotated[
+        str, typer.Option(help="pass, fail or inconclusive; without it, the evidence's own.")
+    ] = "",
     promote: Annotated[bool, typer.Option("--promote", help="Put the build into service.")] = False,
     override_reason: Annotated[str, typer.Option(help="Why, in spite of the verdict.")] = "",
     file: RegisterFile = DEFAULT_REGISTER,
     as_json: AsJson = False,
 ) -> None:
-    """Enter a (checkpoint, kernel, contract) triple with its verdict; refuse to promote a failed one."""
+    """Enter a (checkpoint, kernel, contract) triple with its verdict; refuse to promote without a pass."""
     profile, judged_by = load_as(KernelProfile, kernel), load_as(KernelContract, contract)
     submission = Submission(
         checkpoint_sha256=content_sha256(checkpoint),
@@ -126,7 +128,7 @@ def register_add(
         kernel_sha256=document_sha256(profile),
         contract=judged_by.metadata.name,
         contract_sha256=document_sha256(judged_by),
-        verdict=_verdict(verdict),
+        verdict=_verdict(verdict or _evaluated(evidence)),
         evidence_sha256=content_sha256(str(evidence)),
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         promote=promote,
@@ -142,6 +144,16 @@ def _verdict(text: str) -> Verdict:
             return found
     expected = " or ".join(get_args(Verdict))
     raise DocumentError([Problem("--verdict", 0, "", expected, repr(text), "copy it from evaluate")])
+
+
+def _evaluated(evidence: Path) -> str:
+    """Verdict in the output of ``selvage contract evaluate --json``."""
+    try:
+        content = json.loads(evidence.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        hint = "name the output of evaluate --json, or say --verdict"
+        raise DocumentError([Problem(str(evidence), 0, "", "JSON", str(error), hint)]) from None
+    return str(content.get("verdict", "")) if isinstance(content, dict) else ""
 
 
 def content_sha256(source: str) -> str:
