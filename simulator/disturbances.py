@@ -44,13 +44,16 @@ def compile_surges(spec: ScenarioSpec) -> tuple[Surge, ...]:
         if fault.kind == "load_surge":
             factor = fault.dose if fault.dose is not None else CATALOGUE["load_surge"].dose.default
             ends_s = _end(fault.onset_s, fault.duration_s, spec.horizon_s)
-            surges.append(Surge(name=fault.name, at_s=fault.onset_s, ends_s=ends_s, factor=factor))
+            surges.append(
+                Surge(name=fault.name, is_fault=True, at_s=fault.onset_s, ends_s=ends_s, factor=factor)
+            )
     for index, change in enumerate(spec.changes):
         if change.kind == "surge":
             ends_s = _end(change.at_s, change.duration_s, spec.horizon_s)
             name = change.name or f"change-{index}"
-            surges.append(Surge(name=name, at_s=change.at_s, ends_s=ends_s, factor=change.factor or 2.0))
-    return tuple(surge for surge in surges if surge.factor > 1.0)
+            factor = change.factor or 2.0
+            surges.append(Surge(name=name, is_fault=False, at_s=change.at_s, ends_s=ends_s, factor=factor))
+    return tuple(surge for surge in surges if surge.factor != 1.0)
 
 
 def compile_changes(

@@ -90,7 +90,7 @@ class FleetSimulation:
     ) -> None:
         self._scenario, self._driver, self._progress = scenario, driver, progress
         self._batch = len(seeds)
-        self._traffic = [Traffic(scenario, seed, FEED_S) for seed in seeds]
+        self._traffic = [Traffic(scenario.workload, seed, FEED_S) for seed in seeds]
         self._parts = _Parts(
             engine=FleetEngine(scenario.engine, self._batch),
             board=ReplicaBoard(scenario, self._batch),

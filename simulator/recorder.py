@@ -136,12 +136,13 @@ class Recorder:
 def incident_of(scenario: CompiledScenario) -> Incident | None:
     """The one incident of a scenario: from the first onset to the last end of its acting faults."""
     plans = [plan for plan in scenario.plans if acts(plan)]
-    if not plans:
+    surges = [surge for surge in scenario.surges if surge.is_fault]
+    if not plans and not surges:
         return None
     return Incident(
-        fault="+".join(plan.name for plan in plans),
-        onset_s=min(plan.onset_s for plan in plans),
-        ends_s=max(plan.ends_s for plan in plans),
-        period_s=max(plan.period_s for plan in plans),
-        silent=all(CATALOGUE[plan.kind].silent for plan in plans),
+        fault="+".join([plan.name for plan in plans] + [surge.name for surge in surges]),
+        onset_s=min([plan.onset_s for plan in plans] + [surge.at_s for surge in surges]),
+        ends_s=max([plan.ends_s for plan in plans] + [surge.ends_s for surge in surges]),
+        period_s=max((plan.period_s for plan in plans), default=0.0),
+        silent=not surges and all(CATALOGUE[plan.kind].silent for plan in plans),
     )

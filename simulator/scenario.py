@@ -17,14 +17,15 @@ from contracts.documents.pool import EngineLimits
 from contracts.documents.scenario import Scenario, ScenarioSpec
 from contracts.layout import FleetLayout
 from contracts.loader import document_sha256, load_as
-from contracts.uris import resolve_uri
 from faults.schedule import expand
 from simulator.capacity import Demand, batch_limit, capacity_rps
 from simulator.disturbances import compile_changes, compile_faults, compile_surges, extra_replicas
 from simulator.engine_records import EngineSpec
+from simulator.engine_validate import check_spec
 from simulator.pool import MeasuredPool, layout_of, load_pool, refuse
 from simulator.probes import probe_share
 from simulator.tables import KernelTable, build_table, plan_prompts
+from simulator.traffic import compile_workload
 from simulator.world import CompiledScenario
 
 
@@ -55,7 +56,8 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     home = np.array([pool.home_of(name) for name in layout.slices], dtype=np.int64)
     absent = _absent(layout, pool)
     plans = compile_faults(spec, layout, pool, tables, file)
-    trace = spec.workload.trace_uri
+    surges = compile_surges(spec)
+    engine = _engine(spec, pool, contract, layout, loaded, tables)
     return CompiledScenario(
         name=scenario.metadata.name,
         sha256=document_sha256(scenario),
@@ -63,9 +65,9 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         contract=contract,
         horizon_s=spec.horizon_s,
         tick_s=spec.tick_s,
-        workload=spec.workload,
+        workload=compile_workload(spec, layout, prompts, surges, _kv_tokens(engine), file),
         telemetry=spec.telemetry,
-        engine=_engine(spec, pool, contract, layout, loaded, tables),
+        engine=engine,
         coefficients=coefficients,
         prompts=prompts,
         tables=tables,
@@ -76,12 +78,11 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fair_rps=_fair_share(spec, layout, home, absent),
         absent=absent,
         probe_share=share,
-        trace_path=str(resolve_uri(trace, file)) if trace else "",
         profile_sha256=tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),
-        surges=compile_surges(spec),
+        surges=surges,
     )
 
 
@@ -147,7 +148,7 @@ def _engine(
     limits = _limits(pool)
     slices = len(layout.slices)
     hard = np.asarray((contract.applies & contract.hard[:, None]).any(axis=0))
-    return EngineSpec(
+    engine = EngineSpec(
         replica_kernel=layout.replica_kernel,
         step_model=step_model,
         kv_blocks=np.array([kernel.entry.limits.kv_blocks for kernel in pool.kernels], dtype=np.int64),
@@ -162,6 +163,19 @@ def _engine(
         max_attempts=spec.gateway.max_attempts,
         sticky=spec.gateway.sticky,
     )
+    try:
+        check_spec(engine)
+    except ValueError as error:
+        raise refuse(
+            pool.file, "spec.kernels", "limits and step times an engine can run with", str(error),
+            "correct the limits of the pool or measure the profile again",
+        ) from None  # fmt: skip
+    return engine
+
+
+def _kv_tokens(engine: EngineSpec) -> int:
+    """Tokens that the smallest replica's KV cache holds."""
+    return int(engine.kv_blocks.min()) * engine.block_tokens
 
 
 def _capacities(

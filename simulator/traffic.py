@@ -1,68 +1,90 @@
-"""Requests of one fleet in order of arrival, handed out in pieces."""
+"""The scenario's workload as arrivals of one fleet: documents to ``simulator.workload``, piece by piece."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from contracts.streams import stream
+from contracts.arrivals import LengthLaw, RateProfile, constant_rate, diurnal_rate
+from contracts.azure_trace import load_trace
+from contracts.documents.scenario import ScenarioSpec, TokenLengths, Workload
+from contracts.layout import FleetLayout
+from contracts.uris import resolve_uri
 from simulator.engine_records import Arrivals
-from simulator.world import CompiledScenario
+from simulator.tables import PromptPlan
+from simulator.workload import WorkloadSpec, WorkloadStream
+from simulator.world import Surge
+
+#: Longest output as a share of the smallest KV cache, and with a prompt together: every request must fit
+#: beside the blocks that stay free at admission.
+_OUTPUT_SHARE, _WHOLE_SHARE = 0.25, 0.9
+
+
+def compile_workload(
+    spec: ScenarioSpec,
+    layout: FleetLayout,
+    prompts: PromptPlan,
+    surges: tuple[Surge, ...],
+    kv_tokens: int,
+    file: str,
+) -> WorkloadSpec:
+    """The workload of ``spec``; lengths are cut so that every request fits ``kv_tokens``.
+
+    A surge makes the same requests arrive faster while it lasts; it draws no number of its own.
+    """
+    work = spec.workload
+    shares = {entry.slice: entry.share for entry in work.slice_mix}
+    share = np.array([shares.get(name, 0.0) for name in layout.slices])
+    profile = _profile(work, spec.horizon_s)
+    for surge in surges:
+        profile = profile.scaled(surge.at_s, surge.ends_s, surge.factor)
+    longest_output = int(_OUTPUT_SHARE * kv_tokens)
+    longest_prompt = int((_WHOLE_SHARE - _OUTPUT_SHARE) * kv_tokens)
+    counts = np.bincount(prompts.traffic_slice, minlength=len(layout.slices))
+    return WorkloadSpec(
+        profile=profile,
+        slice_share=share / share.sum(),
+        prompt_tokens=(_law(work.prompt_tokens, longest_prompt),),
+        output_tokens=(_law(work.output_tokens, longest_output),),
+        prompt_ids=np.arange(prompts.traffic.size, dtype=np.int64),
+        prompt_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        gap_cv=work.gamma.gap_cv if work.arrivals == "gamma" and work.gamma else 1.0,
+        trace=load_trace(resolve_uri(work.trace_uri, file)) if work.trace_uri else None,
+        session_ratio=work.session_share,
+    )
+
+
+def _profile(work: Workload, horizon_s: float) -> RateProfile:
+    if work.arrivals == "diurnal" and work.diurnal is not None:
+        wave = work.diurnal
+        return diurnal_rate(
+            work.rate_rps,
+            amplitude_ratio=wave.amplitude_ratio,
+            period_s=wave.period_s,
+            phase_s=wave.phase_s,
+            horizon_s=horizon_s,
+        )
+    profile = constant_rate(work.rate_rps)
+    if work.arrivals == "surge" and work.surge is not None:
+        peak = work.surge
+        return profile.scaled(peak.at_s, peak.at_s + peak.duration_s, peak.factor)
+    return profile
+
+
+def _law(lengths: TokenLengths, longest: int) -> LengthLaw:
+    sigma = lengths.sigma if lengths.distribution == "lognormal" else 0.0
+    return LengthLaw(mean=lengths.mean, sigma=sigma, high=max(1, min(lengths.max_tokens, longest)))
 
 
 class Traffic:
-    """All arrivals of one fleet; ``due`` hands over what the next stretch needs."""
+    """The arrivals of one fleet, handed out in pieces of ``piece_s`` ahead of the clock."""
 
-    def __init__(self, scenario: CompiledScenario, seed: int, piece_s: float) -> None:
-        self._all = draw_arrivals(scenario, seed)
-        self._piece_s, self._handed, self._until_s = piece_s, 0, 0.0
+    def __init__(self, workload: WorkloadSpec, seed: int, piece_s: float) -> None:
+        self._stream = WorkloadStream(workload, seed)
+        self._piece_s, self._until_s = piece_s, 0.0
 
     def due(self, until_s: float) -> Arrivals | None:
-        """The next piece, if those handed over so far do not reach to ``until_s``."""
+        """The next piece, unless those handed out so far reach ``until_s``."""
         if until_s <= self._until_s:
             return None
         self._until_s = until_s + self._piece_s
-        first, stop = self._handed, int(np.searchsorted(self._all.arrived_s, self._until_s, side="right"))
-        self._handed = stop
-        return cut(self._all, first, stop)
-
-
-def cut(arrivals: Arrivals, first: int, stop: int) -> Arrivals:
-    """Requests ``first`` to ``stop`` of ``arrivals``."""
-    part = slice(first, stop)
-    return Arrivals(
-        arrived_s=arrivals.arrived_s[part],
-        slice=arrivals.slice[part],
-        prompt_tokens=arrivals.prompt_tokens[part],
-        output_tokens=arrivals.output_tokens[part],
-        session=arrivals.session[part],
-        prompt=arrivals.prompt[part],
-        uniforms=arrivals.uniforms[part],
-    )
-
-
-def draw_arrivals(scenario: CompiledScenario, seed: int) -> Arrivals:
-    rng = stream(seed, "arrivals")
-    n = rng.poisson(scenario.workload.rate_rps * scenario.horizon_s)
-    shares = {e.slice: e.share for e in scenario.workload.slice_mix}
-    p = np.array([shares.get(s, 0.0) for s in scenario.layout.slices])
-    sl = rng.choice(len(p), n, p=p / p.sum())
-
-    def lens(spec):
-        return np.maximum(
-            1,
-            np.minimum(rng.lognormal(np.log(spec.mean) - spec.sigma**2 / 2, spec.sigma, n), spec.max_tokens),
-        ).astype(np.int64)
-
-    prompt = np.zeros(n, np.int64)
-    for s in range(len(p)):
-        mine = np.flatnonzero(sl == s)
-        prompt[mine] = rng.choice(scenario.prompts.traffic_of(s), mine.size)
-    return Arrivals(
-        arrived_s=np.sort(rng.random(n) * scenario.horizon_s),
-        slice=sl.astype(np.int64),
-        prompt_tokens=lens(scenario.workload.prompt_tokens),
-        output_tokens=lens(scenario.workload.output_tokens),
-        session=np.full(n, -1, np.int64),
-        prompt=prompt,
-        uniforms=rng.random((n, 4)),
-    )
+        return self._stream.until(self._until_s)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
-from contracts.documents.scenario import TelemetrySettings, Workload
+from contracts.documents.scenario import TelemetrySettings
 from contracts.layout import FleetLayout
 from controller.setup import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.capacity import Demand
 from simulator.engine_records import EngineSpec
 from simulator.tables import KernelTable, PromptPlan
+from simulator.workload import WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surge:
-    """Extra load: from ``at_s`` to ``ends_s`` the offered rate is ``factor`` times the scenario's."""
+    """From ``at_s`` to ``ends_s`` the offered rate is ``factor`` times the scenario's.
+
+    is_fault: it stands in the fault schedule, not among the ordinary changes.
+    """
 
     name: str
+    is_fault: bool
     at_s: float
     ends_s: float
     factor: float
@@ -55,7 +60,8 @@ class CompiledScenario:
         [K], requests per second that reach one replica when all is well.
     absent: bool [R], replicas that only a later scale-up brings. probe_share: float64 [K], share of a
         replica's time that its probes take.
-    plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: extra load.
+    plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: fault names of
+        load surges, with onset and end.
     """
 
     name: str
@@ -64,7 +70,7 @@ class CompiledScenario:
     contract: CompiledContract
     horizon_s: float
     tick_s: float
-    workload: Workload
+    workload: WorkloadSpec
     telemetry: TelemetrySettings
     engine: EngineSpec
     coefficients: NDArray[np.float64]
@@ -77,12 +83,11 @@ class CompiledScenario:
     fair_rps: NDArray[np.float64]
     absent: NDArray[np.bool_]
     probe_share: NDArray[np.float64]
-    trace_path: str = ""
     profile_sha256: tuple[str, ...] = ()
     plans: tuple[FaultPlan, ...] = ()
     fault_changes: tuple[FaultChange, ...] = ()
     changes: tuple[FleetChange, ...] = ()
-    surges: tuple[Surge, ...] = field(default=())
+    surges: tuple[Surge, ...] = ()
 
     @property
     def ticks(self) -> int:
