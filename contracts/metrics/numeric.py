@@ -43,6 +43,13 @@ def _expect(probability: Floats, value: Floats) -> Floats:
 
 
 @register_metric(
+    "kl_p95",
+    family="N",
+    unit="nats",
+    judgement="percentile(95)",
+    columns={"full_vocab": "kl_mean@full_vocab", "top_k": "kl_mean@top_k"},
+)
+@register_metric(
     "kl_p99",
     family="N",
     unit="nats",
@@ -75,6 +82,13 @@ def kl(reference: Floats, candidate: Floats) -> Floats:
     return np.maximum(value, 0.0)  # rounding may leave -1e-17 where the true value is 0
 
 
+@register_metric(
+    "tv_p95",
+    family="N",
+    unit="probability",
+    judgement="percentile(95)",
+    columns={"full_vocab": "tv_mean@full_vocab", "top_k": "tv_mean@top_k"},
+)
 @register_metric(
     "tv_p99",
     family="N",

@@ -1,0 +1,136 @@
+"""Assumptions of the gradient bounds, and bounds beside measurements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.assumptions import Standing, check_assumptions
+from contracts.bound_table import clause_rows, distance_rows, sample_rows, tv_promise
+from contracts.documents.contract import RlAssumptions
+from contracts.metrics import METRICS, prompt_columns
+from contracts.observations import Observations, UnitColumn
+from tests.contracts_made import contract, observed
+
+DECLARED = RlAssumptions(advantage_max=2.0, score_norm_max=3.0, reward_min=0.0, reward_max=1.0)
+
+
+def standings(observations: Observations | None, **known: bool) -> list[str]:
+    """Standing of A1, A2 and A3."""
+    return [str(found.standing) for found in check_assumptions(observations, DECLARED, **known)]
+
+
+def test_without_samples_nothing_is_claimed() -> None:
+    """Without samples no assumption is said to hold, and truncated sampling alone refutes A1."""
+    assert standings(None) == ["not_checkable"] * 3
+    assert standings(None, truncated_sampling=True) == ["fails", "not_checkable", "not_checkable"]
+
+
+def test_samples_within_declared_bounds_hold() -> None:
+    """Advantages and score norms within their declared bounds hold, and one beyond fails."""
+    good = observed(kl=[0.1], advantage=[-2.0, 1.0], score_norm=[3.0])
+    assert standings(good, truncated_sampling=False) == ["holds"] * 3
+    assert standings(good)[0] == "not_checkable"
+    assert standings(observed(advantage=[-2.1], score_norm=[3.1])) == ["not_checkable", "fails", "fails"]
+
+
+def test_lost_mass_refutes_support_overlap() -> None:
+    """Train mass without support on any unit refutes A1, with the mass as evidence."""
+    found = check_assumptions(observed(lost_mass=[0.0, 0.25]), DECLARED, truncated_sampling=False)[0]
+    assert found.standing is Standing.FAILS
+    assert "0.25" in found.evidence
+    assert standings(observed(lost_mass=[0.0]), truncated_sampling=False)[0] == "holds"
+
+
+def test_undeclared_bounds_are_not_checkable() -> None:
+    """Without a declared bound the largest value is evidence and not a verdict."""
+    found = check_assumptions(observed(advantage=[1.5]), None)[1]
+    assert found.standing is Standing.NOT_CHECKABLE
+    assert "1.5" in found.evidence
+
+
+@st.composite
+def measured(draw: st.DrawFn) -> tuple[Observations, float]:
+    """Columns of a few prompts of random kernels at a random temperature, on one slice."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    temperature = draw(st.floats(0.3, 3.0))
+    noise = draw(st.floats(1e-3, 3.0))
+    rows = []
+    for _ in range(draw(st.integers(1, 4))):
+        first = rng.normal(scale=3.0, size=(6, 20))
+        second = first + rng.normal(scale=noise, size=(6, 20)) * rng.random((6, 1))
+        rows.append(prompt_columns(first / temperature, second / temperature, temperature=temperature))
+    columns = tuple(
+        UnitColumn(slice="code", column=name, values=np.array([row[name] for row in rows]))
+        for name in rows[0].names
+        if name.endswith("@full_vocab")
+    )
+    return Observations(sha256="", condition="healthy", split="all", columns=columns), temperature
+
+
+@given(measured())
+def test_every_measured_quantity_stays_within_its_bound(case: tuple[Observations, float]) -> None:
+    """In a table made from real columns no measurement exceeds its sharp bound, nor sharp the paper's."""
+    rows = sample_rows(*case)
+    assert len([row for row in rows if row.measured is not None]) == 6
+    for row in rows:
+        assert row.measured is None or row.measured <= row.sharp + 1e-8, row
+        assert row.paper is None or row.sharp <= row.paper + 1e-12, row
+
+
+PROMISING = [
+    name
+    for name, spec in METRICS.items()
+    if "full_vocab" in spec.estimators and spec.family == "N" and "overlap" not in name and "flip" not in name
+]
+
+
+@given(measured(), st.sampled_from(PROMISING), st.one_of(st.none(), st.floats(1.01, 5.0)))
+def test_clauses_keep_their_promise_on_tv(
+    case: tuple[Observations, float], name: str, slack: float | None
+) -> None:
+    """Where a clause just holds on the units, mean TV stays within what the clause promises."""
+    observations, temperature = case
+    units = observations.units(METRICS[name].column("full_vocab"), None)
+    assert units is not None
+    mean_like = METRICS[name].judgement == "mean"
+    threshold = float(units.mean() if mean_like else units.max())
+    fields: dict[str, object] = {"metric": name, "threshold": max(threshold, 1.0 if "prob" in name else 0.0)}
+    if METRICS[name].unit == "probability":
+        fields["threshold"] = min(threshold, 1.0)
+    if METRICS[name].judgement == "per_unit":
+        fields["extra"] = "      null_rate: 0\n"
+    elif mean_like and slack is not None and threshold > 0.0:
+        clip = slack * threshold
+        fields["threshold"] = float(np.minimum(units, clip).mean())
+        fields["extra"] = f"      clip: {clip}\n"
+    promise = tv_promise(contract(fields).spec.clauses[0], temperature)
+    tv = observations.units("tv_mean@full_vocab", None)
+    assert tv is not None
+    assert promise is None or float(tv.mean()) <= promise[1] + 1e-8
+
+
+def test_clause_rows_show_promise_and_worst_slice() -> None:
+    """A clause on d promises tanh(tau / 2T) + rho of mean TV; one on top-k values promises nothing."""
+    made = contract(
+        {"metric": "logit_linf_p95", "threshold": 0.2},
+        {"metric": "kl_mean", "threshold": 0.02},
+        {"metric": "kl_mean", "threshold": 0.02, "estimator": "top_k"},
+    )
+    rows = clause_rows(made, observed(**{"tv_mean@full_vocab": [0.01, 0.03]}))
+    assert [row.scope for row in rows] == ["c0", "c1"]
+    assert rows[0].sharp == pytest.approx(np.tanh(0.1) + 0.05)
+    assert rows[1].sharp == pytest.approx(0.1)
+    assert rows[0].measured == pytest.approx(0.02)
+
+
+def test_effects_are_bounded_not_measured() -> None:
+    """Reward drift and gradient bias carry the assumptions they need and never a measured value."""
+    rows = {row.quantity: row for row in distance_rows(0.2, 1.0, DECLARED)}
+    tv = np.tanh(0.1)
+    assert rows["reward drift of one step"].sharp == pytest.approx(tv)
+    assert rows["policy-gradient bias"].sharp == pytest.approx(2 * 3 * 2 * tv)
+    assert rows["policy-gradient bias"].needs == ("A1", "A2", "A3")
+    assert all(row.measured is None for row in rows.values())
