@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -93,10 +94,18 @@ def test_unknown_command_exits_with_two() -> None:
     assert "No such command" in done.stderr
 
 
-def test_completion_script_is_offered() -> None:
-    """Shell completion can be installed."""
-    done = command_line("--show-completion", "bash")
-    assert "COMPLETE" in done.stdout + done.stderr
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("selvage con", "contract"), ("selvage contract vali", "validate"), ("selvage e5 --see", "--seeds")],
+)
+def test_shell_completion_reaches_lazy_commands(typed: str, offered: str) -> None:
+    """Completion offers commands, their subcommands and their options, though modules load lazily."""
+    asked = {"_SELVAGE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    code = "from scripts.selvage import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert offered in done.stdout.split()
 
 
 def test_unknown_benchmark_lists_the_known_ones() -> None:
