@@ -168,7 +168,7 @@ class SelvageFaults:
         kept = getattr(layer, "selvage_weight", None)
         if kept is not None:
             return kept if hasattr(layer, "cpu_linear") else None
-        weight = getattr(layer, "weight", None)
+        weight: Any = getattr(layer, "weight", None)
         editable = hasattr(layer, "quant_method") and isinstance(weight, torch.Tensor) and weight.ndim == 2
         if not editable or not weight.numel() or not weight.is_floating_point():
             return None

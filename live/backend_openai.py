@@ -43,7 +43,7 @@ class OpenaiBackend:
         self._client = httpx.Client(base_url=base, timeout=_TIMEOUT_S, transport=transport)
         self._top_k = top_k
         self._model = model or self._first_model()
-        self.kernels = (
+        self.kernels: tuple[Kernel, ...] = (
             Kernel(name=_as_name(self._model), description=f"model {self._model} of a running server"),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -136,15 +136,15 @@ class TorchSession:
 
     def inject(self, dose: FaultDose) -> None:
         """Edit weights in place, or slow every step."""
-        action = {
+        actions: dict[str, Callable[..., None]] = {
             "selvage_requantise": self._requantise,
             "selvage_add_noise": self._add_noise,
             "selvage_flip_bits": self._flip_bits,
             "selvage_slow": self._slow,
-        }.get(dose.method)
-        if action is None:
+        }
+        if dose.method not in actions:
             raise MeasurementError(f"the torch back end cannot inject {dose.method}")
-        action(*dose.arguments)
+        actions[dose.method](*dose.arguments)
 
     def undo(self) -> None:
         """Copy every saved weight back and take the slowing away."""

@@ -118,7 +118,8 @@ def build_model(plan: TrainPlan) -> LlamaForCausalLM:
 
 def build_optimizers(model: LlamaForCausalLM, plan: TrainPlan) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings and norms."""
-    matrices, others = [], []
+    matrices: list[Any] = []
+    others: list[Any] = []
     for name, parameter in model.named_parameters():
         inner = parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
         (matrices if inner else others).append(parameter)
@@ -164,7 +165,7 @@ def train(model: LlamaForCausalLM, streams: TokenStreams, plan: TrainPlan) -> in
             for group, rate in zip(optimizer.param_groups, base, strict=True):
                 group["lr"] = rate * rate_scale(step, plan)
         loss = token_loss(model, draw_batch(streams, rng, plan.batch_tokens // length, length))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
@@ -225,7 +226,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=TrainPlan.steps)
+    parser.add_argument("--steps", type=int, default=TrainPlan().steps)
     options = parser.parse_args(arguments)
     plan = TrainPlan(seed=options.seed, steps=options.steps)
     torch.set_num_threads(1)

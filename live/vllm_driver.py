@@ -255,7 +255,7 @@ def main() -> None:
                 outcome = driver.describe()
             else:
                 outcome = getattr(driver, operation)(**request)
-            reply = {"ok": outcome}
+            reply: dict[str, Any] = {"ok": outcome}
         except Exception as error:  # the caller decides what a failed operation means
             traceback.print_exc()
             reply = {"error": f"{type(error).__name__}: {error}"}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -165,7 +166,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
         written: list[Path] = []
         with _progress(sum(_work(plan) for _, plan in chosen)) as advance:
             for kernel, plan in chosen:
-                meter = KernelMeter(backend, golden, reference, lambda text, k=kernel: advance(k.name, text))
+                meter = KernelMeter(backend, golden, reference, partial(advance, kernel.name))
                 measured = meter.measure(kernel, plan)
                 exact = replace(context, command=_command(request, kernel.name))
                 written.append(write_profile(request.out, measured, golden, exact))
