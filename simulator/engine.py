@@ -2,7 +2,7 @@
 
 A replica's decode stretches are jumped over in closed form and replicas are advanced only when somebody
 looks at them, so the cost is a few operations per request instead of one event per engine step; the
-plain one-event-per-step oracle in the tests gives the same times to round-off.
+plain one-event-per-step oracle (``simulator.oracle``) gives the same times to round-off.
 
 Whoever owns the clock (the SimPy fleet) feeds arrivals, advances to the instant of the next control tick
 or fault, acts (``set_table``, ``set_effect``, ``crash`` ...) and reads. An action takes effect at the
@@ -167,8 +167,9 @@ class FleetEngine:
     def _advance(self, first: int, stop: int, until_s: float) -> None:
         kernels.advance_fleets(
             first, stop, float(until_s), self._fleets, self._replicas, self._requests, self._table,
-            self._members, self._sessions, self._row_changed, self._violating, self._timeout, self._quality, self._slo_ms,
-            self._edges, self._limits, self._cells, self._excess_tv, self._per_slice, self._histogram,
+            self._members, self._sessions, self._row_changed, self._violating, self._timeout,
+            self._quality, self._slo_ms, self._edges, self._limits, self._cells, self._excess_tv,
+            self._per_slice, self._histogram,
         )  # fmt: skip
 
     # ------------------------------------------------------------ what comes out

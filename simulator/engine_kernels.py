@@ -1,4 +1,4 @@
-"""The compiled part of the fleet engine. Mirrors the plain oracle of the tests, name for name.
+"""The compiled part of the fleet engine. Mirrors ``simulator.oracle``, name for name.
 
 One file and long functions on purpose: numba invalidates its on-disk cache per source file, so callers
 and callees must live together, and a call that is not inlined costs more than the work it does.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.engine import FleetEngine
 from simulator.engine_records import Arrivals, EngineSpec, ReplicaEffect
-from tests.oracle import Oracle
+from simulator.oracle import Oracle
 
 #: Step models in s like a 7B model's: base, per prefill token, per decode, per context token.
 STEP_MODEL = np.array(

@@ -10,8 +10,8 @@ import pytest
 
 from simulator.engine import FleetEngine
 from simulator.engine_records import Arrivals, EngineSpec, ReplicaEffect
+from simulator.oracle import Oracle
 from tests.engine_cases import Act, even_table, make_arrivals, make_spec, run_engine, run_oracle, slow
-from tests.oracle import Oracle
 
 TOLERANCE_S = 1e-9
 

@@ -1,8 +1,9 @@
 """The oracle: the fleet engine's semantics again, in plain Python, one event per engine step.
 
-Nothing is jumped over, shared or lazy: every step of every replica is an event, blocks are counted
-by looking at every sequence, excess TV is added token by token. Names follow ``simulator.engine`` and
-``simulator.engine_kernels``; only the arithmetic of uniforms is the same formula on purpose.
+For tests and the benchmark only. Nothing is jumped over, shared or lazy: every step of every replica is
+an event, blocks are counted by looking at every sequence, excess TV is added token by token. Names follow
+``simulator.engine`` and ``simulator.engine_kernels``; only the arithmetic of uniforms is the same on
+purpose, because the two must route alike.
 """
 
 from __future__ import annotations

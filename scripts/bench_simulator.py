@@ -1,0 +1,206 @@
+"""Benchmark of the fleet simulator: ``selvage bench simulator``.
+
+One fleet without faults: 12 replicas of three kernels, 60 requests/s, 512 prompt and 128 output tokens on
+average (log-normal). A SimPy process ticks every simulated second, draws the arrivals, advances the
+engine and reads counters, gauges and histograms, as the real fleet does. All times are CPU seconds of
+this process; rates are medians of several runs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import simpy
+
+from contracts.arrivals import LengthLaw, constant_rate
+from simulator.engine import FleetEngine, warm
+from simulator.engine_records import EngineSpec, ReplicaEffect
+from simulator.oracle import Oracle
+from simulator.workload import WorkloadSpec, WorkloadStream
+
+SEED = 2026
+SLICES = 5
+PROMPTS_PER_SLICE = 60
+CONDITIONS = 8
+#: Seconds per step like a 7B model's: base, per prefill token, per decode, per context token.
+STEP_MODEL = ((8e-3, 9.3e-5, 3e-5, 3.3e-7), (7e-3, 8.5e-5, 2.8e-5, 3.0e-7), (9.5e-3, 10.5e-5, 3.2e-5, 3.6e-7))
+REQUESTS_PER_REPLICA_S = 5.0
+RUNS = 5
+
+
+def run() -> dict[str, object]:
+    """All figures, flat; machine and versions are added by the command."""
+    warm()
+    fleet = [_requests_per_cpu_s(12, 1800.0, SEED + i) for i in range(RUNS)]
+    small, large = _growth_runs()
+    return {
+        "seed": SEED,
+        "runs": RUNS,
+        "replicas": 12,
+        "rate_rps": 60.0,
+        "fleets_in_lock_step": 1,
+        "requests_per_cpu_s": round(statistics.median(fleet)),
+        "oracle_requests_per_cpu_s": round(_oracle_rate()),
+        "simpy_events_per_cpu_s": round(statistics.median(_simpy_rate() for _ in range(RUNS))),
+        "max_abs_diff_from_oracle_s": _max_difference_s(),
+        "requests_per_cpu_s_4_replicas": round(small),
+        "requests_per_cpu_s_256_replicas": round(large),
+        "cost_growth_4_to_256": round(small / large - 1.0, 4),
+    }
+
+
+def _spec(replicas: int, **changes: Any) -> EngineSpec:
+    kernels = len(STEP_MODEL)
+    quality = np.random.default_rng(SEED).random((kernels, CONDITIONS, SLICES * PROMPTS_PER_SLICE))
+    fields: dict[str, Any] = {
+        "replica_kernel": np.arange(replicas) % kernels,
+        "step_model": np.array(STEP_MODEL),
+        "kv_blocks": np.full(kernels, 2000),
+        "timeout_s": np.full(SLICES, 60.0),
+        "slo_ms": np.tile([20_000.0, 1000.0, 60.0], (SLICES, 1)),
+        "quality": quality,
+        "hard_slices": np.arange(SLICES) == 0,
+    }
+    return EngineSpec(**{**fields, **changes})
+
+
+def _workload(rate_rps: float) -> WorkloadSpec:
+    return WorkloadSpec(
+        profile=constant_rate(rate_rps),
+        slice_share=np.full(SLICES, 1.0 / SLICES),
+        prompt_tokens=(LengthLaw(mean=512.0, sigma=0.8, low=8, high=4096),),
+        output_tokens=(LengthLaw(mean=128.0, sigma=0.8, low=2, high=2048),),
+        prompt_ids=np.arange(SLICES * PROMPTS_PER_SLICE),
+        prompt_offsets=np.arange(SLICES + 1) * PROMPTS_PER_SLICE,
+    )
+
+
+def _table(spec: EngineSpec) -> Any:
+    table = np.full((1, spec.slices, spec.kernels + 1), 1.0 / spec.kernels)
+    table[..., -1] = 0.0
+    return table
+
+
+class _TickedFleet:
+    """A SimPy process that does once per simulated second what the real fleet does."""
+
+    def __init__(self, env: simpy.Environment, replicas: int, seed: int) -> None:
+        self.spec = _spec(replicas)
+        self.engine = FleetEngine(self.spec, 1)
+        self.engine.set_table(_table(self.spec))
+        self.workload = WorkloadStream(_workload(REQUESTS_PER_REPLICA_S * replicas), seed)
+        self.offered = 0
+        self.seen = 0.0
+        self.env = env
+
+    def ticks(self) -> Generator[simpy.Event, None, None]:
+        fed_until_s = 0.0
+        while True:
+            if self.env.now >= fed_until_s:
+                fed_until_s = self.env.now + 10.0
+                self.engine.feed(0, self.workload.until(fed_until_s))
+            yield self.env.timeout(1.0)
+            self.engine.advance(self.env.now)
+            self.read()
+
+    def read(self) -> None:
+        counters, gauges = self.engine.take_counters(), self.engine.gauges()
+        self.offered += int(counters.offered.sum())
+        self.seen += float(gauges.kv_used_ratio[0, 0]) + float(counters.excess_tv_tokens[0, 0])
+        if self.env.now % 10.0 == 0.0:
+            self.seen += float(self.engine.latency_counts[0, 0, 0].copy()[0, 0])
+
+
+def _requests_per_cpu_s(replicas: int, horizon_s: float, seed: int) -> float:
+    """Requests offered per CPU second after a warm-up of 60 simulated seconds."""
+    env = simpy.Environment()
+    fleet = _TickedFleet(env, replicas, seed)
+    env.process(fleet.ticks())
+    env.run(until=60.5)
+    before, began = fleet.offered, time.process_time()
+    env.run(until=60.5 + horizon_s)
+    return (fleet.offered - before) / (time.process_time() - began)
+
+
+def _growth_runs() -> tuple[float, float]:
+    """Rates at 4 and 256 replicas, runs interleaved so that a noisy neighbour hits both."""
+    small, large = [], []
+    for i in range(RUNS):
+        small.append(_requests_per_cpu_s(4, 5400.0, SEED + i))
+        large.append(_requests_per_cpu_s(256, 90.0, SEED + i))
+    return statistics.median(small), statistics.median(large)
+
+
+def _oracle_rate(requests: int = 4000) -> float:
+    """Requests per CPU second of the oracle on the same fleet."""
+    spec = _spec(12)
+    oracle = Oracle(spec)
+    oracle.set_table(_table(spec)[0])
+    oracle.feed(WorkloadStream(_workload(60.0), SEED).until(requests / 60.0))
+    began = time.process_time()
+    oracle.advance(requests / 60.0)
+    return len(oracle.requests) / (time.process_time() - began)
+
+
+def _simpy_rate(events: int = 100_000) -> float:
+    """Plain SimPy: twelve processes that only wait."""
+
+    def ticking(env: simpy.Environment) -> Generator[simpy.Event, None, None]:
+        while True:
+            yield env.timeout(1.0)
+
+    env = simpy.Environment()
+    for _ in range(12):
+        env.process(ticking(env))
+    began = time.process_time()
+    env.run(until=events / 12)
+    return events / (time.process_time() - began)
+
+
+def _max_difference_s() -> float:
+    """Largest difference of any first-token or finish time, with preemption, slow change, crash, hang."""
+    healthy = _difference_s(_spec(12), 60.0, [])
+    tight = _spec(6, kv_blocks=np.full(3, 420), timeout_s=np.full(SLICES, 12.0), watermark_blocks=2)
+    calls: list[tuple[float, str, tuple[Any, ...]]] = [
+        (5.0, "set_effect", (0, ReplicaEffect(step_time_factor=2.5, condition=3))),
+        (8.0, "crash", (1,)),
+        (10.0, "set_rotation", (np.array([True, False, True, True, True, True]),)),
+        (12.0, "set_effect", (2, ReplicaEffect(hang=True))),
+        (16.0, "set_effect", (2, ReplicaEffect(kv_held_ratio=0.3))),
+        (18.0, "start", (1, 1.0)),
+        (20.0, "set_rotation", (np.ones(6, np.bool_),)),
+    ]
+    return max(healthy, _difference_s(tight, 32.0, calls))
+
+
+def _difference_s(
+    spec: EngineSpec, rate_rps: float, calls: list[tuple[float, str, tuple[Any, ...]]]
+) -> float:
+    """Engine against oracle over 30 s of arrivals; any difference of fate counts as infinite."""
+    arrivals = WorkloadStream(_workload(rate_rps), SEED).until(30.0)
+    engine, oracle = FleetEngine(spec, 1, keep_requests=True), Oracle(spec)
+    engine.set_table(_table(spec))
+    oracle.set_table(_table(spec)[0])
+    engine.feed(0, arrivals)
+    oracle.feed(arrivals)
+    for at_s, call, args in calls:
+        engine.advance(at_s)
+        oracle.advance(at_s)
+        getattr(oracle, call)(*args)
+        if call == "set_rotation":
+            engine.set_rotation(args[0][None])
+        else:
+            getattr(engine, call)(0, *args)
+    engine.advance(300.0)
+    oracle.advance(300.0)
+    got = engine.requests(0)
+    if [int(x.status) for x in oracle.requests] != got["status"].tolist():
+        return float("inf")
+    first = np.array([x.first for x in oracle.requests])
+    finished = np.array([x.finished for x in oracle.requests])
+    gaps = np.abs(np.concatenate([got["first_token_s"] - first, got["finished_s"] - finished]))
+    return float(np.nanmax(gaps))
