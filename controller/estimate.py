@@ -22,6 +22,8 @@ from controller.state import ControllerState
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
+#: Values are bounded here even where a clause has no clip, so that an infinite one leaves sums finite.
+_MOST_VALUE = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,26 +145,29 @@ def _fold_all(
     window: Sums, probed_s: NDArray[np.float64], seen: FleetTelemetry, fresh: NDArray[np.bool_],
     contract: CompiledContract,
 ) -> None:  # fmt: skip
+    probes, plain = seen.probes, np.ascontiguousarray  # other strides would compile once more
     _fold_probes(
-        window, probed_s, seen.probes.replica, seen.probes.slice, seen.probes.sampled_at_ms,
-        seen.probes.values, seen.probes.valid, contract.source, contract.column, contract.threshold,
-        contract.sense, contract.clip, contract.applies,
+        window, probed_s, plain(probes.replica), plain(probes.slice), plain(probes.sampled_at_ms),
+        plain(probes.values), plain(probes.valid), contract.source, contract.column, contract.threshold,
+        contract.sense, contract.clip, plain(contract.applies),
     )  # fmt: skip
     _fold_requests(
-        window, seen.answered, seen.failed, seen.latency_le, contract.source, contract.column,
-        contract.edge, contract.applies,
+        window, plain(seen.answered), plain(seen.failed), plain(seen.latency_le), contract.source,
+        contract.column, contract.edge, plain(contract.applies),
     )  # fmt: skip
     gauges = np.stack(
         [1.0 - seen.fingerprint_match, 1.0 - seen.trace_fields_ratio, seen.kv_used_ratio], axis=-1
     )
-    _fold_gauges(window, gauges, fresh, contract.source, contract.threshold, contract.sense, contract.applies)
+    _fold_gauges(
+        window, gauges, fresh, contract.source, contract.threshold, contract.sense, plain(contract.applies)
+    )
 
 
 @njit(cache=True)
 def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit into one cell of sums."""
     cell[0] += 1.0
-    clipped = min(value, clip)
+    clipped = min(max(value, -_MOST_VALUE), min(clip, _MOST_VALUE))
     cell[1] += clipped
     cell[2] += clipped * clipped
     if sense * (value - threshold) > 0.0:

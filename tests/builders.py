@@ -161,6 +161,6 @@ def with_probes(
         prompt=np.tile(np.arange(slots), (batch, 1)),
         sampled_at_ms=np.repeat(telemetry.now_ms[:, None], slots, axis=1),
         values=full.reshape(batch, slots, -1).copy(),
-        valid=np.isfinite(full).any(axis=3).reshape(batch, slots),
+        valid=(~np.isnan(full)).any(axis=3).reshape(batch, slots),
     )
     return replace(telemetry, probes=probes)

@@ -1,0 +1,147 @@
+"""Laws of the window detector and its limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from contracts.compiled import CompiledContract, Source
+from controller.detectors import (
+    COUNT,
+    Verdicts,
+    WindowDetector,
+    beyond_limit,
+    inside_limit,
+    relative_excess,
+)
+from tests.builders import Clause, make_contract, make_layout
+
+LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
+ALWAYS = np.array([True])
+
+
+def contract(clause: Clause, **changes: object) -> CompiledContract:
+    return make_contract(LAYOUT, (clause,), **changes)
+
+
+def cell(count: float, total: float = 0.0, squares: float = 0.0, over: float = 0.0) -> np.ndarray:
+    return np.array([count, total, squares, over]).reshape(1, 1, 1, 1, 4)
+
+
+def updates(detector: WindowDetector, windows: list[np.ndarray], judged_by: CompiledContract) -> list[Verdicts]:
+    state, verdicts = detector.initial(1, 1, judged_by), []
+    for sums in windows:
+        verdict, state = detector.update(state, sums, ALWAYS, judged_by)
+        verdicts.append(verdict)
+    return verdicts
+
+
+@given(st.integers(5, 400), st.data(), st.sampled_from([0.01, 0.05, 0.2]))
+def test_rate_alarm_is_the_clopper_pearson_limit(count: int, data: st.DataObject, limit: float) -> None:
+    """A rate is beyond its limit exactly when its exact lower confidence limit is above it."""
+    over = data.draw(st.integers(0, count))
+    judged_by = contract(Clause(rate_limit=limit, hard=False))
+    beyond, _ = beyond_limit(cell(count, over=over), np.ones((1, 1, 1, 1), dtype=np.bool_), judged_by)
+    lower = 0.0 if over == 0 else stats.beta.ppf(1.0 - judged_by.alarm_confidence, over, count - over + 1)
+    assert bool(beyond.item()) == (lower > limit)
+
+
+@given(st.integers(5, 400), st.data(), st.sampled_from([0.01, 0.05, 0.2]))
+def test_rate_inside_is_the_clopper_pearson_limit(count: int, data: st.DataObject, limit: float) -> None:
+    """A rate is inside its limit exactly when its exact upper confidence limit is below it."""
+    over = data.draw(st.integers(0, count))
+    judged_by = contract(Clause(rate_limit=limit, hard=False))
+    inside = inside_limit(cell(count, over=over), np.ones((1, 1, 1, 1), dtype=np.bool_), judged_by, 0.95)
+    upper = 1.0 if over == count else stats.beta.ppf(0.95, over + 1, count - over)
+    assert bool(inside.item()) == (upper < limit)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=5, max_size=60))
+def test_mean_alarm_is_the_t_limit(values: list[float]) -> None:
+    """A mean is beyond its limit exactly when its one-sided t limit is above it."""
+    judged_by = contract(Clause(threshold=0.5))
+    sample = np.array(values)
+    sums = cell(len(sample), sample.sum(), (sample * sample).sum())
+    beyond, _ = beyond_limit(sums, np.ones((1, 1, 1, 1), dtype=np.bool_), judged_by)
+    error = sample.std(ddof=1) / np.sqrt(len(sample))
+    lower = sample.mean() - stats.t.ppf(judged_by.alarm_confidence, len(sample) - 1) * error
+    if abs(lower - 0.5) > 1e-6:
+        assert bool(beyond.item()) == (lower > 0.5)
+
+
+def test_at_least_clauses_count_the_other_way() -> None:
+    """With sense -1 a mean below the threshold is beyond, one above it is not."""
+    judged_by = contract(Clause(threshold=0.9, sense=-1.0))
+    assert relative_excess(cell(10, 8.0), judged_by).item() == pytest.approx(1.0 / 9.0)
+    assert relative_excess(cell(10, 9.5), judged_by).item() < 0.0
+
+
+def test_false_alarms_under_the_null_stay_below_the_declared_rate() -> None:
+    """At a true rate equal to the limit, windows alarm no more often than 1 - confidence."""
+    judged_by = contract(Clause(rate_limit=0.05, hard=False))
+    over = np.random.Generator(np.random.PCG64(3)).binomial(60, 0.05, 20000).astype(float)
+    sums = np.zeros((20000, 1, 1, 1, 4))
+    sums[:, 0, 0, 0, 0], sums[:, 0, 0, 0, 3] = 60.0, over
+    beyond, _ = beyond_limit(sums, np.ones((20000, 1, 1, 1), dtype=np.bool_), judged_by)
+    declared = 1.0 - judged_by.alarm_confidence
+    assert beyond.mean() <= declared + 3.0 * np.sqrt(declared / 20000)
+
+
+def test_too_few_units_say_nothing_until_they_add_up() -> None:
+    """Windows below min_samples are carried, and the window that completes them is judged on all."""
+    judged_by = contract(Clause(threshold=0.1), min_samples=10)
+    window = cell(4, 4 * 0.5, 4 * 0.25)
+    verdicts = updates(WindowDetector(), [window, window, window], judged_by)
+    assert [bool(v.alarm.item()) for v in verdicts] == [False, False, True]
+    assert verdicts[2].judged[..., COUNT].item() == 12.0
+
+
+def test_carried_units_are_dropped_after_their_time() -> None:
+    """Scarce units older than ``carry_windows`` windows are never judged."""
+    judged_by = contract(Clause(threshold=0.1), min_samples=10)
+    window = cell(4, 4 * 0.5, 4 * 0.25)
+    verdicts = updates(WindowDetector(carry_windows=2), [window] * 6, judged_by)
+    assert not any(bool(v.alarm.item()) for v in verdicts)
+
+
+def test_zero_tolerance_alarms_before_the_window_closes() -> None:
+    """A hard rate clause with limit 0 is in alarm at the first unit over its threshold."""
+    judged_by = contract(Clause(rate_limit=0.0))
+    detector = WindowDetector()
+    verdict, _ = detector.update(
+        detector.initial(1, 1, judged_by), cell(1, over=1.0), np.array([False]), judged_by
+    )
+    assert bool(verdict.alarm.item())
+    assert not bool(verdict.inside.item())
+
+
+def test_alarm_on_traffic_ends_without_traffic() -> None:
+    """A latency alarm expires after ``expiry_windows`` empty windows; a probe alarm does not."""
+    empty = cell(0)
+    for source, remains in ((Source.LATENCY, False), (Source.PROBE, True)):
+        judged_by = contract(Clause(source=source, rate_limit=0.01, hard=False))
+        verdicts = updates(WindowDetector(expiry_windows=3), [cell(50, over=50.0)] + [empty] * 3, judged_by)
+        assert bool(verdicts[0].alarm.item())
+        assert bool(verdicts[2].alarm.item())
+        assert bool(verdicts[3].alarm.item()) is remains
+
+
+def test_recertification_adds_up_evidence_since_the_alarm() -> None:
+    """Clean windows too short to show a small rate do so together, and only those after the alarm count."""
+    judged_by = contract(Clause(rate_limit=0.05, hard=False))
+    clean = cell(30)
+    verdicts = updates(WindowDetector(), [cell(30, over=20.0), clean, clean], judged_by)
+    assert [bool(v.alarm.item()) for v in verdicts] == [True, False, False]
+    assert [bool(v.inside.item()) for v in verdicts] == [False, False, True]  # 0 of 60, not 0 of 30
+
+
+def test_clauses_outside_their_slices_and_offline_ones_stay_silent() -> None:
+    """What does not apply to a slice, or is judged offline only, never alarms."""
+    bad = cell(50, 50.0, 50.0, 50.0)
+    layout = make_layout(kernels=1, slices=2, per_kernel=1)
+    offline = make_contract(layout, (Clause(source=Source.OFFLINE), Clause(slices=(1,))))
+    verdict = updates(WindowDetector(), [np.broadcast_to(bad, (1, 1, 2, 2, 4)).copy()], offline)[0]
+    assert verdict.alarm[0, 0].tolist() == [[False, False], [False, True]]

@@ -1,0 +1,133 @@
+"""Laws of the second lever, through whole runs of the controller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.telemetry import FleetTelemetry
+from controller.quarantine import Reason
+from controller.setup import ControllerOptions
+from policies.baselines import make_arm
+from tests.builders import make_fleet, make_layout
+from tests.worlds import drift, run, script
+
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
+QUICK = ControllerOptions(readmit_after_s=20.0, readmit_every_s=5.0, hung_after_s=5.0)
+FLEET = make_fleet(LAYOUT)
+
+
+def test_a_replica_that_departs_alone_is_quarantined() -> None:
+    """One replica in alarm among quiet siblings leaves the rotation; its kernel stays certified."""
+    result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 40, drift(LAYOUT, [1], 5.0)))
+    assert result.quarantined()[-1].tolist() == [False, True, False, False, False, False]
+    last = result.decisions[-1]
+    assert last.quarantine_reason[0, 1] == Reason.DEPARTS
+    assert last.judgement.certified.all()
+    assert last.plan.in_rotation[0].tolist() == [True, False, True, True, True, True]
+
+
+def test_siblings_that_depart_together_condemn_the_kernel() -> None:
+    """All replicas of a kernel in alarm: none is quarantined, the kernel is hard violated."""
+    result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 40, drift(LAYOUT, [0, 1, 2], 5.0)))
+    assert not result.quarantined().any()
+    judgement = result.decisions[-1].judgement
+    assert judgement.hard_violated[0].tolist() == [[True, True], [False, False]]
+
+
+def test_without_the_lever_nobody_is_quarantined() -> None:
+    """The flag turns quarantine off; the pooled evidence still condemns the kernel."""
+    setup = make_arm("fixed", FLEET, replace(QUICK, quarantine=False))
+    result = run(setup, script(LAYOUT, 60, drift(LAYOUT, [0, 1], 5.0)))
+    assert not result.quarantined().any()
+    assert result.decisions[-1].judgement.hard_violated[0, 0].all()
+
+
+@pytest.mark.parametrize("ratio, most", [(0.0, 1), (0.5, 1), (0.7, 2), (1.0, 2)])
+def test_cap(ratio: float, most: int) -> None:
+    """At most max(1, floor(ratio * n)) of n replicas, and never the last one."""
+
+    def failing(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
+        failed = seen.failed.copy()
+        failed[:, :3] = 1
+        return replace(seen, failed=failed, consecutive_failed=np.array([[9, 9, 9, 0, 0, 0]]))
+
+    fleet = replace(FLEET, contract=replace(FLEET.contract, ejection_cap_ratio=ratio))
+    result = run(make_arm("fixed", fleet, QUICK), script(LAYOUT, 3, failing))
+    assert result.quarantined()[-1].sum() == most
+
+
+def test_a_departing_replica_that_the_cap_keeps_condemns_its_kernel() -> None:
+    """Two of four replicas in alarm with room for one: the other one's alarm counts for the kernel."""
+    layout = make_layout(kernels=2, slices=1, per_kernel=4)
+    fleet = make_fleet(layout)
+    fleet = replace(fleet, contract=replace(fleet.contract, ejection_cap_ratio=0.25))
+    result = run(make_arm("fixed", fleet, QUICK), script(layout, 30, drift(layout, [0, 1], 5.0)))
+    assert result.quarantined()[-1].sum() == 1
+    assert result.decisions[-1].judgement.hard_violated[0, :, 0].tolist() == [True, False]
+
+
+def test_hung_replica_is_quarantined_and_a_merely_silent_one_is_not() -> None:
+    """Running requests without an answer mean hung only while scrapes arrive."""
+
+    def stuck(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered = seen.answered.copy()
+        answered[:, 0], answered[:, 3] = 0, 0
+        scraped = seen.scraped_at_ms.copy()
+        scraped[:, 3] = min(now_s, 2.0) * 1000.0
+        return replace(seen, answered=answered, scraped_at_ms=scraped)
+
+    result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 30, stuck))
+    assert result.quarantined()[-1].tolist() == [True, False, False, False, False, False]
+    assert result.decisions[-1].quarantine_reason[0, 0] == Reason.HUNG
+
+
+def test_readmission_needs_recertification_and_patience() -> None:
+    """A replica comes back only after its time, with clean evidence, and one per kernel at a time."""
+    result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 120, drift(LAYOUT, [1], 5.0, 50.0)))
+    out = result.quarantined()[:, 1]
+    begin, end = int(np.argmax(out)), len(out) - int(np.argmax(out[::-1]))
+    assert out[begin:end].all()
+    assert end > 50  # still drifting before that
+    assert not out[-1]
+    assert end - begin >= 20
+
+
+def test_a_kernel_that_fails_as_a_whole_is_down() -> None:
+    """When every replica in rotation fails, the kernel is at level fallback and loses its certificate."""
+
+    def failing(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        if now_s != 3.0:
+            return seen
+        failed = seen.failed.copy()
+        failed[:, :3] = 1
+        return replace(seen, failed=failed, consecutive_failed=np.array([[9, 9, 9, 0, 0, 0]]))
+
+    result = run(make_arm("threshold", FLEET, QUICK), script(LAYOUT, 30, failing))
+    assert result.tables()[2, :, 1].tolist() == [1.0, 1.0]
+    assert result.tables()[10, :, 1].tolist() == [1.0, 1.0]  # no traffic, no failures: no way back yet
+    assert result.tables()[-1, :, 0].tolist() == [1.0, 1.0]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32 - 1))
+def test_one_replica_of_every_ready_kernel_stays_in_rotation(seed: int) -> None:
+    """Whatever the telemetry shows, quarantine never takes the last ready replica of a kernel."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+
+    def chaos(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
+        seen.probes.values[..., 0] = rng.choice([0.01, 0.5], seen.probes.valid.shape)
+        return replace(
+            seen,
+            failed=rng.integers(0, 2, seen.failed.shape),
+            consecutive_failed=rng.integers(0, 9, seen.consecutive_failed.shape),
+            answered=rng.integers(0, 2, seen.answered.shape),
+        )
+
+    result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 40, chaos))
+    kept = ~result.quarantined().reshape(-1, 2, 3)
+    assert kept.any(axis=2).all()
