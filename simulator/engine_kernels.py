@@ -470,37 +470,39 @@ def untried(x: Record, k: int, reps: Array, members: Array) -> int:
 
 
 @compiled
-def pick_kernel(x: Record, row: Array, reps: Array, members: Array) -> int:
+def pick_kernel(x: Record, table: Array, reps: Array, members: Array) -> int:
     """Kernel by the row's weights; the column after the last is shed, -1 where none has a replica left."""
-    kernels = row.shape[0] - 1
+    s = x.slice
+    kernels = table.shape[1] - 1
     u = x.u_kernel + x.attempts * _TURN
     u -= math.floor(u)
     if x.attempts == 0:
         total = 0.0
         drawn = _NONE
         for k in range(kernels + 1):
-            if row[k] > 0.0:
+            weight = table[s, k]
+            if weight > 0.0:
                 drawn = k
-                if u < total + row[k]:
+                if u < total + weight:
                     break
-                total += row[k]
+                total += weight
         if drawn == kernels:
             return kernels
         if drawn != _NONE:
             if members[drawn, 0] > 0:
                 return drawn
-            u = min(max((u - total) / row[drawn], 0.0), 1.0)
+            u = min(max((u - total) / table[s, drawn], 0.0), 1.0)
     total = 0.0
     for k in range(kernels):
-        if row[k] > 0.0 and untried(x, k, reps, members) > 0:
-            total += row[k]
+        if table[s, k] > 0.0 and untried(x, k, reps, members) > 0:
+            total += table[s, k]
     u *= total
     total = 0.0
     drawn = _NONE
     for k in range(kernels):
-        if row[k] > 0.0 and untried(x, k, reps, members) > 0:
+        if table[s, k] > 0.0 and untried(x, k, reps, members) > 0:
             drawn = k
-            total += row[k]
+            total += table[s, k]
             if u < total:
                 break
     return drawn
@@ -590,7 +592,7 @@ def route(
     status = np.int64(_NO_REPLICA)
     kernels = table.shape[1] - 1
     while True:
-        k = pick_kernel(x, table[s], reps, members)
+        k = pick_kernel(x, table, reps, members)
         if k == kernels:
             x.status = _SHED
             x.finished = now
@@ -684,19 +686,17 @@ def count_ended(
             ttft_ms = (x.first + x.lag - x.arrived) * 1000.0
             gap_ms = (x.finished - x.first) * 1000.0 / max(x.output_tokens - 1, 1)
             credit(x, x.output_tokens, r.condition, r.kernel, quality)
-            counts = histogram[a, s]
-            counts[0, bucket(latency_ms, edges)] += 1
-            counts[1, bucket(ttft_ms, edges)] += 1
-            counts[2, bucket(gap_ms, edges)] += 1
-            cell = cells[a, s]
-            cell[ANSWERED] += 1
-            cell[TOKENS] += x.output_tokens
+            histogram[a, s, 0, bucket(latency_ms, edges)] += 1
+            histogram[a, s, 1, bucket(ttft_ms, edges)] += 1
+            histogram[a, s, 2, bucket(gap_ms, edges)] += 1
+            cells[a, s, ANSWERED] += 1
+            cells[a, s, TOKENS] += x.output_tokens
             if latency_ms > slo_ms[s, 0] or ttft_ms > slo_ms[s, 1] or gap_ms > slo_ms[s, 2]:
-                cell[SLO_MISSED] += 1
+                cells[a, s, SLO_MISSED] += 1
             if x.exposed != 0:
-                cell[EXPOSED] += 1
+                cells[a, s, EXPOSED] += 1
                 if x.routed < row_changed[s]:
-                    cell[EXPOSED_IN_FLIGHT] += 1
+                    cells[a, s, EXPOSED_IN_FLIGHT] += 1
             excess_tv[a, s] += x.excess_tv
         else:
             cells[a, s, FAILED] += 1
@@ -732,30 +732,39 @@ def advance_fleets(
     """Advance fleets ``first .. stop - 1`` to ``until``: retries now due, then arrivals in order."""
     mask = requests.shape[1] - 1
     for b in range(first, stop):
+        # Views once per fleet: each one made costs two atomic reference counts.
         fleet = fleets[b]
         reps = replicas[b]
         q = requests[b]
-        while fleet.retry_head != _NONE:
-            i = fleet.retry_head
-            fleet.retry_head = q[i & mask].next
-            route(i, fleet.now, reps, q, mask, table[b], members[b], sessions[b], timeout, violating[b],
-                  cells[b], per_slice[b], limits)  # fmt: skip
-        while fleet.cursor < fleet.fed:
-            i = fleet.cursor
-            x = q[i & mask]
-            if x.arrived > until:
-                break
-            fleet.cursor = i + 1
-            per_slice[b, x.slice, OFFERED] += 1
-            per_slice[b, x.slice, OFFERED_TOKENS] += x.output_tokens
-            route(i, x.arrived, reps, q, mask, table[b], members[b], sessions[b], timeout, violating[b],
-                  cells[b], per_slice[b], limits)  # fmt: skip
+        rows = table[b]
+        group = members[b]
+        remembered = sessions[b]
+        wrong = violating[b]
+        cell = cells[b]
+        tv = excess_tv[b]
+        total = per_slice[b]
+        counts = histogram[b]
+        changed = row_changed[b]
+        while fleet.retry_head != _NONE or fleet.cursor < fleet.fed:
+            if fleet.retry_head != _NONE:
+                i = fleet.retry_head
+                fleet.retry_head = q[i & mask].next
+                at = fleet.now
+            else:
+                i = fleet.cursor
+                x = q[i & mask]
+                at = x.arrived
+                if at > until:
+                    break
+                fleet.cursor = i + 1
+                total[x.slice, OFFERED] += 1
+                total[x.slice, OFFERED_TOKENS] += x.output_tokens
+            route(i, at, reps, q, mask, rows, group, remembered, timeout, wrong, cell, total, limits)
         for a in range(reps.shape[0]):
             if reps[a].end <= until:
                 run_replica(reps[a], until, q, mask)
             if reps[a].ended_head != _NONE:
-                count_ended(a, reps, q, mask, quality, slo_ms, edges, row_changed[b], cells[b],
-                            excess_tv[b], per_slice[b], histogram[b])  # fmt: skip
+                count_ended(a, reps, q, mask, quality, slo_ms, edges, changed, cell, tv, total, counts)
         fleet.now = until
 
 
