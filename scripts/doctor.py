@@ -55,19 +55,26 @@ class Optional:
     purpose: str
 
 
-SETUP = "make setup-test"
-VLLM = f"{SETUP}; on a GPU host also: pip install 'selvage[vllm]'"
+TORCH = "make setup-test (in a checkout) or pip install 'selvage[torch]'"
+VLLM = "make setup-test (in a checkout) or, on a GPU host, pip install 'selvage[vllm]'"
 RL = "pip install 'selvage[rl]'"
 K8S = "pip install 'selvage[k8s]'"
 OPTIONALS = (
-    Optional(module="torch", command=SETUP, purpose="measuring kernels with transformers"),
-    Optional(module="transformers", command=SETUP, purpose="measuring kernels with transformers"),
+    Optional(module="torch", command=TORCH, purpose="measuring kernels with transformers"),
+    Optional(module="transformers", command=TORCH, purpose="measuring kernels with transformers"),
+    Optional(module="tokenizers", command=TORCH, purpose="measuring any kernel: it reads the prompts"),
+    Optional(module="safetensors", command=TORCH, purpose="measuring kernels with transformers"),
     Optional(module="vllm", command=VLLM, purpose="measuring kernels with a real vLLM engine"),
     Optional(module="gymnasium", command=RL, purpose="training policies"),
     Optional(module="stable_baselines3", command=RL, purpose="training policies"),
     Optional(module="kopf", command=K8S, purpose="the operator"),
     Optional(module="kubernetes", command=K8S, purpose="the operator"),
 )
+
+
+def command_for(module: str) -> str:
+    """Command that provides optional ``module``; empty for any other."""
+    return next((part.command for part in OPTIONALS if part.module == module), "")
 
 
 def examine() -> list[Check]:

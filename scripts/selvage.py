@@ -91,12 +91,24 @@ class LazyGroup(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except SelvageError as error:
-            if os.environ.get("SELVAGE_DEBUG"):
+        except (SelvageError, ModuleNotFoundError) as error:
+            message, code = explained(error)
+            if not message or os.environ.get("SELVAGE_DEBUG"):
                 raise
-            typer.echo(f"error: {error}", err=True)
-            bad_input = isinstance(error, (DocumentError, MissingPartError, StateError))
-            raise typer.Exit(EXIT_BAD_INPUT if bad_input else EXIT_FAILED) from None
+            typer.echo(f"error: {message}", err=True)
+            raise typer.Exit(code) from None
+
+
+def explained(error: SelvageError | ModuleNotFoundError) -> tuple[str, int]:
+    """Message and exit code of a deliberate error or a missing optional module; empty for a bug."""
+    if isinstance(error, SelvageError):
+        bad_input = isinstance(error, (DocumentError, MissingPartError, StateError))
+        return str(error), EXIT_BAD_INPUT if bad_input else EXIT_FAILED
+    from scripts.doctor import command_for
+
+    name = (error.name or "").partition(".")[0]
+    command = command_for(name)
+    return (f"{name} is not installed; run: {command}" if command else ""), EXIT_BAD_INPUT
 
 
 app = typer.Typer(

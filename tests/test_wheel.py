@@ -74,6 +74,15 @@ def test_core_installs_without_torch(installed: Path, tmp_path: Path) -> None:
     assert {states[name] for name in ("torch", "kopf", "vllm", "transformers")} == {"not installed"}
 
 
+def test_missing_part_is_named_with_its_command(installed: Path, tmp_path: Path) -> None:
+    """Measuring without the parts it needs is exit code 2 and one line that says how to get them."""
+    command = [installed / "selvage", "profile", "--out", tmp_path / "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "make setup-test" in done.stderr
+
+
 def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     """The version is printed and a shipped contract validates, far from the checkout."""
     assert run(installed / "selvage", "--version", cwd=tmp_path).strip() == "0.1.0"

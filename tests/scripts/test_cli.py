@@ -70,6 +70,7 @@ def test_version_is_that_of_the_distribution() -> None:
         (DocumentError([PROBLEM]), 2),
         (MissingPartError("vLLM is missing; run: make setup-test"), 2),
         (MeasurementError("the canary did not change"), 1),
+        (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), 2),
         (KeyboardInterrupt(), 130),
         (typer.Exit(3), 3),
     ],
@@ -85,6 +86,17 @@ def test_deliberate_errors_become_exit_codes(failing: typer.Typer, error: BaseEx
     assert done.exit_code == code
     assert "Traceback" not in done.output
     assert done.stdout == ""
+
+
+def test_bugs_keep_their_traceback(failing: typer.Typer) -> None:
+    """A module of ours that is missing is a bug: it is not turned into advice to install something."""
+
+    @failing.command()
+    def bench() -> None:
+        raise ModuleNotFoundError("No module named 'contracts.x'", name="contracts.x")
+
+    done = CliRunner().invoke(selvage.app, ["bench"])
+    assert isinstance(done.exception, ModuleNotFoundError)
 
 
 def test_unknown_command_exits_with_two() -> None:
