@@ -1,0 +1,220 @@
+"""What each source can do to the logits at most: bounds from two fingerprints.
+
+Each way in which the serving kernel departs from the reference has a first-order bound on the logit
+distance it can cause:
+
+``d <= gain * logit_scale * depth * operators_per_layer * epsilon``
+
+with ``epsilon`` the relative error of one operator: the unit roundoff of the number formats (precision,
+KV cache), half a quantisation step (quantisation), one rounding flip plus the accumulated error of a sum
+of ``width`` terms in 32 bits (operator order, batch shape), or a whole expert (routing). ``gain`` is the
+amplification by the layers above, declared (1: none); the bounds are worst-case in the roundings, not in
+the gain.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from contracts.documents.profile import Fingerprint
+
+#: Unit roundoff (half the spacing at 1) per number format.
+UNIT_ROUNDOFF: tuple[tuple[str, float], ...] = (
+    ("float64", 2.0**-53),
+    ("float32", 2.0**-24),
+    ("tf32", 2.0**-11),
+    ("float16", 2.0**-11),
+    ("bfloat16", 2.0**-8),
+    ("fp8_e4m3", 2.0**-4),
+    ("fp8_e5m2", 2.0**-3),
+)
+_SPELLINGS = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp8": "fp8_e4m3",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+}
+_ACCUMULATOR = 2.0**-24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What the bounds need of a model.
+
+    depth: layers. operators_per_layer: rounded operators on the residual path. width: longest sum.
+    logit_scale: half the range of typical logits. gain: declared amplification. experts: 0 when dense.
+    """
+
+    depth: int = 4
+    operators_per_layer: int = 7
+    width: int = 256
+    logit_scale: float = 10.0
+    gain: float = 1.0
+    experts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBound:
+    """Largest logit distance d that one source can cause (inf: no useful bound is known).
+
+    visible: the fingerprints differ in it; batch shape shows in no fingerprint.
+    """
+
+    source: str
+    distance: float
+    visible: bool
+    detail: str
+
+
+def source_bounds(
+    reference: Fingerprint, candidate: Fingerprint, shape: ModelShape | None = None
+) -> tuple[SourceBound, ...]:
+    """Bound of every source that could separate ``candidate`` from ``reference``; sources at 0 left out."""
+    shape = shape or ModelShape()
+    found = (
+        _precision(reference, candidate, shape),
+        _quantisation(candidate, shape),
+        _saturation(candidate),
+        _kv_cache(reference, candidate, shape),
+        _operator(reference, candidate, shape),
+        _batch_shape(reference, candidate, shape),
+        _routing(shape),
+    )
+    return tuple(source for source in found if source.distance > 0.0)
+
+
+def unit_roundoff(dtype: str) -> float | None:
+    """Unit roundoff of a number format by any common spelling; None when it is not known."""
+    plain = dtype.lower().removeprefix("torch.")
+    return dict(UNIT_ROUNDOFF).get(_SPELLINGS.get(plain, plain))
+
+
+def quantisation_bits(scheme: str) -> tuple[int, int] | None:
+    """(weight bits, activation bits) named by a quantisation scheme; activations 16 where not quantised."""
+    plain = scheme.lower()
+    both = re.search(r"w(\d+)a(\d+)", plain)
+    if both:
+        return int(both[1]), int(both[2])
+    if plain in ("", "none"):
+        return None
+    if plain.startswith("fp8"):
+        return None
+    bits = re.search(r"(?:int|w|gptq|awq|q)-?(\d+)", plain)
+    return (int(bits[1]), 16) if bits else (4, 16) if plain.startswith(("gptq", "awq")) else None
+
+
+def _propagate(epsilon: float, shape: ModelShape) -> float:
+    return shape.gain * shape.logit_scale * shape.depth * shape.operators_per_layer * epsilon
+
+
+def _precision(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    ours, theirs = unit_roundoff(candidate.dtype), unit_roundoff(reference.dtype)
+    same = candidate.dtype == reference.dtype
+    if ours is None or theirs is None:
+        distance = 0.0 if same else math.inf
+        return SourceBound(source="precision", distance=distance, visible=not same, detail="unknown format")
+    return SourceBound(
+        source="precision",
+        distance=0.0 if same else _propagate(ours + theirs, shape),
+        visible=not same,
+        detail=f"{reference.dtype} against {candidate.dtype}, unit roundoff {ours:.3g}",
+    )
+
+
+def _quantisation(candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    if candidate.quantization.lower().startswith("fp8"):
+        epsilon = 2.0 * dict(UNIT_ROUNDOFF)["fp8_e4m3"]
+        detail = "fp8 weights and activations"
+    else:
+        bits = quantisation_bits(candidate.quantization)
+        if bits is None:
+            known = candidate.quantization.lower() in ("", "none")
+            distance = 0.0 if known else math.inf
+            return SourceBound(
+                source="quantisation", distance=distance, visible=not known, detail=candidate.quantization
+            )
+        epsilon = sum(0.5 / (2 ** (each - 1) - 1) for each in bits if 1 < each < 16)
+        detail = f"{bits[0]}-bit weights, {bits[1]}-bit activations, half a step of the largest value"
+    return SourceBound(
+        source="quantisation", distance=_propagate(epsilon, shape), visible=True, detail=detail
+    )
+
+
+def _saturation(candidate: Fingerprint) -> SourceBound:
+    """Sums of int8 products overflow 16 bits where the instruction set has no dot-product instruction."""
+    bits = quantisation_bits(candidate.quantization)
+    integer = bits is not None and bits[1] == 8
+    capable = any(word in candidate.isa.lower() for word in ("vnni", "amx", "sm_", "cuda"))
+    at_risk = integer and bool(candidate.isa) and not capable
+    return SourceBound(
+        source="int8 saturation",
+        distance=math.inf if at_risk else 0.0,
+        visible=at_risk,
+        detail=f"int8 products on {candidate.isa} without dot-product instructions",
+    )
+
+
+def _kv_cache(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    kept, theirs = candidate.kv_cache_dtype.lower(), reference.kv_cache_dtype.lower()
+    roundoff = unit_roundoff(kept)
+    same = kept in ("auto", "", theirs)
+    one_operator = ModelShape(
+        depth=shape.depth, operators_per_layer=2, logit_scale=shape.logit_scale, gain=shape.gain
+    )
+    distance = 0.0 if same else math.inf if roundoff is None else _propagate(roundoff, one_operator)
+    return SourceBound(
+        source="kv cache", distance=distance, visible=not same, detail=f"keys and values kept as {kept}"
+    )
+
+
+def _reordered(candidate: Fingerprint, shape: ModelShape) -> float:
+    """Two orders of one sum: accumulated error in 32 bits, and a rounding that flips in the format."""
+    rounded = unit_roundoff(candidate.dtype)
+    if rounded is None:
+        return math.inf
+    return _propagate(2.0 * rounded + 2.0 * shape.width * _ACCUMULATOR, shape)
+
+
+def _operator(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    names = ("engine", "engine_version", "attention_backend", "compile_mode", "hardware", "isa")
+    unlike = [name for name in names if getattr(reference, name) != getattr(candidate, name)]
+    return SourceBound(
+        source="operator",
+        distance=_reordered(candidate, shape) if unlike else 0.0,
+        visible=bool(unlike),
+        detail=f"other {', '.join(unlike)}: sums in another order" if unlike else "",
+    )
+
+
+def _batch_shape(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    invariant = "batch_invariant" in candidate.compile_mode and "batch_invariant" in reference.compile_mode
+    return SourceBound(
+        source="batch shape",
+        distance=0.0 if invariant else _reordered(candidate, shape),
+        visible=False,
+        detail="sums in another order in another batch; no fingerprint shows it",
+    )
+
+
+def _routing(shape: ModelShape) -> SourceBound:
+    return SourceBound(
+        source="routing",
+        distance=2.0 * shape.gain * shape.logit_scale if shape.experts > 1 else 0.0,
+        visible=False,
+        detail="a tie between experts that rounding decides swaps a whole expert",
+    )
+
+
+#: Name of the source that is measured, not derived: what the build was certified with.
+CERTIFIED = "certified drift"
+
+
+def certified_source(distance: float) -> SourceBound:
+    """The build's own certified drift as a source: largest d of its healthy certify prompts."""
+    detail = "largest logit distance of the build's healthy certify prompts"
+    return SourceBound(source=CERTIFIED, distance=distance, visible=True, detail=detail)
