@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.azure_trace import load_trace
 from contracts.documents import Suite
 from contracts.loader import document_sha256
 from contracts.measures import EpisodeMeasures
@@ -62,6 +63,8 @@ class Plan:
 def plan_run(options: Options) -> Plan:
     """Load and check everything; DocumentError for a suite, trace or policy that cannot run."""
     suite, file = load_suite(options.suite)
+    if options.trace is not None:
+        load_trace(options.trace)
     entries = expand_suite(suite, file, options.trace)
     arms = parse_arms(options.policies or suite.spec.policies)
     named = {arm.policy for arm in arms}

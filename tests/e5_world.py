@@ -34,7 +34,7 @@ def suite_document(**more: object) -> dict[str, object]:
     return envelope("Suite", "small", spec | more)
 
 
-def write_suite(folder: Path, horizon_s: float = 180.0, **more: object) -> Path:
+def write_suite(folder: Path, horizon_s: float = 240.0, **more: object) -> Path:
     """Write the world and the suite into ``folder``; return the suite's path."""
     write_world(folder, scenario_document(horizon_s=horizon_s))
     return write_yaml(folder / "suite.yaml", suite_document(**more))
