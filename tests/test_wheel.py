@@ -76,7 +76,7 @@ def test_core_installs_without_torch(installed: Path, tmp_path: Path) -> None:
 
 def test_missing_part_is_named_with_its_command(installed: Path, tmp_path: Path) -> None:
     """Measuring without the parts it needs is exit code 2 and one line that says how to get them."""
-    command = [installed / "selvage", "profile", "--out", tmp_path / "out"]
+    command = [str(installed / "selvage"), "profile", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
