@@ -93,6 +93,11 @@ def _syntax_problem(error: yaml.YAMLError, file: str) -> Problem:
     return Problem(file, line, "", "YAML", str(found), "check indentation, quotes and brackets here")
 
 
+def _line(event: yaml.Event) -> int:
+    mark = event.start_mark
+    return 1 if mark is None else mark.line + 1
+
+
 class _Builder:
     """Turns one text's events into values. One use only."""
 
@@ -118,7 +123,7 @@ class _Builder:
 
     def _node(self, event: yaml.Event, path: Path) -> object:
         self._check(event, path)
-        self._lines.setdefault(path, event.start_mark.line + 1)
+        self._lines.setdefault(path, _line(event))
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -127,13 +132,14 @@ class _Builder:
         return self._scalar(event, path)
 
     def _check(self, event: yaml.Event, path: Path) -> None:
+        anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
         if isinstance(event, yaml.AliasEvent):
             hint = "write the value out in full"
-            raise self._refuse(event, path, "a plain value", f"the alias *{event.anchor}", hint)
-        if getattr(event, "anchor", None) is not None:
-            raise self._refuse(event, path, "no anchors", f"the anchor &{event.anchor}", "remove it")
-        if getattr(event, "tag", None) is not None:
-            raise self._refuse(event, path, "no tags", f"the tag {event.tag}", "remove it; quote text")
+            raise self._refuse(event, path, "a plain value", f"the alias *{anchor}", hint)
+        if anchor is not None:
+            raise self._refuse(event, path, "no anchors", f"the anchor &{anchor}", "remove it")
+        if tag is not None:
+            raise self._refuse(event, path, "no tags", f"the tag {tag}", "remove it; quote text")
         if len(path) > MAX_DEPTH:
             hint = "flatten the document"
             raise self._refuse(event, path, f"at most {MAX_DEPTH} levels", "deeper nesting", hint)
@@ -148,7 +154,7 @@ class _Builder:
             here = (*path, key)
             if key in found:
                 raise self._duplicate(event, here)
-            self._lines[here] = event.start_mark.line + 1
+            self._lines[here] = _line(event)
             found[key] = self._node(next(self._events), here)
         return found
 
@@ -173,5 +179,5 @@ class _Builder:
     def _refuse(
         self, event: yaml.Event, path: Path, expected: str, actual: str, next_step: str
     ) -> DocumentError:
-        line = event.start_mark.line + 1
+        line = _line(event)
         return DocumentError([Problem(self._file, line, dotted(path), expected, actual, next_step)])

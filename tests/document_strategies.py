@@ -30,7 +30,7 @@ def documents(kind: type[Document]) -> st.SearchStrategy[Document]:
 
 def texts(least: int = 0, most: int = 40) -> st.SearchStrategy[str]:
     """Text of a length, awkward words preferred."""
-    free = st.text(st.characters(exclude_categories=("Cs",)), min_size=least, max_size=min(most, 40))
+    free = st.text(st.characters(exclude_categories=["Cs"]), min_size=least, max_size=min(most, 40))
     return st.sampled_from([word for word in AWKWARD if least <= len(word) <= most]) | free
 
 

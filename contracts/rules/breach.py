@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from contracts.yaml_positions import Path
@@ -46,7 +46,7 @@ def unknown(name: str, known: Iterable[str], path: Path, what: str) -> Iterator[
         yield Breach(path=path, expected=expected, actual=repr(name), next_step=next_step)
 
 
-def only_block(named: str, blocks: dict[str, object], path: Path, key: str) -> Iterator[Breach]:
+def only_block(named: str, blocks: Mapping[str, object], path: Path, key: str) -> Iterator[Breach]:
     """Breaches unless exactly the block that ``key: named`` asks for is present."""
     for block, value in blocks.items():
         if block == named and value is None:

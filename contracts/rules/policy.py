@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contracts.documents.artifact import ArtifactSpec
 from contracts.documents.drill import DrillSpec
 from contracts.documents.meta import MetaClause, MetaSpec
-from contracts.documents.suite import SuiteSpec
+from contracts.documents.suite import SuiteScenario, SuiteSpec
 from contracts.rules.breach import Breach, repeated
 from contracts.rules.scenario import fault_breaches
 from contracts.yaml_positions import Path
@@ -63,3 +63,21 @@ def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
     """Broken rules of one suite, paths from its spec."""
     yield from repeated([scenario.name for scenario in spec.scenarios], ("scenarios",), "name")
     yield from repeated(spec.policies, ("policies",), None)
+    for index, scenario in enumerate(spec.scenarios):
+        path: Path = ("scenarios", index)
+        yield from _suite_scenario(scenario, path, spec)
+        for place, fault in enumerate(scenario.faults):
+            yield from fault_breaches(fault, (*path, "faults", place), None, None)
+
+
+def _suite_scenario(scenario: SuiteScenario, path: Path, spec: SuiteSpec) -> Iterator[Breach]:
+    if scenario.uri is None and spec.base is None:
+        hint = "name its file, or give the suite a base"
+        yield Breach(path=(*path, "uri"), expected="a uri or a base", actual="neither", next_step=hint)
+    overrides = scenario.faults or scenario.changes or scenario.rate_factor != 1.0
+    if scenario.uri is not None and (overrides or scenario.scrape_loss_ratio is not None):
+        hint = "overrides change the base; put them into the file, or drop uri"
+        yield Breach(path=(*path, "uri"), expected="no overrides", actual="uri and overrides", next_step=hint)
+    if scenario.control and scenario.faults:
+        hint = "a control has ordinary change only; drop the faults or control"
+        yield Breach(path=(*path, "faults"), expected="none", actual="a fault in a control", next_step=hint)
