@@ -33,6 +33,7 @@ REPLICA = np.dtype(
         ("steps", "i8"),
         ("kind", "i8"),
         ("decoded", "i8"),  # decode steps so far: a counter that all sequences share
+        ("soonest", "i8"),  # the first completion comes when decoded gets there
         ("context", "i8"),  # sum of contexts of decoding sequences
         ("running", "i8"),  # decoding sequences
         ("prefilling", "i8"),

@@ -48,6 +48,7 @@ _IN_FLIGHT, _ANSWERED, _TIMEOUT, _RESET, _HTTP_ERROR, _REJECTED, _NO_REPLICA, _S
 _TURN = 0.6180339887498949
 _TURN_ERROR = 0.4142135623730951
 _NONE = -1
+_NEVER = np.int64(2**62)
 
 
 def compiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -111,6 +112,15 @@ def cut(r: Record, t: float) -> None:
 
 
 @compiled
+def find_soonest(r: Record) -> None:
+    """Find the step counter of the first completion among the decoding sequences."""
+    soonest = _NEVER
+    for j in range(r.running):
+        soonest = min(soonest, r.last[j])
+    r.soonest = soonest
+
+
+@compiled
 def preempt_last(r: Record, q: Array, mask: int) -> None:
     """Put the last admitted request back to the head of the queue; it will be recomputed."""
     if r.prefilling > 0:
@@ -125,6 +135,7 @@ def preempt_last(r: Record, q: Array, mask: int) -> None:
         x = q[i & mask]
         r.context -= r.base[j] + r.decoded
         x.remaining = r.last[j] - r.decoded
+        find_soonest(r)
         x.need = x.prompt_tokens + x.output_tokens - x.remaining
     x.done = 0
     x.preemptions += 1
@@ -202,11 +213,7 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
     m = 1
     growth = r.c3 * n
     if not preempted:
-        last = r.last
-        soonest = last[0]
-        for j in range(1, n):
-            soonest = min(soonest, last[j])
-        m = soonest - r.decoded
+        m = r.soonest - r.decoded
         if ((context + n * m + round_up * n) >> shift) + r.prefill_blocks > r.blocks:
             free = r.blocks - r.prefill_blocks - blocks_used(r)
             k = 0
@@ -271,6 +278,7 @@ def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
             r.last[k] = r.last[j]
             k += 1
     r.running = k
+    find_soonest(r)
     k = 0
     for j in range(r.prefilling):
         i = r.part[j]
@@ -322,19 +330,23 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
     last = r.last
     if n > 0 and r.steps > 0:
         context = r.context + n * r.steps
-        k = 0
-        for j in range(n):
-            if last[j] <= decoded:
-                context -= base[j] + decoded
-                late = now > q[rid[j] & mask].deadline
-                end_request(r, rid[j], _TIMEOUT if late else _ANSWERED, now, q, mask)
-            else:
-                if k != j:
-                    rid[k] = rid[j]
-                    base[k] = base[j]
-                    last[k] = last[j]
-                k += 1
-        n = k
+        if decoded >= r.soonest:
+            soonest = _NEVER
+            k = 0
+            for j in range(n):
+                if last[j] <= decoded:
+                    context -= base[j] + decoded
+                    late = now > q[rid[j] & mask].deadline
+                    end_request(r, rid[j], _TIMEOUT if late else _ANSWERED, now, q, mask)
+                else:
+                    soonest = min(soonest, last[j])
+                    if k != j:
+                        rid[k] = rid[j]
+                        base[k] = base[j]
+                        last[k] = last[j]
+                    k += 1
+            n = k
+            r.soonest = soonest
         r.context = context
     if r.kind == MIXED:
         part = r.part
@@ -356,6 +368,7 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
                     rid[n] = i
                     base[n] = need - decoded
                     last[n] = decoded + x.remaining
+                    r.soonest = min(r.soonest, last[n])
                     n += 1
                     r.context += need
             else:
@@ -649,15 +662,11 @@ def route(
 @compiled
 def bucket(value: float, edges: Array) -> int:
     """Index of the first edge >= ``value``."""
-    low = 0
-    high = edges.shape[0]
-    while low < high:
-        mid = (low + high) >> 1
-        if edges[mid] < value:
-            low = mid + 1
-        else:
-            high = mid
-    return low
+    at = 0
+    for j in range(edges.shape[0]):
+        # Without a branch: latencies are too random to predict one.
+        at += edges[j] < value
+    return at
 
 
 @compiled
@@ -829,6 +838,7 @@ def crash_replica(
         lose(r, i, fleet, q, mask, cells[b], timeout, limits)
         i = following
     r.running = 0
+    r.soonest = _NEVER
     r.prefilling = 0
     r.prefill_blocks = 0
     r.context = 0
