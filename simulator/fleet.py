@@ -195,7 +195,7 @@ class FleetSimulation:
             return
         self._parts.board.take(fleet, replica, effect)
         self._parts.engine.set_effect(fleet, replica, _engine_effect(effect))
-        self._parts.recorder.judge(fleet, replica, effect, self._tick)
+        self._parts.recorder.judge(fleet, replica, effect, self._tick, at_s)
         self._parts.engine.set_violating(self._parts.recorder.now_violating)
         self._show_probes(fleet, replica, at_s)
         if effect.crashed and not before.crashed:

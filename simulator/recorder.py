@@ -42,19 +42,21 @@ class Recorder:
         self._of_kernel = [np.flatnonzero(owner == kernel) for kernel in range(kernels)]
         for fleet in range(batch):
             for replica in range(replicas):
-                self.judge(fleet, replica, ReplicaEffect(), tick=0)
+                self.judge(fleet, replica, ReplicaEffect(), tick=0, at_s=0.0)
 
-    def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int) -> None:
-        """From now on the replica's true state is ``effect``; ``tick`` is the interval that runs."""
+    def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int, at_s: float) -> None:
+        """From ``at_s`` on the replica's true state is ``effect``; ``tick`` is the interval that runs."""
         kernel = int(self._scenario.layout.replica_kernel[replica])
         key = kernel, effect
         if key not in self._verdicts:
             silent = numeric_or_observability(self._scenario, kernel, effect)
             self._verdicts[key] = silent, runtime(self._scenario, kernel, effect)
         self.now_violating[fleet, replica], self._now_runtime[fleet, replica] = self._verdicts[key]
-        if tick < self._scenario.ticks:
-            self._violating[fleet, tick, replica] |= self.now_violating[fleet, replica]
-            self._runtime[fleet, tick, replica] |= self._now_runtime[fleet, replica]
+        # An interval is open at its start: what ends at that very instant was not true in it.
+        before = at_s > tick * self._scenario.tick_s
+        row = fleet, tick, replica
+        self._violating[row] = (before & self._violating[row]) | self.now_violating[fleet, replica]
+        self._runtime[row] = (before & self._runtime[row]) | self._now_runtime[fleet, replica]
 
     def open(
         self,
