@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from controller.ports import Policy
 from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
@@ -160,8 +161,10 @@ def parse_spec(spec: str) -> tuple[str, dict[str, float]]:
             raise ValueError(
                 f"policy {spec!r}: expected key=number, got {part!r}; write e.g. {_EXAMPLE}"
             ) from error
-        if not equals:
-            raise ValueError(f"policy {spec!r}: expected key=number, got {part!r}; write e.g. {_EXAMPLE}")
+        if not equals or not isfinite(values[key.strip()]):
+            raise ValueError(
+                f"policy {spec!r}: expected a finite number, got {part!r}; write e.g. {_EXAMPLE}"
+            )
     return name.strip(), values
 
 

@@ -1,10 +1,11 @@
 """Hysteresis: away at once, back slowly.
 
 Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
-level normal and re-certified on the slice, after ``dwell_s`` (doubled with each relapse, at most eight
-times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more every ``step_s`` while
-the home kernel stays clean. At most one slice of a kernel begins to return in ``readmit_every_s``. The
-refuge is kept while it complies, so that the best of two equals does not change with the weather.
+level normal and re-certified on the slice, ``dwell_s`` after it was last ill (doubled with each relapse,
+at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more every
+``step_s`` while the home kernel stays clean. At most one slice of a kernel begins to return in
+``readmit_every_s``. The refuge is kept while it complies, so that the best of two equals does not change
+with the weather.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class HysteresisPolicy:
     def initial(self, batch: int) -> PolicyState:
         """Every slice whole at home.
 
-        home_share: float64 [B, S]; left_s: float64 [B, S], last move away; stepped_s: float64 [B, S],
+        home_share: float64 [B, S]; left_s: float64 [B, S], when home was last ill; stepped_s: float64 [B, S],
         last step back; relapses: int64 [B, S]; refuge: int64 [B, S] (-1: none);
         readmitted_s: float64 [B, K], last begin of a return.
         """
@@ -99,6 +100,8 @@ def _return_slowly(  # type: ignore[no-untyped-def]  # pragma: no cover
                 relapses[b, s] = _relapses(relapses[b, s], now_s[b] - stepped_s[b, s], dwell_s)
                 home_share[b, s], left_s[b, s] = target, now_s[b]
                 continue
+            if home_share[b, s] < 1.0 and level[b, s] > 0:
+                left_s[b, s] = now_s[b]
             sound = level[b, s] == 0 and certified[b, here, s]
             if home_share[b, s] >= 1.0 or not sound or now_s[b] - left_s[b, s] < dwell:
                 continue

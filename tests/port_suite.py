@@ -58,7 +58,13 @@ class TelemetrySourceSuite(ABC):
         """Counts are >= 0, ratios in 0..1 or unknown, histograms cumulative, states and indices known."""
         _, slices, replicas = self.layout.shape
         for seen in self.reads():
-            for counts in (seen.answered, seen.failed, seen.latency_le, seen.offered, seen.consecutive_failed):
+            for counts in (
+                seen.answered,
+                seen.failed,
+                seen.latency_le,
+                seen.offered,
+                seen.consecutive_failed,
+            ):
                 assert (counts >= 0).all()
             for ratio in (seen.kv_used_ratio, seen.fingerprint_match, seen.trace_fields_ratio):
                 assert (np.isnan(ratio) | ((ratio >= 0.0) & (ratio <= 1.0))).all()

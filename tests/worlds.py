@@ -74,7 +74,9 @@ class Run:
         return np.stack([decision.quarantined[0] for decision in self.decisions])
 
 
-def run(setup: ControllerSetup, telemetry: Iterator[FleetTelemetry], state: ControllerState | None = None) -> Run:
+def run(
+    setup: ControllerSetup, telemetry: Iterator[FleetTelemetry], state: ControllerState | None = None
+) -> Run:
     """Drive ``tick`` over ``telemetry``."""
     decisions = []
     for seen in telemetry:

@@ -24,14 +24,19 @@ ALWAYS = np.array([True])
 
 
 def contract(clause: Clause, **changes: object) -> CompiledContract:
+    """Contract of one clause."""
     return make_contract(LAYOUT, (clause,), **changes)
 
 
 def cell(count: float, total: float = 0.0, squares: float = 0.0, over: float = 0.0) -> np.ndarray:
+    """Sums of one cell."""
     return np.array([count, total, squares, over]).reshape(1, 1, 1, 1, 4)
 
 
-def updates(detector: WindowDetector, windows: list[np.ndarray], judged_by: CompiledContract) -> list[Verdicts]:
+def updates(
+    detector: WindowDetector, windows: list[np.ndarray], judged_by: CompiledContract
+) -> list[Verdicts]:
+    """Verdicts after each of ``windows``."""
     state, verdicts = detector.initial(1, 1, judged_by), []
     for sums in windows:
         verdict, state = detector.update(state, sums, ALWAYS, judged_by)

@@ -29,10 +29,12 @@ CLAUSES = (
 
 
 def setup() -> ControllerSetup:
+    """A controller for the clauses above."""
     return make_arm("fixed", make_fleet(LAYOUT, contract=make_contract(LAYOUT, CLAUSES)))
 
 
 def random_telemetry(seed: int, now_s: float = 1.0, batch: int = 1) -> FleetTelemetry:
+    """Telemetry with random values, some missing."""
     rng = np.random.Generator(np.random.PCG64(seed))
     values = rng.uniform(0.0, 1.0, (batch, 4, 2, 2))
     values[rng.random(values.shape) < 0.2] = np.nan

@@ -36,6 +36,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
+    """Random tables under random knowledge."""
     rng = np.random.Generator(np.random.PCG64(draw(st.integers(0, 2**32))))
     table = rng.dirichlet(np.full(5, 0.4), (2, 3))
     table[rng.random(table.shape) < 0.4] = 0.0

@@ -1,0 +1,286 @@
+"""Laws of a whole turn: batching, purity, restored state, silence, ports, explanations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.errors import StateError
+from contracts.telemetry import FleetTelemetry
+from controller.explain import explain, record_json
+from controller.loop import Controller, Decision, tick
+from controller.ports import Clock, RouteActuator, TelemetrySource
+from controller.setup import ControllerOptions, ControllerSetup
+from controller.state import initial_state, state_from_json, state_to_json
+from policies.baselines import BASELINES, make_arm
+from tests.builders import make_fleet, make_layout
+from tests.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.port_suite import ClockSuite, RouteActuatorSuite, TelemetrySourceSuite
+from tests.worlds import Edit, drift, run, script, silence
+
+LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
+FLEET = make_fleet(LAYOUT)
+ARMS = sorted(BASELINES)
+
+
+def weather(seed: int, ticks: int, batch: int = 1) -> list[FleetTelemetry]:
+    """Random trouble: drifting probes, failures, lost scrapes, hung and vanished replicas."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    phases = rng.integers(0, 2, (ticks // 15 + 1, batch, 6)).astype(bool)
+    out = []
+    for index, seen in enumerate(script(LAYOUT, ticks, batch=batch)):
+        ill = phases[index // 15]
+        seen.probes.values[..., 0] += 0.4 * np.take_along_axis(ill, seen.probes.replica, axis=1)
+        lost = rng.random(seen.scraped_at_ms.shape) < 0.3
+        failed = rng.integers(0, 2, seen.failed.shape) * ill[:, :, None]
+        out.append(
+            replace(
+                seen,
+                scraped_at_ms=np.where(lost, np.nan, seen.scraped_at_ms),
+                failed=failed,
+                consecutive_failed=rng.integers(0, 7, seen.consecutive_failed.shape) * ill,
+                answered=rng.integers(0, 9, seen.answered.shape),
+                offered=rng.integers(0, 300, seen.offered.shape),
+                replica_state=rng.choice([2, 2, 2, 2, 4], seen.replica_state.shape).astype(np.int8),
+            )
+        )
+    return out
+
+
+def one_fleet(value: object, fleet: int) -> object:
+    """The record with only ``fleet`` of its batch."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: one_fleet(getattr(value, f.name), fleet) for f in fields(value)})
+    return value[fleet : fleet + 1] if isinstance(value, np.ndarray) else value
+
+
+def assert_same(left: Decision, right: Decision) -> None:
+    """Both decisions are equal, bit for bit."""
+    for name in (
+        "table",
+        "quarantined",
+        "proposed",
+        "shield_delta",
+        "held",
+        "capacity_move",
+        "replica_alarm",
+    ):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    for name in ("alarm", "excess", "health", "level", "certified", "hard_violated"):
+        np.testing.assert_array_equal(
+            getattr(left.judgement, name), getattr(right.judgement, name), err_msg=name
+        )
+    np.testing.assert_array_equal(left.plan.in_rotation, right.plan.in_rotation)
+    np.testing.assert_array_equal(left.plan.version, right.plan.version)
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 10_000), st.sampled_from(ARMS))
+def test_a_fleet_is_decided_alike_alone_and_in_a_batch(seed: int, arm: str) -> None:
+    """Decisions do not depend on how many fleets are advanced together, bit for bit."""
+    setup, telemetry = make_arm(arm, FLEET), weather(seed, 40, batch=3)
+    together = run(setup, iter(telemetry))
+    alone = run(setup, (one_fleet(seen, 1) for seen in telemetry))  # type: ignore[misc]
+    for whole, single in zip(together.decisions, alone.decisions, strict=True):
+        for name in ("table", "quarantined", "proposed", "held", "replica_alarm"):
+            np.testing.assert_array_equal(getattr(whole, name)[1:2], getattr(single, name), err_msg=name)
+        np.testing.assert_array_equal(whole.judgement.health[1:2], single.judgement.health)
+
+
+@settings(max_examples=24)
+@given(st.integers(0, 10_000), st.integers(1, 50), st.sampled_from(ARMS))
+def test_restored_state_takes_the_same_later_decisions(seed: int, at: int, arm: str) -> None:
+    """State written and read at any tick continues as if nothing had happened."""
+    setup, telemetry = make_arm(arm, FLEET), weather(seed, 55)
+    before = run(setup, iter(telemetry[:at]))
+    text = state_to_json(before.state, setup)
+    restored = state_from_json(text, setup)
+    assert state_to_json(restored, setup) == text
+    straight = run(setup, iter(telemetry[at:]), before.state)
+    resumed = run(setup, iter(telemetry[at:]), restored)
+    for left, right in zip(straight.decisions, resumed.decisions, strict=True):
+        assert_same(left, right)
+    assert state_to_json(straight.state, setup) == state_to_json(resumed.state, setup)
+
+
+def test_state_before_the_first_tick_survives_json() -> None:
+    """NaN and infinities, with which a fresh state is full, are written and read back."""
+    setup = make_arm("hysteresis", FLEET)
+    text = state_to_json(initial_state(setup, 2), setup)
+    assert state_to_json(state_from_json(text, setup), setup) == text
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"version": 0}, "state version: expected 1, got 0"),
+        ({"fits": {}}, r"state\.fits\.kernels"),
+        ({"state": {}}, "expected the arrays"),
+    ],
+)
+def test_foreign_state_is_refused(change: dict[str, object], message: str) -> None:
+    """State of another version, fleet or shape is an error that says what was expected."""
+    setup = make_arm("threshold", FLEET)
+    document = json.loads(state_to_json(initial_state(setup, 1), setup))
+    with pytest.raises(StateError, match=message):
+        state_from_json(json.dumps({**document, **change}), setup)
+
+
+def test_damaged_state_is_refused() -> None:
+    """Text that is no JSON, or an array of the wrong size or type, is an error, not a guess."""
+    setup = make_arm("threshold", FLEET)
+    with pytest.raises(StateError, match="expected JSON"):
+        state_from_json("{", setup)
+    for damage in ({"data": [1.0]}, {"data": ["x"] * 6}, {"shape": [1, 7]}):
+        document = json.loads(state_to_json(initial_state(setup, 1), setup))
+        document["state"]["scraped_s"].update(damage)
+        with pytest.raises(StateError, match=r"state\.scraped_s"):
+            state_from_json(json.dumps(document), setup)
+    with pytest.raises(StateError, match=r"state\.fits\.policy"):
+        state_from_json(state_to_json(initial_state(setup, 1), setup), make_arm("hysteresis", FLEET))
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 10_000), st.sampled_from(ARMS))
+def test_a_tick_changes_no_input(seed: int, arm: str) -> None:
+    """Ticking twice from one state with one telemetry gives one answer and leaves both as they were."""
+    setup, telemetry = make_arm(arm, FLEET), weather(seed, 25)
+    state = run(setup, iter(telemetry[:24])).state
+    text = state_to_json(state, setup)
+    first, second = (tick(state, telemetry[24], setup)[1] for _ in range(2))
+    assert_same(first, second)
+    assert state_to_json(state, setup) == text
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.sampled_from([arm for arm in ARMS if BASELINES[arm].shield]))
+def test_plans_are_always_allowed(seed: int, arm: str) -> None:
+    """Rows sum to 1, no weight on hard violations while a certified kernel lives, no empty pool."""
+    for decision in run(make_arm(arm, FLEET), iter(weather(seed, 60))).decisions:
+        table, judgement = decision.table[0], decision.judgement
+        np.testing.assert_allclose(table.sum(axis=1), 1.0, atol=1e-9)
+        ready = decision.observation.ready[0] > 0
+        usable = ~judgement.hard_violated[0] & ready[:, None]
+        lives = (usable & judgement.certified[0]).any(axis=0)
+        assert (table[lives, :-1].sum(axis=1) > 0.0).all()
+        assert (table[:, :-1][lives] * ~usable.T[lives] == 0.0).all()
+
+
+def test_silence_holds_the_table_then_degrades_to_known_good() -> None:
+    """Stale is not bad: the last table stands, and only after a stated time the baseline takes over."""
+    setup = make_arm("threshold", FLEET, ControllerOptions(degrade_after_s=60.0))
+    result = run(setup, script(LAYOUT, 120, silence(20.0)))
+    held = np.array([bool(decision.held[0]) for decision in result.decisions])
+    degraded = np.array([bool(decision.degraded[0]) for decision in result.decisions])
+    assert not held[:35].any()
+    assert held[36:79].all()
+    assert degraded[81:].all()
+    tables = result.tables()
+    assert (tables[:80, :, 0] == 1.0).all()
+    assert (tables[81:, :, LAYOUT.known_good] == 1.0).all()
+    assert not result.quarantined().any()
+    assert all((decision.judgement.level == 0).all() for decision in result.decisions)
+
+
+def test_lost_scrapes_of_one_replica_change_nothing() -> None:
+    """A replica that shows nothing is not judged: same tables as with its telemetry, no quarantine."""
+
+    def lose(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        scraped = seen.scraped_at_ms.copy()
+        scraped[:, 0] = np.nan if now_s < 5.0 else 5000.0
+        latency_le, valid = seen.latency_le.copy(), seen.probes.valid & (seen.probes.replica != 0)
+        latency_le[:, 0] = 0
+        return replace(
+            seen, scraped_at_ms=scraped, latency_le=latency_le, probes=replace(seen.probes, valid=valid)
+        )
+
+    setup = make_arm("hysteresis", FLEET)
+    np.testing.assert_array_equal(
+        run(setup, script(LAYOUT, 60, lose)).tables(), run(setup, script(LAYOUT, 60)).tables()
+    )
+
+
+def test_healthy_fleets_are_left_alone() -> None:
+    """Without trouble no arm of the rule-based policies ever moves a weight or a replica."""
+    for arm in ("fixed", "breaker", "threshold", "hysteresis"):
+        result = run(make_arm(arm, FLEET), script(LAYOUT, 100))
+        assert (result.tables()[:, :, 0] == 1.0).all()
+        assert not result.quarantined().any()
+        assert int(result.state.version[0]) == 0
+
+
+def test_a_failed_apply_is_tried_again() -> None:
+    """A plan that was not acknowledged leaves the old table remembered, so the next turn moves again."""
+    edit: Edit = drift(LAYOUT, [0, 1], 0.0)
+    controller = Controller(make_arm("threshold", FLEET))
+    source, actuator = ScriptedTelemetry(script(LAYOUT, 14, edit)), RecordingActuator(refuses=(11,))
+    seen = [controller.turn(source, actuator) for _ in range(14)]
+    moved = [index for index, (decision, _) in enumerate(seen) if decision.moved[0]]
+    assert [acknowledged for _, acknowledged in seen].count(False) == 1
+    assert moved == [10, 11]
+    assert actuator.in_force is not None
+    np.testing.assert_array_equal(actuator.in_force.table, seen[-1][0].table)
+
+
+def test_the_record_names_clause_weight_and_cause() -> None:
+    """A shielded move is explained by the clause in alarm, its evidence and who forced it."""
+    setup = make_arm("shield-alone", FLEET)
+    state, records = initial_state(setup, 1), []
+    for seen in script(LAYOUT, 14, drift(LAYOUT, [0, 1], 0.0)):
+        before = state
+        state, decision = tick(before, seen, setup)
+        records.append(explain(before, state, decision, setup))
+    moved = next(record for record in records[1:] if record.moves)
+    assert {move.slice for move in moved.moves} == {"s0", "s1"}
+    away = next(move for move in moved.moves if move.target == "k0")
+    assert away.after == 0.0
+    assert away.proposed == pytest.approx(1.0 / 3.0)
+    assert away.forced == pytest.approx(-1.0 / 3.0)
+    evidence = moved.evidence[0]
+    assert (evidence.kernel, evidence.clause_id, evidence.limit) == ("k0", "N-hard", 0.1)
+    assert evidence.units >= setup.contract.min_samples
+    assert evidence.estimate == pytest.approx(0.5)
+    assert json.loads(record_json(moved))["verdicts"][0]["level"] == "fallback"
+
+
+class TestScriptedTelemetry(TelemetrySourceSuite):
+    layout = LAYOUT
+
+    def source(self) -> TelemetrySource:
+        return ScriptedTelemetry(script(LAYOUT, 3))
+
+
+class TestRecordingActuator(RouteActuatorSuite):
+    layout = LAYOUT
+
+    def actuator(self) -> RouteActuator:
+        return RecordingActuator()
+
+    def table_in_force(self, actuator: RouteActuator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        assert isinstance(actuator, RecordingActuator)
+        assert actuator.in_force is not None
+        return actuator.in_force.table
+
+
+class TestManualClock(ClockSuite):
+    def clock(self) -> Clock:
+        return ManualClock()
+
+
+def test_setup_refuses_what_does_not_fit() -> None:
+    """Wrong capacities, homes and contracts of another layout are named at construction."""
+    for change, message in (
+        ({"capacity_rps": np.array([1.0, 0.0, 1.0])}, "capacity_rps"),
+        ({"capacity_rps": np.ones(2)}, "capacity_rps"),
+        ({"home": np.array([0, 3])}, "home"),
+        ({"contract": make_fleet(make_layout(slices=3)).contract}, "contract slices"),
+        ({"tick_s": 0.0}, "tick_s"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(FLEET, **change)
+    assert isinstance(make_arm("fixed", FLEET), ControllerSetup)
