@@ -107,7 +107,8 @@ def run(plan: Plan, options: Options, on_done: Callable[[JobResult], None]) -> t
         results.append(result)
         on_done(result)
     episodes = _episodes(plan, results)
-    content = {"format": FORMAT, "header": header(plan, options), **tables(episodes)}
+    early = {(r.arm, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
+    content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
     points = front_points(plan, episodes)
     content["front"] = [_plain(point) for point in points]
     report = ReportInput(

@@ -16,7 +16,14 @@ from functools import lru_cache
 import numpy as np
 
 from contracts.episode import EpisodeRecord
-from contracts.measures import EpisodeMeasures, SliceQuality, healthy_quality, measure_episode, pool_quality
+from contracts.measures import (
+    EpisodeMeasures,
+    SliceQuality,
+    healthy_quality,
+    measure_episode,
+    pool_quality,
+    truncate,
+)
 from controller.loop import Decision
 from scripts.e5_arms import BASELINE_ARM, Arm
 from scripts.e5_example import timeline
@@ -45,11 +52,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a job leaves: measures by seed, the healthy baseline it used, and the example if kept."""
+    """What a job leaves: measures by seed, the healthy baseline it used, and the example if kept.
+
+    until_fault_end: the measures up to the fault's end where that is before the horizon, because the
+    end of a fault heals every policy; else empty.
+    """
 
     scenario: str
     arm: str
     episodes: tuple[EpisodeMeasures, ...]
+    until_fault_end: tuple[EpisodeMeasures, ...]
     healthy: SliceQuality
     example: Timeline | None
 
@@ -73,9 +85,17 @@ def run_job(job: Job) -> JobResult:
         if watch is not None:
             example = timeline(records[0], _health(beliefs, records[0]), job.arm.name)
     healthy = job.healthy or pool_quality([healthy_quality(record) for record in records])
-    episodes = tuple(measure_episode(record, healthy) for record in records)
     return JobResult(
-        scenario=job.entry.name, arm=job.arm.name, episodes=episodes, healthy=healthy, example=example
+        scenario=job.entry.name,
+        arm=job.arm.name,
+        episodes=tuple(measure_episode(record, healthy) for record in records),
+        until_fault_end=tuple(
+            measure_episode(truncate(record, record.incident.ends_s), healthy)
+            for record in records
+            if record.incident is not None and record.incident.ends_s < record.horizon_s
+        ),
+        healthy=healthy,
+        example=example,
     )
 
 

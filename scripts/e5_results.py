@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -116,15 +116,21 @@ def differences(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> di
     }
 
 
-def tables(episodes: Episodes) -> dict[str, Any]:
-    """All tables: results overall, per group and scenario, per slice, and paired differences."""
+def tables(episodes: Episodes, early: dict[tuple[str, str, int], EpisodeMeasures]) -> dict[str, Any]:
+    """All tables: results overall, per group and scenario, per slice, and paired differences.
+
+    ``early`` holds the episodes up to their fault's end, for scenarios whose fault ends early.
+    """
     groups = {name: episodes.groups[name] for name in GROUPS if episodes.groups.get(name)}
     policies = episodes.policies
+    until_end = replace(episodes, cells=early)
+    ended = tuple(name for name in episodes.scenarios if any(key[1] == name for key in early))
     return {
         "results": {p: summarise(episodes, p, episodes.scenarios) for p in policies},
         "groups": {g: {p: summarise(episodes, p, names) for p in policies} for g, names in groups.items()},
         "scenarios": {n: {p: summarise(episodes, p, (n,)) for p in policies} for n in episodes.scenarios},
         "slices": {g: {p: by_slice(episodes, p, names) for p in policies} for g, names in groups.items()},
+        "until_fault_end": {n: {p: summarise(until_end, p, (n,)) for p in policies} for n in ended},
         "differences": {
             g: {p: differences(episodes, p, names) for p in policies} for g, names in groups.items()
         },

@@ -15,7 +15,13 @@ def suite_document(**more: object) -> dict[str, object]:
         "name": "wrong", "kind": "requantise", "target": {"kernel": "bf16"},
         "condition": "requantise-w4", "onset_s": 47.0,
     }  # fmt: skip
-    crash = {"name": "gone", "kind": "crash", "target": {"kernel": "bf16", "replica": 0}, "onset_s": 47.0}
+    crash = {
+        "name": "gone",
+        "kind": "crash",
+        "target": {"kernel": "bf16", "replica": 0},
+        "onset_s": 47.0,
+        "duration_s": 90.0,
+    }
     surge = {"kind": "surge", "at_s": 50.0, "duration_s": 30.0, "factor": 1.5}
     spec: dict[str, object] = {
         "description": "tests only",

@@ -66,6 +66,13 @@ def test_a_numeric_fault_is_seen_by_threshold_and_never_by_fixed(tmp_path: Path)
     )
 
 
+def test_a_fault_that_ends_early_is_also_scored_to_its_end(tmp_path: Path) -> None:
+    """Only the scenario whose fault ends before the horizon has measures until then."""
+    content, _ = run_small(tmp_path)
+    assert set(content["until_fault_end"]) == {"crash"}
+    assert content["until_fault_end"]["crash"]["breaker"]["mttr_s"]["mean"] <= 90.0
+
+
 def test_false_switches_are_counts_over_slice_months(tmp_path: Path) -> None:
     """Two seeds of 240 s with five slices are 2400 slice-seconds; the limits are the exact Poisson ones."""
     content, _ = run_small(tmp_path)

@@ -40,7 +40,7 @@ def test_a_trace_replaces_the_arrivals(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"base": None}, "a uri, or a base in the suite"),
+        ({"base": None}, "expected a uri or a base"),
         ({"sweep_scenarios": ["nowhere"]}, "nowhere"),
         ({"scenarios": [{"name": "a"}, {"name": "a"}]}, "a name of its own"),
         ({"policies": ["magic"]}, "expected one of"),
@@ -52,7 +52,7 @@ def test_bad_suites_are_refused_before_anything_runs(
     tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
     """A suite that cannot run fails at once, naming what is wrong, and writes nothing."""
-    path = write_suite(tmp_path, **change)
+    path = write_suite(tmp_path, 240.0, **change)
     with pytest.raises(DocumentError, match=words):
         plan_run(Options(out=tmp_path / "out", suite=path))
     assert not (tmp_path / "out").exists()
