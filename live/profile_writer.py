@@ -117,7 +117,7 @@ def _document(
         provenance=Provenance(
             command=context.command,
             versions=tuple(Version(name=name, version=text) for name, text in sorted(set(versions))),
-            hardware=facts.fingerprint.hardware,
+            hardware=facts.fingerprint.hardware or "unknown",
             model=context.model_name,
             model_sha256=context.model_sha256,
             seed=context.seed,

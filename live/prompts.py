@@ -66,7 +66,7 @@ def draw_prompts(documents: Sequence[Document], tokenizer: Any, plan: PromptPlan
         wanted = (plan.long_count if long else plan.short_count) * len(SPLITS)
         tokens = (plan.long_tokens if long else plan.short_tokens) - 1
         members = [d for d in documents if d.slice in (("code", "prose") if long else (name,))]
-        windows = _windows(members, tokenizer, tokens)
+        windows = _distinct(_windows(members, tokenizer, tokens))
         if len(windows) < wanted:
             raise ValueError(f"slice {name}: {len(windows)} windows of {tokens} tokens, {wanted} wanted")
         order = stream(plan.seed, "prompts", name).permutation(wanted)
@@ -89,6 +89,14 @@ def _windows(documents: Sequence[Document], tokenizer: Any, tokens: int) -> list
             window = tuple(int(token) for token in ids[start : start + tokens])
             rounds.setdefault(turn, []).append((f"{document.name}@{start}", window))
     return [window for turn in sorted(rounds) for window in rounds[turn]]
+
+
+def _distinct(windows: list[tuple[str, tuple[int, ...]]]) -> list[tuple[str, tuple[int, ...]]]:
+    """The first window of each content: generated documents repeat each other here and there."""
+    first: dict[tuple[int, ...], str] = {}
+    for place, ids in windows:
+        first.setdefault(ids, place)
+    return [(place, ids) for ids, place in first.items()]
 
 
 def dump_prompts(prompts: Sequence[Prompt]) -> str:

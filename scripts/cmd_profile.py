@@ -234,6 +234,8 @@ class _Advance:
         self._bar, self._task = bar, task
 
     def __call__(self, kernel: str, text: str) -> None:
+        if not self._bar.console.is_terminal:
+            self._bar.console.print(f"{kernel}: {text}")  # a log wants lines, not a moving bar
         self._bar.update(self._task, advance=1, description=f"{kernel}: {text}")  # type: ignore[arg-type]
 
 
