@@ -252,7 +252,8 @@ def _unit_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> 
         reason=(
             f"Largest healthy certify prompt (kernel {kernel}): {float(units.max()):.3g}; times 4 and the "
             f"margin {terms.margin:g}. None of {prompts} prompts comes near, so with "
-            f"{100 * terms.confidence:g} % confidence the healthy rate is at most {null_rate:.3g}: the null rate."
+            f"{100 * terms.confidence:g} % confidence the healthy rate is at most {null_rate:.3g}: the "
+            "null rate."
         ),
     )
 
