@@ -59,7 +59,8 @@ def _problem(item: Mapping[str, Any], model: type[BaseModel], written: Positione
         expected, next_step = _known_keys(model, path)
         return Problem(written.file, line, dotted(path), expected, f"the unknown key {path[-1]!r}", next_step)
     expected, next_step = _SENTENCES.get(kind, (str(item["msg"]), "correct the value"))
-    filled = expected.format_map(item.get("ctx") or {})
+    limits = item.get("ctx") or {}
+    filled = expected.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in limits.items()})
     actual = "nothing" if kind == "missing" else _shown(item["input"], kind)
     return Problem(written.file, line, dotted(path), filled, actual, next_step)
 
