@@ -5,9 +5,12 @@ Loading is cached per file content path, because an experiment compiles many sce
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +31,10 @@ from contracts.uris import resolve_uri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredKernel:
-    """A pool entry with what was measured of it."""
+    """A pool entry with what was measured of it, and the profile's file."""
 
     entry: PoolKernel
+    path: str
     profile: KernelProfile
     samples: KernelSamples
 
@@ -63,6 +67,12 @@ class MeasuredPool:
     file: str
     contract: KernelContract
     kernels: tuple[MeasuredKernel, ...]
+
+    @property
+    def prompt_tokens(self) -> Mapping[int, int]:
+        """Length of every golden prompt by its id, in tokens."""
+        path = resolve_uri(self.kernels[0].profile.spec.prompts.uri, self.kernels[0].path)
+        return _prompt_tokens(str(path), _stamp(path))
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -139,7 +149,7 @@ def _pool(spec: ScenarioSpec, file: str) -> tuple[PoolSpec, str]:
 def _measured(entry: PoolKernel, pool_file: str) -> MeasuredKernel:
     path = resolve_uri(entry.profile, pool_file).absolute()
     profile, samples = _profile(str(path), _stamp(path))
-    return MeasuredKernel(entry=entry, profile=profile, samples=samples)
+    return MeasuredKernel(entry=entry, path=str(path), profile=profile, samples=samples)
 
 
 def _stamp(path: Path) -> int:
@@ -153,6 +163,22 @@ def _profile(path: str, stamp: int) -> tuple[KernelProfile, KernelSamples]:
     profile = load_as(KernelProfile, path)
     samples = load_samples(resolve_uri(profile.spec.samples.uri, path), profile.spec.samples.sha256)
     return profile, samples
+
+
+@lru_cache(maxsize=16)
+def _prompt_tokens(path: str, stamp: int) -> Mapping[int, int]:
+    del stamp  # part of the cache key only
+    lengths: dict[int, int] = {}
+    try:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            prompt = json.loads(line)
+            lengths[int(prompt["id"])] = len(prompt["token_ids"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        expected = "one JSON object per line with id and token_ids"
+        raise refuse(
+            path, "", expected, f"{type(error).__name__}: {error}", "measure the profile again"
+        ) from None
+    return MappingProxyType(lengths)
 
 
 def _known_good(pool: MeasuredPool) -> int:
@@ -187,6 +213,11 @@ def _check_samples(pool: MeasuredPool) -> None:
             raise refuse(
                 where, "prompt_ids", expected, "others", "measure all kernels of a pool on one prompt file"
             )
+    lengths = pool.prompt_tokens
+    if not all(int(prompt) in lengths for prompt in first.prompt_ids):
+        actual = f"{len(lengths)} prompts for {first.prompt_ids.size} measured ones"
+        where = pool.kernels[0].profile.spec.prompts.uri
+        raise refuse(where, "id", "every measured prompt", actual, "measure the profile again")
     for split in ("probe", "traffic"):
         for name in pool.slices:
             if not first.rows(split, name).size:

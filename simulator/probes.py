@@ -22,19 +22,19 @@ from contracts.telemetry import ProbeSamples
 from contracts.units import MS_PER_S
 from simulator.world import CompiledScenario
 
-#: Tokens of one probe: the golden prompts of the measured profiles are cut to this length.
-PROBE_TOKENS = 64
-#: From sending to computing; an idle measured engine answers a probe of that length in 37 ms, a busy one
-#: in up to 90 ms.
+#: From sending to computing; an idle measured engine answers a probe of 64 tokens in 37 ms, a busy one in
+#: up to 90 ms.
 PROBE_LATENCY_S = 0.06
 
 
-def probe_share(coefficients: NDArray[np.float64], probes_per_s: float) -> NDArray[np.float64]:
+def probe_share(
+    coefficients: NDArray[np.float64], probes_per_s: float, probe_tokens: float
+) -> NDArray[np.float64]:
     """Share of a replica's time that its probes take, float64 [K]: one prefill step per probe, alone.
 
     Probes are batched with traffic in a real engine, so this is the most they can cost.
     """
-    return np.asarray(probes_per_s * (coefficients[:, 0] + PROBE_TOKENS * coefficients[:, 1]))
+    return np.asarray(probes_per_s * (coefficients[:, 0] + probe_tokens * coefficients[:, 1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +108,7 @@ class Probes:
         self._replica = np.repeat(replicas, slots)
         self._kernel = scenario.layout.replica_kernel[self._replica]
         self._owner = np.broadcast_to(self._replica, (len(seeds), self._replica.size))
+        self._lengths = scenario.prompts.probe_tokens
         self._prompts, self._slices = scenario.prompts.probe_ids, scenario.prompts.probe_slice
         deepest = max(table.probe.shape[0] for table in scenario.tables)
         self._values = np.stack([_deepened(table.probe, deepest) for table in scenario.tables])
@@ -146,9 +147,10 @@ class Probes:
     def tokens(self) -> NDArray[np.float64]:
         """Probe tokens that the replicas of each kernel computed in the open tick, float64 [B, K]."""
         computed = self._due[self._tick] & self._answers
+        tokens = np.where(computed, self._lengths[self._unit[self._tick]], 0)
         kernels = range(self._values.shape[0])
-        counts = [computed[:, self._kernel == kernel].sum(axis=1) for kernel in kernels]
-        return np.asarray(PROBE_TOKENS * np.stack(counts, axis=1), dtype=np.float64)
+        sums = [tokens[:, self._kernel == kernel].sum(axis=1) for kernel in kernels]
+        return np.stack(sums, axis=1).astype(np.float64)
 
     def _noisy(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if self._noise <= 0.0:

@@ -41,12 +41,12 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     layout = layout_of(pool, extra_replicas(spec))
     _check_workload(spec, layout, file)
     contract = compile_contract(pool.contract, layout)
-    prompts = plan_prompts(pool.kernels[0].samples, layout.slices)
+    prompts = plan_prompts(pool.kernels[0].samples, layout.slices, pool.prompt_tokens)
     tables = tuple(
         build_table(kernel.samples, prompts, layout.probe_metrics, contract) for kernel in pool.kernels
     )
     coefficients = np.stack([kernel.step_model for kernel in pool.kernels])
-    share = probe_share(coefficients, spec.telemetry.probes_per_s)
+    share = probe_share(coefficients, spec.telemetry.probes_per_s, prompts.mean_probe_tokens)
     _check_share(share, layout, file)
     # Probes run on the replicas: what they take is missing to traffic, as a uniformly longer step.
     loaded = coefficients / (1.0 - share)[:, None]

@@ -7,6 +7,7 @@ traffic prompts are the ground truth: no prompt plays two parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ class PromptPlan:
     """Which prompts play which part, the same for every kernel of a pool.
 
     traffic, probe: rows of the samples file, slice by slice. traffic_slice, probe_slice: int64, slice
-    index of each. probe_ids: int64, the prompts' own ids.
+    index of each. probe_ids: int64, the prompts' own ids. probe_tokens: int64, their lengths.
     """
 
     traffic: NDArray[np.int64]
@@ -33,10 +34,17 @@ class PromptPlan:
     probe: NDArray[np.int64]
     probe_slice: NDArray[np.int64]
     probe_ids: NDArray[np.int64]
+    probe_tokens: NDArray[np.int64]
 
     def traffic_of(self, slice_index: int) -> NDArray[np.int64]:
         """Places of a slice's prompts on the traffic axis."""
         return np.flatnonzero(self.traffic_slice == slice_index)
+
+    @property
+    def mean_probe_tokens(self) -> float:
+        """Tokens of a probe on average, each slice counting alike because probes go round robin."""
+        slices = range(int(self.probe_slice.max()) + 1)
+        return float(np.mean([self.probe_tokens[self.probe_of(index)].mean() for index in slices]))
 
     def probe_of(self, slice_index: int) -> NDArray[np.int64]:
         """Places of a slice's prompts on the probe axis."""
@@ -59,8 +67,11 @@ class KernelTable:
     violating: NDArray[np.bool_]
 
 
-def plan_prompts(samples: KernelSamples, slices: tuple[str, ...]) -> PromptPlan:
-    """Prompts of each part for ``slices``; the parts are disjoint because a prompt id stands once."""
+def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mapping[int, int]) -> PromptPlan:
+    """Prompts of each part for ``slices``; the parts are disjoint because a prompt id stands once.
+
+    ``tokens`` maps a prompt id to its length.
+    """
     traffic = [samples.rows("traffic", name) for name in slices]
     probe = [samples.rows("probe", name) for name in slices]
     rows = np.concatenate(probe)
@@ -70,6 +81,7 @@ def plan_prompts(samples: KernelSamples, slices: tuple[str, ...]) -> PromptPlan:
         probe=rows,
         probe_slice=_owner(probe),
         probe_ids=samples.prompt_ids[rows],
+        probe_tokens=np.array([tokens[int(prompt)] for prompt in samples.prompt_ids[rows]], dtype=np.int64),
     )
 
 

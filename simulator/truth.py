@@ -8,6 +8,8 @@ a mean request of the slice cannot meet its SLO at the fair share of the load.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,12 +54,23 @@ def expected_latencies_ms(
     spec = scenario.engine
     step_model = spec.step_model[kernel] * effect.step_time_factor
     tokens = float(spec.kv_blocks[kernel] * spec.block_tokens) * (1.0 - effect.kv_held_ratio)
-    if tokens < scenario.demand.prompt_tokens + scenario.demand.output_tokens:
+    if effect.kv_held_ratio > 0.0 and unfit_ratio(scenario, tokens) > FAILED_LIMIT:
         return np.full(3, np.inf)
     limit = batch_limit(scenario.demand, spec.max_batch, tokens)
     batch = steady_batch(step_model, scenario.demand, limit, float(scenario.fair_rps[kernel]))
     added = np.array([effect.http_latency_ms, effect.http_latency_ms, 0.0])
     return np.asarray(mean_latencies_ms(step_model, scenario.demand, batch) + added)
+
+
+def unfit_ratio(scenario: CompiledScenario, tokens: float) -> float:
+    """Share of the prompts that are longer than what ``tokens`` of KV cache leave beside a mean output."""
+    law = scenario.workload.prompt_tokens[0]
+    room = tokens - scenario.demand.output_tokens
+    if room >= law.high or (law.sigma == 0.0 and room >= law.mean):
+        return 0.0
+    if room <= 0.0 or law.sigma == 0.0:
+        return 1.0
+    return 0.5 * math.erfc((math.log(room) - law.log_median) / (law.sigma * math.sqrt(2.0)))
 
 
 def _share_broken(contract: CompiledContract, source: Source, share: float) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ the scenario's path.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def write_samples(path: Path, kernel: SyntheticKernel, seed: int = 1) -> str:
             metric_names=np.array(COLUMNS),
             values=sample_values(kernel, seed),
         )
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return _digest(path)
 
 
 def _measure(slice_name: str, column: str, values: NDArray[np.float64]) -> dict[str, object]:
@@ -119,9 +120,27 @@ def _conditions(kernel: SyntheticKernel, seed: int) -> list[dict[str, object]]:
     return rows
 
 
+def write_prompts(folder: Path) -> Path:
+    """Write the fictitious golden prompts, the long ones four times as long, and return their path."""
+    count = PROMPTS_PER_SLICE * len(SPLITS)
+    path = folder / "prompts.jsonl"
+    lines = []
+    for number in range(count * len(SLICES)):
+        name = SLICES[number // count]
+        split = SPLITS[number % count // PROMPTS_PER_SLICE]
+        tokens = [0] * (256 if name == "long" else 64)
+        lines.append({"id": number, "slice": name, "split": split, "token_ids": tokens})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def profile_document(kernel: SyntheticKernel, samples: Path, seed: int = 1) -> dict[str, object]:
     """The ``KernelProfile`` document of a synthetic kernel whose samples lie at ``samples``."""
-    digest = hashlib.sha256(samples.read_bytes()).hexdigest()
+    digest, prompts = _digest(samples), write_prompts(samples.parent)
     fingerprint = {
         "engine": "synthetic", "engine_version": "0", "dtype": kernel.name, "quantization": "none",
         "kv_cache_dtype": "auto", "attention_backend": "none", "compile_mode": "eager",
@@ -138,7 +157,7 @@ def profile_document(kernel: SyntheticKernel, samples: Path, seed: int = 1) -> d
         "memory": {"weights_bytes": 7_340_032, "kv_bytes_per_token": 4096, "peak_rss_bytes": 300_000_000},
         "conditions": _conditions(kernel, seed),
         "samples": {"uri": samples.name, "sha256": digest, "format": "npz"},
-        "prompts": {"uri": samples.name, "sha256": digest},
+        "prompts": {"uri": prompts.name, "sha256": _digest(prompts)},
         "provenance": {
             "command": "tests only, fictitious", "versions": [{"name": "numpy", "version": "2"}],
             "hardware": "none", "model_sha256": "0" * 64, "seed": seed, "date": "2026-01-01",
