@@ -176,10 +176,10 @@ class FleetEngine:
 
     def take_counters(self) -> Counters:
         """Counts since the previous call, then start again from zero."""
-        cells = np.empty_like(self._cells)
-        per_slice = np.empty_like(self._per_slice)
-        excess_tv = np.zeros((self.batch, self.spec.slices))
-        busy_s = np.empty((self.batch, self.spec.replicas))
+        cells = np.empty(self._cells.shape, np.int64)
+        per_slice = np.empty(self._per_slice.shape, np.int64)
+        excess_tv = np.zeros(self._row_changed.shape)
+        busy_s = np.empty(self._replicas.shape)
         kernels.take(
             self._fleets, self._replicas, self._cells, self._excess_tv, self._per_slice,
             cells, excess_tv, per_slice, busy_s,
@@ -196,8 +196,8 @@ class FleetEngine:
 
     def gauges(self) -> Gauges:
         """State of every replica at its fleet's current time."""
-        counts = np.empty((5, self.batch, self.spec.replicas), np.int64)
-        kv_used = np.empty((self.batch, self.spec.replicas))
+        counts = np.empty((5, *self._replicas.shape), np.int64)
+        kv_used = np.empty(self._replicas.shape)
         kernels.read_gauges(self._fleets, self._replicas, counts, kv_used)
         return Gauges(counts=counts, kv_used_ratio=kv_used)
 
