@@ -195,9 +195,10 @@ def _distance_of(column: str, threshold: float) -> float | None:
 def _tv_of(column: str, threshold: float, clip: float) -> tuple[str, float] | None:
     """(formula, TV) under a threshold on a mean; a clip below the value that forces TV = 1 weakens it."""
     if column in ("kl_mean", "kl_max", "w_log_w"):
-        return "sqrt(tau / 2)", math.sqrt(0.5 * threshold * max(1.0, 2.0 / clip))
+        formula = "sqrt(tau / clip)" if clip < 2.0 else "sqrt(tau / 2)"
+        return formula, math.sqrt(0.5 * threshold * max(1.0, 2.0 / clip))
     if column in ("tv_mean", "tv_max", "abs_log_w"):
-        return "tau", threshold * max(1.0, 1.0 / clip)
+        return "tau / clip" if clip < 1.0 else "tau", threshold * max(1.0, 1.0 / clip)
     if column == "token_prob_error" and math.isinf(clip):
         return "(tau - 1) / 2", max(0.0, 0.5 * (threshold - 1.0))
     return None

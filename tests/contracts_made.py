@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from contracts.documents.contract import KernelContract
 from contracts.loader import load_text
 from contracts.observations import Observations, UnitColumn
-from contracts.samples import KernelSamples
+from contracts.samples import KernelSamples, save_samples
 
 CLAUSE = """
     - id: {id}
@@ -89,3 +91,63 @@ def kernel_samples(scale: float = 1e-4, prompts: int = 64, seed: int = 0) -> Ker
         metric_names=tuple(columns),
         values=np.stack([healthy, 10 * healthy]),
     )
+
+
+def profile_files(folder: Path, samples: KernelSamples, **fingerprint: str) -> Path:
+    """A profile document in ``folder`` whose samples are ``samples``; returns its path."""
+    sha256 = save_samples(folder / "kernel.npz", samples)
+    measure = {
+        "slice": "code",
+        "metric": "kl_mean",
+        "estimator": "full_vocab",
+        "mean": 1e-4,
+        "p50": 1e-4,
+        "p95": 2e-4,
+        "p99": 2e-4,
+        "max": 3e-4,
+        "n": 64,
+    }
+    conditions = [
+        {
+            "name": name,
+            "fault": "none" if name == "healthy" else "requantise",
+            "verified": True,
+            "restored_bit_exact": True,
+            "measures": [measure],
+        }
+        for name in samples.condition_names
+    ]
+    spec = {
+        "kernel": "bf16",
+        "fingerprint": {"engine": "vllm", "engine_version": "1", "dtype": "bfloat16"} | fingerprint,
+        "reference": {"name": "ref", "engine": "torch", "dtype": "float32"},
+        "step_time": {
+            "base_ms": 1.0,
+            "per_prefill_token_ms": 0.1,
+            "per_decode_sequence_ms": 0.1,
+            "per_context_token_ms": 0.001,
+            "relative_error": 0.1,
+            "measured_points": 9,
+        },
+        "memory": {"weights_bytes": 1, "kv_bytes_per_token": 1, "peak_rss_bytes": 1},
+        "conditions": conditions,
+        "samples": {"uri": "kernel.npz", "sha256": sha256},
+        "prompts": {"uri": "prompts.jsonl", "sha256": "0" * 64},
+        "provenance": {
+            "command": "made for a test",
+            "versions": [],
+            "hardware": "none",
+            "model_sha256": "0" * 64,
+            "seed": 0,
+            "date": "2026-01-01",
+        },
+    }
+    document = {
+        "apiVersion": "selvage.dev/v1alpha1",
+        "kind": "KernelProfile",
+        "metadata": {"name": "bf16"},
+        "spec": spec,
+    }
+    path = folder / "kernel.yaml"
+    path.write_text(json.dumps(document))  # JSON is YAML without aliases
+    return path

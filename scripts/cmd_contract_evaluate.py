@@ -1,0 +1,171 @@
+"""``selvage contract evaluate|propose|bounds``: judge samples, write a contract, print the bound chain.
+
+``evaluate`` exits 0 passed, 1 failed, 2 bad input, 3 inconclusive. Results go to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from contracts.assumptions import Assumption, check_assumptions
+from contracts.attribution import attribute
+from contracts.bound_table import BoundRow, clause_rows, distance_rows, sample_rows
+from contracts.documents import KernelContract
+from contracts.evaluate import CONFIDENCE, LEAST_UNITS, evaluate
+from contracts.loader import canonical_json, dump_text
+from contracts.observations import ALL_SPLITS, Observations
+from contracts.propose import MeasuredKernel, ProposalTerms, propose
+from contracts.samples import HEALTHY
+from contracts.uris import resolve_uri
+from contracts.verdicts import Verdict
+from scripts import contract_tables as tables
+from scripts.contract_inputs import known_sources, load_contract, load_judged, load_profile, refused
+
+EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}
+
+ContractName = Annotated[
+    str, typer.Argument(help="KernelContract: a path, or package:... for a shipped one.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print sorted JSON.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Also write the result to this file.")]
+Condition = Annotated[str, typer.Option(help="Measured condition of the profile.")]
+Split = Annotated[str, typer.Option(help="Prompts to judge: certify, probe, traffic or all.")]
+Truncated = Annotated[
+    bool | None,
+    typer.Option("--truncated-sampling/--full-sampling", help="Whether rollouts use top-k, top-p or min-p."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the three commands to the ``contract`` group."""
+    app.command("evaluate")(evaluate_command)
+    app.command("propose")(propose_command)
+    app.command("bounds")(bounds_command)
+
+
+def evaluate_command(
+    contract: ContractName,
+    samples: Annotated[str, typer.Argument(help="Profile (.yaml), samples (.npz) or log of units (.jsonl).")],
+    condition: Condition = HEALTHY,
+    split: Split = ALL_SPLITS,
+    confidence: Annotated[float, typer.Option(help="One-sided, of every verdict.")] = CONFIDENCE,
+    least_units: Annotated[int, typer.Option(help="Fewer units of a mean are inconclusive.")] = LEAST_UNITS,
+    truncated_sampling: Truncated = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Judge SAMPLES by CONTRACT: exits 0 passed, 1 failed, 2 bad input, 3 inconclusive."""
+    if not 0.5 < confidence < 1.0 or least_units < 2:
+        raise refused(
+            "--confidence", "between 0.5 and 1, and --least-units >= 2", f"{confidence}, {least_units}"
+        )
+    terms, judged = load_contract(contract), load_judged(samples, condition, split)
+    result = evaluate(terms, judged.observations, confidence=confidence, least_units=least_units)
+    causes = attribute(result, known_sources(judged), terms.spec.temperature) if judged.profile else ()
+    assumed = _assumptions(terms, judged.observations, truncated_sampling)
+    text = tables.evaluation_json(result, causes, assumed)
+    _write(out, text)
+    if as_json:
+        typer.echo(text)
+    else:
+        console = Console()
+        tables.show_evaluation(console, result)
+        tables.show_attributions(console, causes)
+        tables.show_assumptions(console, assumed)
+    raise typer.Exit(EXIT_CODES[result.verdict])
+
+
+def propose_command(
+    profiles: Annotated[list[str], typer.Argument(help="KernelProfiles that must all keep the contract.")],
+    name: Annotated[str, typer.Option(help="Name of the contract.")] = "proposed",
+    margin: Annotated[float, typer.Option(help="Factor between healthy limit and threshold.")] = 2.0,
+    confidence: Annotated[float, typer.Option(help="One-sided, of the healthy limit.")] = CONFIDENCE,
+    reward_drift: Annotated[
+        float, typer.Option(help="Tolerated drift of a one-step reward, share of its range.")
+    ] = 0.05,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Write a contract for PROFILES: thresholds from certify prompts and the bound chain, with reasons."""
+    kernels = []
+    for each in profiles:
+        profile, samples = load_profile(resolve_uri(each, "selvage"))
+        kernels.append(MeasuredKernel(name=profile.spec.kernel, samples=samples))
+    try:
+        terms = ProposalTerms(margin=margin, confidence=confidence, reward_drift=reward_drift)
+        made = propose(name, kernels, terms)
+    except (ValueError, KeyError) as error:
+        raise refused("selvage contract propose", "terms and profiles to propose from", str(error)) from error
+    text = dump_text(made)
+    _write(out, text)
+    typer.echo(canonical_json(made) if as_json else text)
+
+
+def bounds_command(
+    contract: Annotated[str, typer.Argument(help="KernelContract; without it the chain alone.")] = "",
+    samples: Annotated[str, typer.Option(help="Profile, samples or log to compare with.")] = "",
+    distance: Annotated[list[float] | None, typer.Option(help="Logit distance d, repeatable.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Without it the contract's, else 1.")] = None,
+    condition: Condition = HEALTHY,
+    split: Split = ALL_SPLITS,
+    truncated_sampling: Truncated = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Print the bound chain, sharp and paper constants, beside what was measured."""
+    terms = load_contract(contract) if contract else None
+    seen = load_judged(samples, condition, split).observations if samples else None
+    declared = terms.spec.temperature if terms else 1.0
+    heat = declared if temperature is None else temperature
+    try:
+        rows = _rows(terms, seen, distance or [], heat)
+    except ValueError as error:
+        raise refused(
+            "selvage contract bounds", "distances >= 0 and a temperature > 0", str(error)
+        ) from error
+    assumed = _assumptions(terms, seen, truncated_sampling)
+    text = tables.bounds_json(rows, assumed)
+    _write(out, text)
+    if as_json:
+        typer.echo(text)
+        return
+    console = Console()
+    tables.show_bounds(console, rows)
+    tables.show_assumptions(console, assumed)
+
+
+def _rows(
+    terms: KernelContract | None, seen: Observations | None, distances: list[float], temperature: float
+) -> list[BoundRow]:
+    declared = terms.spec.assumptions if terms else None
+    if not (terms or seen or distances):
+        distances = [0.01, 0.1, 1.0]
+    rows = [row for each in distances for row in distance_rows(each, temperature, declared)]
+    if terms is not None:
+        rows += clause_rows(terms, seen)
+    if seen is not None:
+        rows += sample_rows(seen, temperature, declared)
+    return rows
+
+
+def _assumptions(
+    terms: KernelContract | None, seen: Observations | None, truncated: bool | None
+) -> tuple[Assumption, ...]:
+    declared = terms.spec.assumptions if terms else None
+    return check_assumptions(seen, declared, truncated_sampling=truncated) if declared else ()
+
+
+def _write(path: Path | None, text: str) -> None:
+    if path is None:
+        return
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_text(text.rstrip() + "\n")
+        os.replace(partial, path)
+    except OSError as error:
+        raise refused(str(path), "a writable file", error.strerror or str(error)) from error

@@ -1,0 +1,82 @@
+"""What ``selvage contract evaluate|propose|bounds`` read: contracts, profiles with samples, logs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.documents import KernelContract, KernelProfile
+from contracts.documents.profile import Fingerprint
+from contracts.errors import DocumentError, Problem
+from contracts.loader import load_as
+from contracts.observations import Observations, from_samples, load_log
+from contracts.samples import KernelSamples, load_samples
+from contracts.sources import SourceBound, certified_source, source_bounds
+from contracts.uris import resolve_uri
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The units to be judged and the profile they belong to, where one was given."""
+
+    observations: Observations
+    samples: KernelSamples | None
+    profile: KernelProfile | None
+
+
+def load_contract(name: str) -> KernelContract:
+    """The contract at a path or ``package:`` name."""
+    return load_as(KernelContract, resolve_uri(name, "selvage"))
+
+
+def load_judged(name: str, condition: str, split: str) -> Judged:
+    """Units of a profile (.yaml), a samples file (.npz) or a log of units (.jsonl)."""
+    path = resolve_uri(name, "selvage")
+    if path.suffix in (".yaml", ".yml"):
+        profile, samples = load_profile(path)
+        observations = _units(path, samples, profile.spec.samples.sha256, condition, split)
+        return Judged(observations=observations, samples=samples, profile=profile)
+    if path.suffix == ".npz":
+        samples = load_samples(path)
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        observations = _units(path, samples, sha256, condition, split)
+        return Judged(observations=observations, samples=samples, profile=None)
+    if path.suffix == ".jsonl":
+        return Judged(observations=load_log(path), samples=None, profile=None)
+    raise refused(name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix")
+
+
+def load_profile(path: Path) -> tuple[KernelProfile, KernelSamples]:
+    """A profile and the samples that it pins."""
+    profile = load_as(KernelProfile, path)
+    pinned = profile.spec.samples
+    return profile, load_samples(resolve_uri(pinned.uri, path), pinned.sha256)
+
+
+def known_sources(judged: Judged) -> tuple[SourceBound, ...]:
+    """Sources from the profile's fingerprints and its certified drift; none without a profile."""
+    if judged.profile is None or judged.samples is None:
+        return ()
+    spec = judged.profile.spec
+    words = spec.reference.model_dump(include={"engine", "dtype"})
+    reference = Fingerprint(**(spec.fingerprint.model_dump() | {"quantization": "none"} | words))
+    certified = from_samples(judged.samples, "", "healthy", "certify").units("linf_max@full_vocab", None)
+    sources = source_bounds(reference, spec.fingerprint)
+    return sources if certified is None else (certified_source(float(certified.max())), *sources)
+
+
+def refused(
+    file: str, expected: str, actual: str, next_step: str = "check the command line"
+) -> DocumentError:
+    """Bad input on the command line as the one error that exits 2."""
+    return DocumentError(
+        [Problem(file=file, line=0, path="", expected=expected, actual=actual, next_step=next_step)]
+    )
+
+
+def _units(path: Path, samples: KernelSamples, sha256: str, condition: str, split: str) -> Observations:
+    try:
+        return from_samples(samples, sha256, condition, split)
+    except (KeyError, ValueError) as error:
+        raise refused(str(path), "a measured condition and split", str(error.args[0])) from error

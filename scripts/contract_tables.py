@@ -1,0 +1,125 @@
+"""Tables and JSON of ``selvage contract evaluate|bounds``; they show, they decide nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from contracts.assumptions import Assumption
+from contracts.attribution import Attribution
+from contracts.bound_table import BoundRow
+from contracts.evaluate import ClauseVerdict, Evaluation
+from contracts.limits import Limits
+from contracts.verdicts import Verdict
+
+_STYLES = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_MEASURED: "dim",
+}
+
+
+def evaluation_json(
+    evaluation: Evaluation, attributions: Sequence[Attribution], assumptions: Sequence[Assumption]
+) -> str:
+    """Everything, sorted keys; limits that do not exist (one unit) and missing bounds are null."""
+    record = asdict(evaluation) | {
+        "attributions": [asdict(each) for each in attributions],
+        "assumptions": [asdict(each) for each in assumptions],
+    }
+    return _dump(record)
+
+
+def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> str:
+    """Rows and assumptions, sorted keys."""
+    found = {"bounds": [asdict(row) for row in rows], "assumptions": [asdict(each) for each in assumptions]}
+    return _dump(found)
+
+
+def _dump(value: object) -> str:
+    return json.dumps(_finite(value), sort_keys=True, indent=2, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def show_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """One line per clause and slice, then the verdict."""
+    table = Table(title=f"{evaluation.contract} on {evaluation.condition} ({evaluation.split} prompts)")
+    for heading in ("clause", "slice", "verdict", "judged", "limits", "threshold", "n", "over", "why"):
+        table.add_column(heading, overflow="fold")
+    for clause in evaluation.clauses:
+        table.add_row(*_cells(clause), style=_STYLES[clause.verdict])
+    console.print(table)
+    style = _STYLES[evaluation.verdict]
+    counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
+    console.print(f"verdict [{style}]{evaluation.verdict}[/] ({counts})")
+    console.print(f"contracted convergence: {evaluation.convergence}")
+
+
+def _cells(clause: ClauseVerdict) -> list[str]:
+    judged, over = clause.judged, clause.exceedance
+    place = f"{clause.slice} (all)" if clause.pooled else clause.slice
+    rate = over is not None and over.tolerated is not None
+    threshold = f"{clause.threshold:.3g} {clause.unit}"
+    return [
+        f"{clause.clause_id}{' (hard)' if clause.hard else ''}",
+        place,
+        str(clause.verdict),
+        "" if judged is None else _number(judged.value, rate),
+        "" if judged is None else _range(judged, rate),
+        f"{threshold}, share {clause.limit:.3g}" if rate else threshold,
+        "" if over is None else str(over.units),
+        "" if over is None else str(over.count),
+        clause.reason,
+    ]
+
+
+def _number(value: float, rate: bool) -> str:
+    return f"share {value:.3g}" if rate else f"{value:.3g}"
+
+
+def _range(limits: Limits, rate: bool) -> str:
+    return f"{_number(limits.low, rate)} .. {limits.high:.3g}"
+
+
+def _counts(evaluation: Evaluation) -> list[tuple[str, int]]:
+    found = [clause.verdict for clause in evaluation.clauses]
+    return [(str(verdict), found.count(verdict)) for verdict in Verdict if verdict in found]
+
+
+def show_attributions(console: Console, attributions: Sequence[Attribution]) -> None:
+    """What could explain each failed clause."""
+    for each in attributions:
+        console.print(f"{each.clause_id} on {each.slice} ({each.observed:.3g}): {each.reason}")
+
+
+def show_assumptions(console: Console, assumptions: Sequence[Assumption]) -> None:
+    """A1 to A3, one line each."""
+    for each in assumptions:
+        console.print(f"{each.id} {each.standing}: {each.statement}. {each.evidence}")
+
+
+def show_bounds(console: Console, rows: Sequence[BoundRow]) -> None:
+    """Bounds beside measurements; an empty measured cell is a quantity these samples do not hold."""
+    table = Table(title="Bounds (what could be) beside measurements (what was)")
+    for heading in ("scope", "quantity", "bound", "sharp", "paper", "measured", "rests on"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        paper = "" if row.paper is None else f"{row.paper:.3g}"
+        measured = "not measured" if row.measured is None else f"{row.measured:.3g}"
+        table.add_row(
+            row.scope, row.quantity, row.formula, f"{row.sharp:.3g}", paper, measured, ", ".join(row.needs)
+        )
+    console.print(table)
