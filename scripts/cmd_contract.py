@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from contracts.schema import json_schema, kind_named, structural_schema
 from contracts.uris import resolve_uri
 
 EXIT_BAD_INPUT = 2
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 app = typer.Typer(no_args_is_help=True, help="Validate, evaluate, propose, bound and register contracts.")
 register_app = typer.Typer(no_args_is_help=True, help="Which build was promoted on which verdict.")
@@ -164,9 +166,14 @@ def content_sha256(source: str) -> str:
             parts = [p for p in sorted(path.rglob("*")) if p.is_file()]
             listing = [f"{p.relative_to(path).as_posix()} {_file_sha256(p)}" for p in parts]
             return hashlib.sha256("\n".join(listing).encode()).hexdigest()
-        return _file_sha256(path) if path.exists() else source
+        if path.exists():
+            return _file_sha256(path)
     except (OSError, ValueError) as error:
         raise DocumentError([Problem(source, 0, "", "a readable file", str(error), "check it")]) from None
+    if SHA256.fullmatch(source) is None:
+        hint = "check the path, or give the 64 hex digits"
+        raise DocumentError([Problem(source, 0, "", "a file, a folder or a sha256", "none of them", hint)])
+    return source
 
 
 def _file_sha256(path: Path) -> str:

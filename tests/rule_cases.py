@@ -20,13 +20,15 @@ def problems(document: Tree, change: Change = lambda spec: None) -> list[tuple[s
     changed = copy.deepcopy(document)
     change(changed["spec"])
     try:
-        load_text(_dump(changed), "made.yaml")
+        load_text(dump(changed), "made.yaml")
     except DocumentError as error:
         return [(problem.path, str(problem)) for problem in error.problems]
     return []
 
 
-def _dump(tree: Tree) -> str:
+def dump(tree: Tree) -> str:
+    """``tree`` as YAML without aliases."""
+
     class Plain(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:
             return True

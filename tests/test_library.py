@@ -1,0 +1,89 @@
+"""The shipped documents: they load, compile, say why, and draw the line where it was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contracts.compile import compile_contract
+from contracts.documents import KernelContract, MetaContract
+from contracts.layout import FleetLayout
+from contracts.loader import cautions, document_sha256, dump_text, load_as, load_document, load_text
+from contracts.metrics import COLUMN_NAMES, METRICS
+from contracts.uris import resolve_uri
+
+LIBRARY = Path(__file__).resolve().parent.parent / "contracts" / "library"
+SHIPPED = sorted(LIBRARY.rglob("*.yaml"))
+CONTRACTS = ("minimal-train-infer", "rl-post-training", "serving-pool")
+
+
+def contract(name: str) -> KernelContract:
+    """The shipped contract ``name``."""
+    return load_as(KernelContract, LIBRARY / f"{name}.yaml")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_documents_load_and_survive_dumping(path: Path) -> None:
+    """Every shipped document is valid, reads back the same, and means the same to kubectl."""
+    document = load_document(path)
+    again = load_text(dump_text(document), "again.yaml")
+    assert again == document
+    assert document_sha256(again) == document_sha256(document)
+    assert cautions(path.read_text(encoding="utf-8"), path.name) == []
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_shipped_contracts_compile(name: str) -> None:
+    """Every clause of a shipped contract finds its place on a fleet with the standard probe columns."""
+    document = contract(name)
+    slices = tuple(slice_.name for slice_ in document.spec.slices)
+    layout = FleetLayout(
+        kernels=("a",), slices=slices, replicas=("a-0",), replica_kernel=np.zeros(1, dtype=np.int64),
+        probe_metrics=COLUMN_NAMES, known_good=0,
+    )  # fmt: skip
+    found = compile_contract(document, layout)
+    assert found.clause_ids == tuple(clause.id for clause in document.spec.clauses)
+    assert found.guard_threshold < found.fallback_threshold
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_shipped_clauses_say_their_unit_and_reason(name: str) -> None:
+    """Each clause gives a reason of more than a few words, and a unit unless it counts mismatches."""
+    for clause in contract(name).spec.clauses:
+        assert len(clause.reason.split()) >= 6, clause.id
+        assert clause.unit == METRICS[clause.metric].unit or clause.threshold == 0.0, clause.id
+
+
+def test_the_four_families_are_all_there() -> None:
+    """The RL contract has clauses of every family, under the names of the design."""
+    ids = {clause.id for clause in contract("rl-post-training").spec.clauses}
+    assert {"N-RLHF-1", "N-RLHF-2", "S-RLHF-1-reward", "S-RLHF-1-kl", "R-RLHF-1"} <= ids
+    assert {clause.family for clause in contract("rl-post-training").spec.clauses} == set("NSRO")
+
+
+def test_the_serving_contract_separates_the_measured_kernels() -> None:
+    """bf16 and int8 with VNNI lie under the mean-KL threshold; int8 without, FP8 and 4-bit lie over it."""
+    clauses = {clause.id: clause for clause in contract("serving-pool").spec.clauses}
+    threshold = clauses["N-kl-mean"].threshold
+    for measured in (5.8e-5, 7.1e-7, 3.7e-4):
+        assert measured < 0.5 * threshold
+    for measured in (1.36e-3, 1.8e-3, 1.2e-2):
+        assert measured > threshold
+    assert clauses["N-kl-mean-numbers"].budget == 0.0
+
+
+def test_the_meta_contract_covers_the_design() -> None:
+    """Each promise of the design's meta-contract has a clause; the upper limits of shares are shares."""
+    document = load_as(MetaContract, LIBRARY / "meta-contract.yaml")
+    metrics = {clause.metric for clause in document.spec.clauses}
+    assert len(metrics) == len(document.spec.clauses) == 15
+    checked = {clause.checked for clause in document.spec.clauses}
+    assert checked == {"offline", "online", "both"}
+
+
+def test_package_uris_reach_the_shipped_documents() -> None:
+    """``package:contracts/library/...`` is the shipped file wherever the package is installed."""
+    path = resolve_uri("package:contracts/library/serving-pool.yaml", "anywhere.yaml")
+    assert load_document(path) == contract("serving-pool")
