@@ -292,7 +292,7 @@ def _fresh_replicas(spec: EngineSpec, batch: int) -> NDArray[np.void]:
     replicas = np.zeros((batch, spec.replicas), REPLICA)
     replicas["end"] = np.inf
     replicas["deadline"] = np.inf
-    replicas["soonest"] = 2**62
+    replicas["soonest"] = 2**31 - 1
     replicas["in_rotation"] = 1
     replicas["ended_head"] = -1
     replicas["kernel"] = spec.replica_kernel

@@ -14,6 +14,10 @@ from simulator.engine_records import MAX_ATTEMPTS, MAX_BATCH
 #: of the queue does not fit); one step with prefill in it; ``steps`` pure decode steps.
 IDLE, STALL, MIXED, DECODE = 0, 1, 2, 3
 
+#: Columns of ``REPLICA["sequence"]`` and of ``REPLICA["prefill"]``.
+RID, BASE, LAST = 0, 1, 2
+PART, CHUNK = 0, 1
+
 REPLICA = np.dtype(
     [
         ("end", "f8"),  # the stretch under way ends (IDLE: inf, STALL: next deadline)
@@ -30,38 +34,37 @@ REPLICA = np.dtype(
         ("alive_at", "f8"),  # accepts connections from then on (dead: inf)
         ("error_ratio", "f8"),
         ("lag", "f8"),  # http_latency_s
-        ("steps", "i8"),
-        ("kind", "i8"),
-        ("decoded", "i8"),  # decode steps so far: a counter that all sequences share
-        ("soonest", "i8"),  # the first completion comes when decoded gets there
-        ("context", "i8"),  # sum of contexts of decoding sequences
-        ("running", "i8"),  # decoding sequences
-        ("prefilling", "i8"),
-        ("prefill_blocks", "i8"),
         ("wait_head", "i8"),
         ("wait_tail", "i8"),
-        ("waiting", "i8"),
-        ("outstanding", "i8"),
         ("ended_head", "i8"),  # ended, not yet counted
         ("ended_tail", "i8"),
-        ("blocks", "i8"),  # usable now
-        ("all_blocks", "i8"),
-        ("watermark", "i8"),
-        ("block_shift", "i8"),
-        ("max_batch", "i8"),
-        ("token_budget", "i8"),
-        ("queue_limit", "i8"),
-        ("kernel", "i8"),
-        ("condition", "i8"),
-        ("cache_epoch", "i8"),
-        ("consecutive_failed", "i8"),
-        ("hang", "i8"),
-        ("in_rotation", "i8"),
-        ("rid", "i8", (MAX_BATCH,)),  # request of each decoding sequence, oldest admission first
-        ("base", "i8", (MAX_BATCH,)),  # context = base + decoded
-        ("last", "i8", (MAX_BATCH,)),  # done when decoded == last
-        ("part", "i8", (MAX_BATCH,)),  # prefilling requests, oldest admission first
-        ("chunk", "i8", (MAX_BATCH,)),  # tokens each prefills in the step under way
+        ("steps", "i4"),
+        ("kind", "i4"),
+        ("decoded", "i4"),  # decode steps so far: a counter that all sequences share
+        ("soonest", "i4"),  # the first completion comes when decoded gets there
+        ("context", "i4"),  # sum of contexts of decoding sequences
+        ("running", "i4"),  # decoding sequences
+        ("prefilling", "i4"),
+        ("prefill_blocks", "i4"),
+        ("waiting", "i4"),
+        ("outstanding", "i4"),
+        ("blocks", "i4"),  # usable now
+        ("all_blocks", "i4"),
+        ("watermark", "i4"),
+        ("block_shift", "i4"),
+        ("max_batch", "i4"),
+        ("token_budget", "i4"),
+        ("queue_limit", "i4"),
+        ("kernel", "i4"),
+        ("condition", "i4"),
+        ("cache_epoch", "i4"),
+        ("consecutive_failed", "i4"),
+        ("hang", "i4"),
+        ("in_rotation", "i4"),
+        # Each decoding sequence, oldest admission first: its request; context = base + decoded; done
+        # when decoded == last. Then each prefilling request and the tokens it prefills in this step.
+        ("sequence", "i4", (MAX_BATCH, 3)),
+        ("prefill", "i4", (MAX_BATCH, 2)),
     ],
     align=True,
 )

@@ -35,7 +35,7 @@ from simulator.engine_columns import (
     TOKENS,
     UNROUTED,
 )
-from simulator.engine_dtypes import DECODE, IDLE, MIXED, STALL
+from simulator.engine_dtypes import BASE, CHUNK, DECODE, IDLE, LAST, MIXED, PART, RID, STALL
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -48,7 +48,7 @@ _IN_FLIGHT, _ANSWERED, _TIMEOUT, _RESET, _HTTP_ERROR, _REJECTED, _NO_REPLICA, _S
 _TURN = 0.6180339887498949
 _TURN_ERROR = 0.4142135623730951
 _NONE = -1
-_NEVER = np.int64(2**62)
+_NEVER = np.int64(2**31 - 1)
 
 
 def compiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -66,9 +66,8 @@ def blocks_used(r: Record) -> int:
     total = 0
     shift = r.block_shift
     up = r.decoded + (1 << shift) - 1
-    base = r.base
     for j in range(r.running):
-        total += (base[j] + up) >> shift
+        total += (r.sequence[j, BASE] + up) >> shift
     return total
 
 
@@ -77,9 +76,8 @@ def blocks_next(r: Record, decoded: int) -> int:
     """Decoding sequences that need a new block for their next token, at step counter ``decoded``."""
     count = 0
     low = (1 << r.block_shift) - 1
-    base = r.base
     for j in range(r.running):
-        if (base[j] + decoded) & low == 0:
+        if (r.sequence[j, BASE] + decoded) & low == 0:
             count += 1
     return count
 
@@ -116,7 +114,7 @@ def find_soonest(r: Record) -> None:
     """Find the step counter of the first completion among the decoding sequences."""
     soonest = _NEVER
     for j in range(r.running):
-        soonest = min(soonest, r.last[j])
+        soonest = min(soonest, np.int64(r.sequence[j, LAST]))
     r.soonest = soonest
 
 
@@ -125,16 +123,16 @@ def preempt_last(r: Record, q: Array, mask: int) -> None:
     """Put the last admitted request back to the head of the queue; it will be recomputed."""
     if r.prefilling > 0:
         r.prefilling -= 1
-        i = r.part[r.prefilling]
+        i = r.prefill[r.prefilling, PART]
         x = q[i & mask]
         r.prefill_blocks -= (x.need + (1 << r.block_shift) - 1) >> r.block_shift
     else:
         r.running -= 1
         j = r.running
-        i = r.rid[j]
+        i = np.int64(r.sequence[j, RID])
         x = q[i & mask]
-        r.context -= r.base[j] + r.decoded
-        x.remaining = r.last[j] - r.decoded
+        r.context -= r.sequence[j, BASE] + r.decoded
+        x.remaining = r.sequence[j, LAST] - r.decoded
         find_soonest(r)
         x.need = x.prompt_tokens + x.output_tokens - x.remaining
     x.done = 0
@@ -165,14 +163,13 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
             preempt_last(r, q, mask)
     n = r.running
     context = r.context
-    part = r.part
-    chunk = r.chunk
+    prefill = r.prefill
     tokens = 0
     budget = r.token_budget - n
     for j in range(r.prefilling):
-        x = q[part[j] & mask]
+        x = q[prefill[j, PART] & mask]
         c = min(np.int64(x.need - x.done), budget)
-        chunk[j] = c
+        prefill[j, CHUNK] = c
         budget -= c
         tokens += c
     if r.waiting > 0 and not preempted:
@@ -196,8 +193,8 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
             if x.started < 0.0:
                 x.started = now
             c = min(np.int64(x.need), budget)
-            part[r.prefilling] = i
-            chunk[r.prefilling] = c
+            prefill[r.prefilling, PART] = i
+            prefill[r.prefilling, CHUNK] = c
             r.prefilling += 1
             budget -= c
             tokens += c
@@ -267,27 +264,27 @@ def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
     soonest = np.inf
     k = 0
     for j in range(r.running):
-        i = r.rid[j]
+        i = np.int64(r.sequence[j, RID])
         if q[i & mask].deadline <= now:
-            r.context -= r.base[j] + r.decoded
+            r.context -= r.sequence[j, BASE] + r.decoded
             end_request(r, i, _TIMEOUT, now, q, mask)
         else:
             soonest = min(soonest, q[i & mask].deadline)
-            r.rid[k] = i
-            r.base[k] = r.base[j]
-            r.last[k] = r.last[j]
+            r.sequence[k, RID] = i
+            r.sequence[k, BASE] = r.sequence[j, BASE]
+            r.sequence[k, LAST] = r.sequence[j, LAST]
             k += 1
     r.running = k
     find_soonest(r)
     k = 0
     for j in range(r.prefilling):
-        i = r.part[j]
+        i = np.int64(r.prefill[j, PART])
         if q[i & mask].deadline <= now:
             r.prefill_blocks -= (q[i & mask].need + (1 << shift) - 1) >> shift
             end_request(r, i, _TIMEOUT, now, q, mask)
         else:
             soonest = min(soonest, q[i & mask].deadline)
-            r.part[k] = i
+            r.prefill[k, PART] = i
             k += 1
     r.prefilling = k
     i = r.wait_head
@@ -325,37 +322,35 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
         r.busy_from = now
     r.decoded += r.steps
     decoded = r.decoded
-    rid = r.rid
-    base = r.base
-    last = r.last
+    sequence = r.sequence
     if n > 0 and r.steps > 0:
         context = r.context + n * r.steps
         if decoded >= r.soonest:
             soonest = _NEVER
             k = 0
             for j in range(n):
-                if last[j] <= decoded:
-                    context -= base[j] + decoded
-                    late = now > q[rid[j] & mask].deadline
-                    end_request(r, rid[j], _TIMEOUT if late else _ANSWERED, now, q, mask)
+                if sequence[j, LAST] <= decoded:
+                    i = np.int64(sequence[j, RID])
+                    context -= sequence[j, BASE] + decoded
+                    late = now > q[i & mask].deadline
+                    end_request(r, i, _TIMEOUT if late else _ANSWERED, now, q, mask)
                 else:
-                    soonest = min(soonest, last[j])
+                    soonest = min(soonest, np.int64(sequence[j, LAST]))
                     if k != j:
-                        rid[k] = rid[j]
-                        base[k] = base[j]
-                        last[k] = last[j]
+                        sequence[k, RID] = sequence[j, RID]
+                        sequence[k, BASE] = sequence[j, BASE]
+                        sequence[k, LAST] = sequence[j, LAST]
                     k += 1
             n = k
             r.soonest = soonest
         r.context = context
     if r.kind == MIXED:
-        part = r.part
-        chunk = r.chunk
+        prefill = r.prefill
         k = 0
         for j in range(r.prefilling):
-            i = part[j]
+            i = np.int64(prefill[j, PART])
             x = q[i & mask]
-            x.done += chunk[j]
+            x.done += prefill[j, CHUNK]
             if x.done == x.need:
                 need = np.int64(x.need)
                 r.prefill_blocks -= (need + (1 << r.block_shift) - 1) >> r.block_shift
@@ -365,14 +360,14 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
                 if x.remaining <= 0:
                     end_request(r, i, _TIMEOUT if now > x.deadline else _ANSWERED, now, q, mask)
                 else:
-                    rid[n] = i
-                    base[n] = need - decoded
-                    last[n] = decoded + x.remaining
-                    r.soonest = min(r.soonest, last[n])
+                    sequence[n, RID] = i
+                    sequence[n, BASE] = need - decoded
+                    sequence[n, LAST] = decoded + x.remaining
+                    r.soonest = min(np.int64(r.soonest), decoded + x.remaining)
                     n += 1
                     r.context += need
             else:
-                part[k] = i
+                prefill[k, PART] = i
                 k += 1
         r.prefilling = k
     r.running = n
@@ -434,11 +429,11 @@ def credit_replica(r: Record, now: float, q: Array, mask: int, quality: Array) -
     if r.kind == DECODE and steps > 1:
         steps = min(steps, steps_until(now - r.began, r.first_step, r.growth))
     for j in range(r.running):
-        x = q[r.rid[j] & mask]
-        credit(x, x.output_tokens - (r.last[j] - (r.decoded + steps)), r.condition, r.kernel, quality)
+        x = q[r.sequence[j, RID] & mask]
+        credit(x, x.output_tokens - (r.sequence[j, LAST] - (r.decoded + steps)), r.condition, r.kernel, quality)
     for j in range(r.prefilling):
-        x = q[r.part[j] & mask]
-        token = 1 if r.kind == MIXED and x.done + r.chunk[j] == x.need else 0
+        x = q[r.prefill[j, PART] & mask]
+        token = 1 if r.kind == MIXED and x.done + r.prefill[j, CHUNK] == x.need else 0
         credit(x, x.output_tokens - x.remaining + token, r.condition, r.kernel, quality)
     i = r.wait_head
     for _ in range(r.waiting):
@@ -829,9 +824,9 @@ def crash_replica(
     if r.kind == MIXED or r.kind == DECODE:
         r.busy += fleet.now - r.busy_from
     for j in range(r.running):
-        lose(r, r.rid[j], fleet, q, mask, cells[b], timeout, limits)
+        lose(r, r.sequence[j, RID], fleet, q, mask, cells[b], timeout, limits)
     for j in range(r.prefilling):
-        lose(r, r.part[j], fleet, q, mask, cells[b], timeout, limits)
+        lose(r, r.prefill[j, PART], fleet, q, mask, cells[b], timeout, limits)
     i = r.wait_head
     for _ in range(r.waiting):
         following = q[i & mask].next
