@@ -63,6 +63,7 @@ class ClauseVerdict:
     estimator: str
     unit: str
     threshold: float
+    budget: float
     limit: float
     verdict: Verdict
     reason: str
@@ -165,6 +166,7 @@ def _judge(cases: _Cases, index: int, place: int) -> ClauseVerdict:
         estimator=clause.estimator,
         unit=metric(clause.metric).unit,
         threshold=clause.threshold,
+        budget=clause.budget,
         limit=clause.threshold if terms.tolerated is None else terms.tolerated,
         verdict=outcome.verdict,
         reason=outcome.reason,

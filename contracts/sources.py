@@ -44,7 +44,7 @@ _ACCUMULATOR = 2.0**-24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What the bounds need of a model.
+    """What the bounds need of a model; defaults are those of the shipped reference model.
 
     depth: layers. operators_per_layer: rounded operators on the residual path. width: longest sum.
     logit_scale: half the range of typical logits. gain: declared amplification. experts: 0 when dense.
@@ -52,7 +52,7 @@ class ModelShape:
 
     depth: int = 4
     operators_per_layer: int = 7
-    width: int = 256
+    width: int = 768
     logit_scale: float = 10.0
     gain: float = 1.0
     experts: int = 0
@@ -146,16 +146,20 @@ def _quantisation(candidate: Fingerprint, shape: ModelShape) -> SourceBound:
 
 
 def _saturation(candidate: Fingerprint) -> SourceBound:
-    """Sums of int8 products overflow 16 bits where the instruction set has no dot-product instruction."""
+    """Sums of int8 products overflow 16 bits where the instruction set has no dot-product instruction.
+
+    The fingerprint names the instruction set of the host it was taken on; another host of the same
+    build looks the same, so with int8 activations this source is there even when it is not visible.
+    """
     bits = quantisation_bits(candidate.quantization)
     integer = bits is not None and bits[1] == 8
     capable = any(word in candidate.isa.lower() for word in ("vnni", "amx", "sm_", "cuda"))
-    at_risk = integer and bool(candidate.isa) and not capable
+    told = "without" if candidate.isa and not capable else "if the host lacks"
     return SourceBound(
         source="int8 saturation",
-        distance=math.inf if at_risk else 0.0,
-        visible=at_risk,
-        detail=f"int8 products on {candidate.isa} without dot-product instructions",
+        distance=math.inf if integer else 0.0,
+        visible=integer and told == "without",
+        detail=f"int8 products saturate in 16 bits {told} dot-product instructions",
     )
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.documents import KernelContract, KernelProfile
-from contracts.documents.profile import Fingerprint
+from contracts.documents.profile import Fingerprint, ProfileSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as
 from contracts.observations import Observations, from_samples, load_log
 from contracts.samples import KernelSamples, load_samples
-from contracts.sources import SourceBound, certified_source, source_bounds
+from contracts.sources import SourceBound, certified_source, quantisation_bits, source_bounds
 from contracts.uris import resolve_uri
 
 
@@ -62,8 +62,16 @@ def known_sources(judged: Judged) -> tuple[SourceBound, ...]:
     words = spec.reference.model_dump(include={"engine", "dtype"})
     reference = Fingerprint(**(spec.fingerprint.model_dump() | {"quantization": "none"} | words))
     certified = from_samples(judged.samples, "", "healthy", "certify").units("linf_max@full_vocab", None)
-    sources = source_bounds(reference, spec.fingerprint)
+    sources = source_bounds(reference, _with_scheme(spec))
     return sources if certified is None else (certified_source(float(certified.max())), *sources)
+
+
+def _with_scheme(spec: ProfileSpec) -> Fingerprint:
+    """The fingerprint; where it names only a container of weights, the scheme is in the kernel's name."""
+    told, named = quantisation_bits(spec.fingerprint.quantization), quantisation_bits(spec.kernel)
+    if told is not None or named is None or spec.fingerprint.quantization == "none":
+        return spec.fingerprint
+    return spec.fingerprint.model_copy(update={"quantization": spec.kernel})
 
 
 def refused(

@@ -67,10 +67,11 @@ def test_coarser_formats_have_larger_bounds() -> None:
 
 
 def test_int8_without_dot_product_instructions_is_named() -> None:
-    """W8A8 on an instruction set without VNNI names saturation, which no rounding bound covers."""
+    """W8A8 names saturation, visible where the instruction set lacks VNNI; 16-bit activations do not."""
     told = names(source_bounds(REFERENCE, kernel(quantization="w8a8", isa="avx512_core")))
-    assert told["int8 saturation"].distance == math.inf
-    assert "int8 saturation" not in names(source_bounds(REFERENCE, kernel(quantization="w8a8")))
+    assert (told["int8 saturation"].distance, told["int8 saturation"].visible) == (math.inf, True)
+    assert not names(source_bounds(REFERENCE, kernel(quantization="w8a8")))["int8 saturation"].visible
+    assert "int8 saturation" not in names(source_bounds(REFERENCE, kernel(quantization="w8a16")))
 
 
 def test_a_small_source_cannot_explain_a_large_violation() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from contracts.errors import DocumentError
 from contracts.evaluate import Convergence, Evaluation, evaluate
+from contracts.metrics import METRICS
 from contracts.observations import Observations, UnitColumn, from_samples, load_log
 from contracts.streams import stream
 from contracts.verdicts import Verdict
@@ -191,3 +192,20 @@ def test_profile_samples_become_units() -> None:
     assert everything.size == 384
     with pytest.raises(ValueError, match="split must be"):
         from_samples(samples, "00", "healthy", "train")
+
+
+def test_documented_log_lines_are_units(tmp_path: Path) -> None:
+    """Every JSON line that the format's page shows is read as a unit."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "samples.md").read_text()
+    block = page.split("```json\n")[1].split("```")[0]
+    log = tmp_path / "log.jsonl"
+    log.write_text(block)
+    columns = load_log(log).column_names
+    assert {"kl_mean@full_vocab", "latency_ms", "failed", "refusal_difference", "ece_gap"} <= set(columns)
+
+
+def test_documented_columns_are_the_columns() -> None:
+    """The format's page names every per-prompt column and every column that a log may hold."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "samples.md").read_text()
+    named = {column.partition("@")[0] for spec in METRICS.values() for column in spec.columns}
+    assert [name for name in sorted(named) if f"`{name}`" not in page] == []
