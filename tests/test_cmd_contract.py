@@ -101,8 +101,8 @@ def test_schema_prints_both_forms() -> None:
 
 def add(world: Path, *more: str | Path) -> Result:
     """``register add`` of the synthetic bf16 build."""
-    build = ["--checkpoint", world / "bf16.npz", "--kernel", world / "bf16.yaml"]
-    judged = ["--contract", world / "contract.yaml", "--evidence", world / "verdict.json"]
+    build: list[str | Path] = ["--checkpoint", world / "bf16.npz", "--kernel", world / "bf16.yaml"]
+    judged: list[str | Path] = ["--contract", world / "contract.yaml", "--evidence", world / "verdict.json"]
     return run("register", "add", *build, *judged, "--file", world / "register.jsonl", *more)
 
 
