@@ -8,6 +8,7 @@ not quarantined. What is missing or late adds nothing: stale is not bad.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -84,12 +85,7 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 
 def pool(sums: Sums, included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
     """Sums [B, K, S, C, 4] of the ``included`` [B, R] replicas of each kernel, added in replica order."""
-    batch, replicas = included.shape
-    pooled = np.zeros((batch, kernels, *sums.shape[2:]))
-    for replica in range(replicas):
-        weight = included[:, replica].astype(np.float64)
-        pooled[:, replica_kernel[replica]] += sums[:, replica] * weight[:, None, None, None]
-    return pooled
+    return _total(np.where(included[:, :, None, None, None], sums, 0.0), replica_kernel, kernels)
 
 
 def kernel_max(
@@ -97,8 +93,7 @@ def kernel_max(
 ) -> NDArray[np.float64]:
     """Largest value [B, K, ...] over the replicas [B, R, ...] of each kernel (-inf: no replica)."""
     best = np.full((values.shape[0], kernels, *values.shape[2:]), -np.inf)
-    for replica, kernel in enumerate(replica_kernel):
-        best[:, kernel] = np.maximum(best[:, kernel], values[:, replica])
+    _largest(_flat(best), _flat(values), replica_kernel)
     return best
 
 
@@ -107,9 +102,38 @@ def kernel_count(
 ) -> NDArray[np.int64]:
     """Number [B, K, ...] of replicas [B, R, ...] of each kernel where ``mask`` holds."""
     count = np.zeros((mask.shape[0], kernels, *mask.shape[2:]), dtype=np.int64)
-    for replica, kernel in enumerate(replica_kernel):
-        count[:, kernel] += mask[:, replica]
+    _add_up(_flat(count), _flat(mask), replica_kernel)
     return count
+
+
+def _total(values: Sums, replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
+    total = np.zeros((values.shape[0], kernels, *values.shape[2:]))
+    _add_up(_flat(total), _flat(values), replica_kernel)
+    return total
+
+
+def _flat(values: NDArray[Any]) -> NDArray[Any]:
+    """[B, R, X] with everything behind the second axis in one; a view where the array is contiguous."""
+    batch, replicas = values.shape[:2]
+    return np.ascontiguousarray(values).reshape(batch, replicas, int(np.prod(values.shape[2:])))
+
+
+@njit(cache=True)
+def _add_up(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the replicas' values to their kernel's row, in replica order."""
+    for b in range(values.shape[0]):
+        for r in range(len(owner)):
+            for x in range(values.shape[2]):
+                out[b, owner[r], x] += values[b, r, x]
+
+
+@njit(cache=True)
+def _largest(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Keep in each kernel's row the largest of its replicas' values."""
+    for b in range(values.shape[0]):
+        for r in range(len(owner)):
+            for x in range(values.shape[2]):
+                out[b, owner[r], x] = max(out[b, owner[r], x], values[b, r, x])
 
 
 def _progress(

@@ -99,6 +99,8 @@ def _down_until_s(
     The time after is needed because a kernel without traffic has no failures: without it the slice would
     come back at the next tick.
     """
+    if not bool(apart.down.any()):
+        return state.down_until_s
     kernels, _, _ = setup.layout.shape
     owner = setup.layout.replica_kernel
     serving = (seen.replica_state == ReplicaState.READY) & ~state.quarantined
