@@ -143,28 +143,41 @@ def _collect(
     problems: list[tuple[int, str, str]],
 ) -> None:
     try:
-        column, slice_name, value = _unit(json.loads(line))
-    except (ValueError, RecursionError) as error:
+        column, slice_name, value = _unit(json.loads(line, object_pairs_hook=_unique))
+    except (ValueError, OverflowError, RecursionError) as error:
         problems.append((number, "one unit as a JSON object", str(error)))
         return
     units.setdefault((slice_name, column), []).append(value)
 
 
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a key stands twice")
+    return record
+
+
 def _unit(record: object) -> tuple[str, str, Floats]:
     """(column, slice, value) of one log line; ValueError says what is wrong."""
-    if not isinstance(record, dict) or not isinstance(record.get("slice"), str):
-        raise ValueError("no text field 'slice'")
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    place = _name(record, "slice")
     if "judge" in record:
-        return _judged(record)
+        return _judged(record, place)
     _only(record, {"slice", "column", "value"})
-    if not isinstance(record.get("column"), str):
-        raise ValueError("no text field 'column'")
-    return record["column"], record["slice"], np.array(_number(record.get("value")))
+    return _name(record, "column"), place, np.array(_number(record.get("value")))
 
 
-def _judged(record: Mapping[str, object]) -> tuple[str, str, Floats]:
+def _name(record: Mapping[str, object], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError(f"no printable text field {key!r}")
+    return value
+
+
+def _judged(record: Mapping[str, object], place: str) -> tuple[str, str, Floats]:
     _only(record, {"slice", "judge", "reference", "candidate"})
-    place, old, new = str(record["slice"]), record.get("reference"), record.get("candidate")
+    old, new = record.get("reference"), record.get("candidate")
     if record["judge"] == "calibration":
         return CALIBRATION_COLUMN, place, np.array([*_calibration(old), *_calibration(new)])
     for name, column, judge in JUDGES:

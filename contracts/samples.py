@@ -20,7 +20,6 @@ import hashlib
 import io
 import os
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,11 +151,18 @@ def _arrays(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
             missing = [name for name in _ARRAYS if name not in archive_arrays.files]
             if missing:
                 raise ValueError(f"missing arrays {', '.join(missing)}")
-            return {name: archive_arrays[name] for name in _ARRAYS}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+            return {name: _plain(name, archive_arrays[name]) for name in _ARRAYS}
+    except Exception as error:  # a damaged header makes numpy's parsers raise almost anything
+        told = str(error) or type(error).__name__
         raise _refuse(
-            path, "", "an npz archive of plain arrays", str(error), "measure the profile again"
+            path, "", "an npz archive of plain arrays", told, "measure the profile again"
         ) from error
+
+
+def _plain(name: str, found: object) -> NDArray[np.generic]:
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"{name} is no array")
+    return found
 
 
 def _check_dtype(path: Path, name: str, array: NDArray[np.generic]) -> None:
@@ -202,6 +208,10 @@ def _name_problems(samples: KernelSamples) -> list[tuple[str, str, str]]:
     strangers = sorted(set(samples.prompt_split) - set(SPLITS))
     if strangers:
         found.append(("prompt_split", f"one of {', '.join(SPLITS)}", ", ".join(map(repr, strangers))))
+    for name in _TEXTS:
+        strange = [word for word in getattr(samples, name) if not (word and word.isprintable())]
+        if strange:
+            found.append((name, "printable names", ascii(strange[0])))
     for name in ("condition_names", "metric_names"):
         names = getattr(samples, name)
         if len(set(names)) != len(names) or not names:

@@ -73,7 +73,7 @@ def evaluate_command(
     if as_json:
         typer.echo(text)
     else:
-        console = Console()
+        console = Console(markup=False, highlight=False)
         tables.show_evaluation(console, result)
         tables.show_attributions(console, causes)
         tables.show_assumptions(console, assumed)
@@ -134,7 +134,7 @@ def bounds_command(
     if as_json:
         typer.echo(text)
         return
-    console = Console()
+    console = Console(markup=False, highlight=False)
     tables.show_bounds(console, rows)
     tables.show_assumptions(console, assumed)
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from contracts.assumptions import Assumption
 from contracts.attribution import Attribution
@@ -64,7 +65,7 @@ def show_evaluation(console: Console, evaluation: Evaluation) -> None:
     console.print(table)
     style = _STYLES[evaluation.verdict]
     counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
-    console.print(f"verdict [{style}]{evaluation.verdict}[/] ({counts})")
+    console.print(Text.assemble("verdict ", (str(evaluation.verdict), style), f" ({counts})"))
     console.print(f"contracted convergence: {evaluation.convergence}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from contracts.errors import DocumentError
 from contracts.samples import KernelSamples, load_samples, save_samples
+from contracts.streams import stream
 
 
 def make(**changes: Any) -> KernelSamples:
@@ -57,6 +60,7 @@ def test_units_are_means_over_repeats_of_one_slice_and_split() -> None:
         ({"values": np.zeros((2, 6, 2, 3))}, "shape"),
         ({"values": np.full((2, 6, 2, 2), np.inf)}, "infinite"),
         ({"metric_names": ("a", "a")}, "unique names"),
+        ({"prompt_slice": ("code", "\x1b[31m") * 3}, "printable"),
     ],
 )
 def test_inconsistent_samples_cannot_be_made(changes: dict[str, Any], said: str) -> None:
@@ -84,6 +88,25 @@ def test_corruption_never_gets_through_unnoticed_or_crashes(tmp_path: Path) -> N
         except DocumentError:
             continue
         assert found.values.tobytes() == original.values.tobytes()
+
+
+def test_damaged_headers_are_refused(tmp_path: Path) -> None:
+    """Whatever stands in an array's header, under a right checksum, is an array or a DocumentError."""
+    target = tmp_path / "a.npz"
+    save_samples(target, make())
+    with zipfile.ZipFile(target) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    rng = stream(0, "damage")
+    for number in range(300):
+        name = list(parts)[number % len(parts)]
+        damaged = bytearray(parts[name])
+        for place in rng.integers(0, min(len(damaged), 128), size=2):
+            damaged[place] = int(rng.choice(list(b"09(){}[],'<>fiU: \xff")))
+        with zipfile.ZipFile(target, "w") as archive:
+            for each, content in (parts | {name: bytes(damaged)}).items():
+                archive.writestr(each, content)
+        with contextlib.suppress(DocumentError):
+            load_samples(target)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04"])
