@@ -6,6 +6,7 @@ Loading is cached per file content path, because an experiment compiles many sce
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,11 +23,12 @@ from contracts.documents.profile import KernelProfile
 from contracts.documents.scenario import ScenarioSpec
 from contracts.errors import DocumentError, Problem
 from contracts.layout import FleetLayout
-from contracts.loader import load_as
+from contracts.loader import load_as, read_text
 from contracts.metrics import metric
 from contracts.samples import HEALTHY, KernelSamples, load_samples
 from contracts.units import s_from_ms
 from contracts.uris import resolve_uri
+from contracts.yaml_positions import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +88,27 @@ class MeasuredPool:
 
 
 def refuse(file: Path | str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    """An error for one field of ``file``."""
+    """An error for the field at dotted ``path`` of ``file``, with its line where the file has one."""
     problem = Problem(
-        file=str(file), line=0, path=path, expected=expected, actual=actual, next_step=next_step
+        file=str(file),
+        line=_line_of(str(file), path),
+        path=path,
+        expected=expected,
+        actual=actual,
+        next_step=next_step,
     )
     return DocumentError([problem])
+
+
+def _line_of(file: str, path: str) -> int:
+    """Line of ``path`` in the YAML at ``file``; 0 where that cannot be told."""
+    steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", path) if step)
+    try:
+        written = parse(read_text(file), file)
+    except DocumentError:
+        return 0
+    # An experiment compiles documents that it derived: then the field does not stand in the file.
+    return written.line_of(steps) if steps[:2] in written.lines else 0
 
 
 def load_pool(spec: ScenarioSpec, file: str) -> MeasuredPool:

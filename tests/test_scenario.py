@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,8 +127,10 @@ def test_targets_select_replicas(tmp_path: Path, target: dict[str, object], expe
     ],
 )
 def test_bad_scenarios_are_refused(tmp_path: Path, changes: dict[str, object], part: str) -> None:
-    """Each mistake across documents is refused with a message that names it."""
-    assert part in refused(tmp_path, **changes)
+    """Each mistake across documents is refused with a message that names it, its file and its line."""
+    message = refused(tmp_path, **changes)
+    assert part in message
+    assert re.search(r"scenario\.yaml:[1-9]\d* spec\.", message)
 
 
 def test_missing_and_swapped_files_are_refused(tmp_path: Path) -> None:
