@@ -18,6 +18,7 @@ import typer
 from contracts.documents import KINDS, Document, KernelContract, KernelProfile
 from contracts.errors import DocumentError, Problem
 from contracts.loader import cautions, document_sha256, load_as, load_text, read_text
+from contracts.references import reference_problems
 from contracts.register import RegisterEntry, Submission, Verdict, append_entry, read_register
 from contracts.schema import json_schema, kind_named, structural_schema
 from contracts.uris import resolve_uri
@@ -44,11 +45,14 @@ class Checked:
     cautions: tuple[Problem, ...]
 
 
-def check(file: str) -> Checked:
+def check(file: str, *, references: bool = True) -> Checked:
     """Load ``file`` (a path or a ``package:`` name) and keep what there is to say about it."""
     try:
         text = read_text(resolve_uri(file, "selvage"))
         document = load_text(text, file)
+        broken = reference_problems(document, text, file) if references else []
+        if broken:
+            raise DocumentError(broken)
     except DocumentError as error:
         return Checked(file=file, document=None, problems=error.problems, cautions=())
     return Checked(file=file, document=document, problems=(), cautions=tuple(cautions(text, file)))
@@ -57,10 +61,13 @@ def check(file: str) -> Checked:
 @app.command()
 def validate(
     files: Annotated[list[str], typer.Argument(help="Documents of any kind; package:... for shipped ones.")],
+    references: Annotated[
+        bool, typer.Option(help="Also follow URIs: files, hashes, slices, measured conditions.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check documents: syntax, keys, types, ranges and the rules between fields."""
-    checked = [check(file) for file in files]
+    """Check documents: syntax, keys, types, ranges, the rules between fields and what they refer to."""
+    checked = [check(file, references=references) for file in files]
     if as_json:
         typer.echo(json.dumps([_report(one) for one in checked], indent=2, sort_keys=True))
     for one in checked:

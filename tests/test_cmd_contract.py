@@ -14,6 +14,18 @@ from scripts.cmd_contract import content_sha256
 from scripts.selvage import app
 from tests.synthetic import write_world
 
+FAULT = """faults:
+  - {{name: f, kind: requantise, condition: {}, target: {{kernel: bf16}}, onset_s: 1.0}}"""
+SUITE = """apiVersion: selvage.dev/v1alpha1
+kind: Suite
+metadata: {name: suite}
+spec:
+  description: tests only
+  base: scenario.yaml
+  scenarios:
+    - name: noise
+      faults: [{name: f, kind: noise, condition: noise-30, onset_s: 1.0}]
+"""
 SHIPPED = "package:contracts/library/serving-pool.yaml"
 
 
@@ -187,3 +199,60 @@ def test_pinned_files_must_match(world: Path) -> None:
         read_pinned(FileRef(uri="bf16.npz", sha256="0" * 64), world / "bf16.yaml")
     with pytest.raises(DocumentError, match="readable file"):
         read_pinned(FileRef(uri="gone.npz", sha256="0" * 64), world / "bf16.yaml")
+
+
+REFERENCES = {
+    "lost profile": (
+        ("profile: int8.yaml", "profile: gone.yaml"),
+        "spec.pool.kernels[2].profile",
+        "gone.yaml",
+    ),
+    "lost contract": (("contract: contract.yaml", "contract: gone.yaml"), "spec.contract", "gone.yaml"),
+    "profile for a contract": (
+        ("contract: contract.yaml", "contract: bf16.yaml"),
+        "spec.contract",
+        "KernelProfile",
+    ),
+    "unmeasured dose": (
+        ("faults: []", FAULT.format("requantise-w2")),
+        "spec.faults[0].condition",
+        "requantise-w3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFERENCES)
+def test_validate_follows_references(case: str, world: Path) -> None:
+    """A scenario whose files, kinds or measured doses do not fit is refused where it names them."""
+    (old, new), path, said = REFERENCES[case]
+    scenario = world / "scenario.yaml"
+    text = scenario.read_text(encoding="utf-8")
+    assert old in text
+    scenario.write_text(text.replace(old, new), encoding="utf-8")
+    result = run("validate", scenario)
+    assert result.exit_code == 2
+    assert path in result.stderr
+    assert said in result.stderr
+    assert run("validate", "--no-references", scenario).exit_code == 0
+
+
+def test_measured_doses_are_accepted(world: Path) -> None:
+    """A fault whose condition its kernel's profile holds is fine, in a scenario and in a suite over it."""
+    scenario, suite = world / "scenario.yaml", world / "suite.yaml"
+    text = scenario.read_text(encoding="utf-8")
+    scenario.write_text(text.replace("faults: []", FAULT.format("requantise-w4")), encoding="utf-8")
+    suite.write_text(SUITE, encoding="utf-8")
+    assert run("validate", scenario, suite).exit_code == 0
+    suite.write_text(SUITE.replace("noise-30", "noise-99"), encoding="utf-8")
+    result = run("validate", suite)
+    assert result.exit_code == 2
+    assert "suite.yaml:9 spec.scenarios[0].faults[0].condition" in result.stderr
+
+
+def test_samples_that_changed_are_refused(world: Path) -> None:
+    """A profile whose samples are not the pinned ones is not valid."""
+    with (world / "bf16.npz").open("ab") as stream:
+        stream.write(b"x")
+    result = run("validate", world / "bf16.yaml")
+    assert result.exit_code == 2
+    assert "pins another content" in result.stderr
