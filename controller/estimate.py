@@ -11,20 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from contracts.compiled import CompiledContract, Source
+from contracts.compiled import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
+from controller.compiled import add_up, fold_gauges, fold_probes, fold_requests, largest
 from controller.detectors import Sums
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
-#: Values are bounded here even where a clause has no clip, so that an infinite one leaves sums finite.
-_MOST_VALUE = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +42,30 @@ class Estimate:
     failing_now: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """What of a telemetry counts as evidence, by its age: probes bool [B, P]; fresh, known bool [B, R].
+
+    fresh: a new scrape arrived. known: the newest scrape is not stale.
+    """
+
+    probes: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+
+
 def fold(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> Estimate:
     """Fold one tick of telemetry into the running window and the smoothed rates."""
     now_s = seen.now_ms / MS_PER_S
     started = np.where(np.isnan(state.window_start_s), now_s, state.window_start_s)
     scraped_s = np.fmax(state.scraped_s, seen.scraped_at_ms / MS_PER_S)
     fresh = scraped_s > np.where(np.isnan(state.scraped_s), -np.inf, state.scraped_s)
-    heard = fresh.any(axis=1) | seen.probes.valid.any(axis=1)
-    heard_s = np.where(heard | np.isnan(state.heard_s), now_s, state.heard_s)
+    heard = _hear(seen, now_s, fresh, scraped_s, setup.contract.stale_after_s)
+    anything = heard.fresh.any(axis=1) | heard.probes.any(axis=1) | np.isnan(state.heard_s)
+    heard_s = np.where(anything, now_s, state.heard_s)
     window, probed_s = state.window.copy(), state.probed_s.copy()
-    _fold_all(window, probed_s, seen, fresh, setup.contract)
-    progress_s = _progress(state, seen, now_s, fresh)
+    _fold_all(window, probed_s, seen, heard, setup.contract)
+    progress_s = _progress(state, seen, now_s, heard.fresh)
     smoothed = _smooth(state, seen, now_s, setup)
     folded = replace(
         state, now_s=now_s, window_start_s=started, window=window, heard_s=heard_s, scraped_s=scraped_s,
@@ -67,9 +78,20 @@ def fold(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -
         closed=now_s - started >= setup.contract.window_s - _CLOCK_SLACK_S,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
-        fresh=fresh,
+        fresh=heard.fresh,
         failing_now=seen.failed.sum(axis=2) > 0,
     )
+
+
+def _hear(
+    seen: FleetTelemetry, now_s: NDArray[np.float64], newer: NDArray[np.bool_],
+    scraped_s: NDArray[np.float64], stale_after_s: float,
+) -> _Heard:  # fmt: skip
+    """What is older than ``stale_after_s`` on arrival says nothing about now."""
+    oldest_s = (now_s - stale_after_s)[:, None]
+    known = scraped_s >= oldest_s
+    probes = seen.probes.valid & (seen.probes.sampled_at_ms >= oldest_s * MS_PER_S)
+    return _Heard(probes=probes, fresh=newer & known, known=known)
 
 
 def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> ControllerState:
@@ -93,7 +115,7 @@ def kernel_max(
 ) -> NDArray[np.float64]:
     """Largest value [B, K, ...] over the replicas [B, R, ...] of each kernel (-inf: no replica)."""
     best = np.full((values.shape[0], kernels, *values.shape[2:]), -np.inf)
-    _largest(_flat(best), _flat(values), replica_kernel)
+    largest(_flat(best), _flat(values), replica_kernel)
     return best
 
 
@@ -102,13 +124,13 @@ def kernel_count(
 ) -> NDArray[np.int64]:
     """Number [B, K, ...] of replicas [B, R, ...] of each kernel where ``mask`` holds."""
     count = np.zeros((mask.shape[0], kernels, *mask.shape[2:]), dtype=np.int64)
-    _add_up(_flat(count), _flat(mask), replica_kernel)
+    add_up(_flat(count), _flat(mask), replica_kernel)
     return count
 
 
 def _total(values: Sums, replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
     total = np.zeros((values.shape[0], kernels, *values.shape[2:]))
-    _add_up(_flat(total), _flat(values), replica_kernel)
+    add_up(_flat(total), _flat(values), replica_kernel)
     return total
 
 
@@ -116,24 +138,6 @@ def _flat(values: NDArray[Any]) -> NDArray[Any]:
     """[B, R, X] with everything behind the second axis in one; a view where the array is contiguous."""
     batch, replicas = values.shape[:2]
     return np.ascontiguousarray(values).reshape(batch, replicas, int(np.prod(values.shape[2:])))
-
-
-@njit(cache=True)
-def _add_up(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add the replicas' values to their kernel's row, in replica order."""
-    for b in range(values.shape[0]):
-        for r in range(len(owner)):
-            for x in range(values.shape[2]):
-                out[b, owner[r], x] += values[b, r, x]
-
-
-@njit(cache=True)
-def _largest(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Keep in each kernel's row the largest of its replicas' values."""
-    for b in range(values.shape[0]):
-        for r in range(len(owner)):
-            for x in range(values.shape[2]):
-                out[b, owner[r], x] = max(out[b, owner[r], x], values[b, r, x])
 
 
 def _progress(
@@ -166,103 +170,27 @@ def _smooth(
 
 
 def _fold_all(
-    window: Sums, probed_s: NDArray[np.float64], seen: FleetTelemetry, fresh: NDArray[np.bool_],
+    window: Sums,
+    probed_s: NDArray[np.float64],
+    seen: FleetTelemetry,
+    heard: _Heard,
     contract: CompiledContract,
-) -> None:  # fmt: skip
+) -> None:
+    """Add this tick's units to ``window`` and the newest probe instants to ``probed_s``, in place."""
     probes, plain = seen.probes, np.ascontiguousarray  # other strides would compile once more
-    _fold_probes(
+    fold_probes(
         window, probed_s, plain(probes.replica), plain(probes.slice), plain(probes.sampled_at_ms),
-        plain(probes.values), plain(probes.valid), contract.source, contract.column, contract.threshold,
+        plain(probes.values), heard.probes, contract.source, contract.column, contract.threshold,
         contract.sense, contract.clip, plain(contract.applies),
     )  # fmt: skip
-    _fold_requests(
-        window, plain(seen.answered), plain(seen.failed), plain(seen.latency_le), contract.source,
-        contract.column, contract.edge, plain(contract.applies),
+    fold_requests(
+        window, plain(seen.answered), plain(seen.failed), plain(seen.latency_le), heard.known,
+        contract.source, contract.column, contract.edge, plain(contract.applies),
     )  # fmt: skip
     gauges = np.stack(
         [1.0 - seen.fingerprint_match, 1.0 - seen.trace_fields_ratio, seen.kv_used_ratio], axis=-1
     )
-    _fold_gauges(
-        window, gauges, fresh, contract.source, contract.threshold, contract.sense, plain(contract.applies)
-    )
-
-
-@njit(cache=True)
-def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """One unit into one cell of sums."""
-    cell[0] += 1.0
-    clipped = min(max(value, -_MOST_VALUE), min(clip, _MOST_VALUE))
-    cell[1] += clipped
-    cell[2] += clipped * clipped
-    if sense * (value - threshold) > 0.0:
-        cell[3] += 1.0
-
-
-@njit(cache=True)
-def _fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
-    window, probed_s, replica, slice_, sampled_at_ms, values, valid, source, column, threshold, sense,
-    clip, applies,
-):  # fmt: skip
-    """Each valid probe sample is one unit for every probe clause of its slice."""
-    for b in range(valid.shape[0]):
-        for p in range(valid.shape[1]):
-            if not valid[b, p]:
-                continue
-            r, s = replica[b, p], slice_[b, p]
-            probed_s[b, r, s] = max(probed_s[b, r, s], sampled_at_ms[b, p] / 1000.0)
-            for c in range(len(source)):
-                if source[c] != 0 or not applies[c, s]:
-                    continue
-                value = values[b, p, column[c]]
-                if not np.isnan(value):
-                    _add(window[b, r, s, c], value, clip[c], threshold[c], sense[c])
-
-
-@njit(cache=True)
-def _fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
-    window, answered, failed, latency_le, source, column, edge, applies
-):
-    """Each answer is a unit of the latency clauses, each ended request one of the failure clauses.
-
-    Edge -1 (a threshold above every edge) reads the total: nothing is known to lie over it.
-    """
-    last = latency_le.shape[4] - 1
-    for c in range(len(source)):
-        if source[c] != 1 and source[c] != 2:
-            continue
-        for b in range(answered.shape[0]):
-            for r in range(answered.shape[1]):
-                for s in range(answered.shape[2]):
-                    if not applies[c, s]:
-                        continue
-                    if source[c] == 1:
-                        units = latency_le[b, r, s, column[c], last]
-                        over = units - latency_le[b, r, s, column[c], edge[c]]
-                    else:
-                        units = answered[b, r, s] + failed[b, r, s]
-                        over = failed[b, r, s]
-                    cell = window[b, r, s, c]
-                    cell[0] += units
-                    cell[1] += over
-                    cell[2] += over
-                    cell[3] += over
-
-
-@njit(cache=True)
-def _fold_gauges(window, gauges, fresh, source, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Each fresh scrape is one unit of the fingerprint, trace-field and KV clauses, on every slice."""
-    for c in range(len(source)):
-        if source[c] < 3 or source[c] > 5:
-            continue
-        for b in range(fresh.shape[0]):
-            for r in range(fresh.shape[1]):
-                value = gauges[b, r, source[c] - 3]
-                if not fresh[b, r] or np.isnan(value):
-                    continue
-                for s in range(applies.shape[1]):
-                    if applies[c, s]:
-                        _add(window[b, r, s, c], value, np.inf, threshold[c], sense[c])
-
-
-assert [int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)] == [0, 1, 2]
-assert [int(Source.FINGERPRINT), int(Source.TRACE_FIELDS), int(Source.KV_USED)] == [3, 4, 5]
+    fold_gauges(
+        window, gauges, heard.fresh, contract.source, contract.threshold, contract.sense,
+        plain(contract.applies),
+    )  # fmt: skip

@@ -149,8 +149,8 @@ def _evidence(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[C
             kernel=setup.layout.kernels[k],
             slice=setup.layout.slices[s],
             clause_id=contract.clause_ids[c],
-            units=float(decision.judged[fleet, k, s, c, COUNT]),
-            estimate=_estimate(decision.judged[fleet, k, s, c], bool(contract.is_rate[c])),
+            units=float(_sums(decision, setup, fleet, (k, s, c))[COUNT]),
+            estimate=_estimate(_sums(decision, setup, fleet, (k, s, c)), bool(contract.is_rate[c])),
             limit=_limit(contract, c),
             excess=float(judgement.excess[fleet, k, s, c]),
         )
@@ -189,6 +189,17 @@ def _quarantined(
 
 def _places(mask: NDArray[np.bool_]) -> list[tuple[int, ...]]:
     return [tuple(int(index) for index in place) for place in np.argwhere(mask)]
+
+
+def _sums(
+    decision: Decision, setup: ControllerSetup, fleet: int, place: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Sums behind an alarm: the pool's, or those of the replicas in alarm where it spread from them."""
+    kernel, s, c = place
+    if not decision.judgement.spread[fleet, kernel, s, c]:
+        return np.asarray(decision.judged[fleet, kernel, s, c])
+    guilty = (setup.layout.replica_kernel == kernel) & decision.replica_alarm[fleet, :, s, c]
+    return np.asarray(decision.replica_judged[fleet, guilty, s, c].sum(axis=0))
 
 
 def _estimate(sums: NDArray[np.float64], is_rate: bool) -> float:

@@ -23,7 +23,9 @@ class Judgement:
 
     alarm: bool [B, K, S, C]; excess: float64 [B, K, S, C]; health: float64 [B, K, S];
     level: int64 [B, K, S]; hard_violated, certified: bool [B, K, S]; evidence_count: float64 [B, K, S].
-    down: bool [B, K], every replica in rotation is or lately was failing or hung.
+    judged: float64 [B, K, S, C, 4], sums behind the pooled verdicts; spread: bool [B, K, S, C], in alarm
+    through single replicas, not through the pool. down: bool [B, K], every replica in rotation is or
+    lately was failing or hung.
     """
 
     alarm: NDArray[np.bool_]
@@ -33,6 +35,8 @@ class Judgement:
     hard_violated: NDArray[np.bool_]
     certified: NDArray[np.bool_]
     evidence_count: NDArray[np.float64]
+    judged: NDArray[np.float64]
+    spread: NDArray[np.bool_]
     down: NDArray[np.bool_]
 
 
@@ -68,6 +72,8 @@ def judge(
         evidence_count=judged.judged[..., setup.contract.source == Source.PROBE, COUNT].max(
             axis=3, initial=0.0
         ),
+        judged=judged.judged,
+        spread=alarm & ~judged.alarm,
         down=down,
     )
     state = replace(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)

@@ -32,7 +32,8 @@ class Decision:
     shield_delta: float64 [B, S, K + 1], change by shield and supervisor. held, degraded: bool [B].
     capacity_move: bool [B], the table changed for capacity alone. quarantined: bool [B, R] and
     quarantine_reason int64 [B, R] (``controller.quarantine.Reason``). replica_alarm: bool [B, R, S, C].
-    judged: float64 [B, K, S, C, 4], the sums behind the kernels' verdicts (``controller.detectors``).
+    judged, replica_judged: float64 [B, K or R, S, C, 4], the sums behind the verdicts on kernels and
+    on replicas (``controller.detectors``).
     """
 
     plan: RoutingPlan
@@ -46,6 +47,7 @@ class Decision:
     quarantine_reason: NDArray[np.int64]
     replica_alarm: NDArray[np.bool_]
     judged: NDArray[np.float64]
+    replica_judged: NDArray[np.float64]
     judgement: Judgement
     observation: Observation
 
@@ -84,7 +86,8 @@ def tick(
         quarantined=after.quarantined,
         quarantine_reason=after.quarantine_reason,
         replica_alarm=verdicts.alarm,
-        judged=np.asarray(after.kernel_detector["judged"], dtype=np.float64),
+        judged=judgement.judged,
+        replica_judged=verdicts.judged,
         judgement=judgement,
         observation=seen,
     )

@@ -58,9 +58,6 @@ class ControllerOptions:
     readmit_after_s: least time in quarantine, times the number of quarantines (as Envoy backs off).
     readmit_every_s: at most one replica of a kernel is re-admitted in so many seconds.
     degrade_after_s: silence after which the held table gives way to the known-good baseline.
-    carry_windows: windows over which a cell with too few units collects them before it starts anew.
-    alarm_expiry_windows: an alarm on traffic (latency, failures) ends after so many windows without
-        any unit, since only traffic can tell whether it still holds.
     smoothing_s: time constant of the smoothed rates.
     """
 
@@ -71,8 +68,6 @@ class ControllerOptions:
     readmit_after_s: float = 60.0
     readmit_every_s: float = 30.0
     degrade_after_s: float = 300.0
-    carry_windows: int = 5
-    alarm_expiry_windows: int = 5
     smoothing_s: float = 10.0
 
 

@@ -71,7 +71,7 @@ class HysteresisPolicy:
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the state machines, as far as capacity goes."""
         memory = {name: array.copy() for name, array in state.items()}
-        rank, wanted = preference(seen), np.zeros(seen.table.shape)
+        rank, wanted = preference(seen, by_health=True), np.zeros(seen.table.shape)
         pace = self.pace
         _return_slowly(
             memory["home_share"], memory["left_s"], memory["stepped_s"], memory["relapses"],

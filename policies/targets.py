@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 from contracts.compiled import Level
 from controller.ports import Observation
 
+#: Against division by zero where no kernel has capacity.
+_LEAST = 1e-9
+#: Weight of size beside health in the order of refuge.
+_SIZE_WEIGHT = 1e-6
+
 
 def compliant(seen: Observation) -> NDArray[np.bool_]:
     """bool [B, K, S]: in rotation, certified and at level normal."""
@@ -21,11 +26,18 @@ def compliant(seen: Observation) -> NDArray[np.bool_]:
     return np.asarray(sound & (seen.ready > 0)[:, :, None])
 
 
-def preference(seen: Observation) -> NDArray[np.float64]:
-    """float64 [B, S, K], order of refuge: healthiest first, then the larger capacity; inf: not compliant."""
-    most = np.maximum(seen.capacity_rps.max(axis=1, keepdims=True), 1e-9)
-    # Health decides; the second term stays below any difference of health worth acting on.
-    score = seen.health - 1e-6 * (seen.capacity_rps / most)[:, :, None]
+def preference(seen: Observation, *, by_health: bool) -> NDArray[np.float64]:
+    """float64 [B, S, K], order of refuge, lowest first; inf: not compliant.
+
+    The larger kernel first, counted with all its replicas, so that one replica more or less turns nothing
+    round. ``by_health`` puts health before size; a policy without memory must not do that, because an
+    alarm that only informs (L1) would move its traffic.
+    """
+    replicas = np.bincount(seen.replica_kernel, minlength=seen.ready.shape[1])
+    whole_rps = seen.capacity_rps / np.maximum(seen.ready, 1) * replicas
+    size = whole_rps / np.maximum(whole_rps.max(axis=1, keepdims=True), _LEAST)
+    # The second term stays below any difference of health worth acting on.
+    score = (seen.health if by_health else 0.0) - _SIZE_WEIGHT * size[:, :, None]
     return np.where(compliant(seen), score, np.inf).transpose(0, 2, 1)
 
 
@@ -36,7 +48,7 @@ def two_threshold_table(
 
     level: int64 [B, S], level to act on for each slice's home kernel.
     """
-    rank = preference(seen)
+    rank = preference(seen, by_health=False)
     wanted = np.zeros(seen.table.shape)
     known_good = int(np.argmax(seen.role_known_good))
     _two_threshold(wanted, rank, level, seen.home, seen.ready, known_good, guard_share, shed_when_uncertified)

@@ -125,3 +125,18 @@ def test_stale_only_after_silence() -> None:
         assert bool(fold(state, later, config).stale[0]) is stale
     probed = with_probes(replace(seen, now_ms=seen.now_ms + limit_ms + 1.0), LAYOUT, np.array([0.1, 0.1]))
     assert not fold(state, probed, config).stale[0]
+
+
+def test_what_is_old_on_arrival_is_no_evidence() -> None:
+    """Probes and scrapes older than ``stale_after_s`` add nothing and break no silence."""
+    config = setup()
+    first = fold(initial_state(config, 1), quiet_telemetry(LAYOUT, 1.0), config).state
+    old = with_probes(quiet_telemetry(LAYOUT, 50.0), LAYOUT, np.array([0.9, 0.9]))
+    old.probes.sampled_at_ms[:] = 20_000.0
+    old = replace(old, scraped_at_ms=np.full_like(old.scraped_at_ms, 30_000.0))
+    after = fold(first, old, config)
+    assert after.stale[0]
+    without_failures = [0, 1, 2, 4, 5]
+    np.testing.assert_array_equal(
+        after.state.window[:, :, :, without_failures], first.window[:, :, :, without_failures]
+    )

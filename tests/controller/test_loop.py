@@ -248,6 +248,25 @@ def test_the_record_names_clause_weight_and_cause() -> None:
     assert json.loads(record_json(moved))["verdicts"][0]["level"] == "fallback"
 
 
+def test_an_alarm_that_spreads_shows_the_replicas_evidence() -> None:
+    """A clause without tolerance condemns at the first wrong unit, and the record counts that unit."""
+
+    def forged(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        match = seen.fingerprint_match.copy()
+        match[:, :2] = 0.0 if now_s >= 3.0 else 1.0
+        return replace(seen, fingerprint_match=match)
+
+    setup = make_arm("threshold", FLEET)
+    state = initial_state(setup, 1)
+    for seen in script(LAYOUT, 3, forged):
+        before = state
+        state, decision = tick(before, seen, setup)
+    record = explain(before, state, decision, setup)
+    assert {move.target for move in record.moves} == {"k0", "k2"}
+    assert {(e.kernel, e.clause_id, e.units) for e in record.evidence} == {("k0", "O-print", 6.0)}
+    assert record.evidence[0].estimate == pytest.approx(2.0 / 6.0)
+
+
 class TestScriptedTelemetry(TelemetrySourceSuite):
     layout = LAYOUT
 

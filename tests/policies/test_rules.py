@@ -44,13 +44,29 @@ def test_guard_moves_the_stated_share_of_that_slice_alone() -> None:
 
 
 def test_fallback_prefers_known_good_then_the_best_certified() -> None:
-    """Level fallback empties home: known-good if it complies, else the healthiest compliant kernel."""
+    """Level fallback empties home: known-good if it complies, else the largest compliant kernel."""
     seen = ill(calm(FLEET), 0, 0, Level.FALLBACK)
     assert propose("threshold", seen)[0].tolist() == [0.0, 0.0, 0.0, 1.0, 0.0]
-    health = seen.health.copy()
-    health[:, 1, 0] = 0.2
-    seen = replace(ill(seen, 3, 0, Level.GUARD), health=np.maximum(health, seen.health))
+    seen = ill(replace(seen, capacity_rps=seen.capacity_rps * [1.0, 1.0, 2.0, 1.0]), 3, 0, Level.GUARD)
     assert propose("threshold", seen)[0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_an_alarm_that_only_informs_moves_nothing() -> None:
+    """Health below the guard threshold (L1) on home or refuge leaves the threshold table as it is."""
+    seen = ill(calm(FLEET), 0, 0, Level.GUARD)
+    health = seen.health.copy()
+    health[:, 1] = 0.4
+    np.testing.assert_array_equal(
+        propose("threshold", replace(seen, health=health)), propose("threshold", seen)
+    )
+
+
+def test_hysteresis_takes_the_healthiest_refuge() -> None:
+    """With memory to stay where it is, hysteresis first goes where health is best."""
+    seen = ill(calm(FLEET), 0, 0, Level.GUARD)
+    health = seen.health.copy()
+    health[:, 1] = 0.4
+    assert propose("hysteresis", replace(seen, health=health))[0].tolist() == [0.5, 0.0, 0.5, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("shed, column", [(True, 4), (False, 3)])
@@ -86,7 +102,7 @@ def test_threshold_is_its_definition(seed: int, share: float) -> None:
     table = propose(f"threshold:guard_share={share}", seen)
     for s in range(2):
         good = [k for k in range(4) if level[0, k, s] == 0 and certified[0, k, s]]
-        others = sorted((k for k in good if k != 0), key=lambda k: seen.health[0, k, s])
+        others = [k for k in good if k != 0]
         expected = np.zeros(5)
         if level[0, 0, s] == 0 or (level[0, 0, s] == 1 and not others):
             expected[0] = 1.0
