@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -43,7 +44,8 @@ class StepPlan:
     """Which steps to time: every batch size with every context, ``decode_steps`` each.
 
     clock: ``cpu`` takes process CPU time (right for one-threaded engines on a busy machine),
-    ``wall`` the time that passes (right on accelerators, and for slowed steps).
+    ``wall`` the time that passes (right on accelerators, and for slowed steps). A kind of step counts
+    with its median over ``rounds``, or with its least where ``least``: other work only adds time.
     """
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -51,6 +53,20 @@ class StepPlan:
     decode_steps: int = 8
     rounds: int = 3
     clock: str = "cpu"
+    least: bool = False
+
+
+def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) -> list[StepPoint]:
+    """One point per kind of step (prefill tokens, sequences, context) from its times in ms."""
+    return [
+        StepPoint(
+            prefill_tokens=prefill,
+            decode_sequences=decode,
+            context_tokens=context,
+            measured_ms=float(min(times) if plan.least else median(times)),
+        )
+        for (prefill, decode, context), times in sorted(found.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

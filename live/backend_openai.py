@@ -39,8 +39,8 @@ class OpenaiBackend:
         transport: httpx.BaseTransport | None = None,
         top_k: int = _TOP_K,
     ) -> None:
-        base = endpoint.rstrip("/").removesuffix("/v1")
-        self._client = httpx.Client(base_url=base, timeout=_TIMEOUT_S, transport=transport)
+        self._base = endpoint.rstrip("/").removesuffix("/v1")
+        self._transport = transport
         self._top_k = top_k
         self._model = model or self._first_model()
         self.kernels: tuple[Kernel, ...] = (
@@ -58,10 +58,15 @@ class OpenaiBackend:
         """Nothing is started: the server runs already. Extra settings cannot be given to it."""
         if environment or options:
             raise MeasurementError("a running server takes no environment or options")
-        yield OpenaiSession(self._client, self._model, self._top_k)
+        with self._client() as client:
+            yield OpenaiSession(client, self._model, self._top_k)
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(base_url=self._base, timeout=_TIMEOUT_S, transport=self._transport)
 
     def _first_model(self) -> str:
-        answer = _answer(self._client, "GET", "/v1/models", None)
+        with self._client() as client:
+            answer = _answer(client, "GET", "/v1/models", None)
         models = answer.get("data") or []
         if not models or not isinstance(models[0].get("id"), str):
             raise MeasurementError("the server names no model at /v1/models; give --endpoint-model")

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
 from live import checkpoint, kernels
-from live.backend import EngineFacts, FullScores, Scores, Session, StepPlan
+from live.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.prompts import Prompt
 from live.reference import require_torch
@@ -111,15 +110,7 @@ class TorchSession:
                 for context in plan.contexts:
                     for key, spent_ms in self._run(batch, context, plan.decode_steps, clock):
                         found.setdefault(key, []).append(spent_ms)
-        return [
-            StepPoint(
-                prefill_tokens=prefill,
-                decode_sequences=decode,
-                context_tokens=context,
-                measured_ms=float(median(times)),
-            )
-            for (prefill, decode, context), times in sorted(found.items())
-        ]
+        return step_points(found, plan)
 
     def canary(self) -> str:
         """Hash of fixed inputs through every linear layer, and of every parameter."""

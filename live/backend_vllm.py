@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,7 +24,7 @@ import numpy as np
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError, MissingPartError
 from live import checkpoint, kernels, quantize
-from live.backend import EngineFacts, FullScores, Scores, Session, StepPlan
+from live.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.prompts import Prompt
 
@@ -143,15 +142,7 @@ class VllmSession:
                     for prefill, decode, attended, spent_ms in self._time_round(batch, context, plan, seed):
                         key = (int(prefill), int(decode), int(attended))
                         found.setdefault(key, []).append(spent_ms)
-        return [
-            StepPoint(
-                prefill_tokens=prefill,
-                decode_sequences=decode,
-                context_tokens=context,
-                measured_ms=float(median(times)),
-            )
-            for (prefill, decode, context), times in sorted(found.items())
-        ]
+        return step_points(found, plan)
 
     def canary(self) -> str:
         """Hash over the outputs of every linear layer on fixed inputs."""

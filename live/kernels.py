@@ -180,7 +180,7 @@ TORCH_KERNELS: tuple[Kernel, ...] = tuple(
 )
 
 #: Kernels that are measured under every weight fault when none is named.
-FAULTED_KERNELS = ("fp32", "fp16", "bf16")
+FAULTED_KERNELS = ("fp16", "bf16")
 _ONE_LAYER = r"layers\.2\.mlp\.down_proj"
 _ALL_LAYERS = r"model\.layers"
 

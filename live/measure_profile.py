@@ -25,7 +25,7 @@ from live.step_model import fit_step_time, step_time_ratio
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
 LARGEST_VALUE = 1e12
-_SLOW_PLAN = StepPlan(batches=(1, 8), contexts=(128,), decode_steps=12, rounds=3, clock="wall")
+_SLOW_PLAN = StepPlan(batches=(1, 8), contexts=(128,), decode_steps=12, rounds=5, clock="wall", least=True)
 _NO_CHANGE = FaultDose(
     name="no-change",
     kind="noise",
@@ -135,9 +135,8 @@ class KernelMeter:
         self, session: Session, canary: str, plan: MeasurePlan, first: _Pass, notes: list[str]
     ) -> list[MeasuredCondition]:
         done: list[MeasuredCondition] = []
-        slow = [dose for dose in plan.doses if not dose.numeric]
-        baseline = session.time_steps(_SLOW_PLAN) if slow else []
         for dose in plan.doses:
+            baseline = [] if dose.numeric else session.time_steps(_SLOW_PLAN)
             session.inject(dose)
             try:
                 condition = self._fault(session, canary, plan, dose, baseline, first)

@@ -83,7 +83,7 @@ def profile(
     faults: Annotated[
         bool | None,
         typer.Option(
-            "--faults/--no-faults", help="Measure fault doses; without either, on fp32, fp16, bf16."
+            "--faults/--no-faults", help="Measure fault doses; without either, on fp16 and bf16."
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=16, help="Passes over the prompts.")] = 2,

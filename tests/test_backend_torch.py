@@ -56,7 +56,7 @@ def test_step_times_follow_the_plan_and_slow_down() -> None:
     from live.backend_torch import TorchBackend
     from live.step_model import step_time_ratio
 
-    plan = StepPlan(batches=(1, 2), contexts=(16,), decode_steps=6, rounds=3, clock="wall")
+    plan = StepPlan(batches=(1, 2), contexts=(16,), decode_steps=6, rounds=4, clock="wall", least=True)
     with TorchBackend(SHIPPED_MODEL, device="cpu").start(TORCH_KERNELS[0]) as session:
         healthy = session.time_steps(plan)
         assert {(p.prefill_tokens, p.decode_sequences) for p in healthy} == {(16, 0), (32, 0), (0, 1), (0, 2)}

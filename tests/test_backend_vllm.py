@@ -117,7 +117,7 @@ def test_drift_is_small_when_healthy_and_grows_as_bits_go(
 
 def test_slowed_steps_take_longer_and_answer_the_same(session: Session, prompts: list[Prompt]) -> None:
     """A slow fault multiplies the step time, leaves the canary and the scores alone, and goes away."""
-    plan = StepPlan(batches=(1, 4), contexts=(64,), decode_steps=12, rounds=3, clock="wall")
+    plan = StepPlan(batches=(1, 4), contexts=(64,), decode_steps=12, rounds=4, clock="wall", least=True)
     healthy, canary, before = _rows(session, prompts), session.canary(), session.time_steps(plan)
     session.inject(slow_doses()[-1])
     assert step_time_ratio(session.time_steps(plan), before) > 2.0
