@@ -183,6 +183,8 @@ _register_logit("logit_linf", "linf_max")
 
 def top_tokens(log_probability: Floats, count: int) -> Integers:
     """The ``count`` most probable tokens ``[T, count]``, ties to the lower id."""
+    if count == 1:
+        return np.asarray(log_probability.argmax(axis=1)[:, None])
     floor = np.partition(log_probability, -count, axis=1)[:, -count]
     keep = log_probability >= floor[:, None]  # sorting the whole vocabulary costs twelve times as much
     few = np.argsort(~keep, axis=1, kind="stable")[:, : int(keep.sum(axis=1).max())]
