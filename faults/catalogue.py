@@ -44,7 +44,8 @@ class FaultKind:
 
     silent: answers stay HTTP 200 and in time; only numbers or observability change.
     measured: the dose is a measured condition of the kernel's profile, not a free number.
-    live_injection: action name of the worker extension, middleware or process control.
+    live_injection: method of the worker extension (``selvage_...``), or name of a middleware or process
+    action.
     kubernetes_form: what a drill does to a pod. verification: the proof that the injection
     happened. undo: what restores the replica, including what must be reset before re-admission.
     """
@@ -89,9 +90,9 @@ def _plain(
 
 
 _KINDS: tuple[FaultKind, ...] = (
-    _numeric("requantise", "requantise"),
-    _numeric("noise", "noise"),
-    _numeric("bit_flips", "bit_flips"),
+    _numeric("requantise", "selvage_requantise"),
+    _numeric("noise", "selvage_add_noise"),
+    _numeric("bit_flips", "selvage_flip_bits"),
     FaultKind(
         name="kernel_regression", channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
         live_injection="restart_with_environment",
@@ -100,15 +101,15 @@ _KINDS: tuple[FaultKind, ...] = (
         undo="restart with the certified image and environment, then re-certify",
     ),
     _plain(
-        "slow", Channel.STEP_TIME, _FACTOR, False, "slow", "CPU limit or clock cap of the pod",
+        "slow", Channel.STEP_TIME, _FACTOR, False, "selvage_slow", "CPU limit or clock cap of the pod",
         "step time of a fixed batch grows by the stated factor", "remove the delay",
     ),
     _plain(
-        "hang", Channel.HANG, _SWITCH, False, "hang", "SIGSTOP of the engine process",
+        "hang", Channel.HANG, _SWITCH, False, "selvage_hang", "SIGSTOP of the engine process",
         "a request stalls while the health check still answers 200", "SIGCONT, then one warm-up request",
     ),
     _plain(
-        "crash", Channel.CRASH, _SWITCH, False, "kill", "delete the pod with grace period 0",
+        "crash", Channel.CRASH, _SWITCH, False, "selvage_crash", "delete the pod with grace period 0",
         "the process is gone and its port refuses", "the supervisor restarts the replica",
     ),
     _plain(
@@ -138,7 +139,7 @@ _KINDS: tuple[FaultKind, ...] = (
     ),
     FaultKind(
         name="correlated", channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
-        live_injection="requantise",
+        live_injection="selvage_requantise",
         kubernetes_form="the same injection on pods of several Deployments, chosen by label",
         verification=_CANARY, undo=_RESTORE,
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import fields
 from itertools import pairwise
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -126,3 +128,16 @@ def test_silent_kinds_are_those_that_keep_answers_in_time() -> None:
     """Only numeric and observability faults are silent."""
     silent = {entry.channel for entry in CATALOGUE.values() if entry.silent}
     assert silent == {Channel.NUMERIC, Channel.TELEMETRY, Channel.TRACE_FIELDS, Channel.FINGERPRINT}
+
+
+def test_worker_extension_has_the_named_injections() -> None:
+    """A live injection named after a worker method exists in the file that vLLM loads."""
+    source = Path(__file__).resolve().parent.parent / "faults" / "vllm_worker.py"
+    methods = {
+        node.name for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.FunctionDef)
+    }
+    named = {
+        entry.live_injection for entry in CATALOGUE.values() if entry.live_injection.startswith("selvage_")
+    }
+    assert len(named) == 6
+    assert named <= methods
