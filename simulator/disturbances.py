@@ -9,7 +9,7 @@ from contracts.layout import FleetLayout
 from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.schedule import FaultPlan, Shape
 from simulator.pool import MeasuredPool, refuse
-from simulator.tables import KernelTable
+from simulator.tables import KernelTable, is_measured
 from simulator.world import FleetChange, Surge
 
 #: From the start of a process to its first ready answer, unless a change says otherwise. Measured engines
@@ -128,7 +128,12 @@ def _check_condition(
         return
     for kernel in kernels:
         samples = pool.kernels[kernel].samples
-        known = [name for name in samples.condition_names if name in _documented(pool, kernel)]
+        documented = _documented(pool, kernel)
+        known = [
+            name
+            for name in samples.condition_names
+            if name in documented and (not kind.measured or is_measured(samples, name))
+        ]
         _known(fault.condition, tuple(known), f"{path}.condition ({pool.kernels[kernel].entry.name})", file)
 
 

@@ -29,6 +29,7 @@ from contracts.samples import HEALTHY, KernelSamples, load_samples
 from contracts.units import s_from_ms
 from contracts.uris import resolve_uri
 from contracts.yaml_positions import parse
+from simulator.tables import QUALITY_COLUMN, is_measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +224,9 @@ def _check_samples(pool: MeasuredPool) -> None:
     first = pool.kernels[0].samples
     for kernel in pool.kernels:
         samples, where = kernel.samples, kernel.entry.profile
-        if HEALTHY not in samples.condition_names:
-            raise refuse(where, "condition_names", HEALTHY, "no such condition", "measure the kernel healthy")
+        if HEALTHY not in samples.condition_names or not is_measured(samples, HEALTHY):
+            expected = f"{HEALTHY} measured on every traffic prompt, column {QUALITY_COLUMN}"
+            raise refuse(where, "condition_names", expected, "less", "measure the kernel healthy")
         same = np.array_equal(samples.prompt_ids, first.prompt_ids)
         if not same or samples.prompt_split != first.prompt_split:
             expected = f"the prompts and splits of {pool.kernels[0].entry.profile}"

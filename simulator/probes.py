@@ -59,7 +59,7 @@ def slots_per_replica(scenario: CompiledScenario) -> int:
 def plan_probes(scenario: CompiledScenario, seed: int) -> ProbePlan:
     """The probe schedule of the fleet with ``seed``; nothing else draws from its stream."""
     slots, ticks = slots_per_replica(scenario), scenario.ticks
-    replicas, repeats = len(scenario.layout.replicas), scenario.tables[0].probe.shape[2]
+    replicas, repeats = len(scenario.layout.replicas), _repeats(scenario)
     count = slots * replicas
     unit = np.zeros((ticks, count), dtype=np.int64)
     repeat, at_s = np.zeros_like(unit), np.full((ticks, count), np.inf)
@@ -111,7 +111,9 @@ class Probes:
         self._lengths = scenario.prompts.probe_tokens
         self._prompts, self._slices = scenario.prompts.probe_ids, scenario.prompts.probe_slice
         deepest = max(table.probe.shape[0] for table in scenario.tables)
-        self._values = np.stack([_deepened(table.probe, deepest) for table in scenario.tables])
+        repeats = _repeats(scenario)
+        blocks = [_deepened(table.probe[:, :, :repeats], deepest) for table in scenario.tables]
+        self._values = np.stack(blocks)
         self._noise = scenario.telemetry.repeat_noise
         self._rngs = [stream(seed, "repeat_noise") for seed in seeds]
         self._tick = -1
@@ -157,6 +159,11 @@ class Probes:
             return values
         factors = np.stack([rng.standard_normal(values.shape[1:]) for rng in self._rngs])
         return np.asarray(values * np.exp(self._noise * factors))
+
+
+def _repeats(scenario: CompiledScenario) -> int:
+    """Repeats that every kernel of the pool was measured with."""
+    return min(int(table.probe.shape[2]) for table in scenario.tables)
 
 
 def _deepened(probe: NDArray[np.float64], conditions: int) -> NDArray[np.float64]:

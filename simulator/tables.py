@@ -91,7 +91,7 @@ def build_table(
     """The table of one kernel; ``metrics`` are the probe metrics of the layout, NaN where not measured."""
     order = condition_order(samples)
     names = tuple(samples.condition_names[index] for index in order)
-    quality = [samples.unit_values(QUALITY_COLUMN, name, plan.traffic) for name in names]
+    quality = np.stack([samples.unit_values(QUALITY_COLUMN, name, plan.traffic) for name in names])
     columns = np.stack([_column(samples, metric) for metric in metrics], axis=-1)
     units = np.stack(
         [[samples.unit_values(metric, name, plan.traffic) for metric in metrics] for name in names]
@@ -99,7 +99,8 @@ def build_table(
     return KernelTable(
         conditions=names,
         drift=np.array([mean_drift(samples, name) for name in names]),
-        quality=np.clip(np.nan_to_num(np.stack(quality), nan=0.0), 0.0, 1.0),
+        # A fault that changes no numbers (slower steps) may have none of its own: then the healthy ones hold.
+        quality=np.clip(np.where(np.isnan(quality), quality[0], quality), 0.0, 1.0),
         probe=columns[order][:, plan.probe],
         violating=judge_units(units, plan, contract),
     )
@@ -111,6 +112,12 @@ def condition_order(samples: KernelSamples) -> list[int]:
     rest = [index for index, name in enumerate(names) if name != HEALTHY]
     rest.sort(key=lambda index: (mean_drift(samples, names[index]), names[index]))
     return [samples.condition(HEALTHY), *rest]
+
+
+def is_measured(samples: KernelSamples, condition: str) -> bool:
+    """True when the quality of every traffic prompt was measured under ``condition``."""
+    values = samples.unit_values(QUALITY_COLUMN, condition, samples.rows("traffic"))
+    return bool(np.isfinite(values).all())
 
 
 def mean_drift(samples: KernelSamples, condition: str) -> float:
