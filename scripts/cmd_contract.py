@@ -122,7 +122,7 @@ def register_add(
     contract: Annotated[Path, typer.Option(help="The KernelContract it was judged by.")],
     evidence: Annotated[Path, typer.Option(help="What the verdict rests on: output of evaluate --json.")],
     verdict: Annotated[
-        str, typer.Option(help="pass, fail or inconclusive; without it, the evidence's own.")
+        str, typer.Option(help="pass, fail or inconclusive; without it, what the evidence says.")
     ] = "",
     promote: Annotated[bool, typer.Option("--promote", help="Put the build into service.")] = False,
     override_reason: Annotated[str, typer.Option(help="Why, in spite of the verdict.")] = "",
@@ -137,7 +137,7 @@ def register_add(
         kernel_sha256=document_sha256(profile),
         contract=judged_by.metadata.name,
         contract_sha256=document_sha256(judged_by),
-        verdict=_verdict(verdict or _evaluated(evidence)),
+        verdict=_verdict(verdict or _judged(evidence, profile, judged_by)),
         evidence_sha256=content_sha256(str(evidence)),
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         promote=promote,
@@ -155,14 +155,28 @@ def _verdict(text: str) -> Verdict:
     raise DocumentError([Problem("--verdict", 0, "", expected, repr(text), "copy it from evaluate")])
 
 
-def _evaluated(evidence: Path) -> str:
-    """Verdict in the output of ``selvage contract evaluate --json``."""
+def _judged(evidence: Path, profile: KernelProfile, contract: KernelContract) -> str:
+    """Verdict in the output of ``evaluate --json``, which must be about this profile and this contract."""
     try:
         content = json.loads(evidence.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         hint = "name the output of evaluate --json, or say --verdict"
         raise DocumentError([Problem(str(evidence), 0, "", "JSON", str(error), hint)]) from None
-    return str(content.get("verdict", "")) if isinstance(content, dict) else ""
+    found = content if isinstance(content, dict) else {}
+    wanted = {
+        "contract_sha256": document_sha256(contract),
+        "samples_sha256": profile.spec.samples.sha256,
+        "condition": "healthy",
+    }
+    hint = "evaluate this profile against this contract and name that output"
+    problems = [
+        Problem(str(evidence), 0, key, value, repr(found.get(key)), hint)
+        for key, value in wanted.items()
+        if found.get(key) != value
+    ]
+    if problems:
+        raise DocumentError(problems)
+    return str(found.get("verdict"))
 
 
 def content_sha256(source: str) -> str:

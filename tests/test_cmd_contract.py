@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from contracts.errors import DocumentError
+from contracts.loader import document_sha256, load_document
 from contracts.uris import read_pinned, resolve_uri
 from scripts.cmd_contract import content_sha256
 from scripts.selvage import app
@@ -118,15 +119,35 @@ def add(world: Path, *more: str | Path) -> Result:
     return run("register", "add", *build, *judged, "--file", world / "register.jsonl", *more)
 
 
+def judged(world: Path, **changes: object) -> None:
+    """Write what ``evaluate --json`` says of the synthetic bf16 build, with changes."""
+    found: dict[str, object] = {
+        "verdict": "pass",
+        "condition": "healthy",
+        "contract_sha256": document_sha256(load_document(world / "contract.yaml")),
+        "samples_sha256": content_sha256(str(world / "bf16.npz")),
+    }
+    (world / "verdict.json").write_text(json.dumps(found | changes), encoding="utf-8")
+
+
+@pytest.mark.parametrize("foreign", ["contract_sha256", "samples_sha256", "condition"])
+def test_evidence_about_something_else_is_refused(foreign: str, world: Path) -> None:
+    """A verdict on another contract, other samples or a kernel under fault says nothing of this build."""
+    judged(world, **{foreign: "another"})
+    result = add(world)
+    assert result.exit_code == 2
+    assert foreign in result.stderr
+    assert not (world / "register.jsonl").exists()
+
+
 def test_the_register_follows_a_build_through_promotion(world: Path) -> None:
     """Fail is refused (exit 1, nothing written), pass and override are kept, the chain verifies."""
-    verdict = world / "verdict.json"
-    verdict.write_text('{"verdict": "fail"}', encoding="utf-8")
+    judged(world, verdict="fail")
     refused = add(world, "--promote")
     assert refused.exit_code == 1
     assert not (world / "register.jsonl").exists()
     assert add(world, "--promote", "--override-reason", "known flake").exit_code == 0
-    verdict.write_text('{"verdict": "pass"}', encoding="utf-8")
+    judged(world, verdict="pass")
     entry = json.loads(add(world, "--promote", "--json").stdout)
     assert (entry["sequence"], entry["verdict"], entry["decision"]) == (2, "pass", "promoted")
     listed = json.loads(run("register", "list", "--json", "-f", world / "register.jsonl").stdout)
@@ -256,3 +277,12 @@ def test_samples_that_changed_are_refused(world: Path) -> None:
     result = run("validate", world / "bf16.yaml")
     assert result.exit_code == 2
     assert "pins another content" in result.stderr
+
+
+def test_the_output_of_evaluate_is_evidence(world: Path) -> None:
+    """What ``evaluate --json`` prints for a profile and a contract can be entered for that pair."""
+    evaluated = run("evaluate", "--json", world / "contract.yaml", world / "bf16.yaml")
+    (world / "verdict.json").write_text(evaluated.stdout, encoding="utf-8")
+    entry = json.loads(add(world, "--json").stdout)
+    assert entry["verdict"] == json.loads(evaluated.stdout)["verdict"]
+    assert entry["decision"] == "recorded"
