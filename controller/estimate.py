@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from controller.compiled import add_up, fold_gauges, fold_probes, fold_requests, largest
 from controller.detectors import Sums
@@ -107,7 +107,7 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 
 def pool(sums: Sums, included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
     """Sums [B, K, S, C, 4] of the ``included`` [B, R] replicas of each kernel, added in replica order."""
-    return _total(np.where(included[:, :, None, None, None], sums, 0.0), replica_kernel, kernels)
+    return kernel_sum(np.where(included[:, :, None, None, None], sums, 0.0), replica_kernel, kernels)
 
 
 def kernel_max(
@@ -128,7 +128,10 @@ def kernel_count(
     return count
 
 
-def _total(values: Sums, replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
+def kernel_sum(
+    values: NDArray[np.float64], replica_kernel: NDArray[np.int64], kernels: int
+) -> NDArray[np.float64]:
+    """Sum [B, K, ...] over the replicas [B, R, ...] of each kernel, added in replica order."""
     total = np.zeros((values.shape[0], kernels, *values.shape[2:]))
     add_up(_flat(total), _flat(values), replica_kernel)
     return total
@@ -143,11 +146,12 @@ def _flat(values: NDArray[Any]) -> NDArray[Any]:
 def _progress(
     state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64], fresh: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """A replica makes progress when it answers, or when a fresh scrape shows nothing running.
+    """When each replica last answered, or had nothing to answer: nothing running, or not ready at all.
 
     Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale is not hung.
     """
-    moved = (seen.answered.sum(axis=2) > 0) | (fresh & ~(seen.running > 0.0))
+    idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
+    moved = idle | (seen.answered.sum(axis=2) > 0)
     known = np.where(np.isnan(state.progress_s), now_s[:, None], state.progress_s)
     return np.where(moved, now_s[:, None], known)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import COUNT, Verdicts, zero_tolerance
-from controller.estimate import Estimate, kernel_count
+from controller.estimate import Estimate, kernel_count, kernel_sum
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
@@ -99,11 +99,29 @@ def _against_siblings(
 def _hung(
     estimate: Estimate, seen: FleetTelemetry, ready: NDArray[np.bool_], setup: ControllerSetup
 ) -> NDArray[np.bool_]:
-    """Requests run, scrapes arrive, and no answer has come for ``hung_after_s``."""
-    state = estimate.state
+    """Requests run, scrapes arrive, and no answer has come for too long, or while siblings gave many."""
+    state, options = estimate.state, setup.options
     known = state.now_s[:, None] - state.scraped_s <= setup.contract.stale_after_s
     quiet_s = np.fmin(state.now_s[:, None], state.scraped_s) - state.progress_s
-    return ready & known & (seen.running > 0.0) & (quiet_s >= setup.options.hung_after_s)
+    busy = ready & known & (seen.running > 0.0)
+    if not bool((busy & (quiet_s >= options.hung_least_s)).any()):
+        return np.zeros_like(busy)
+    missed = quiet_s * _siblings_rps(state, ready, setup)
+    outpaced = (quiet_s >= options.hung_least_s) & (missed >= options.hung_answers)
+    return np.asarray(busy & ((quiet_s >= options.hung_after_s) | outpaced))
+
+
+def _siblings_rps(
+    state: ControllerState, ready: NDArray[np.bool_], setup: ControllerSetup
+) -> NDArray[np.float64]:
+    """float64 [B, R]: mean answers per second of the other replicas of the kernel in rotation."""
+    kernels, _, _ = setup.layout.shape
+    owner = setup.layout.replica_kernel
+    serving = ready & ~state.quarantined
+    own_rps = np.where(serving, state.answered_rps, 0.0)
+    total_rps = kernel_sum(own_rps, owner, kernels)[:, owner] - own_rps
+    others = kernel_count(serving, owner, kernels)[:, owner] - serving
+    return np.asarray(total_rps / np.maximum(others, 1))
 
 
 def _failing(estimate: Estimate, seen: FleetTelemetry, setup: ControllerSetup) -> NDArray[np.bool_]:

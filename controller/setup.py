@@ -53,8 +53,10 @@ class ControllerOptions:
     quarantine: use the second lever (single replicas); off in the arm "fixed bare".
     shield: mask hard violations and empty kernels; off for arms that must show a bare policy.
     failing_after: failed answers in a row before a replica is failing (Envoy's own default is 5).
-    hung_after_s: requests running and none answered for so long means hung; longer than any healthy
-        answer takes.
+    hung_after_s: requests running and none answered for so long means hung; longer than a healthy
+        answer takes, because a replica with one long request answers nothing else.
+    hung_answers: so many answers of the average sibling in the meantime mean hung as well, after
+        ``hung_least_s``; if both answered alike, none out of twenty has a chance of 2e-9.
     readmit_after_s: least time in quarantine, times the number of quarantines (as Envoy backs off).
     readmit_every_s: at most one replica of a kernel is re-admitted in so many seconds.
     degrade_after_s: silence after which the held table gives way to the known-good baseline.
@@ -65,6 +67,8 @@ class ControllerOptions:
     shield: bool = True
     failing_after: int = 5
     hung_after_s: float = 30.0
+    hung_answers: float = 20.0
+    hung_least_s: float = 10.0
     readmit_after_s: float = 60.0
     readmit_every_s: float = 30.0
     degrade_after_s: float = 300.0

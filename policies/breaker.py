@@ -59,10 +59,11 @@ class BreakerPolicy:
             ejected, ejected_at_s, ejections, discounted, sweep, seen.now_s, seen.consecutive_failed,
             self.base_ejection_s, self.max_ejection_s,
         )  # fmt: skip
+        present = seen.in_rotation | np.asarray(state["ejected"], dtype=np.bool_)
         out = (seen.consecutive_failed - discounted >= self.consecutive_failures) & ~ejected
         _eject(
             ejected, ejected_at_s, ejections, discounted, out, seen.now_s, seen.consecutive_failed,
-            seen.replica_kernel, self.max_ejection_ratio,
+            seen.replica_kernel, present, self.max_ejection_ratio,
         )  # fmt: skip
         memory: PolicyState = {
             "ejected": ejected,
@@ -71,19 +72,18 @@ class BreakerPolicy:
             "discounted": discounted,
             "swept_s": np.where(sweep, seen.now_s, swept_s),
         }
-        balanced = ejected & ~self._panic(seen, ejected, np.asarray(state["ejected"], dtype=np.bool_))
+        balanced = ejected & ~self._panic(seen, ejected, present)
         return Proposal(table=home_table(seen), ejected=balanced), memory
 
     def _panic(
-        self, seen: Observation, ejected: NDArray[np.bool_], before: NDArray[np.bool_]
+        self, seen: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """bool [B, R]: the replica's cluster has too few hosts left to leave any of them out."""
-        present = seen.in_rotation | before
         panic = np.zeros(ejected.shape, dtype=np.bool_)
         for kernel in range(len(seen.role_known_good)):
             mine = seen.replica_kernel == kernel
             left = (present & ~ejected)[:, mine].sum(axis=1)
-            panic[:, mine] = (left < self.panic_ratio * mine.sum())[:, None]
+            panic[:, mine] = (left < self.panic_ratio * present[:, mine].sum(axis=1))[:, None]
         return panic
 
 
@@ -105,7 +105,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True)
 def _eject(  # type: ignore[no-untyped-def]  # pragma: no cover
-    ejected, ejected_at_s, ejections, discounted, out, now_s, failed, owner, most_ratio
+    ejected, ejected_at_s, ejections, discounted, out, now_s, failed, owner, present, most_ratio
 ):
     """Eject while the cluster's ejected share is below the cap; a refused host starts a new run."""
     for b in range(out.shape[0]):
@@ -115,7 +115,7 @@ def _eject(  # type: ignore[no-untyped-def]  # pragma: no cover
             discounted[b, r] = failed[b, r]
             hosts, away = 0, 0
             for other in range(len(owner)):
-                if owner[other] == owner[r]:
+                if owner[other] == owner[r] and present[b, other]:
                     hosts += 1
                     away += ejected[b, other]
             if away < most_ratio * hosts:

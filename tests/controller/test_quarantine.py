@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.quarantine import Reason
 from controller.setup import ControllerOptions
 from policies.baselines import make_arm
@@ -84,6 +84,32 @@ def test_hung_replica_is_quarantined_and_a_merely_silent_one_is_not() -> None:
     result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 30, stuck))
     assert result.quarantined()[-1].tolist() == [True, False, False, False, False, False]
     assert result.decisions[-1].quarantine_reason[0, 0] == Reason.HUNG
+
+
+def test_a_replica_that_its_siblings_outpace_is_hung_sooner() -> None:
+    """None answered while the average sibling answered twenty: hung, long before ``hung_after_s``."""
+
+    def stuck(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered = seen.answered.copy()
+        answered[:, 0] = 0 if now_s > 5.0 else answered[:, 0]
+        return replace(seen, answered=answered // 10)
+
+    options = replace(QUICK, hung_after_s=60.0)
+    out = run(make_arm("fixed", FLEET, options), script(LAYOUT, 40, stuck)).quarantined()[:, 0]
+    assert 15 <= int(np.argmax(out)) + 1 <= 16  # two answers per second: ten seconds are enough
+    assert not run(make_arm("fixed", FLEET, options), script(LAYOUT, 40)).quarantined().any()
+
+
+def test_a_replica_that_starts_is_not_hung() -> None:
+    """Time before a replica was ready does not count, however long it was away."""
+
+    def restart(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        state, answered = seen.replica_state.copy(), seen.answered.copy()
+        state[:, 0] = int(ReplicaState.STARTING) if 5.0 < now_s <= 40.0 else int(ReplicaState.READY)
+        answered[:, 0] = 0 if 5.0 < now_s <= 44.0 else 10
+        return replace(seen, replica_state=state, answered=answered)
+
+    assert not run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 60, restart)).quarantined().any()
 
 
 def test_readmission_needs_recertification_and_patience() -> None:
