@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simulator import engine_kernels as kernels
 from simulator.engine_columns import CELL_COLUMNS, SLICE_COLUMNS
-from simulator.engine_dtypes import FLEET, REPLICA, REQUEST, SESSION
+from simulator.engine_dtypes import FLEET, REPLICA, REQUEST, SESSION, zeros
 from simulator.engine_records import (
     REQUEST_RECORD,
     Arrivals,
@@ -49,18 +49,18 @@ class FleetEngine:
         self._fleets = np.zeros(batch, FLEET)
         self._fleets["retry_head"] = -1
         self._replicas = _fresh_replicas(spec, batch)
-        self._requests = np.zeros((batch, _FIRST_RING), REQUEST)
+        self._requests = zeros((batch, _FIRST_RING), REQUEST)
         self._oldest = np.zeros(batch, np.int64)
         self._sessions = np.zeros((batch, spec.session_slots, spec.kernels), SESSION)
         self._table = np.zeros((batch, spec.slices, spec.kernels + 1))
         self._table[:, :, 0] = 1.0
         self._row_changed = np.zeros((batch, spec.slices))
         self._violating = np.zeros(shape, np.int8)
-        self._cells = np.zeros((*shape, CELL_COLUMNS), np.int64)
+        self._cells = np.zeros((*shape, CELL_COLUMNS), np.int32)
         self._excess_tv = np.zeros(shape)
         self._per_slice = np.zeros((batch, spec.slices, SLICE_COLUMNS), np.int64)
         self._edges = np.asarray(spec.histogram_edges_ms, np.float64)
-        self._histogram = np.zeros((*shape, spec.families, self._edges.shape[0] + 1), np.int64)
+        self._histogram = np.zeros((*shape, spec.families, self._edges.shape[0] + 1), np.int32)
         self._limits = np.array([spec.max_attempts, int(spec.sticky)], np.int64)
         self._timeout = np.ascontiguousarray(spec.timeout_s, np.float64)
         self._slo_ms = np.ascontiguousarray(spec.slo_ms, np.float64)
@@ -187,8 +187,8 @@ class FleetEngine:
         return Counters(cells=cells, per_slice=per_slice, excess_tv_tokens=excess_tv, busy_s=busy_s)
 
     @property
-    def latency_counts(self) -> NDArray[np.int64]:
-        """Answers per latency bucket since the start, int64 [B, R, S, F, E + 1]: a live view, copy it.
+    def latency_counts(self) -> NDArray[np.int32]:
+        """Answers per latency bucket since the start, int32 [B, R, S, F, E + 1]: a live view, copy it.
 
         Not summed over edges; bucket e holds values in ``(edge[e-1], edge[e]]``, the last is open.
         """
@@ -207,7 +207,7 @@ class FleetEngine:
         fed, cursor = (int(self._fleets[name][fleet]) for name in ("fed", "cursor"))
         oldest = max(int(self._oldest[fleet]), fed - ring.shape[0])
         ids = np.arange(oldest, cursor)
-        return _request_records(ids, ring[ids & (ring.shape[0] - 1)])
+        return _request_records(ids, ring[ids & (ring.shape[0] - 1)], self.spec.replica_kernel)
 
     # ------------------------------------------------------------ housekeeping
 
@@ -227,7 +227,7 @@ class FleetEngine:
             return
         while size < live + count:
             size *= 2
-        grown = np.zeros((self.batch, size), REQUEST)
+        grown = zeros((self.batch, size), REQUEST)
         kernels.copy_requests(self._fleets, self._requests, grown)
         self._requests = grown
         self._oldest = self._fleets["tail"].copy()
@@ -289,7 +289,7 @@ def warm() -> None:
 
 
 def _fresh_replicas(spec: EngineSpec, batch: int) -> NDArray[np.void]:
-    replicas = np.zeros((batch, spec.replicas), REPLICA)
+    replicas = zeros((batch, spec.replicas), REPLICA)
     replicas["end"] = np.inf
     replicas["deadline"] = np.inf
     replicas["soonest"] = 2**31 - 1
@@ -326,17 +326,20 @@ def _speed(effect: ReplicaEffect) -> ReplicaEffect:
     return replace(effect, condition=0, http_error_ratio=0.0, http_latency_s=0.0)
 
 
-def _request_records(ids: NDArray[np.int64], ring: NDArray[np.void]) -> NDArray[np.void]:
+def _request_records(
+    ids: NDArray[np.int64], ring: NDArray[np.void], replica_kernel: NDArray[np.int64]
+) -> NDArray[np.void]:
     out = np.zeros(ids.shape[0], REQUEST_RECORD)
     out["id"] = ids
-    for name in ("replica", "kernel", "slice", "status", "attempts", "preemptions"):
+    for name in ("replica", "slice", "status", "attempts", "preemptions", "prompt_tokens", "output_tokens"):
         out[name] = ring[name]
-    for name in ("prompt_tokens", "output_tokens"):
-        out[name] = ring[name]
+    out["kernel"] = np.where(out["replica"] < 0, -1, replica_kernel[out["replica"]])
     out["arrived_s"] = ring["arrived"]
-    for name, field in (("routed_s", "routed"), ("started_s", "started"), ("finished_s", "finished")):
+    for name, field in (("routed_s", "routed"), ("started_s", "started")):
         out[name] = np.where(ring[field] < 0.0, np.nan, ring[field])
+    answered = out["status"] == RequestStatus.ANSWERED
+    ended = ring["deadline"] + np.where(answered, ring["lag"], 0.0)
+    out["finished_s"] = np.where(out["status"] == RequestStatus.IN_FLIGHT, np.nan, ended)
     out["first_token_s"] = np.where(ring["first"] < 0.0, np.nan, ring["first"] + ring["lag"])
-    out["finished_s"] += np.where(out["status"] == RequestStatus.ANSWERED, ring["lag"], 0.0)
-    out["excess_tv_tokens"] = np.where(out["status"] == RequestStatus.ANSWERED, ring["excess_tv"], np.nan)
+    out["excess_tv_tokens"] = np.where(answered, ring["excess_tv"], np.nan)
     return out

@@ -6,41 +6,60 @@ Times are seconds, -1 where not happened yet; lists are intrusive, linked by abs
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine_records import MAX_ATTEMPTS, MAX_BATCH
 
+#: Bytes; both records below are laid out so that a routing decision touches few lines.
+CACHE_LINE = 64
 #: ``kind`` of the stretch under way: nothing to do; work but no progress possible (hung, or the head
 #: of the queue does not fit); one step with prefill in it; ``steps`` pure decode steps.
 IDLE, STALL, MIXED, DECODE = 0, 1, 2, 3
 
-#: Columns of ``REPLICA["sequence"]`` and of ``REPLICA["prefill"]``.
-RID, BASE, LAST = 0, 1, 2
-PART, CHUNK = 0, 1
+#: Columns of ``REPLICA["slots"]``.
+RID, BASE, LAST, PART, CHUNK = range(5)
 
-REPLICA = np.dtype(
+def _in_lines(fields: list[Any]) -> np.dtype[np.void]:
+    """Record of ``fields`` in this order, padded to whole cache lines."""
+    packed = np.dtype(fields, align=True)
+    names = list(packed.names or ())
+    layout = {
+        "names": names,
+        "formats": [packed[name] for name in names],
+        "offsets": [(packed.fields or {})[name][1] for name in names],
+        "itemsize": -(-packed.itemsize // CACHE_LINE) * CACHE_LINE,
+        "aligned": True,
+    }
+    return np.dtype(layout)  # type: ignore[call-overload, no-any-return]
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    """Zeroed records that begin on a cache line, so that each touches as few of them as possible."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+REPLICA = _in_lines(
     [
         ("end", "f8"),  # the stretch under way ends (IDLE: inf, STALL: next deadline)
         ("began", "f8"),  # and began
         ("first_step", "f8"),  # duration of its first step
         ("growth", "f8"),  # each later step is this much longer
+        ("deadline", "f8"),  # lower bound of the deadlines of its requests
+        ("busy_from", "f8"),  # busy time is counted up to here
+        ("busy", "f8"),  # since the last take
+        ("decoded", "i4"),  # decode steps so far: a counter that all sequences share
+        ("steps", "i4"),
         ("c0", "f8"),  # step model with the effect in force
         ("c1", "f8"),
         ("c2", "f8"),
         ("c3", "f8"),
-        ("deadline", "f8"),  # lower bound of the deadlines of its requests
-        ("busy_from", "f8"),  # busy time is counted up to here
-        ("busy", "f8"),  # since the last take
-        ("alive_at", "f8"),  # accepts connections from then on (dead: inf)
-        ("error_ratio", "f8"),
-        ("lag", "f8"),  # http_latency_s
-        ("wait_head", "i8"),
-        ("wait_tail", "i8"),
-        ("ended_head", "i8"),  # ended, not yet counted
-        ("ended_tail", "i8"),
-        ("steps", "i4"),
-        ("kind", "i4"),
-        ("decoded", "i4"),  # decode steps so far: a counter that all sequences share
         ("soonest", "i4"),  # the first completion comes when decoded gets there
         ("context", "i4"),  # sum of contexts of decoding sequences
         ("running", "i4"),  # decoding sequences
@@ -49,60 +68,64 @@ REPLICA = np.dtype(
         ("waiting", "i4"),
         ("outstanding", "i4"),
         ("blocks", "i4"),  # usable now
-        ("all_blocks", "i4"),
+        ("wait_head", "i4"),
+        ("wait_tail", "i4"),
+        ("ended_head", "i4"),  # ended, not yet counted
+        ("ended_tail", "i4"),
+        ("alive_at", "f8"),  # accepts connections from then on (dead: inf)
+        ("error_ratio", "f8"),
+        ("lag", "f8"),  # http_latency_s
         ("watermark", "i4"),
-        ("block_shift", "i4"),
-        ("max_batch", "i4"),
         ("token_budget", "i4"),
         ("queue_limit", "i4"),
-        ("kernel", "i4"),
-        ("condition", "i4"),
-        ("cache_epoch", "i4"),
         ("consecutive_failed", "i4"),
-        ("hang", "i4"),
-        ("in_rotation", "i4"),
-        # Each decoding sequence, oldest admission first: its request; context = base + decoded; done
-        # when decoded == last. Then each prefilling request and the tokens it prefills in this step.
-        ("sequence", "i4", (MAX_BATCH, 3)),
-        ("prefill", "i4", (MAX_BATCH, 2)),
-    ],
-    align=True,
+        ("max_batch", "i2"),
+        ("kind", "i1"),
+        ("block_shift", "i1"),
+        ("hang", "i1"),
+        ("in_rotation", "i1"),
+        ("kernel", "i2"),
+        ("condition", "i2"),
+        ("cache_epoch", "i4"),
+        ("all_blocks", "i4"),
+        # Oldest admission first. Columns of row j: the j-th decoding sequence (its request; context =
+        # base + decoded; done when decoded == last) and the j-th prefilling request with its chunk in
+        # this step: unrelated, but small batches then live in a line or two.
+        ("slots", "i4", (MAX_BATCH, 5)),
+    ]
 )
 
-REQUEST = np.dtype(
+REQUEST = _in_lines(
     [
         ("arrived", "f8"),
-        ("routed", "f8"),
-        ("started", "f8"),
+        ("deadline", "f8"),  # in flight: its deadline; afterwards: the instant at which it ended
         ("first", "f8"),
-        ("finished", "f8"),
-        ("deadline", "f8"),
-        ("lag", "f8"),
-        ("excess_tv", "f8"),
-        ("u_kernel", "f8"),
-        ("u_first", "f8"),
-        ("u_second", "f8"),
-        ("u_error", "f8"),
-        ("next", "i8"),
-        ("session", "i8"),
-        ("prompt_tokens", "i4"),
-        ("output_tokens", "i4"),
+        ("next", "i4"),
         ("need", "i4"),  # tokens to prefill (after a preemption: prompt and what was generated)
         ("done", "i4"),  # of these, prefilled
         ("remaining", "i4"),  # output tokens still to come when it was last queued
-        ("credited", "i4"),  # output tokens whose excess TV is booked
-        ("prompt", "i4"),
-        ("preemptions", "i4"),
-        ("slice", "i2"),
-        ("kernel", "i2"),
-        ("replica", "i2"),
-        ("poison", "i2"),  # condition under which its cached prefix was computed
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("u_kernel", "u4"),  # uniforms in units of 2**-32
+        ("slice", "i1"),
         ("status", "i1"),
         ("attempts", "i1"),
         ("exposed", "i1"),
-        ("tried", "i2", (MAX_ATTEMPTS,)),
-    ],
-    align=True,
+        ("started", "f8"),
+        ("routed", "f8"),
+        ("u_first", "u4"),
+        ("u_second", "u4"),
+        ("lag", "f8"),
+        ("excess_tv", "f8"),
+        ("u_error", "u4"),
+        ("session", "i4"),
+        ("prompt", "i4"),
+        ("credited", "i4"),  # output tokens whose excess TV is booked
+        ("replica", "i2"),
+        ("preemptions", "i2"),
+        ("tried", "i2", (MAX_ATTEMPTS - 1,)),  # replicas of the earlier attempts
+        ("poison", "i1"),  # condition under which its cached prefix was computed
+    ]
 )
 
 SESSION = np.dtype([("tag", "i4"), ("epoch", "i4"), ("replica", "i2"), ("condition", "i2")], align=True)

@@ -45,6 +45,7 @@ Array = NDArray[Any]
 # RequestStatus as plain integers, which the compiler freezes.
 _IN_FLIGHT, _ANSWERED, _TIMEOUT, _RESET, _HTTP_ERROR, _REJECTED, _NO_REPLICA, _SHED = range(8)
 # Weyl steps: later attempts reuse the request's own uniforms, turned by an irrational angle.
+_UNIT = 4294967296.0
 _TURN = 0.6180339887498949
 _TURN_ERROR = 0.4142135623730951
 _NONE = -1
@@ -67,7 +68,7 @@ def blocks_used(r: Record) -> int:
     shift = r.block_shift
     up = r.decoded + (1 << shift) - 1
     for j in range(r.running):
-        total += (r.sequence[j, BASE] + up) >> shift
+        total += (r.slots[j, BASE] + up) >> shift
     return total
 
 
@@ -77,7 +78,7 @@ def blocks_next(r: Record, decoded: int) -> int:
     count = 0
     low = (1 << r.block_shift) - 1
     for j in range(r.running):
-        if (r.sequence[j, BASE] + decoded) & low == 0:
+        if (r.slots[j, BASE] + decoded) & low == 0:
             count += 1
     return count
 
@@ -114,7 +115,7 @@ def find_soonest(r: Record) -> None:
     """Find the step counter of the first completion among the decoding sequences."""
     soonest = _NEVER
     for j in range(r.running):
-        soonest = min(soonest, np.int64(r.sequence[j, LAST]))
+        soonest = min(soonest, np.int64(r.slots[j, LAST]))
     r.soonest = soonest
 
 
@@ -123,16 +124,16 @@ def preempt_last(r: Record, q: Array, mask: int) -> None:
     """Put the last admitted request back to the head of the queue; it will be recomputed."""
     if r.prefilling > 0:
         r.prefilling -= 1
-        i = r.prefill[r.prefilling, PART]
+        i = r.slots[r.prefilling, PART]
         x = q[i & mask]
         r.prefill_blocks -= (x.need + (1 << r.block_shift) - 1) >> r.block_shift
     else:
         r.running -= 1
         j = r.running
-        i = np.int64(r.sequence[j, RID])
+        i = np.int64(r.slots[j, RID])
         x = q[i & mask]
-        r.context -= r.sequence[j, BASE] + r.decoded
-        x.remaining = r.sequence[j, LAST] - r.decoded
+        r.context -= r.slots[j, BASE] + r.decoded
+        x.remaining = r.slots[j, LAST] - r.decoded
         find_soonest(r)
         x.need = x.prompt_tokens + x.output_tokens - x.remaining
     x.done = 0
@@ -163,13 +164,13 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
             preempt_last(r, q, mask)
     n = r.running
     context = r.context
-    prefill = r.prefill
+    slots = r.slots
     tokens = 0
     budget = r.token_budget - n
     for j in range(r.prefilling):
-        x = q[prefill[j, PART] & mask]
+        x = q[slots[j, PART] & mask]
         c = min(np.int64(x.need - x.done), budget)
-        prefill[j, CHUNK] = c
+        slots[j, CHUNK] = c
         budget -= c
         tokens += c
     if r.waiting > 0 and not preempted:
@@ -193,8 +194,8 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
             if x.started < 0.0:
                 x.started = now
             c = min(np.int64(x.need), budget)
-            prefill[r.prefilling, PART] = i
-            prefill[r.prefilling, CHUNK] = c
+            slots[r.prefilling, PART] = i
+            slots[r.prefilling, CHUNK] = c
             r.prefilling += 1
             budget -= c
             tokens += c
@@ -246,7 +247,7 @@ def end_request(r: Record, i: int, status: int, now: float, q: Array, mask: int)
     """Mark request ``i`` as ended on this replica and chain it for counting."""
     x = q[i & mask]
     x.status = status
-    x.finished = now
+    x.deadline = now
     x.next = _NONE
     r.outstanding -= 1
     r.consecutive_failed = 0 if status == _ANSWERED else r.consecutive_failed + 1
@@ -264,27 +265,27 @@ def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
     soonest = np.inf
     k = 0
     for j in range(r.running):
-        i = np.int64(r.sequence[j, RID])
+        i = np.int64(r.slots[j, RID])
         if q[i & mask].deadline <= now:
-            r.context -= r.sequence[j, BASE] + r.decoded
+            r.context -= r.slots[j, BASE] + r.decoded
             end_request(r, i, _TIMEOUT, now, q, mask)
         else:
             soonest = min(soonest, q[i & mask].deadline)
-            r.sequence[k, RID] = i
-            r.sequence[k, BASE] = r.sequence[j, BASE]
-            r.sequence[k, LAST] = r.sequence[j, LAST]
+            r.slots[k, RID] = i
+            r.slots[k, BASE] = r.slots[j, BASE]
+            r.slots[k, LAST] = r.slots[j, LAST]
             k += 1
     r.running = k
     find_soonest(r)
     k = 0
     for j in range(r.prefilling):
-        i = np.int64(r.prefill[j, PART])
+        i = np.int64(r.slots[j, PART])
         if q[i & mask].deadline <= now:
             r.prefill_blocks -= (q[i & mask].need + (1 << shift) - 1) >> shift
             end_request(r, i, _TIMEOUT, now, q, mask)
         else:
             soonest = min(soonest, q[i & mask].deadline)
-            r.prefill[k, PART] = i
+            r.slots[k, PART] = i
             k += 1
     r.prefilling = k
     i = r.wait_head
@@ -322,35 +323,34 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
         r.busy_from = now
     r.decoded += r.steps
     decoded = r.decoded
-    sequence = r.sequence
+    slots = r.slots
     if n > 0 and r.steps > 0:
         context = r.context + n * r.steps
         if decoded >= r.soonest:
             soonest = _NEVER
             k = 0
             for j in range(n):
-                if sequence[j, LAST] <= decoded:
-                    i = np.int64(sequence[j, RID])
-                    context -= sequence[j, BASE] + decoded
+                if slots[j, LAST] <= decoded:
+                    i = np.int64(slots[j, RID])
+                    context -= slots[j, BASE] + decoded
                     late = now > q[i & mask].deadline
                     end_request(r, i, _TIMEOUT if late else _ANSWERED, now, q, mask)
                 else:
-                    soonest = min(soonest, np.int64(sequence[j, LAST]))
+                    soonest = min(soonest, np.int64(slots[j, LAST]))
                     if k != j:
-                        sequence[k, RID] = sequence[j, RID]
-                        sequence[k, BASE] = sequence[j, BASE]
-                        sequence[k, LAST] = sequence[j, LAST]
+                        slots[k, RID] = slots[j, RID]
+                        slots[k, BASE] = slots[j, BASE]
+                        slots[k, LAST] = slots[j, LAST]
                     k += 1
             n = k
             r.soonest = soonest
         r.context = context
     if r.kind == MIXED:
-        prefill = r.prefill
         k = 0
         for j in range(r.prefilling):
-            i = np.int64(prefill[j, PART])
+            i = np.int64(slots[j, PART])
             x = q[i & mask]
-            x.done += prefill[j, CHUNK]
+            x.done += slots[j, CHUNK]
             if x.done == x.need:
                 need = np.int64(x.need)
                 r.prefill_blocks -= (need + (1 << r.block_shift) - 1) >> r.block_shift
@@ -360,14 +360,14 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
                 if x.remaining <= 0:
                     end_request(r, i, _TIMEOUT if now > x.deadline else _ANSWERED, now, q, mask)
                 else:
-                    sequence[n, RID] = i
-                    sequence[n, BASE] = need - decoded
-                    sequence[n, LAST] = decoded + x.remaining
+                    slots[n, RID] = i
+                    slots[n, BASE] = need - decoded
+                    slots[n, LAST] = decoded + x.remaining
                     r.soonest = min(np.int64(r.soonest), decoded + x.remaining)
                     n += 1
                     r.context += need
             else:
-                prefill[k, PART] = i
+                slots[k, PART] = i
                 k += 1
         r.prefilling = k
     r.running = n
@@ -429,11 +429,11 @@ def credit_replica(r: Record, now: float, q: Array, mask: int, quality: Array) -
     if r.kind == DECODE and steps > 1:
         steps = min(steps, steps_until(now - r.began, r.first_step, r.growth))
     for j in range(r.running):
-        x = q[r.sequence[j, RID] & mask]
-        credit(x, x.output_tokens - (r.sequence[j, LAST] - (r.decoded + steps)), r.condition, r.kernel, quality)
+        x = q[r.slots[j, RID] & mask]
+        credit(x, x.output_tokens - (r.slots[j, LAST] - (r.decoded + steps)), r.condition, r.kernel, quality)
     for j in range(r.prefilling):
-        x = q[r.prefill[j, PART] & mask]
-        token = 1 if r.kind == MIXED and x.done + r.prefill[j, CHUNK] == x.need else 0
+        x = q[r.slots[j, PART] & mask]
+        token = 1 if r.kind == MIXED and x.done + r.slots[j, CHUNK] == x.need else 0
         credit(x, x.output_tokens - x.remaining + token, r.condition, r.kernel, quality)
     i = r.wait_head
     for _ in range(r.waiting):
@@ -482,7 +482,7 @@ def pick_kernel(x: Record, table: Array, reps: Array, members: Array) -> int:
     """Kernel by the row's weights; the column after the last is shed, -1 where none has a replica left."""
     s = x.slice
     kernels = table.shape[1] - 1
-    u = x.u_kernel + x.attempts * _TURN
+    u = x.u_kernel / _UNIT + x.attempts * _TURN
     u -= math.floor(u)
     if x.attempts == 0:
         total = 0.0
@@ -539,9 +539,9 @@ def candidate(x: Record, u: float, k: int, members: Array) -> int:
 def pick_replica(x: Record, k: int, now: float, reps: Array, members: Array, q: Array, mask: int) -> int:
     """The less loaded of two random members of kernel ``k``, advanced to ``now``."""
     turn = x.attempts * _TURN
-    u = x.u_first + turn
+    u = x.u_first / _UNIT + turn
     a = candidate(x, u - math.floor(u), k, members)
-    u = x.u_second + turn
+    u = x.u_second / _UNIT + turn
     b = candidate(x, u - math.floor(u), k, members)
     if reps[a].end <= now:
         run_replica(reps[a], now, q, mask)
@@ -558,7 +558,7 @@ def offer(r: Record, x: Record, now: float) -> int:
     if now < r.alive_at:
         return _RESET
     if r.error_ratio > 0.0:
-        u = x.u_error + x.attempts * _TURN_ERROR
+        u = x.u_error / _UNIT + x.attempts * _TURN_ERROR
         if u - math.floor(u) < r.error_ratio:
             return _HTTP_ERROR
     if r.waiting >= r.queue_limit:
@@ -603,7 +603,7 @@ def route(
         k = pick_kernel(x, table, reps, members)
         if k == kernels:
             x.status = _SHED
-            x.finished = now
+            x.deadline = now
             per_slice[s, SHED_COUNT] += 1
             return
         if k < 0:
@@ -623,9 +623,9 @@ def route(
         if a < 0:
             a = pick_replica(x, k, now, reps, members, q, mask)
         r = reps[a]
-        x.tried[x.attempts] = a
+        if x.attempts < x.tried.shape[0]:
+            x.tried[x.attempts] = a
         x.replica = a
-        x.kernel = k
         x.routed = now
         answer = offer(r, x, now)
         x.attempts += 1
@@ -646,7 +646,7 @@ def route(
         if x.attempts >= limits[0]:
             break
     x.status = status
-    x.finished = now
+    x.deadline = now
     per_slice[s, FIRST_REASON + status - _TIMEOUT] += 1
     if x.attempts == 0:
         per_slice[s, UNROUTED] += 1
@@ -686,9 +686,9 @@ def count_ended(
         x = q[i & mask]
         s = x.slice
         if x.status == _ANSWERED:
-            latency_ms = (x.finished + x.lag - x.arrived) * 1000.0
+            latency_ms = (x.deadline + x.lag - x.arrived) * 1000.0
             ttft_ms = (x.first + x.lag - x.arrived) * 1000.0
-            gap_ms = (x.finished - x.first) * 1000.0 / max(x.output_tokens - 1, 1)
+            gap_ms = (x.deadline - x.first) * 1000.0 / max(x.output_tokens - 1, 1)
             credit(x, x.output_tokens, r.condition, r.kernel, quality)
             histogram[a, s, 0, bucket(latency_ms, edges)] += 1
             histogram[a, s, 1, bucket(ttft_ms, edges)] += 1
@@ -824,9 +824,9 @@ def crash_replica(
     if r.kind == MIXED or r.kind == DECODE:
         r.busy += fleet.now - r.busy_from
     for j in range(r.running):
-        lose(r, r.sequence[j, RID], fleet, q, mask, cells[b], timeout, limits)
+        lose(r, r.slots[j, RID], fleet, q, mask, cells[b], timeout, limits)
     for j in range(r.prefilling):
-        lose(r, r.prefill[j, PART], fleet, q, mask, cells[b], timeout, limits)
+        lose(r, r.slots[j, PART], fleet, q, mask, cells[b], timeout, limits)
     i = r.wait_head
     for _ in range(r.waiting):
         following = q[i & mask].next
@@ -872,10 +872,10 @@ def feed_requests(
         x.output_tokens = output_tokens[j]
         x.session = session[j]
         x.prompt = prompt[j]
-        x.u_kernel = uniforms[j, 0]
-        x.u_first = uniforms[j, 1]
-        x.u_second = uniforms[j, 2]
-        x.u_error = uniforms[j, 3]
+        x.u_kernel = int(uniforms[j, 0] * _UNIT)
+        x.u_first = int(uniforms[j, 1] * _UNIT)
+        x.u_second = int(uniforms[j, 2] * _UNIT)
+        x.u_error = int(uniforms[j, 3] * _UNIT)
         x.need = prompt_tokens[j]
         x.remaining = output_tokens[j]
         x.done = 0
@@ -884,12 +884,10 @@ def feed_requests(
         x.routed = -1.0
         x.started = -1.0
         x.first = -1.0
-        x.finished = -1.0
         x.deadline = np.inf
         x.lag = 0.0
         x.excess_tv = 0.0
         x.next = _NONE
-        x.kernel = _NONE
         x.replica = _NONE
         x.poison = 0
         x.status = _IN_FLIGHT

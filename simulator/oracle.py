@@ -122,7 +122,7 @@ class Oracle:
                 output_tokens=int(arrivals.output_tokens[j]),
                 session=int(arrivals.session[j]),
                 prompt=int(arrivals.prompt[j]),
-                uniforms=tuple(arrivals.uniforms[j].tolist()),
+                uniforms=tuple((np.floor(arrivals.uniforms[j] * 2.0**32) / 2.0**32).tolist()),
             )
             x.need = x.prompt_tokens
             self.ahead.append(x)
