@@ -4,6 +4,9 @@ The chain of ``contracts.bounds`` turns each source's logit distance into a boun
 source whose bound lies below the violation cannot explain it alone: that is the strong statement here;
 that a source *could* explain it is no proof that it did. Where none can, the violation is no numerics of
 these builds: look for corrupted weights, a wrong checkpoint or a fault.
+
+Worst-case bounds are wide, so a sharper question is asked first: is this beyond what the build itself was
+certified with? Then it is a change, and only sources that change under one fingerprint can explain it.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from dataclasses import dataclass
 
 from contracts.bounds import kl_bound, tv_bound
 from contracts.evaluate import ClauseVerdict, Evaluation
+from contracts.limits import mean_limits
 from contracts.metrics import metric
-from contracts.sources import CERTIFIED, SourceBound
+from contracts.observations import Observations
+from contracts.sources import SourceBound
 from contracts.verdicts import Verdict
 
 
@@ -31,12 +36,16 @@ class Attribution:
     """Sources that could explain one failed clause, most plausible first; ``excluded`` could not alone.
 
     observed: for a mean its lower confidence limit, for a rate the threshold that units exceed.
-    jointly: bound of all sources together. explained: some source, or all together, could.
+    certified: the same number on the build's healthy certify prompts of the slice (upper limit of the
+    mean, or largest unit), None where they are not at hand; ``beyond_certified`` when it is exceeded.
+    jointly: bound of all eligible sources together. explained: some source, or all together, could.
     """
 
     clause_id: str
     slice: str
     observed: float
+    certified: float | None
+    beyond_certified: bool
     candidates: tuple[Candidate, ...]
     excluded: tuple[Candidate, ...]
     jointly: float
@@ -60,11 +69,17 @@ def metric_bound(column: str, distance: float, temperature: float = 1.0) -> floa
 
 
 def attribute(
-    evaluation: Evaluation, sources: tuple[SourceBound, ...], temperature: float = 1.0
+    evaluation: Evaluation,
+    sources: tuple[SourceBound, ...],
+    temperature: float = 1.0,
+    certified: Observations | None = None,
 ) -> tuple[Attribution, ...]:
-    """One attribution per failed clause and slice on whose metric the chain has something to say."""
+    """One attribution per failed clause and slice on whose metric the chain has something to say.
+
+    certified: healthy certify units of the same build, to tell its own drift from new damage.
+    """
     found = [
-        _attribute(clause, sources, temperature)
+        _attribute(clause, sources, temperature, certified, evaluation.confidence)
         for clause in evaluation.clauses
         if clause.verdict is Verdict.FAIL
     ]
@@ -72,38 +87,60 @@ def attribute(
 
 
 def _attribute(
-    clause: ClauseVerdict, sources: tuple[SourceBound, ...], temperature: float
+    clause: ClauseVerdict,
+    sources: tuple[SourceBound, ...],
+    temperature: float,
+    certified: Observations | None,
+    confidence: float,
 ) -> Attribution | None:
     column = metric(clause.metric).column(clause.estimator)
     if clause.judged is None or metric_bound(column, 0.0, temperature) is None:
         return None
     by_rate = clause.exceedance is not None and clause.exceedance.tolerated is not None
     observed = clause.threshold if by_rate else clause.judged.low
-    bounded = [
-        Candidate(source=source, metric_bound=metric_bound(column, source.distance, temperature) or 0.0)
-        for source in sources
-    ]
-    ranked = sorted(bounded, key=lambda c: (not c.source.visible, -c.source.distance, c.source.source))
-    able = tuple(each for each in ranked if each.metric_bound >= observed)
-    jointly = metric_bound(column, sum(source.distance for source in sources), temperature) or 0.0
+    own = _certified(certified, column, None if clause.pooled else clause.slice, by_rate, confidence)
+    beyond = own is not None and observed > own
+    ranked = _ranked(sources, column, temperature)
+    eligible = tuple(source for source in sources if source.changing or not beyond)
+    able = tuple(each for each in ranked if each.metric_bound >= observed and each.source in eligible)
+    jointly = metric_bound(column, sum(source.distance for source in eligible), temperature) or 0.0
     return Attribution(
         clause_id=clause.clause_id,
         slice=clause.slice,
         observed=observed,
+        certified=own,
+        beyond_certified=beyond,
         candidates=able,
-        excluded=tuple(each for each in ranked if each.metric_bound < observed),
+        excluded=tuple(each for each in ranked if each not in able),
         jointly=jointly,
         explained=bool(able) or jointly >= observed,
-        reason=_reason(able, ranked, jointly >= observed),
+        reason=_reason(able, beyond, jointly >= observed),
     )
 
 
-def _reason(able: tuple[Candidate, ...], ranked: list[Candidate], together: bool) -> str:
-    certified = any(each.source.source == CERTIFIED for each in ranked)
-    beyond = certified and all(each.source.source != CERTIFIED for each in able)
-    prefix = "beyond the drift this build was certified with; " if beyond else ""
+def _ranked(sources: tuple[SourceBound, ...], column: str, temperature: float) -> list[Candidate]:
+    bounded = [
+        Candidate(source=source, metric_bound=metric_bound(column, source.distance, temperature) or 0.0)
+        for source in sources
+    ]
+    return sorted(bounded, key=lambda c: (not c.source.visible, -c.source.distance, c.source.source))
+
+
+def _certified(
+    certified: Observations | None, column: str, slice_name: str | None, by_rate: bool, confidence: float
+) -> float | None:
+    units = None if certified is None else certified.units(column, slice_name)
+    if units is None or units.size < 2:
+        return None
+    return float(units.max()) if by_rate else mean_limits(units, confidence).high
+
+
+def _reason(able: tuple[Candidate, ...], beyond: bool, together: bool) -> str:
+    prefix = "beyond the drift this build was certified with, so something changed; " if beyond else ""
     if able:
         return f"{prefix}{able[0].source.source} alone could explain it: {able[0].source.detail}"
     if together:
         return f"{prefix}no source alone could explain it; all together could"
-    return f"{prefix}no known source could: suspect corrupted weights, a wrong checkpoint or a fault"
+    return (
+        f"{prefix}no known source could explain it: suspect corrupted weights, a wrong checkpoint or a fault"
+    )

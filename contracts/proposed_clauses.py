@@ -231,11 +231,15 @@ def _decidable(kernels: Sequence[MeasuredKernel], needed: int) -> tuple[tuple[st
 def _unit_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> Clause | None:
     """Hard clause on every prompt: far beyond the largest healthy one, with its certified null rate."""
     column = metric("kl").column("full_vocab")
-    pooled = [(kernel, observations.units(column, None)) for kernel, observations in seen]
-    known = [(kernel, units) for kernel, units in pooled if units is not None and units.max() > 0.0]
-    if not known:
+    cells = [
+        (kernel, observations.units(column, place))
+        for kernel, observations in seen
+        for place in observations.slices
+    ]
+    known = [(kernel, units) for kernel, units in cells if units is not None]
+    kernel, units = max(known, key=lambda pair: float(pair[1].max()), default=("", np.zeros(1)))
+    if units.max() <= 0.0:
         return None
-    kernel, units = max(known, key=lambda pair: float(pair[1].max()))
     prompts = min(values.size for _, values in known)
     null_rate = rate_limits(0, prompts, terms.confidence).high
     return Clause(
@@ -251,9 +255,9 @@ def _unit_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> 
         remediation="Take the replica out of rotation and compare it with its siblings.",
         reason=(
             f"Largest healthy certify prompt (kernel {kernel}): {float(units.max()):.3g}; times 4 and the "
-            f"margin {terms.margin:g}. None of {prompts} prompts comes near, so with "
-            f"{100 * terms.confidence:g} % confidence the healthy rate is at most {null_rate:.3g}: the "
-            "null rate."
+            f"margin {terms.margin:g}. None of the {prompts} prompts of the smallest slice comes near, "
+            f"so with {100 * terms.confidence:g} % confidence the healthy rate is at most {null_rate:.3g}: "
+            "the null rate."
         ),
     )
 

@@ -62,13 +62,15 @@ class ModelShape:
 class SourceBound:
     """Largest logit distance d that one source can cause (inf: no useful bound is known).
 
-    visible: the fingerprints differ in it; batch shape shows in no fingerprint.
+    visible: the fingerprints differ in it. changing: it may change while the fingerprint stays (batch
+    shape, the host's instruction set, expert routing), so a certified value does not contain it.
     """
 
     source: str
     distance: float
     visible: bool
     detail: str
+    changing: bool = False
 
 
 def source_bounds(
@@ -160,6 +162,7 @@ def _saturation(candidate: Fingerprint) -> SourceBound:
         distance=math.inf if integer else 0.0,
         visible=integer and told == "without",
         detail=f"int8 products saturate in 16 bits {told} dot-product instructions",
+        changing=True,
     )
 
 
@@ -176,12 +179,16 @@ def _kv_cache(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape)
     )
 
 
-def _reordered(candidate: Fingerprint, shape: ModelShape) -> float:
-    """Two orders of one sum: accumulated error in 32 bits, and a rounding that flips in the format."""
-    rounded = unit_roundoff(candidate.dtype)
-    if rounded is None:
+def _reordered(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> float:
+    """Two orders of one sum: accumulated error in 32 bits, and a rounding that flips in the format.
+
+    Between unlike formats the flip is part of the precision term, so the finer format's counts here.
+    """
+    known = [unit_roundoff(each.dtype) for each in (reference, candidate)]
+    rounded = [each for each in known if each is not None]
+    if len(rounded) < 2:
         return math.inf
-    return _propagate(2.0 * rounded + 2.0 * shape.width * _ACCUMULATOR, shape)
+    return _propagate(2.0 * min(rounded) + 2.0 * shape.width * _ACCUMULATOR, shape)
 
 
 def _operator(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
@@ -189,7 +196,7 @@ def _operator(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape)
     unlike = [name for name in names if getattr(reference, name) != getattr(candidate, name)]
     return SourceBound(
         source="operator",
-        distance=_reordered(candidate, shape) if unlike else 0.0,
+        distance=_reordered(reference, candidate, shape) if unlike else 0.0,
         visible=bool(unlike),
         detail=f"other {', '.join(unlike)}: sums in another order" if unlike else "",
     )
@@ -199,8 +206,9 @@ def _batch_shape(reference: Fingerprint, candidate: Fingerprint, shape: ModelSha
     invariant = "batch_invariant" in candidate.compile_mode and "batch_invariant" in reference.compile_mode
     return SourceBound(
         source="batch shape",
-        distance=0.0 if invariant else _reordered(candidate, shape),
+        distance=0.0 if invariant else _reordered(candidate, candidate, shape),
         visible=False,
+        changing=True,
         detail="sums in another order in another batch; no fingerprint shows it",
     )
 
@@ -211,14 +219,5 @@ def _routing(shape: ModelShape) -> SourceBound:
         distance=2.0 * shape.gain * shape.logit_scale if shape.experts > 1 else 0.0,
         visible=False,
         detail="a tie between experts that rounding decides swaps a whole expert",
+        changing=True,
     )
-
-
-#: Name of the source that is measured, not derived: what the build was certified with.
-CERTIFIED = "certified drift"
-
-
-def certified_source(distance: float) -> SourceBound:
-    """The build's own certified drift as a source: largest d of its healthy certify prompts."""
-    detail = "largest logit distance of the build's healthy certify prompts"
-    return SourceBound(source=CERTIFIED, distance=distance, visible=True, detail=detail)

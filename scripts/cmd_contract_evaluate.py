@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 
 from contracts.assumptions import Assumption, check_assumptions
-from contracts.attribution import attribute
+from contracts.attribution import Attribution, attribute
 from contracts.bound_table import BoundRow, clause_rows, distance_rows, sample_rows
 from contracts.documents import KernelContract
-from contracts.evaluate import CONFIDENCE, LEAST_UNITS, evaluate
+from contracts.evaluate import CONFIDENCE, LEAST_UNITS, Evaluation, evaluate
 from contracts.loader import canonical_json, dump_text
 from contracts.observations import ALL_SPLITS, Observations
 from contracts.propose import MeasuredKernel, ProposalTerms, propose
@@ -24,7 +24,15 @@ from contracts.samples import HEALTHY
 from contracts.uris import resolve_uri
 from contracts.verdicts import Verdict
 from scripts import contract_tables as tables
-from scripts.contract_inputs import known_sources, load_contract, load_judged, load_profile, refused
+from scripts.contract_inputs import (
+    Judged,
+    certified_units,
+    known_sources,
+    load_contract,
+    load_judged,
+    load_profile,
+    refused,
+)
 
 EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}
 
@@ -66,7 +74,7 @@ def evaluate_command(
         )
     terms, judged = load_contract(contract), load_judged(samples, condition, split)
     result = evaluate(terms, judged.observations, confidence=confidence, least_units=least_units)
-    causes = attribute(result, known_sources(judged), terms.spec.temperature) if judged.profile else ()
+    causes = _causes(terms, judged, result)
     assumed = _assumptions(terms, judged.observations, truncated_sampling)
     text = tables.evaluation_json(result, causes, assumed)
     _write(out, text)
@@ -78,6 +86,13 @@ def evaluate_command(
         tables.show_attributions(console, causes)
         tables.show_assumptions(console, assumed)
     raise typer.Exit(EXIT_CODES[result.verdict])
+
+
+def _causes(terms: KernelContract, judged: Judged, result: Evaluation) -> tuple[Attribution, ...]:
+    if judged.profile is None:
+        return ()
+    sources, certified = known_sources(judged.profile), certified_units(judged)
+    return attribute(result, sources, terms.spec.temperature, certified)
 
 
 def propose_command(

@@ -11,8 +11,8 @@ from contracts.documents.profile import Fingerprint, ProfileSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as
 from contracts.observations import Observations, from_samples, load_log
-from contracts.samples import KernelSamples, load_samples
-from contracts.sources import SourceBound, certified_source, quantisation_bits, source_bounds
+from contracts.samples import HEALTHY, KernelSamples, load_samples
+from contracts.sources import SourceBound, quantisation_bits, source_bounds
 from contracts.uris import resolve_uri
 
 
@@ -54,16 +54,19 @@ def load_profile(path: Path) -> tuple[KernelProfile, KernelSamples]:
     return profile, load_samples(resolve_uri(pinned.uri, path), pinned.sha256)
 
 
-def known_sources(judged: Judged) -> tuple[SourceBound, ...]:
-    """Sources from the profile's fingerprints and its certified drift; none without a profile."""
-    if judged.profile is None or judged.samples is None:
-        return ()
-    spec = judged.profile.spec
+def known_sources(profile: KernelProfile) -> tuple[SourceBound, ...]:
+    """Sources that separate the profile's kernel from its reference, from their fingerprints."""
+    spec = profile.spec
     words = spec.reference.model_dump(include={"engine", "dtype"})
     reference = Fingerprint(**(spec.fingerprint.model_dump() | {"quantization": "none"} | words))
-    certified = from_samples(judged.samples, "", "healthy", "certify").units("linf_max@full_vocab", None)
-    sources = source_bounds(reference, _with_scheme(spec))
-    return sources if certified is None else (certified_source(float(certified.max())), *sources)
+    return source_bounds(reference, _with_scheme(spec))
+
+
+def certified_units(judged: Judged) -> Observations | None:
+    """Healthy certify prompts of the judged kernel; None where only a log was given."""
+    if judged.samples is None or HEALTHY not in judged.samples.condition_names:
+        return None
+    return from_samples(judged.samples, judged.observations.sha256, HEALTHY, "certify")
 
 
 def _with_scheme(spec: ProfileSpec) -> Fingerprint:

@@ -56,17 +56,28 @@ def _finite(value: object) -> object:
 
 
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """One line per clause and slice, then the verdict."""
+    """One line per judged clause and slice, those not measured in one line each, then the verdict."""
     table = Table(title=f"{evaluation.contract} on {evaluation.condition} ({evaluation.split} prompts)")
     for heading in ("clause", "slice", "verdict", "judged", "limits", "threshold", "n", "over", "why"):
         table.add_column(heading, overflow="fold")
     for clause in evaluation.clauses:
-        table.add_row(*_cells(clause), style=_STYLES[clause.verdict])
+        if clause.verdict is not Verdict.NOT_MEASURED:
+            table.add_row(*_cells(clause), style=_STYLES[clause.verdict])
     console.print(table)
+    for line in _not_measured(evaluation):
+        console.print(line, style=_STYLES[Verdict.NOT_MEASURED])
     style = _STYLES[evaluation.verdict]
     counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
     console.print(Text.assemble("verdict ", (str(evaluation.verdict), style), f" ({counts})"))
     console.print(f"contracted convergence: {evaluation.convergence}")
+
+
+def _not_measured(evaluation: Evaluation) -> list[str]:
+    missing: dict[tuple[str, str], list[str]] = {}
+    for clause in evaluation.clauses:
+        if clause.verdict is Verdict.NOT_MEASURED:
+            missing.setdefault((clause.clause_id, clause.reason), []).append(clause.slice)
+    return [f"not measured: {name} on {', '.join(on)}: {why}" for (name, why), on in missing.items()]
 
 
 def _cells(clause: ClauseVerdict) -> list[str]:

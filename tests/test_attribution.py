@@ -16,7 +16,6 @@ from contracts.metrics import prompt_columns
 from contracts.sources import (
     ModelShape,
     SourceBound,
-    certified_source,
     quantisation_bits,
     source_bounds,
     unit_roundoff,
@@ -89,11 +88,16 @@ def test_a_coarse_format_explains_its_own_drift() -> None:
     assert found.candidates[0].source.source == "precision"
 
 
-def test_drift_beyond_the_certified_one_is_said() -> None:
-    """A violation beyond the build's certified drift says so even where its formats could explain it."""
-    sources = (*source_bounds(REFERENCE, kernel(quantization="int4")), certified_source(0.01))
-    assert failed(0.1, sources).reason.startswith("beyond the drift this build was certified with")
-    assert not failed(4e-5, sources).reason.startswith("beyond")
+@pytest.mark.parametrize(("kl", "beyond"), [(0.1, True), (1e-3, False)])
+def test_drift_beyond_the_certified_one_is_said(kl: float, beyond: bool) -> None:
+    """Beyond its certified drift a build's own formats explain nothing: only what changes under them may."""
+    sources = source_bounds(REFERENCE, kernel(quantization="int4"))
+    certified = observed(kl=np.linspace(1e-3, 4e-3, 40))
+    result = evaluate(contract({"metric": "kl_mean", "threshold": 1e-9}), observed(kl=np.full(40, kl)))
+    found = attribute(result, sources, certified=certified)[0]
+    assert (found.beyond_certified, found.explained) == (beyond, not beyond)
+    assert ("quantisation" in [each.source.source for each in found.candidates]) is not beyond
+    assert found.reason.startswith("beyond the drift") is beyond
 
 
 def test_sources_may_explain_only_together() -> None:

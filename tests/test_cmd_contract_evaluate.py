@@ -66,7 +66,9 @@ def test_violations_name_their_possible_sources(tmp_path: Path, profile: Path) -
     shown = run(*EVALUATE, written(tmp_path, 5e-4), profile, "--condition", "requantise-w4", "--json")
     found = json.loads(shown.stdout)["attributions"]
     assert {each["slice"] for each in found} == {"code", "prose"}
-    assert any(each["source"]["source"] == "precision" for each in found[0]["candidates"])
+    assert found[0]["beyond_certified"]
+    assert [each["source"]["source"] for each in found[0]["candidates"]] == ["batch shape"]
+    assert "precision" in [each["source"]["source"] for each in found[0]["excluded"]]
 
 
 def test_a_log_and_an_archive_are_judged_like_a_profile(tmp_path: Path, profile: Path) -> None:
