@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from contracts.documents.profile import KernelProfile
 from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as
-from scripts.profile_table import drift_table
+from scripts.profile_table import drift_page, drift_table
 
 if TYPE_CHECKING:
     from live.backend import Backend
@@ -82,9 +82,7 @@ def profile(
     ] = None,
     faults: Annotated[
         bool | None,
-        typer.Option(
-            "--faults/--no-faults", help="Measure fault doses; without either, on fp16 and bf16."
-        ),
+        typer.Option("--faults/--no-faults", help="Measure fault doses; without either, on fp16 and bf16."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=16, help="Passes over the prompts.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for the profiles.")] = None,
@@ -118,6 +116,7 @@ def profile(
 
 def table(
     folder: Annotated[Path, typer.Argument(help="Folder with profiles.")],
+    page: Annotated[bool, typer.Option("--page", help="Print the whole page, faults and notes too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
 ) -> None:
     """Print the drift table (kernel, precision, slice) of the profiles in FOLDER as Markdown."""
@@ -129,7 +128,7 @@ def table(
         summary = [_summary(one, path) for one, path in zip(profiles, paths, strict=True)]
         typer.echo(json.dumps({"profiles": summary}, sort_keys=True))
         return
-    typer.echo(drift_table(profiles))
+    typer.echo(drift_page(profiles) if page else drift_table(profiles), nl=not page)
 
 
 def run_profile(request: ProfileRequest) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The drift table: kernel, precision, slice against mean KL, p99 KL, mean |dlogp| and top-1 flips."""
+"""The drift table (kernel, precision, slice: mean KL, p99 KL, mean |dlogp|, top-1 flips) and its page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,49 @@ from collections.abc import Iterable, Sequence
 
 from contracts.documents.profile import Condition, KernelProfile, Measure
 
+_PAGE = """\
+# Measured drift
+
+What each kernel does to the next-token distributions of the reference model, and what each fault adds.
+Every number on this page comes from the profiles in `contracts/library/profiles`; this page is the output of
+
+```sh
+selvage profile table contracts/library/profiles --page
+```
+
+and the profiles are the output of the command in their `provenance` (one per kernel):
+
+```sh
+{commands}
+```
+
+Hardware: {hardware}.
+Versions: {versions}.
+
+Reference: Hugging Face transformers in float32 on the same weights, full vocabulary.
+KL is KL(reference || kernel) in nats, averaged over the positions of a prompt; mean and p99 are over the
+certify prompts of the slice, so p99 is close to the largest of few prompts.
+Mean |dlogp| is E|log w| over the kernel's own distribution, in nats.
+Top-1 flips are the share of positions whose preferred token changed; json and numbers flip often at low KL,
+because their digits are drawn at random and many top tokens are nearly tied.
+
+## Healthy kernels
+
+{healthy}
+
+## Faults
+
+One condition per fault and dose; means over the slices.
+Every injection was confirmed by the functional canary (or, for a restart, by changed log-probabilities) and
+undone bit for bit before the next.
+Weight faults leave the step time alone, so it is measured for slowed steps only.
+
+{faults}
+
+## Notes of the measurements
+
+{notes}
+"""
 _HEAD = ("kernel", "precision", "condition", "slice", "mean KL", "p99 KL", "mean abs dlogp", "top-1 flips")
 
 
@@ -21,6 +64,21 @@ def drift_table(profiles: Sequence[KernelProfile], *, conditions: bool = False) 
         for condition in profile.spec.conditions if conditions else profile.spec.conditions[:1]:
             rows += _rows(profile, condition)
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def drift_page(profiles: Sequence[KernelProfile]) -> str:
+    """The whole page: healthy kernels, every fault, notes, commands."""
+    ordered = sorted(profiles, key=lambda one: (_drift(one.spec.conditions[0]), one.spec.kernel))
+    faulty = [one for one in ordered if len(one.spec.conditions) > 1]
+    versions = {(v.name, v.version) for one in ordered for v in one.spec.provenance.versions}
+    return _PAGE.format(
+        commands="\n".join(one.spec.provenance.command for one in ordered),
+        hardware=", ".join(sorted({one.spec.provenance.hardware for one in ordered})),
+        versions=", ".join(f"{name} {version}" for name, version in sorted(versions)),
+        healthy=drift_table(profiles),
+        faults="\n\n".join(f"### {one.spec.kernel}\n\n{condition_table(one)}" for one in faulty),
+        notes="\n".join(f"- {one.spec.kernel}: {note}" for one in ordered for note in one.spec.notes),
+    )
 
 
 def condition_table(profile: KernelProfile) -> str:
