@@ -80,9 +80,9 @@ def _workload(rate_rps: float) -> WorkloadSpec:
 
 
 def _table(spec: EngineSpec) -> Any:
-    table = np.full((1, spec.slices, spec.kernels + 1), 1.0 / spec.kernels)
-    table[..., -1] = 0.0
-    return table
+    """Every replica the same share, nothing shed; [1, S, K + 1]."""
+    share = np.bincount(spec.replica_kernel, minlength=spec.kernels + 1) / spec.replicas
+    return np.tile(share, (1, spec.slices, 1))
 
 
 class _TickedFleet:
