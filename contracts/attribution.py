@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Sources that could explain one failed clause, most plausible first; ``excluded`` could not alone.
+    """Sources that could explain one failed clause, widest bound first; ``excluded`` are the others.
 
     observed: for a mean its lower confidence limit, for a rate the threshold that units exceed.
     certified: the same number on the build's healthy certify prompts of the slice (upper limit of the

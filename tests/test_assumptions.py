@@ -112,6 +112,27 @@ def test_clauses_keep_their_promise_on_tv(
     assert promise is None or float(tv.mean()) <= promise[1] + 1e-8
 
 
+@pytest.mark.parametrize("clip", [0.05, 0.5])
+@pytest.mark.parametrize("name", ["kl_mean", "tv_mean", "abs_log_w_mean"])
+def test_clipped_means_promise_no_more_than_they_can(name: str, clip: float) -> None:
+    """Where a share of prompts is lost altogether (TV 1) and clipped, the promise still covers mean TV."""
+    for share in (0.1, 0.5, 0.9):
+        clause = {"metric": name, "threshold": share * clip, "extra": f"      clip: {clip}\n"}
+        promise = tv_promise(contract(clause).spec.clauses[0], 1.0)
+        assert promise is not None
+        assert promise[1] >= share
+
+
+def test_the_promise_of_an_l2_clause_is_attained() -> None:
+    """Two tokens with swapped probabilities attain what a clause on the L2 norm promises."""
+    pair = np.array([[0.3, -0.3]])
+    found = prompt_columns(pair, pair[:, ::-1])
+    clause = {"metric": "logit_l2", "threshold": found["l2_mean@full_vocab"], "extra": "      null_rate: 0\n"}
+    promise = tv_promise(contract(clause).spec.clauses[0], 1.0)
+    assert promise is not None
+    assert promise[1] == pytest.approx(found["tv_mean@full_vocab"])
+
+
 def test_clause_rows_show_promise_and_worst_slice() -> None:
     """A clause on d promises tanh(tau / 2T) + rho of mean TV; one on top-k values promises nothing."""
     made = contract(

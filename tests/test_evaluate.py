@@ -45,7 +45,8 @@ def test_mean_clause(mean: float, expected: Verdict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "over", "expected"), [(59, 0, "pass"), (58, 0, "inconclusive"), (60, 9, "fail")]
+    ("n", "over", "expected"),
+    [(59, 0, "pass"), (58, 0, "inconclusive"), (60, 5, "inconclusive"), (60, 9, "fail")],
 )
 def test_percentile_clause_uses_exact_limits(n: int, over: int, expected: str) -> None:
     """A p95 passes from 59 clean units on, and fails when the exact lower limit exceeds 5 %."""
@@ -123,6 +124,25 @@ def test_default_slice_without_units_takes_all() -> None:
     assert [clause.pooled for clause in result.clauses] == [False, False, True]
     assert result.clauses[-1].exceedance is not None
     assert result.clauses[-1].exceedance.units == 120
+
+
+def test_pooling_fills_no_gap_in_a_measured_slice() -> None:
+    """A default slice that was sampled, but not for this column, is not measured rather than pooled."""
+    made = contract(MEAN)
+    kl = UnitColumn(slice="code", column="kl_mean@full_vocab", values=drifts(0.001))
+    other = UnitColumn(slice="prose", column="tv_mean@full_vocab", values=drifts(0.001))
+    seen = Observations(sha256="", condition="healthy", split="all", columns=(kl, other))
+    assert [str(clause.verdict) for clause in evaluate(made, seen).clauses] == ["pass", "not_measured"]
+
+
+def test_the_threshold_itself_is_kept() -> None:
+    """A unit at the threshold is not beyond it, on either side of good."""
+    assert verdicts(evaluate(contract(KL), observed(kl=np.full(40, 0.01)))) == {"pass"}
+    exact = {"metric": "top5_overlap", "threshold": 0.5}
+    result = evaluate(contract(exact), observed(top5=np.full(40, 0.5)))
+    assert verdicts(result) == {"pass"}
+    assert result.clauses[0].exceedance is not None
+    assert result.clauses[0].exceedance.count == 0
 
 
 def test_labelled_samples_are_judged(tmp_path: Path) -> None:

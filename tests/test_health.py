@@ -111,6 +111,24 @@ def test_ranks_within_a_level(excess: float, factor: float, clause: int) -> None
     assert judge(alarm, [excess * factor] * 6, contract())[0] > near
 
 
+@given(st.floats(0.01, 10.0), st.sampled_from([0, 2, 4]), st.data())
+def test_every_alarmed_clause_counts(excess: float, clause: int, data: st.DataObject) -> None:
+    """At any level, one more alarmed clause of that level or below raises H."""
+    alarm = [i == clause for i in range(6)]
+    more = data.draw(st.integers(0, clause + 1).filter(lambda i: i != clause))
+    louder = [on or i == more for i, on in enumerate(alarm)]
+    assert judge(louder, [excess] * 6, contract())[0] > judge(alarm, [excess] * 6, contract())[0]
+
+
+@given(st.floats(0.0, 50.0), st.floats(0.0, 1.0))
+def test_bending_neither_jumps_nor_exceeds_the_sum(excess: float, step: float) -> None:
+    """Below a threshold H is at most the sum, and a step of the sum moves H by no more than the step."""
+    alarm = [True, *[False] * 5]
+    near, far = (judge(alarm, [value] * 6, contract())[0] for value in (excess, excess + step))
+    assert near <= excess + 1e-12
+    assert far - near <= step + 1e-12
+
+
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 4))
 def test_batch_changes_nothing(seed: int, batch: int, kernels: int) -> None:
     """Every fleet of a batch gets bit for bit what it gets alone."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, t
 
 from contracts.limits import absolute_mean_limits, bootstrap_limits, mean_limits, rate_limits, units_needed
 from contracts.streams import stream
@@ -39,6 +39,19 @@ def test_mean_limits_enclose_and_mirror(values: list[float]) -> None:
     found, mirrored = mean_limits(data, 0.95), mean_limits(-data, 0.95)
     assert found.low <= found.high
     assert mirrored.low == pytest.approx(-found.high, rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.floats(-100.0, 100.0), min_size=5, max_size=40, unique=True))
+def test_limits_solve_halls_equation(values: list[float]) -> None:
+    """At both limits Hall's transformed statistic equals the t quantile over root n."""
+    data = np.array(values)
+    found, n, spread = mean_limits(data, 0.95), len(values), data.std(ddof=1)
+    skew = float((((data - data.mean()) / spread) ** 3).mean())
+    reach = float(t.ppf(0.95, n - 1)) / np.sqrt(n)
+    for limit, expected in ((found.low, reach), (found.high, -reach)):
+        ratio = (data.mean() - limit) / spread
+        moved = ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / (6 * n)
+        assert moved == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "least"), [("normal", 0.93), ("exponential", 0.92), ("lognormal", 0.89)])
