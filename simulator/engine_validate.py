@@ -33,8 +33,10 @@ def check_spec(spec: EngineSpec) -> None:
         spec.slo_ms.shape == (s, spec.families), "slo_ms", f"shape {(s, spec.families)}", spec.slo_ms.shape
     )
     _require(spec.hard_slices.shape == (s,), "hard_slices", f"shape {(s,)}", spec.hard_slices.shape)
+    _require(s < 2**7 and r < 2**15, "spec", "fewer than 128 slices and 32768 replicas", (s, r))
     fine = spec.quality.ndim == 3 and spec.quality.shape[0] == k and 0 not in spec.quality.shape
     _require(fine, "quality", f"shape ({k}, conditions, prompts)", spec.quality.shape)
+    _require(spec.quality.shape[1] < 2**7, "quality", "fewer than 128 conditions", spec.quality.shape)
     _require(bool(np.isfinite(spec.quality).all()), "quality", "finite numbers", "NaN or inf")
     _require(bool((spec.timeout_s > 0.0).all()), "timeout_s", "numbers > 0", spec.timeout_s.tolist())
     _check_limits(spec)
@@ -62,10 +64,13 @@ def check_arrivals(spec: EngineSpec, arrivals: Arrivals, *, after_s: float) -> N
     if n == 0:
         return
     _require(arrivals.uniforms.shape == (n, 4), "uniforms", f"shape {(n, 4)}", arrivals.uniforms.shape)
+    in_unit = bool((arrivals.uniforms >= 0.0).all() and (arrivals.uniforms < 1.0).all())
+    _require(in_unit, "uniforms", "numbers in [0, 1)", "others")
     at = arrivals.arrived_s
     in_order = bool(at[0] >= after_s and (at[1:] >= at[:-1]).all() and np.isfinite(at[-1]))
     _require(in_order, "arrived_s", f"rising finite numbers from {after_s}", f"{at[0]} .. {at[-1]}")
     _require_index(arrivals.slice, spec.slices, "slice")
+    _require(int(arrivals.session.max()) < 2**31, "session", "numbers below 2**31", arrivals.session.max())
     _require_index(arrivals.prompt, spec.quality.shape[2], "prompt")
     tokens = arrivals.prompt_tokens + arrivals.output_tokens
     fine = bool((arrivals.prompt_tokens >= 1).all() and (arrivals.output_tokens >= 1).all())

@@ -114,3 +114,33 @@ def run_oracle(spec: EngineSpec, arrivals: Arrivals, acts: Sequence[Act], until_
 def slow(factor: float, condition: int = 0, **changes: float) -> ReplicaEffect:
     """A replica whose steps last ``factor`` times as long."""
     return ReplicaEffect(step_time_factor=factor, condition=condition, **changes)  # type: ignore[arg-type]
+
+
+def random_act(rng: np.random.Generator, spec: EngineSpec, at_s: float) -> Act:
+    """One random call."""
+    replica = int(rng.integers(spec.replicas))
+    kind = int(rng.integers(6))
+    if kind <= 1:
+        return Act(at_s=at_s, call="set_effect", args=(replica, random_effect(rng)))
+    if kind == 2:
+        return Act(at_s=at_s, call="crash", args=(replica,))
+    if kind == 3:
+        return Act(at_s=at_s, call="start", args=(replica, float(rng.uniform(0.0, 2.0))))
+    if kind == 4:
+        return Act(at_s=at_s, call="set_rotation", args=(rng.random(spec.replicas) < 0.8,))
+    table = rng.dirichlet(np.ones(spec.kernels + 1), spec.slices)
+    return Act(at_s=at_s, call="set_table", args=(table,))
+
+
+def random_effect(rng: np.random.Generator) -> ReplicaEffect:
+    """Each field disturbed now and then."""
+    on = rng.random(7) < 0.35
+    return ReplicaEffect(
+        condition=int(rng.integers(4)) if on[0] else 0,
+        step_time_factor=float(rng.uniform(0.5, 6.0)) if on[1] else 1.0,
+        step_extra_s=float(rng.uniform(0.0, 0.05)) if on[2] else 0.0,
+        hang=bool(on[3] and rng.random() < 0.5),
+        kv_held_ratio=float(rng.random()) if on[4] else 0.0,
+        http_error_ratio=float(rng.random()) if on[5] else 0.0,
+        http_latency_s=float(rng.uniform(0.0, 1.0)) if on[6] else 0.0,
+    )

@@ -11,7 +11,16 @@ import pytest
 from simulator.engine import FleetEngine
 from simulator.engine_records import Arrivals, EngineSpec, ReplicaEffect
 from simulator.oracle import Oracle
-from tests.engine_cases import Act, even_table, make_arrivals, make_spec, run_engine, run_oracle, slow
+from tests.engine_cases import (
+    Act,
+    even_table,
+    make_arrivals,
+    make_spec,
+    random_act,
+    run_engine,
+    run_oracle,
+    slow,
+)
 
 TOLERANCE_S = 1e-9
 
@@ -200,33 +209,3 @@ def test_random_troubles_equal_the_oracle(seed: int) -> None:
     )
     acts = [random_act(rng, spec, at_s) for at_s in np.sort(rng.uniform(0.0, 18.0, 40))]
     compare(spec, make_arrivals(spec, 450, 30.0, seed, sessions=15), acts, until_s=60.0)
-
-
-def random_act(rng: np.random.Generator, spec: EngineSpec, at_s: float) -> Act:
-    """One random call."""
-    replica = int(rng.integers(spec.replicas))
-    kind = int(rng.integers(6))
-    if kind <= 1:
-        return Act(at_s=at_s, call="set_effect", args=(replica, random_effect(rng)))
-    if kind == 2:
-        return Act(at_s=at_s, call="crash", args=(replica,))
-    if kind == 3:
-        return Act(at_s=at_s, call="start", args=(replica, float(rng.uniform(0.0, 2.0))))
-    if kind == 4:
-        return Act(at_s=at_s, call="set_rotation", args=(rng.random(spec.replicas) < 0.8,))
-    table = rng.dirichlet(np.ones(spec.kernels + 1), spec.slices)
-    return Act(at_s=at_s, call="set_table", args=(table,))
-
-
-def random_effect(rng: np.random.Generator) -> ReplicaEffect:
-    """Each field disturbed now and then."""
-    on = rng.random(7) < 0.35
-    return ReplicaEffect(
-        condition=int(rng.integers(4)) if on[0] else 0,
-        step_time_factor=float(rng.uniform(0.5, 6.0)) if on[1] else 1.0,
-        step_extra_s=float(rng.uniform(0.0, 0.05)) if on[2] else 0.0,
-        hang=bool(on[3] and rng.random() < 0.5),
-        kv_held_ratio=float(rng.random()) if on[4] else 0.0,
-        http_error_ratio=float(rng.random()) if on[5] else 0.0,
-        http_latency_s=float(rng.uniform(0.0, 1.0)) if on[6] else 0.0,
-    )

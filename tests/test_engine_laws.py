@@ -1,0 +1,293 @@
+"""Laws of the fleet engine that hold whatever happens to the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simulator.engine import FleetEngine
+from simulator.engine_records import EngineSpec, ReplicaEffect, RequestStatus
+from tests.engine_cases import Act, even_table, make_arrivals, make_spec, random_act, run_engine
+
+SEEDS = st.integers(0, 2**20)
+few = settings(max_examples=15)
+
+
+def troubled(seed: int) -> tuple[EngineSpec, list[Act]]:
+    """A tight fleet and a random script of what goes wrong in it."""
+    rng = np.random.default_rng(seed)
+    spec = make_spec(
+        kv_blocks=rng.integers(330, 900, 3),
+        timeout_s=rng.uniform(3.0, 20.0, 2),
+        queue_limit=int(rng.integers(4, 40)),
+        max_batch=int(rng.integers(2, 40)),
+    )
+    return spec, [random_act(rng, spec, at_s) for at_s in np.sort(rng.uniform(0.0, 12.0, 25))]
+
+
+def assert_same_bytes(left: FleetEngine, right: FleetEngine, fleet: int = 0) -> None:
+    """Every record, counter, gauge and histogram of the fleet is bit for bit the same."""
+    assert left.requests(0).tobytes() == right.requests(fleet).tobytes()
+    first, second = left.take_counters(), right.take_counters()
+    for name in ("cells", "per_slice", "excess_tv_tokens"):
+        np.testing.assert_array_equal(getattr(first, name)[0], getattr(second, name)[fleet], err_msg=name)
+    np.testing.assert_array_equal(left.latency_counts[0], right.latency_counts[fleet])
+    np.testing.assert_array_equal(left.gauges().counts[:, 0], right.gauges().counts[:, fleet])
+
+
+@few
+@given(seed=SEEDS)
+def test_requests_are_conserved(seed: int) -> None:
+    """Offered requests are answered, failed, shed or in flight, at every instant; so are tokens."""
+    spec, acts = troubled(seed)
+    engine = run_engine(spec, make_arrivals(spec, 250, 30.0, seed, sessions=10), acts, 6.0)
+    for until_s in (6.0, 9.0, 60.0):
+        engine.advance(until_s)
+        status = engine.requests(0)["status"]
+        in_flight = int((status == RequestStatus.IN_FLIGHT).sum())
+        assert in_flight == engine.gauges().outstanding.sum()
+        assert (engine.gauges().running + engine.gauges().waiting == engine.gauges().outstanding).all()
+    counters = engine.take_counters()
+    ended = counters.answered.sum() + counters.failed_by_reason.sum() + counters.shed.sum()
+    assert counters.offered.sum() == ended + in_flight == 250
+    assert counters.failed_by_reason.sum() == counters.failed.sum() + counters.unrouted.sum()
+    tokens = engine.requests(0)["output_tokens"]
+    assert counters.answered_tokens.sum() == tokens[status == RequestStatus.ANSWERED].sum()
+    assert counters.offered_tokens.sum() == tokens.sum()
+
+
+@few
+@given(seed=SEEDS)
+def test_kv_blocks_are_conserved(seed: int) -> None:
+    """Never more blocks in use than there are, and none when nothing runs."""
+    spec = make_spec(kv_blocks=np.full(3, 420), watermark_blocks=2)
+    engine = run_engine(spec, make_arrivals(spec, 200, 40.0, seed), [], 0.0)
+    for until_s in np.linspace(0.1, 8.0, 60):
+        engine.advance(float(until_s))
+        assert (engine.gauges().kv_used_ratio <= 1.0).all()
+    engine.advance(500.0)
+    assert engine.gauges().outstanding.sum() == 0
+    np.testing.assert_array_equal(engine.gauges().kv_used_ratio, 0.0)
+
+
+@few
+@given(seed=SEEDS)
+def test_causes_precede_effects(seed: int) -> None:
+    """arrived <= routed <= started <= first token <= finished <= now, wherever these happened."""
+    spec, acts = troubled(seed)
+    engine = run_engine(spec, make_arrivals(spec, 250, 30.0, seed, sessions=10), acts, 30.0)
+    seen = engine.requests(0)
+    names = ("arrived_s", "routed_s", "started_s", "first_token_s", "finished_s")
+    answered = seen[seen["status"] == RequestStatus.ANSWERED]
+    for earlier, later in pairwise(names):
+        assert (answered[earlier] <= answered[later]).all()
+    ended = seen[seen["status"] != RequestStatus.IN_FLIGHT]
+    assert (ended["arrived_s"] <= ended["finished_s"]).all()
+    assert (seen["arrived_s"] <= engine.now_s[0]).all()
+
+
+@few
+@given(seed=SEEDS)
+def test_no_replica_idles_with_work_waiting(seed: int) -> None:
+    """A healthy replica with a queue has something in its batch, and starts requests in order."""
+    spec = make_spec(max_batch=6, kv_blocks=np.full(3, 500))
+    engine = run_engine(spec, make_arrivals(spec, 200, 40.0, seed), [], 0.0)
+    for until_s in np.linspace(0.2, 6.0, 40):
+        engine.advance(float(until_s))
+        gauges = engine.gauges()
+        assert (gauges.running[gauges.waiting > 0] > 0).all()
+    engine.advance(500.0)
+    seen = engine.requests(0)
+    for r in range(spec.replicas):
+        assert (np.diff(seen["started_s"][seen["replica"] == r]) >= 0.0).all()
+
+
+@few
+@given(seed=SEEDS, cuts=st.lists(st.floats(0.0, 20.0), max_size=30))
+def test_advancing_in_pieces_changes_nothing(seed: int, cuts: list[float]) -> None:
+    """However often the clock stops on the way, the fleet is bit for bit the same."""
+    spec, acts = troubled(seed)
+    arrivals = make_arrivals(spec, 250, 30.0, seed, sessions=10)
+    assert_same_bytes(
+        run_engine(spec, arrivals, acts, 20.0), run_engine(spec, arrivals, acts, 20.0, cuts=cuts)
+    )
+
+
+@few
+@given(seed=SEEDS)
+def test_fleets_do_not_depend_on_each_other(seed: int) -> None:
+    """A fleet advanced alone equals the same fleet among others, and the same seed gives the same bytes."""
+    spec, acts = troubled(seed)
+    arrivals = make_arrivals(spec, 250, 30.0, seed, sessions=10)
+    alone = run_engine(spec, arrivals, acts, 20.0)
+    among = run_engine(spec, arrivals, acts, 20.0, batch=3, fleet=1)
+    assert_same_bytes(alone, among, fleet=1)
+    assert_same_bytes(run_engine(spec, arrivals, acts, 20.0), run_engine(spec, arrivals, acts, 20.0))
+
+
+def test_lock_step_equals_one_by_one() -> None:
+    """Three fleets advanced together are the three fleets advanced each by itself."""
+    spec = make_spec()
+    together = FleetEngine(spec, 3, keep_requests=True)
+    together.set_table(np.repeat(even_table(spec)[None], 3, axis=0))
+    arrivals = [make_arrivals(spec, 300, 30.0, seed) for seed in range(3)]
+    for b in range(3):
+        together.feed(b, arrivals[b])
+    for tick in range(1, 30):
+        together.advance(float(tick))
+    for b in range(3):
+        alone = run_engine(spec, arrivals[b], [], 29.0)
+        assert alone.requests(0).tobytes() == together.requests(b).tobytes()
+
+
+@few
+@given(seed=SEEDS)
+def test_a_fault_moves_no_arrival(seed: int) -> None:
+    """With and without faults the same requests arrive, with the same lengths, at the same instants."""
+    spec, acts = troubled(seed)
+    arrivals = make_arrivals(spec, 200, 30.0, seed)
+    calm, rough = run_engine(spec, arrivals, [], 30.0), run_engine(spec, arrivals, acts, 30.0)
+    for name in ("arrived_s", "slice", "prompt_tokens", "output_tokens"):
+        np.testing.assert_array_equal(calm.requests(0)[name], rough.requests(0)[name])
+
+
+@few
+@given(seed=SEEDS, at_s=st.floats(0.0, 10.0))
+def test_dose_zero_changes_nothing(seed: int, at_s: float) -> None:
+    """An effect that does nothing leaves every byte as it was."""
+    spec, acts = troubled(seed)
+    arrivals = make_arrivals(spec, 200, 30.0, seed)
+    acts = [act for act in acts if act.call != "set_effect"]
+    nothing = [Act(at_s=at_s, call="set_effect", args=(r, ReplicaEffect())) for r in range(spec.replicas)]
+    assert_same_bytes(
+        run_engine(spec, arrivals, acts, 30.0), run_engine(spec, arrivals, acts + nothing, 30.0)
+    )
+
+
+def test_a_numeric_fault_moves_no_time() -> None:
+    """A change of quality alone changes excess TV and not one time."""
+    spec = make_spec()
+    arrivals = make_arrivals(spec, 300, 40.0, 2)
+    fault = [Act(at_s=2.0 + r / 7, call="set_effect", args=(r, ReplicaEffect(condition=3))) for r in range(6)]
+    calm, wrong = run_engine(spec, arrivals, [], 60.0), run_engine(spec, arrivals, fault, 60.0)
+    assert calm.requests(0)["finished_s"].tobytes() == wrong.requests(0)["finished_s"].tobytes()
+    assert (calm.requests(0)["excess_tv_tokens"] != wrong.requests(0)["excess_tv_tokens"]).any()
+
+
+@pytest.mark.parametrize("weights", [(0.2, 0.3, 0.5, 0.0), (0.7, 0.0, 0.1, 0.2), (0.0, 0.0, 0.0, 1.0)])
+def test_weights_are_respected(weights: tuple[float, ...]) -> None:
+    """Each kernel's share of 20,000 requests is its weight within four standard errors; zero is never."""
+    spec = make_spec(queue_limit=100_000)
+    n = 20_000
+    arrivals = replace(make_arrivals(spec, n, 1e4, 5), output_tokens=np.ones(n, np.int64))
+    engine = run_engine(spec, arrivals, [Act(at_s=0.0, call="set_table", args=([weights, weights],))], 10.0)
+    seen = engine.requests(0)
+    shed = seen["status"] == RequestStatus.SHED
+    shares = np.array([*((seen["kernel"] == k).mean() for k in range(3)), shed.mean()])
+    wanted = np.array(weights)
+    assert (np.abs(shares - wanted) <= 4.0 * np.sqrt(wanted * (1.0 - wanted) / n)).all()
+
+
+def test_a_kernel_without_replicas_gives_its_share_to_the_others() -> None:
+    """With one kernel out of rotation the others share its requests by their weights; no request fails."""
+    spec = make_spec()
+    rotation = np.array([False, True, True, False, True, True])
+    table = np.array([[0.5, 0.125, 0.375, 0.0]] * 2)
+    acts = [
+        Act(at_s=0.0, call="set_rotation", args=(rotation,)),
+        Act(at_s=0.0, call="set_table", args=(table,)),
+    ]
+    n = 4000
+    one = np.ones(n, np.int64)
+    arrivals = replace(make_arrivals(spec, n, 200.0, 5), prompt_tokens=one, output_tokens=one)
+    seen = run_engine(spec, arrivals, acts, 60.0).requests(0)
+    assert set(seen["status"].tolist()) == {int(RequestStatus.ANSWERED)}
+    assert abs((seen["kernel"] == 1).mean() - 0.25) < 4.0 * np.sqrt(0.25 * 0.75 / n)
+
+
+def test_sessions_stay_on_their_replica() -> None:
+    """A session's requests to one kernel all go to one replica, until that leaves the rotation."""
+    spec = make_spec()
+    arrivals = make_arrivals(spec, 400, 30.0, 3, sessions=10)
+    seen = run_engine(spec, arrivals, [], 60.0).requests(0)
+    for session in range(10):
+        for kernel in range(3):
+            chosen = (arrivals.session == session) & (seen["kernel"] == kernel)
+            assert len(set(seen["replica"][chosen].tolist())) <= 1
+
+
+def test_recycled_records_count_the_same() -> None:
+    """Forgetting ended requests bounds memory and changes no count."""
+    spec = make_spec()
+    arrivals = make_arrivals(spec, 6000, 25.0, 1)
+    kept = run_engine(spec, arrivals, [], 300.0).take_counters()
+    engine = FleetEngine(spec, 1)
+    engine.set_table(even_table(spec)[None])
+    for start in range(0, 6000, 200):
+        piece = {name: getattr(arrivals, name)[start : start + 200] for name in arrivals.__dataclass_fields__}
+        engine.feed(0, replace(arrivals, **piece))
+        engine.advance(float(piece["arrived_s"][-1]))
+    engine.advance(300.0)
+    assert len(engine.requests(0)) <= 1024
+    counters = engine.take_counters()
+    for name in ("cells", "per_slice", "excess_tv_tokens"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(counters, name))
+
+
+def test_busy_time_is_the_time_in_steps() -> None:
+    """Busy seconds do not depend on when they are read, and a saturated replica is always busy."""
+    spec = make_spec(replicas=3)
+    arrivals = make_arrivals(spec, 400, 60.0, 1)
+    once = run_engine(spec, arrivals, [], 4.0).take_counters().busy_s
+    engine = run_engine(spec, arrivals, [], 0.0)
+    parts = np.zeros((1, 3))
+    for until_s in np.linspace(0.1, 4.0, 40):
+        engine.advance(float(until_s))
+        parts += engine.take_counters().busy_s
+    np.testing.assert_allclose(parts, once, rtol=1e-12)
+    assert (once > 3.5).all()
+    assert (once <= 4.0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"step_model": np.zeros((3, 4))}, "step_model"),
+        ({"max_batch": 0}, "max_batch"),
+        ({"token_budget": 8}, "token_budget"),
+        ({"block_tokens": 12}, "block_tokens"),
+        ({"kv_blocks": np.full(3, 4)}, "kv_blocks"),
+        ({"timeout_s": np.array([1.0, -1.0])}, "timeout_s"),
+        ({"quality": np.full((3, 1, 1), np.nan)}, "quality"),
+        ({"replica_kernel": np.array([0, 3])}, "replica_kernel"),
+        ({"max_attempts": 9}, "max_attempts"),
+    ],
+)
+def test_an_impossible_spec_is_refused(changes: dict[str, NDArray[np.float64]], named: str) -> None:
+    """The error names the field, what was expected and what was found."""
+    with pytest.raises(ValueError, match=rf"{named}.*expected"):
+        FleetEngine(make_spec(**changes), 1)
+
+
+def test_impossible_arrivals_are_refused() -> None:
+    """Times that go back, unknown slices and requests that never fit are refused before they do harm."""
+    spec = make_spec()
+    good = make_arrivals(spec, 5, 10.0)
+    engine = FleetEngine(spec, 1)
+    for changes in (
+        {"arrived_s": good.arrived_s[::-1]},
+        {"slice": np.full(5, 2)},
+        {"prompt_tokens": np.full(5, 10**6)},
+        {"uniforms": np.ones((5, 4))},
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            engine.feed(0, replace(good, **changes))
+    engine.feed(0, good)
+    with pytest.raises(ValueError, match="arrived_s"):
+        engine.feed(0, good)
