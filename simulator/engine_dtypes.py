@@ -23,14 +23,17 @@ IDLE, STALL, MIXED, DECODE = 0, 1, 2, 3
 #: Columns of ``REPLICA["slots"]``.
 RID, BASE, LAST, PART, CHUNK = range(5)
 
+
 def _in_lines(fields: list[Any]) -> np.dtype[np.void]:
     """Record of ``fields`` in this order, padded to whole cache lines."""
     packed = np.dtype(fields, align=True)
-    names = list(packed.names or ())
+    assert packed.names is not None
+    assert packed.fields is not None
+    names = list(packed.names)
     layout = {
         "names": names,
         "formats": [packed[name] for name in names],
-        "offsets": [(packed.fields or {})[name][1] for name in names],
+        "offsets": [packed.fields[name][1] for name in names],
         "itemsize": -(-packed.itemsize // CACHE_LINE) * CACHE_LINE,
         "aligned": True,
     }
