@@ -138,6 +138,7 @@ class _Workers:
 
     def __init__(self, workers: int) -> None:
         self._pool = None
+        self._others = set(multiprocessing.active_children())
         if workers > 1:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
@@ -146,8 +147,13 @@ class _Workers:
         return self._run
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if self._pool is None:
+            return
+        if kind is not None:
+            # Nobody waits for the jobs that run: what they would leave is dropped anyway.
+            for process in set(multiprocessing.active_children()) - self._others:
+                process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
         if self._pool is None:

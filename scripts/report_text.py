@@ -23,6 +23,10 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "time to the horizon (restricted mean).",
     ),
     (
+        "rollback success",
+        "Share of incidents that recovered before the horizon: 100 % less the unrecovered ones.",
+    ),
+    (
         "quality loss",
         "Excess total variation to the reference per offered token; a shed or failed token counts 1.",
     ),
