@@ -325,3 +325,27 @@ def test_a_rolling_restart_loses_no_request(build: Build) -> None:
     assert ((states == ReplicaState.STARTING).any(axis=0)).all()
     assert ((states == ReplicaState.READY).sum(axis=1) >= 1).all()
     assert record.failed.sum() == 0
+
+
+@pytest.mark.parametrize("tick_s", [0.1, 0.7, 2.0])
+def test_any_tick_length_will_do(build: Build, tick_s: float) -> None:
+    """Ticks that binary numbers cannot hold exactly keep the independence of batch and the event order."""
+    crash = FAULTS["crash"] | {"onset_s": 3.3, "duration_s": 2.2, "target": {"kernel": "fp32"}}
+    changes = [CHANGES[0] | {"at_s": 2.2, "step_s": 1.1, "cold_start_s": 0.7}]
+    horizon_s = round(30 * tick_s, 9)
+    scenario = build(
+        faults=[crash] if horizon_s > 3.3 else [], changes=changes, tick_s=tick_s, horizon_s=horizon_s
+    )
+    together = run_episodes(scenario, drive(scenario), [1, 2])
+    for seed, record in zip((1, 2), together, strict=True):
+        same(record, *run_episodes(scenario, drive(scenario), [seed]))
+
+
+def test_a_surge_only_speeds_up_the_same_requests(build: Build) -> None:
+    """Before its onset a surge changes nothing, and during it about factor times as many requests arrive."""
+    surge = {"kind": "surge", "at_s": 100.0, "duration_s": 100.0, "factor": 3.0}
+    scenario, plain = build(changes=[surge], horizon_s=200.0), build(horizon_s=200.0)
+    (surged,) = run_episodes(scenario, FixedDriver(scenario), [1])
+    (clean,) = run_episodes(plain, FixedDriver(plain), [1])
+    assert surged.offered[:100].tobytes() == clean.offered[:100].tobytes()
+    assert surged.offered[100:].sum() == pytest.approx(3.0 * clean.offered[100:].sum(), rel=0.15)
