@@ -75,8 +75,7 @@ def incident_pairs(record: EpisodeRecord) -> NDArray[np.bool_]:
     """Bool [R, S]: pairs that break the contract from the onset on, and did not always before."""
     row, broken = onset_row(record), breaking(record)
     always_before = broken[:row].all(axis=0) if row else np.zeros(broken.shape[1:], dtype=np.bool_)
-    after: NDArray[np.bool_] = broken[row:].any(axis=0)
-    return after & ~always_before
+    return np.asarray(broken[row:].any(axis=0) & ~always_before)
 
 
 def has_incident(record: EpisodeRecord) -> bool:
@@ -87,8 +86,7 @@ def has_incident(record: EpisodeRecord) -> bool:
 def outside_contract(record: EpisodeRecord) -> NDArray[np.bool_]:
     """Bool [T, S]: a replica that breaks the contract on the slice was sent, or answered, its requests."""
     used = routed(record) | (record.answered_by > 0)
-    out: NDArray[np.bool_] = (breaking(record) & used).any(axis=1)
-    return out
+    return np.asarray((breaking(record) & used).any(axis=1))
 
 
 def _trailing(counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
@@ -121,7 +119,7 @@ def recovery_row(record: EpisodeRecord) -> int | None:
     if record.incident is None:
         return None
     start = onset_row(record)
-    outside = (outside_contract(record) | outside_slo(record)).any(axis=1)[start:]
+    outside = np.asarray((outside_contract(record) | outside_slo(record)).any(axis=1))[start:]
     if not outside.any():
         return start
     first = int(np.argmax(outside))

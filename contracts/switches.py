@@ -141,7 +141,7 @@ def _row_verdict(moved: NDArray[np.float32], bad: NDArray[np.bool_], for_capacit
 def quarantine_episodes(record: EpisodeRecord) -> list[SwitchEpisode]:
     """Episodes of every replica's quarantine, by replica and time."""
     settle = max(1, round(SETTLE_S / record.tick_s))
-    bad = recently_breaking(record).any(axis=2)
+    bad = np.asarray(recently_breaking(record).any(axis=2))
     episodes = []
     for index in range(len(record.replicas)):
         for opened, closed in _quarantine_spans(record.quarantined[:, index], settle):

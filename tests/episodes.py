@@ -45,7 +45,7 @@ def step_fault(onset_s: float = 50.0, rows: int = 200, period_s: float = 0.0) ->
 
 def broken_record(rows: int = 200, onset: int = 50, **changes: object) -> EpisodeRecord:
     """Kernel ``fast`` breaks the contract on both slices from row ``onset`` on; nobody reacts."""
-    record = quiet_record(rows, incident=step_fault(float(onset), rows), **changes)
+    record = quiet_record(rows, 1.0, incident=step_fault(float(onset), rows), **changes)
     record.violating[onset:, :2, :] = True
     return record
 
