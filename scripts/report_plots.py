@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +76,16 @@ def colour_of(policy: str, policies: Sequence[str]) -> str:
     return PALETTE[names.index(policy) % len(PALETTE)] if policy in names else PALETTE[-1]
 
 
+def _style(salt: str) -> AbstractContextManager[None]:
+    """Settings for one plot; ``salt`` keeps the ids of the plots on a page apart."""
+    settings: Any = STYLE | {"svg.hashsalt": salt}
+    context: AbstractContextManager[None] = mpl.rc_context(settings)
+    return context
+
+
 def timeline_svg(line: Timeline, title: str) -> str:
     """Three stacked panels: routing weights, health per kernel, served quality; onset and recovery marked."""
-    with mpl.rc_context(STYLE | {"svg.hashsalt": f"timeline {line.policy}"}):
+    with _style(f"timeline {line.policy}"):
         figure = Figure(figsize=(7.2, 5.4), layout="constrained")
         weights, health, quality = figure.subplots(3, 1, sharex=True, height_ratios=[2, 1.3, 1.3])
         names = [*line.kernels, "shed"]
@@ -102,7 +110,7 @@ def timeline_svg(line: Timeline, title: str) -> str:
 
 def front_svg(points: Sequence[FrontPoint], policies: Sequence[str]) -> str:
     """MTTR against false switches with 95 % limits; settings of a policy are joined, the front is ringed."""
-    with mpl.rc_context(STYLE | {"svg.hashsalt": "front"}):
+    with _style("front"):
         figure = Figure(figsize=(7.2, 4.6), layout="constrained")
         axis = figure.subplots()
         for policy in dict.fromkeys(point.policy for point in points):
@@ -143,7 +151,7 @@ def slices_svg(
     values: NDArray[np.float64], policies: Sequence[str], slices: Sequence[str], title: str
 ) -> str:
     """One measure per slice and policy; ``values`` is [policies, slices, (low, mean, high)]."""
-    with mpl.rc_context(STYLE | {"svg.hashsalt": title}):
+    with _style(title):
         figure = Figure(figsize=(7.2, 3.6), layout="constrained")
         axis = figure.subplots()
         width = 0.8 / max(1, len(policies))
