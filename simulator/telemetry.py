@@ -36,14 +36,14 @@ class Telemetry:
         self._luck = np.stack([luck for _, luck in draws], axis=1)
         shape = (batch, replicas)
         buckets = (slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
-        self._seen_counts = np.zeros((*shape, *buckets), dtype=np.int64)
+        self._seen_counts = np.zeros((*shape, *buckets), dtype=np.int32)
         self._counts = np.zeros((self._delay + 1, *shape, *buckets), dtype=np.int64)
         # Gauges under way: instant, running, waiting, KV use, fingerprint, trace fields.
         self._gauges = np.full((self._delay + 1, *shape, 6), np.nan)
         self._shown = np.full((*shape, 6), np.nan)
         self._shown[:, :, 1:4] = 0.0
 
-    def forget(self, fleet: int, replica: int, latency_counts: NDArray[np.int64]) -> None:
+    def forget(self, fleet: int, replica: int, latency_counts: NDArray[np.int32]) -> None:
         """A new process starts its counters at zero: what nobody scraped of the old one is gone."""
         self._seen_counts[fleet, replica] = latency_counts[fleet, replica]
 
@@ -53,7 +53,7 @@ class Telemetry:
         now_s: float,
         counters: Counters,
         gauges: Gauges,
-        latency_counts: NDArray[np.int64],
+        latency_counts: NDArray[np.int32],
         board: ReplicaBoard,
         probes: ProbeSamples,
     ) -> FleetTelemetry:
@@ -85,7 +85,7 @@ class Telemetry:
         )
 
     def _scrape(
-        self, tick: int, now_s: float, gauges: Gauges, latency_counts: NDArray[np.int64], board: ReplicaBoard
+        self, tick: int, now_s: float, gauges: Gauges, latency_counts: NDArray[np.int32], board: ReplicaBoard
     ) -> None:
         due = (tick % self._interval == self._phase) & (self._luck[tick] >= board.scrape_loss)
         due &= ~board.telemetry_lost & _has_metrics(board)
@@ -135,5 +135,5 @@ def _collect(due, counts, seen, out):  # type: ignore[no-untyped-def]  # pragma:
 def warm() -> None:
     """Compile what this module compiles, so that no job pays for it after a fork."""
     shape = (1, 1, 1, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
-    zeros = [np.zeros(shape, dtype=np.int64) for _ in range(3)]
-    _collect(np.ones((1, 1), dtype=np.bool_), *zeros)
+    counts, seen, out = (np.zeros(shape, dtype=kind) for kind in (np.int32, np.int32, np.int64))
+    _collect(np.ones((1, 1), dtype=np.bool_), counts, seen, out)

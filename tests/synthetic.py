@@ -146,7 +146,7 @@ def profile_document(kernel: SyntheticKernel, samples: Path, seed: int = 1) -> d
         "kv_cache_dtype": "auto", "attention_backend": "none", "compile_mode": "eager",
         "hardware": "none", "isa": "none",
     }  # fmt: skip
-    spec = {
+    spec: dict[str, object] = {
         "kernel": kernel.name,
         "fingerprint": fingerprint,
         "reference": {"name": "synthetic-reference"},
@@ -175,7 +175,7 @@ def envelope(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]
 def write_yaml(path: Path, document: dict[str, object]) -> Path:
     """Write ``document`` as YAML without aliases, keys in the given order."""
     dumper = yaml.SafeDumper
-    dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign,assignment]
+    dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]
     path.write_text(yaml.dump(document, Dumper=dumper, sort_keys=False), encoding="utf-8")
     return path
 

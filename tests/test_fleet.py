@@ -118,12 +118,17 @@ def drive(scenario: CompiledScenario, policy: str = "hysteresis") -> ControllerD
     return ControllerDriver(make_arm(policy, scenario.setup))
 
 
+def once(scenario: CompiledScenario, seed: int) -> EpisodeRecord:
+    """One episode under the default policy."""
+    return run_episodes(scenario, drive(scenario), [seed])[0]
+
+
 @pytest.mark.parametrize("kind", sorted(set(CATALOGUE) - {"kernel_regression"}))
 def test_dose_zero_changes_nothing(build: Build, kind: str) -> None:
     """A fault at its neutral dose leaves every byte of the episode as it was without it."""
     neutral = FAULTS[kind] | {"dose": CATALOGUE[kind].dose.neutral}
     scenario, plain = build(faults=[neutral]), build()
-    same(*run_episodes(scenario, drive(scenario), [3]), *run_episodes(plain, drive(plain), [3]))
+    same(once(scenario, 3), once(plain, 3))
 
 
 @pytest.mark.parametrize("kind", sorted(set(CATALOGUE) - {"load_surge"}))
@@ -165,7 +170,7 @@ def test_every_request_ends_once(
     assert (np.cumsum(record.offered, axis=0) >= np.cumsum(ended, axis=0)).all()
     assert record.answered.sum() == record.answered_by.sum()
     assert (record.exposed_in_flight <= record.exposed).all()
-    same(record, *run_episodes(scenario, drive(scenario), [seed]))
+    same(record, once(scenario, seed))
 
 
 def test_weights_are_respected(build: Build) -> None:
@@ -338,7 +343,7 @@ def test_any_tick_length_will_do(build: Build, tick_s: float) -> None:
     )
     together = run_episodes(scenario, drive(scenario), [1, 2])
     for seed, record in zip((1, 2), together, strict=True):
-        same(record, *run_episodes(scenario, drive(scenario), [seed]))
+        same(record, once(scenario, seed))
 
 
 def test_a_surge_only_speeds_up_the_same_requests(build: Build) -> None:
