@@ -21,11 +21,11 @@ INCIDENT_COLUMNS = (
     "quality_preservation",
     "mttr_s",
     "unrecovered",
+    "false_switches_per_slice_month",
     "detection_lag_s",
     "detection_missed",
     "failed_ratio_incident",
     "exposed",
-    "false_switches_per_slice_month",
 )
 CONTROL_COLUMNS = (
     "quality_preservation",

@@ -90,7 +90,8 @@ def number(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "ratio":
-        return f"{100 * value:.2f} %" if abs(value) not in (0.0, 1.0) else f"{100 * value:.0f} %"
+        text = f"{100 * value:.2f} %" if abs(value) not in (0.0, 1.0) else f"{100 * value:.0f} %"
+        return "0.00 %" if text == "-0.00 %" else text
     if unit == "TV/token":
         return f"{value:.5f}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
