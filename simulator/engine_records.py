@@ -121,7 +121,8 @@ class Arrivals:
     arrived_s: float64 [n], not decreasing. slice, prompt_tokens, output_tokens, prompt: int64 [n];
     ``prompt`` indexes the last axis of ``EngineSpec.quality``. session: int64 [n], -1 for none.
     uniforms: float64 [n, 4] in [0, 1): kernel choice, first and second replica candidate, HTTP error.
-    The engine keeps 32 bits of each. Because they travel with the request, a fault or another policy never shifts anybody else's draws.
+    The engine keeps 32 bits of each. Because they travel with the request, a fault or another policy
+    never shifts anybody else's draws.
     """
 
     arrived_s: NDArray[np.float64]
