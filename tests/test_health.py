@@ -120,13 +120,13 @@ def test_every_alarmed_clause_counts(excess: float, clause: int, data: st.DataOb
     assert judge(louder, [excess] * 6, contract())[0] > judge(alarm, [excess] * 6, contract())[0]
 
 
-@given(st.floats(0.0, 50.0), st.floats(0.0, 1.0))
+@given(st.floats(0.0, 2.0), st.floats(0.0, 1.0))
 def test_bending_neither_jumps_nor_exceeds_the_sum(excess: float, step: float) -> None:
-    """Below a threshold H is at most the sum, and a step of the sum moves H by no more than the step."""
+    """Below a threshold H is at most the sum; a step of the sum moves H up by no more than the step."""
     alarm = [True, *[False] * 5]
     near, far = (judge(alarm, [value] * 6, contract())[0] for value in (excess, excess + step))
     assert near <= excess + 1e-12
-    assert far - near <= step + 1e-12
+    assert -1e-12 <= far - near <= step + 1e-12
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 4))
