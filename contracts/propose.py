@@ -26,10 +26,13 @@ from contracts.documents.contract import (
 )
 from contracts.documents.envelope import API_VERSION, Metadata
 from contracts.observations import Observations, from_samples
-from contracts.proposed_clauses import CERTIFY, DEFAULT_SLICE, MeasuredKernel, ProposalTerms, proposed_clauses
+from contracts.proposed_clauses import CERTIFY, MeasuredKernel, ProposalTerms, proposed_clauses
 from contracts.samples import HEALTHY
 
 __all__ = ["MeasuredKernel", "ProposalTerms", "propose"]
+
+#: Slices that unmarked traffic most resembles; only measured slices can be judged and simulated.
+_DEFAULTS = ("default", "prose")
 
 
 def propose(name: str, kernels: Sequence[MeasuredKernel], terms: ProposalTerms) -> KernelContract:
@@ -56,9 +59,10 @@ def propose(name: str, kernels: Sequence[MeasuredKernel], terms: ProposalTerms) 
 
 
 def _slices(seen: list[tuple[str, Observations]]) -> tuple[Slice, ...]:
-    names = dict.fromkeys(place for _, observations in seen for place in observations.slices)
-    named = [Slice(name=name, default=name == DEFAULT_SLICE) for name in names]
-    return tuple(named if DEFAULT_SLICE in names else [*named, Slice(name=DEFAULT_SLICE, default=True)])
+    """The measured slices; unmarked traffic belongs to the first of ``_DEFAULTS`` there is, else the first."""
+    names = list(dict.fromkeys(place for _, observations in seen for place in observations.slices))
+    default = next((name for name in _DEFAULTS if name in names), names[0])
+    return tuple(Slice(name=name, default=name == default) for name in names)
 
 
 def _escalation() -> Escalation:

@@ -16,7 +16,6 @@ from contracts.observations import Observations, from_samples
 from contracts.samples import HEALTHY, KernelSamples
 
 CERTIFY = "certify"
-DEFAULT_SLICE = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +224,7 @@ def _decidable(kernels: Sequence[MeasuredKernel], needed: int) -> tuple[tuple[st
     enough = [name for name in names if least[name] >= needed]
     few = [name for name in names if least[name] < needed]
     told = f" Not for {', '.join(few)}: fewer than {needed} prompts can never show it." if few else ""
-    return tuple(dict.fromkeys([*enough, DEFAULT_SLICE])) if enough else (), told
+    return tuple(enough), told
 
 
 def _unit_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> Clause | None:

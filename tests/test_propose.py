@@ -78,6 +78,12 @@ def test_percentiles_are_left_out_where_they_can_never_pass() -> None:
     assert any(clause.metric.endswith("p95") for clause in proposed(kernel_samples()).spec.clauses)
 
 
+def test_every_slice_is_a_measured_one() -> None:
+    """A proposal names measured slices alone, one of them the default, so it can be judged everywhere."""
+    slices = proposed(kernel_samples()).spec.slices
+    assert [(each.name, each.default) for each in slices] == [("code", False), ("prose", True)]
+
+
 def test_reward_clause_is_the_tolerance_itself() -> None:
     """The reward clause bounds mean TV by the tolerated drift, whatever the kernel."""
     terms = ProposalTerms(reward_drift=0.02)
