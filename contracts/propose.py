@@ -59,7 +59,7 @@ def propose(name: str, kernels: Sequence[MeasuredKernel], terms: ProposalTerms) 
 
 
 def _slices(seen: list[tuple[str, Observations]]) -> tuple[Slice, ...]:
-    """The measured slices; unmarked traffic belongs to one of ``_DEFAULTS`` where measured, else the first."""
+    """The measured slices; unmarked traffic belongs to one of ``_DEFAULTS``, else to the first slice."""
     names = list(dict.fromkeys(place for _, observations in seen for place in observations.slices))
     default = next((name for name in _DEFAULTS if name in names), names[0])
     return tuple(Slice(name=name, default=name == default) for name in names)
