@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,21 +17,14 @@ from simulator.probes import probe_share
 from simulator.tables import KernelTable, PromptPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepModels:
-    """Step-time coefficients of every kernel, float64 [K, 4] seconds.
+def step_models(
+    spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptPlan, file: str
+) -> NDArray[np.float64]:
+    """Step-time coefficients that traffic feels beside the probes, float64 [K, 4] seconds.
 
-    measured: as in the profiles. loaded: what traffic feels beside the probes. probe_share: float64 [K],
-    share of a replica's time that its probes take.
+    Probes run on the replicas: what they take is missing to traffic, as a uniformly longer step. A probe
+    rate that takes half of a replica or more is refused.
     """
-
-    measured: NDArray[np.float64]
-    loaded: NDArray[np.float64]
-    probe_share: NDArray[np.float64]
-
-
-def step_models(spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptPlan, file: str) -> StepModels:
-    """Step models of the pool; refuses a probe rate that takes half of a replica or more."""
     measured = np.stack([kernel.step_model for kernel in pool.kernels])
     share = probe_share(measured, spec.telemetry.probes_per_s, prompts.mean_probe_tokens)
     worst = int(np.argmax(share))
@@ -42,8 +33,7 @@ def step_models(spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptPlan, fil
             file, "spec.telemetry.probes_per_s", "probes below half of a replica's time",
             f"{100 * share[worst]:.0f} % of {pool.kernels[worst].entry.name}", "probe less often",
         )  # fmt: skip
-    # Probes run on the replicas: what they take is missing to traffic, as a uniformly longer step.
-    return StepModels(measured=measured, loaded=measured / (1.0 - share)[:, None], probe_share=share)
+    return np.asarray(measured / (1.0 - share)[:, None])
 
 
 def demand_of(spec: ScenarioSpec) -> Demand:

@@ -52,7 +52,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     demand, absent = demand_of(spec), absent_replicas(layout, pool)
     home = np.array([pool.home_of(name) for name in layout.slices], dtype=np.int64)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
-    engine = engine_spec(spec, pool, contract, layout, steps.loaded, tables)
+    engine = engine_spec(spec, pool, contract, layout, steps, tables)
     return CompiledScenario(
         name=scenario.metadata.name,
         sha256=document_sha256(scenario),
@@ -63,16 +63,14 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         workload=compile_workload(spec, layout, prompts, surges, kv_tokens(engine), file),
         telemetry=spec.telemetry,
         engine=engine,
-        coefficients=steps.measured,
         prompts=prompts,
         tables=tables,
         violating=padded([table.violating for table in tables]),
-        capacity_rps=capacities(pool, contract, steps.loaded, demand),
+        capacity_rps=capacities(pool, contract, steps, demand),
         home=home,
         demand=demand,
         fair_rps=fair_share(spec, layout, home, absent),
         absent=absent,
-        probe_share=steps.probe_share,
         profile_sha256=tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),

@@ -54,14 +54,12 @@ class CompiledScenario:
     """One episode family, ready to run. Axes as in ``contracts.layout``.
 
     engine: what the request engine needs; its step model already carries the probes' share of the
-        replicas' time. coefficients: float64 [K, 4] seconds, the step model without probes.
+        replicas' time.
     tables: one per kernel. violating: bool [K, Q, S], padded with the worst measured condition.
     capacity_rps: float64 [K] of one replica. home: int64 [S]. demand: mean request. fair_rps: float64
         [K], requests per second that reach one replica when all is well.
-    absent: bool [R], replicas that only a later scale-up brings. probe_share: float64 [K], share of a
-        replica's time that its probes take.
-    plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: fault names of
-        load surges, with onset and end.
+    absent: bool [R], replicas that only a later scale-up brings.
+    plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: extra load.
     """
 
     name: str
@@ -73,7 +71,6 @@ class CompiledScenario:
     workload: WorkloadSpec
     telemetry: TelemetrySettings
     engine: EngineSpec
-    coefficients: NDArray[np.float64]
     prompts: PromptPlan
     tables: tuple[KernelTable, ...]
     violating: NDArray[np.bool_]
@@ -82,7 +79,6 @@ class CompiledScenario:
     demand: Demand
     fair_rps: NDArray[np.float64]
     absent: NDArray[np.bool_]
-    probe_share: NDArray[np.float64]
     profile_sha256: tuple[str, ...] = ()
     plans: tuple[FaultPlan, ...] = ()
     fault_changes: tuple[FaultChange, ...] = ()
