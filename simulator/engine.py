@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simulator import engine_kernels as kernels
 from simulator.engine_columns import CELL_COLUMNS, SLICE_COLUMNS
-from simulator.engine_dtypes import FLEET, REPLICA, REQUEST, SESSION, zeros
+from simulator.engine_dtypes import ARRIVAL, FLEET, REPLICA, REQUEST, SESSION, zeros
 from simulator.engine_records import (
     REQUEST_RECORD,
     Arrivals,
@@ -30,27 +30,28 @@ from simulator.engine_records import (
 )
 from simulator.engine_validate import check_arrivals, check_effect, check_spec
 
-_FIRST_RING = 1024
+_FIRST_ROOM = 1024
 
 
 class FleetEngine:
     """``batch`` fleets of one layout. Results do not depend on ``batch`` nor on how often one advances.
 
     With ``keep_requests`` every request's record stays readable; otherwise records of ended requests
-    are recycled, so memory is bounded by what is in flight plus the last feed.
+    are recycled, so memory is bounded by what is in flight and what is fed ahead.
     """
 
     def __init__(self, spec: EngineSpec, batch: int, *, keep_requests: bool = False) -> None:
         check_spec(spec)
         self.spec = spec
         self.batch = batch
-        self._keep = keep_requests
         shape = (batch, spec.replicas, spec.slices)
         self._fleets = np.zeros(batch, FLEET)
         self._fleets["retry_head"] = -1
+        self._fleets["free_head"] = -1
         self._replicas = _fresh_replicas(spec, batch)
-        self._requests = zeros((batch, _FIRST_RING), REQUEST)
-        self._oldest = np.zeros(batch, np.int64)
+        self._arrivals = np.zeros((batch, _FIRST_ROOM), ARRIVAL)
+        self._requests = zeros((batch, _FIRST_ROOM), REQUEST)
+        kernels.add_records(self._fleets, self._requests, 0)
         self._sessions = np.zeros((batch, spec.session_slots, spec.kernels), SESSION)
         self._table = np.zeros((batch, spec.slices, spec.kernels + 1))
         self._table[:, :, 0] = 1.0
@@ -61,7 +62,7 @@ class FleetEngine:
         self._per_slice = np.zeros((batch, spec.slices, SLICE_COLUMNS), np.int64)
         self._edges = np.asarray(spec.histogram_edges_ms, np.float64)
         self._histogram = np.zeros((*shape, spec.families, self._edges.shape[0] + 1), np.int32)
-        self._limits = np.array([spec.max_attempts, int(spec.sticky)], np.int64)
+        self._limits = np.array([spec.max_attempts, int(spec.sticky), int(keep_requests)], np.int64)
         self._timeout = np.ascontiguousarray(spec.timeout_s, np.float64)
         self._slo_ms = np.ascontiguousarray(spec.slo_ms, np.float64)
         self._quality = np.ascontiguousarray(spec.quality, np.float64)
@@ -84,8 +85,8 @@ class FleetEngine:
         """
         check_arrivals(self.spec, arrivals, after_s=self._last_fed_s(fleet))
         self._make_room(fleet, len(arrivals))
-        kernels.feed_requests(
-            fleet, self._fleets, self._requests, arrivals.arrived_s, arrivals.slice,
+        kernels.feed_arrivals(
+            fleet, self._fleets, self._arrivals, arrivals.arrived_s, arrivals.slice,
             arrivals.prompt_tokens, arrivals.output_tokens, arrivals.session, arrivals.prompt,
             arrivals.uniforms,
         )  # fmt: skip
@@ -127,12 +128,12 @@ class FleetEngine:
         before = self._effects[fleet][replica]
         self._effects[fleet][replica] = effect
         reps, requests = self._replicas[fleet], self._requests[fleet]
-        now, mask = float(self._fleets["now"][fleet]), requests.shape[0] - 1
+        now = float(self._fleets["now"][fleet])
         if effect.condition != before.condition:
-            kernels.set_condition(reps, replica, effect.condition, now, requests, mask, self._quality)
+            kernels.set_condition(reps, replica, effect.condition, now, requests, self._quality)
         _apply_effect(self.spec, reps, replica, effect)
         if _speed(effect) != _speed(before):
-            kernels.replan(reps, replica, now, requests, mask)
+            kernels.replan(reps, replica, now, requests)
 
     def crash(self, fleet: int, replica: int) -> None:
         """Kill one replica: what had streamed a token fails, the rest is retried elsewhere at once.
@@ -166,7 +167,7 @@ class FleetEngine:
 
     def _advance(self, first: int, stop: int, until_s: float) -> None:
         kernels.advance_fleets(
-            first, stop, float(until_s), self._fleets, self._replicas, self._requests, self._table,
+            first, stop, float(until_s), self._fleets, self._replicas, self._arrivals, self._requests, self._table,
             self._members, self._sessions, self._row_changed, self._violating, self._timeout,
             self._quality, self._slo_ms, self._edges, self._limits, self._cells, self._excess_tv,
             self._per_slice, self._histogram,
@@ -202,12 +203,19 @@ class FleetEngine:
         return Gauges(counts=counts, kv_used_ratio=kv_used)
 
     def requests(self, fleet: int) -> NDArray[np.void]:
-        """Records (``REQUEST_RECORD``) of the routed requests still remembered, in order of arrival."""
-        ring = self._requests[fleet]
-        fed, cursor = (int(self._fleets[name][fleet]) for name in ("fed", "cursor"))
-        oldest = max(int(self._oldest[fleet]), fed - ring.shape[0])
-        ids = np.arange(oldest, cursor)
-        return _request_records(ids, ring[ids & (ring.shape[0] - 1)], self.spec.replica_kernel)
+        """Records (``REQUEST_RECORD``) of all requests routed so far, in order of arrival.
+
+        Raises ``ValueError`` unless the engine was made with ``keep_requests``.
+        """
+        if not self._limits[2]:
+            raise ValueError("requests: expected an engine made with keep_requests=True, got one without")
+        count = int(self._fleets["in_use"][fleet])
+        return _request_records(self._requests[fleet, :count], self.spec.replica_kernel)
+
+    @property
+    def room(self) -> int:
+        """Request records per fleet that memory is held for."""
+        return int(self._requests.shape[1])
 
     # ------------------------------------------------------------ housekeeping
 
@@ -215,22 +223,25 @@ class FleetEngine:
         fed, now = int(self._fleets["fed"][fleet]), float(self._fleets["now"][fleet])
         if fed == 0:
             return now
-        ring = self._requests[fleet]
-        return max(now, float(ring["arrived"][(fed - 1) & (ring.shape[0] - 1)]))
+        ring = self._arrivals["arrived"][fleet]
+        return max(now, float(ring[(fed - 1) % ring.shape[0]]))
 
     def _make_room(self, fleet: int, count: int) -> None:
-        live = int(self._fleets["fed"][fleet])
-        if not self._keep:
-            live = kernels.forget_ended(fleet, self._fleets, self._requests)
+        """Room for ``count`` more arrivals, and for a record of each request that may be alive then."""
+        state = self._fleets[fleet]
+        ahead = int(state["fed"] - state["cursor"]) + count
+        size = self._arrivals.shape[1]
+        if ahead > size:
+            grown = np.zeros((self.batch, _doubled(size, ahead)), ARRIVAL)
+            kernels.move_arrivals(self._fleets, self._arrivals, grown)
+            self._arrivals = grown
         size = self._requests.shape[1]
-        if live + count <= size:
-            return
-        while size < live + count:
-            size *= 2
-        grown = zeros((self.batch, size), REQUEST)
-        kernels.copy_requests(self._fleets, self._requests, grown)
-        self._requests = grown
-        self._oldest = self._fleets["tail"].copy()
+        alive = int(state["in_use"]) + ahead
+        if alive > size:
+            records = zeros((self.batch, _doubled(size, alive)), REQUEST)
+            records[:, :size] = self._requests
+            kernels.add_records(self._fleets, records, size)
+            self._requests = records
 
     def _mark_changed(self, rows: NDArray[np.bool_]) -> None:
         now = np.broadcast_to(self._fleets["now"][:, None], rows.shape)
@@ -279,7 +290,7 @@ def warm() -> None:
         prompt=zero,
         uniforms=np.zeros((1, 4)),
     )
-    for _ in range(2 * _FIRST_RING):
+    for _ in range(2 * _FIRST_ROOM):
         engine.feed(0, request)
     engine.advance(0.0)
     engine.set_effect(0, 0, ReplicaEffect(condition=1, step_time_factor=2.0))
@@ -326,20 +337,25 @@ def _speed(effect: ReplicaEffect) -> ReplicaEffect:
     return replace(effect, condition=0, http_error_ratio=0.0, http_latency_s=0.0)
 
 
-def _request_records(
-    ids: NDArray[np.int64], ring: NDArray[np.void], replica_kernel: NDArray[np.int64]
-) -> NDArray[np.void]:
-    out = np.zeros(ids.shape[0], REQUEST_RECORD)
-    out["id"] = ids
+def _doubled(size: int, needed: int) -> int:
+    """``size`` doubled until it holds ``needed``."""
+    while size < needed:
+        size *= 2
+    return size
+
+
+def _request_records(kept: NDArray[np.void], replica_kernel: NDArray[np.int64]) -> NDArray[np.void]:
+    out = np.zeros(kept.shape[0], REQUEST_RECORD)
+    out["id"] = np.arange(kept.shape[0])
     for name in ("replica", "slice", "status", "attempts", "preemptions", "prompt_tokens", "output_tokens"):
-        out[name] = ring[name]
+        out[name] = kept[name]
     out["kernel"] = np.where(out["replica"] < 0, -1, replica_kernel[out["replica"]])
-    out["arrived_s"] = ring["arrived"]
+    out["arrived_s"] = kept["arrived"]
     for name, field in (("routed_s", "routed"), ("started_s", "started")):
-        out[name] = np.where(ring[field] < 0.0, np.nan, ring[field])
+        out[name] = np.where(kept[field] < 0.0, np.nan, kept[field])
     answered = out["status"] == RequestStatus.ANSWERED
-    ended = ring["deadline"] + np.where(answered, ring["lag"], 0.0)
+    ended = kept["deadline"] + np.where(answered, kept["lag"], 0.0)
     out["finished_s"] = np.where(out["status"] == RequestStatus.IN_FLIGHT, np.nan, ended)
-    out["first_token_s"] = np.where(ring["first"] < 0.0, np.nan, ring["first"] + ring["lag"])
-    out["excess_tv_tokens"] = np.where(answered, ring["excess_tv"], np.nan)
+    out["first_token_s"] = np.where(kept["first"] < 0.0, np.nan, kept["first"] + kept["lag"])
+    out["excess_tv_tokens"] = np.where(answered, kept["excess_tv"], np.nan)
     return out

@@ -1,7 +1,7 @@
 """Memory layout of the compiled engine: one flat record per replica, request, session and fleet.
 
 Records (not a dozen parallel arrays) because one pointer per call is what makes the engine fast.
-Times are seconds, -1 where not happened yet; lists are intrusive, linked by absolute request ids.
+Times are seconds, -1 where not happened yet; lists are intrusive, linked by record numbers.
 """
 
 from __future__ import annotations
@@ -133,12 +133,31 @@ REQUEST = _in_lines(
 
 SESSION = np.dtype([("tag", "i4"), ("epoch", "i4"), ("replica", "i2"), ("condition", "i2")], align=True)
 
+#: What is known of a request before it arrives; its record is taken from a free list when it does, so
+#: that the records in use stay few and warm.
+ARRIVAL = np.dtype(
+    [
+        ("arrived", "f8"),
+        ("u_kernel", "u4"),
+        ("u_first", "u4"),
+        ("u_second", "u4"),
+        ("u_error", "u4"),
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("session", "i4"),
+        ("prompt", "i4"),
+        ("slice", "i1"),
+    ],
+    align=True,
+)
+
 FLEET = np.dtype(
     [
         ("now", "f8"),
-        ("cursor", "i8"),  # next request to route
+        ("cursor", "i8"),  # next arrival to route
         ("fed", "i8"),
-        ("tail", "i8"),  # oldest request that may still be in flight
+        ("free_head", "i8"),  # first unused request record
+        ("in_use", "i8"),
         ("retry_head", "i8"),
         ("retry_tail", "i8"),
     ],

@@ -120,18 +120,18 @@ def find_soonest(r: Record) -> None:
 
 
 @compiled
-def preempt_last(r: Record, q: Array, mask: int) -> None:
+def preempt_last(r: Record, q: Array) -> None:
     """Put the last admitted request back to the head of the queue; it will be recomputed."""
     if r.prefilling > 0:
         r.prefilling -= 1
         i = r.slots[r.prefilling, PART]
-        x = q[i & mask]
+        x = q[i]
         r.prefill_blocks -= (x.need + (1 << r.block_shift) - 1) >> r.block_shift
     else:
         r.running -= 1
         j = r.running
         i = np.int64(r.slots[j, RID])
-        x = q[i & mask]
+        x = q[i]
         r.context -= r.slots[j, BASE] + r.decoded
         x.remaining = r.slots[j, LAST] - r.decoded
         find_soonest(r)
@@ -146,7 +146,7 @@ def preempt_last(r: Record, q: Array, mask: int) -> None:
 
 
 @compiled
-def plan(r: Record, now: float, q: Array, mask: int) -> None:
+def plan(r: Record, now: float, q: Array) -> None:
     """Choose the next stretch: preempt if KV is short, continue prefills, admit, else decode on."""
     r.began = now
     r.busy_from = max(now, r.busy_from)
@@ -161,14 +161,14 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
             r, r.decoded
         ) > r.blocks - r.prefill_blocks - blocks_used(r):
             preempted = True
-            preempt_last(r, q, mask)
+            preempt_last(r, q)
     n = r.running
     context = r.context
     slots = r.slots
     tokens = 0
     budget = r.token_budget - n
     for j in range(r.prefilling):
-        x = q[slots[j, PART] & mask]
+        x = q[slots[j, PART]]
         c = min(np.int64(x.need - x.done), budget)
         slots[j, CHUNK] = c
         budget -= c
@@ -177,7 +177,7 @@ def plan(r: Record, now: float, q: Array, mask: int) -> None:
         reserved = -1
         while r.waiting > 0 and n + r.prefilling < r.max_batch and budget > 0:
             i = r.wait_head
-            x = q[i & mask]
+            x = q[i]
             wanted = (np.int64(x.need) + round_up) >> shift
             room = r.blocks - r.prefill_blocks - wanted - r.watermark
             if (room << shift) < context:
@@ -243,9 +243,9 @@ def stall(r: Record) -> None:
 
 
 @compiled
-def end_request(r: Record, i: int, status: int, now: float, q: Array, mask: int) -> None:
+def end_request(r: Record, i: int, status: int, now: float, q: Array) -> None:
     """Mark request ``i`` as ended on this replica and chain it for counting."""
-    x = q[i & mask]
+    x = q[i]
     x.status = status
     x.deadline = now
     x.next = _NONE
@@ -254,23 +254,23 @@ def end_request(r: Record, i: int, status: int, now: float, q: Array, mask: int)
     if r.ended_head == _NONE:
         r.ended_head = i
     else:
-        q[r.ended_tail & mask].next = i
+        q[r.ended_tail].next = i
     r.ended_tail = i
 
 
 @compiled
-def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
+def cancel_expired(r: Record, now: float, q: Array) -> None:
     """Cancel what is past its deadline and find the next one exactly."""
     shift = r.block_shift
     soonest = np.inf
     k = 0
     for j in range(r.running):
         i = np.int64(r.slots[j, RID])
-        if q[i & mask].deadline <= now:
+        if q[i].deadline <= now:
             r.context -= r.slots[j, BASE] + r.decoded
-            end_request(r, i, _TIMEOUT, now, q, mask)
+            end_request(r, i, _TIMEOUT, now, q)
         else:
-            soonest = min(soonest, q[i & mask].deadline)
+            soonest = min(soonest, q[i].deadline)
             r.slots[k, RID] = i
             r.slots[k, BASE] = r.slots[j, BASE]
             r.slots[k, LAST] = r.slots[j, LAST]
@@ -280,11 +280,11 @@ def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
     k = 0
     for j in range(r.prefilling):
         i = np.int64(r.slots[j, PART])
-        if q[i & mask].deadline <= now:
-            r.prefill_blocks -= (q[i & mask].need + (1 << shift) - 1) >> shift
-            end_request(r, i, _TIMEOUT, now, q, mask)
+        if q[i].deadline <= now:
+            r.prefill_blocks -= (q[i].need + (1 << shift) - 1) >> shift
+            end_request(r, i, _TIMEOUT, now, q)
         else:
-            soonest = min(soonest, q[i & mask].deadline)
+            soonest = min(soonest, q[i].deadline)
             r.slots[k, PART] = i
             k += 1
     r.prefilling = k
@@ -292,29 +292,29 @@ def cancel_expired(r: Record, now: float, q: Array, mask: int) -> None:
     count = r.waiting
     r.waiting = 0
     for _ in range(count):
-        following = q[i & mask].next
-        if q[i & mask].deadline <= now:
-            end_request(r, i, _TIMEOUT, now, q, mask)
+        following = q[i].next
+        if q[i].deadline <= now:
+            end_request(r, i, _TIMEOUT, now, q)
         else:
-            soonest = min(soonest, q[i & mask].deadline)
-            enqueue(r, i, q, mask)
+            soonest = min(soonest, q[i].deadline)
+            enqueue(r, i, q)
         i = following
     r.deadline = soonest
 
 
 @compiled
-def enqueue(r: Record, i: int, q: Array, mask: int) -> None:
+def enqueue(r: Record, i: int, q: Array) -> None:
     """Append request ``i`` to the waiting queue."""
     if r.waiting == 0:
         r.wait_head = i
     else:
-        q[r.wait_tail & mask].next = i
+        q[r.wait_tail].next = i
     r.wait_tail = i
     r.waiting += 1
 
 
 @compiled
-def finish_stretch(r: Record, q: Array, mask: int) -> None:
+def finish_stretch(r: Record, q: Array) -> None:
     """Book the tokens of the stretch that ends now, complete requests, cancel expired ones."""
     now = r.end
     n = r.running
@@ -333,8 +333,8 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
                 if slots[j, LAST] <= decoded:
                     i = np.int64(slots[j, RID])
                     context -= slots[j, BASE] + decoded
-                    late = now > q[i & mask].deadline
-                    end_request(r, i, _TIMEOUT if late else _ANSWERED, now, q, mask)
+                    late = now > q[i].deadline
+                    end_request(r, i, _TIMEOUT if late else _ANSWERED, now, q)
                 else:
                     soonest = min(soonest, np.int64(slots[j, LAST]))
                     if k != j:
@@ -349,7 +349,7 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
         k = 0
         for j in range(r.prefilling):
             i = np.int64(slots[j, PART])
-            x = q[i & mask]
+            x = q[i]
             x.done += slots[j, CHUNK]
             if x.done == x.need:
                 need = np.int64(x.need)
@@ -358,7 +358,7 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
                     x.first = now
                 x.remaining -= 1
                 if x.remaining <= 0:
-                    end_request(r, i, _TIMEOUT if now > x.deadline else _ANSWERED, now, q, mask)
+                    end_request(r, i, _TIMEOUT if now > x.deadline else _ANSWERED, now, q)
                 else:
                     slots[n, RID] = i
                     slots[n, BASE] = need - decoded
@@ -372,28 +372,28 @@ def finish_stretch(r: Record, q: Array, mask: int) -> None:
         r.prefilling = k
     r.running = n
     if now >= r.deadline:
-        cancel_expired(r, now, q, mask)
+        cancel_expired(r, now, q)
 
 
 @compiled
-def run_replica(r: Record, until: float, q: Array, mask: int) -> None:
+def run_replica(r: Record, until: float, q: Array) -> None:
     """Advance one replica to ``until``, step ends at ``until`` included."""
     while r.end <= until:
         now = r.end
-        finish_stretch(r, q, mask)
-        plan(r, now, q, mask)
+        finish_stretch(r, q)
+        plan(r, now, q)
 
 
 @compiled
-def accept(r: Record, i: int, now: float, q: Array, mask: int) -> None:
+def accept(r: Record, i: int, now: float, q: Array) -> None:
     """Queue request ``i`` on a replica that is advanced to ``now``."""
-    deadline = q[i & mask].deadline
+    deadline = q[i].deadline
     r.outstanding += 1
     r.deadline = min(r.deadline, deadline)
-    enqueue(r, i, q, mask)
+    enqueue(r, i, q)
     if r.kind == IDLE:
         r.busy_from = now
-        plan(r, now, q, mask)
+        plan(r, now, q)
     elif r.kind == STALL:
         r.end = r.deadline
     elif r.kind == DECODE and r.steps > 1:
@@ -423,42 +423,40 @@ def credit(x: Record, made: int, condition: int, kernel: int, quality: Array) ->
 
 
 @compiled
-def credit_replica(r: Record, now: float, q: Array, mask: int, quality: Array) -> None:
+def credit_replica(r: Record, now: float, q: Array, quality: Array) -> None:
     """Book all tokens up to the end of the step under way, before the condition changes."""
     steps = r.steps
     if r.kind == DECODE and steps > 1:
         steps = min(steps, steps_until(now - r.began, r.first_step, r.growth))
     for j in range(r.running):
-        x = q[r.slots[j, RID] & mask]
+        x = q[r.slots[j, RID]]
         credit(x, x.output_tokens - (r.slots[j, LAST] - (r.decoded + steps)), r.condition, r.kernel, quality)
     for j in range(r.prefilling):
-        x = q[r.slots[j, PART] & mask]
+        x = q[r.slots[j, PART]]
         token = 1 if r.kind == MIXED and x.done + r.slots[j, CHUNK] == x.need else 0
         credit(x, x.output_tokens - x.remaining + token, r.condition, r.kernel, quality)
     i = r.wait_head
     for _ in range(r.waiting):
-        x = q[i & mask]
+        x = q[i]
         credit(x, x.output_tokens - x.remaining, r.condition, r.kernel, quality)
         i = x.next
 
 
 @compiled
-def set_condition(
-    reps: Array, at: int, condition: int, now: float, q: Array, mask: int, quality: Array
-) -> None:
+def set_condition(reps: Array, at: int, condition: int, now: float, q: Array, quality: Array) -> None:
     """Change the quality condition of one replica; no time changes."""
     r = reps[at]
-    credit_replica(r, now, q, mask, quality)
+    credit_replica(r, now, q, quality)
     r.condition = condition
 
 
 @compiled
-def replan(reps: Array, at: int, now: float, q: Array, mask: int) -> None:
+def replan(reps: Array, at: int, now: float, q: Array) -> None:
     """Let changed speed, blocks or hang take effect from the next step boundary on."""
     r = reps[at]
     if r.kind == IDLE or r.kind == STALL:
         r.busy_from = now
-        plan(r, now, q, mask)
+        plan(r, now, q)
     else:
         cut(r, now)
 
@@ -536,7 +534,7 @@ def candidate(x: Record, u: float, k: int, members: Array) -> int:
 
 
 @compiled
-def pick_replica(x: Record, k: int, now: float, reps: Array, members: Array, q: Array, mask: int) -> int:
+def pick_replica(x: Record, k: int, now: float, reps: Array, members: Array, q: Array) -> int:
     """The less loaded of two random members of kernel ``k``, advanced to ``now``."""
     turn = x.attempts * _TURN
     u = x.u_first / _UNIT + turn
@@ -544,11 +542,11 @@ def pick_replica(x: Record, k: int, now: float, reps: Array, members: Array, q: 
     u = x.u_second / _UNIT + turn
     b = candidate(x, u - math.floor(u), k, members)
     if reps[a].end <= now:
-        run_replica(reps[a], now, q, mask)
+        run_replica(reps[a], now, q)
     if a == b:
         return a
     if reps[b].end <= now:
-        run_replica(reps[b], now, q, mask)
+        run_replica(reps[b], now, q)
     return b if reps[a].outstanding > reps[b].outstanding else a
 
 
@@ -584,7 +582,6 @@ def route(
     now: float,
     reps: Array,
     q: Array,
-    mask: int,
     table: Array,
     members: Array,
     sessions: Array,
@@ -595,7 +592,7 @@ def route(
     limits: Array,
 ) -> None:
     """Send request ``i`` to a replica, trying others while it is refused; fleet-local views throughout."""
-    x = q[i & mask]
+    x = q[i]
     s = x.slice
     status = np.int64(_NO_REPLICA)
     kernels = table.shape[1] - 1
@@ -619,9 +616,9 @@ def route(
                 if reps[a].in_rotation == 0 or has_tried(x, a):
                     a = _NONE
                 elif reps[a].end <= now:
-                    run_replica(reps[a], now, q, mask)
+                    run_replica(reps[a], now, q)
         if a < 0:
-            a = pick_replica(x, k, now, reps, members, q, mask)
+            a = pick_replica(x, k, now, reps, members, q)
         r = reps[a]
         if x.attempts < x.tried.shape[0]:
             x.tried[x.attempts] = a
@@ -635,7 +632,7 @@ def route(
             x.exposed = violating[a, s]
             if x.session >= 0:
                 remember_session(sessions[slot, k], tag, a, r, x)
-            accept(r, i, now, q, mask)
+            accept(r, i, now, q)
             return
         status = answer
         if answer == _REJECTED:
@@ -665,11 +662,58 @@ def bucket(value: float, edges: Array) -> int:
 
 
 @compiled
+def take_record(fleet: Record, arrival: Record, q: Array) -> int:
+    """Give an arrival a request record; its number."""
+    i = fleet.free_head
+    x = q[i]
+    fleet.free_head = x.next
+    fleet.in_use += 1
+    x.arrived = arrival.arrived
+    x.slice = arrival.slice
+    x.prompt_tokens = arrival.prompt_tokens
+    x.output_tokens = arrival.output_tokens
+    x.session = arrival.session
+    x.prompt = arrival.prompt
+    x.u_kernel = arrival.u_kernel
+    x.u_first = arrival.u_first
+    x.u_second = arrival.u_second
+    x.u_error = arrival.u_error
+    x.need = arrival.prompt_tokens
+    x.remaining = arrival.output_tokens
+    x.done = 0
+    x.credited = 0
+    x.preemptions = 0
+    x.routed = -1.0
+    x.started = -1.0
+    x.first = -1.0
+    x.deadline = np.inf
+    x.lag = 0.0
+    x.excess_tv = 0.0
+    x.next = _NONE
+    x.replica = _NONE
+    x.poison = 0
+    x.status = _IN_FLIGHT
+    x.attempts = 0
+    x.exposed = 0
+    return np.int64(i)
+
+
+@compiled
+def release_record(fleet: Record, i: int, q: Array, limits: Array) -> None:
+    """Let the next arrival use the record of an ended request, unless all are kept."""
+    if limits[2] == 0:
+        q[i].next = fleet.free_head
+        fleet.free_head = i
+        fleet.in_use -= 1
+
+
+@compiled
 def count_ended(
     a: int,
+    fleet: Record,
     reps: Array,
     q: Array,
-    mask: int,
+    limits: Array,
     quality: Array,
     slo_ms: Array,
     edges: Array,
@@ -683,7 +727,7 @@ def count_ended(
     r = reps[a]
     i = r.ended_head
     while i != _NONE:
-        x = q[i & mask]
+        x = q[i]
         s = x.slice
         if x.status == _ANSWERED:
             latency_ms = (x.deadline + x.lag - x.arrived) * 1000.0
@@ -706,7 +750,9 @@ def count_ended(
             cells[a, s, FAILED] += 1
             cells[a, s, ATTEMPTS_FAILED] += 1
             per_slice[s, FIRST_REASON + x.status - _TIMEOUT] += 1
-        i = x.next
+        following = x.next
+        release_record(fleet, i, q, limits)
+        i = following
     r.ended_head = _NONE
 
 
@@ -717,6 +763,7 @@ def advance_fleets(
     until: float,
     fleets: Array,
     replicas: Array,
+    arrivals: Array,
     requests: Array,
     table: Array,
     members: Array,
@@ -734,7 +781,7 @@ def advance_fleets(
     histogram: Array,
 ) -> None:
     """Advance fleets ``first .. stop - 1`` to ``until``: retries now due, then arrivals in order."""
-    mask = requests.shape[1] - 1
+    mask = arrivals.shape[1] - 1
     for b in range(first, stop):
         # Views once per fleet: each one made costs two atomic reference counts.
         fleet = fleets[b]
@@ -751,31 +798,35 @@ def advance_fleets(
         changed = row_changed[b]
         while fleet.retry_head != _NONE or fleet.cursor < fleet.fed:
             if fleet.retry_head != _NONE:
-                i = fleet.retry_head
-                fleet.retry_head = q[i & mask].next
+                i = np.int64(fleet.retry_head)
+                fleet.retry_head = q[i].next
                 at = fleet.now
             else:
-                i = fleet.cursor
-                x = q[i & mask]
-                at = x.arrived
+                arrival = arrivals[b, fleet.cursor & mask]
+                at = arrival.arrived
                 if at > until:
                     break
-                fleet.cursor = i + 1
-                total[x.slice, OFFERED] += 1
-                total[x.slice, OFFERED_TOKENS] += x.output_tokens
-            route(i, at, reps, q, mask, rows, group, remembered, timeout, wrong, cell, total, limits)
+                fleet.cursor += 1
+                total[arrival.slice, OFFERED] += 1
+                total[arrival.slice, OFFERED_TOKENS] += arrival.output_tokens
+                i = take_record(fleet, arrival, q)
+            route(i, at, reps, q, rows, group, remembered, timeout, wrong, cell, total, limits)
+            if q[i].status != _IN_FLIGHT:
+                release_record(fleet, i, q, limits)
         for a in range(reps.shape[0]):
             if reps[a].end <= until:
-                run_replica(reps[a], until, q, mask)
+                run_replica(reps[a], until, q)
             if reps[a].ended_head != _NONE:
-                count_ended(a, reps, q, mask, quality, slo_ms, edges, changed, cell, tv, total, counts)
+                count_ended(
+                    a, fleet, reps, q, limits, quality, slo_ms, edges, changed, cell, tv, total, counts
+                )
         fleet.now = until
 
 
 @compiled
-def retry_later(fleet: Record, i: int, q: Array, mask: int) -> None:
+def retry_later(fleet: Record, i: int, q: Array) -> None:
     """Reset request ``i`` to a fresh one that remembers its attempts, and queue it for routing."""
-    x = q[i & mask]
+    x = q[i]
     x.need = x.prompt_tokens
     x.done = 0
     x.remaining = x.output_tokens
@@ -786,23 +837,21 @@ def retry_later(fleet: Record, i: int, q: Array, mask: int) -> None:
     if fleet.retry_head == _NONE:
         fleet.retry_head = i
     else:
-        q[fleet.retry_tail & mask].next = i
+        q[fleet.retry_tail].next = i
     fleet.retry_tail = i
 
 
 @compiled
-def lose(
-    r: Record, i: int, fleet: Record, q: Array, mask: int, cells: Array, timeout: Array, limits: Array
-) -> None:
+def lose(r: Record, i: int, fleet: Record, q: Array, cells: Array, timeout: Array, limits: Array) -> None:
     """Request ``i`` loses its replica: retried if no token was streamed, attempts and time are left."""
-    x = q[i & mask]
+    x = q[i]
     if x.first < 0.0 and x.attempts < limits[0] and fleet.now < x.arrived + timeout[x.slice]:
         r.outstanding -= 1
         r.consecutive_failed += 1
         cells[x.replica, x.slice, ATTEMPTS_FAILED] += 1
-        retry_later(fleet, i, q, mask)
+        retry_later(fleet, i, q)
     else:
-        end_request(r, i, _RESET, fleet.now, q, mask)
+        end_request(r, i, _RESET, fleet.now, q)
 
 
 @compiled
@@ -820,17 +869,16 @@ def crash_replica(
     r = replicas[b, a]
     fleet = fleets[b]
     q = requests[b]
-    mask = requests.shape[1] - 1
     if r.kind == MIXED or r.kind == DECODE:
         r.busy += fleet.now - r.busy_from
     for j in range(r.running):
-        lose(r, r.slots[j, RID], fleet, q, mask, cells[b], timeout, limits)
+        lose(r, r.slots[j, RID], fleet, q, cells[b], timeout, limits)
     for j in range(r.prefilling):
-        lose(r, r.slots[j, PART], fleet, q, mask, cells[b], timeout, limits)
+        lose(r, r.slots[j, PART], fleet, q, cells[b], timeout, limits)
     i = r.wait_head
     for _ in range(r.waiting):
-        following = q[i & mask].next
-        lose(r, i, fleet, q, mask, cells[b], timeout, limits)
+        following = q[i].next
+        lose(r, i, fleet, q, cells[b], timeout, limits)
         i = following
     r.running = 0
     r.soonest = _NEVER
@@ -848,10 +896,10 @@ def crash_replica(
 
 
 @compiled
-def feed_requests(
+def feed_arrivals(
     b: int,
     fleets: Array,
-    requests: Array,
+    arrivals: Array,
     arrived: Array,
     slices: Array,
     prompt_tokens: Array,
@@ -860,12 +908,11 @@ def feed_requests(
     prompt: Array,
     uniforms: Array,
 ) -> None:
-    """Write fresh request records behind the last one fed."""
-    q = requests[b]
-    mask = requests.shape[1] - 1
+    """Append to the ring of arrivals, which has room."""
+    mask = arrivals.shape[1] - 1
     fleet = fleets[b]
     for j in range(arrived.shape[0]):
-        x = q[(fleet.fed + j) & mask]
+        x = arrivals[b, (fleet.fed + j) & mask]
         x.arrived = arrived[j]
         x.slice = slices[j]
         x.prompt_tokens = prompt_tokens[j]
@@ -876,42 +923,31 @@ def feed_requests(
         x.u_first = int(uniforms[j, 1] * _UNIT)
         x.u_second = int(uniforms[j, 2] * _UNIT)
         x.u_error = int(uniforms[j, 3] * _UNIT)
-        x.need = prompt_tokens[j]
-        x.remaining = output_tokens[j]
-        x.done = 0
-        x.credited = 0
-        x.preemptions = 0
-        x.routed = -1.0
-        x.started = -1.0
-        x.first = -1.0
-        x.deadline = np.inf
-        x.lag = 0.0
-        x.excess_tv = 0.0
-        x.next = _NONE
-        x.replica = _NONE
-        x.poison = 0
-        x.status = _IN_FLIGHT
-        x.attempts = 0
-        x.exposed = 0
     fleet.fed += arrived.shape[0]
 
 
 @compiled
-def forget_ended(b: int, fleets: Array, requests: Array) -> int:
-    """Move the tail past requests that have ended; how many records are still needed."""
-    mask = requests.shape[1] - 1
-    fleet = fleets[b]
-    while fleet.tail < fleet.cursor and requests[b, fleet.tail & mask].status != _IN_FLIGHT:
-        fleet.tail += 1
-    return np.int64(fleet.fed - fleet.tail)
+def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
+    """Copy the arrivals still to come into a larger ring."""
+    for b in range(old.shape[0]):
+        for i in range(fleets[b].cursor, fleets[b].fed):
+            new[b, i & (new.shape[1] - 1)] = old[b, i & (old.shape[1] - 1)]
 
 
 @compiled
-def copy_requests(fleets: Array, old: Array, new: Array) -> None:
-    """Move the live records of every fleet into a larger ring."""
-    for b in range(old.shape[0]):
-        for i in range(fleets[b].tail, fleets[b].fed):
-            new[b, i & (new.shape[1] - 1)] = old[b, i & (old.shape[1] - 1)]
+def add_records(fleets: Array, requests: Array, first: int) -> None:
+    """Append the records from ``first`` on to every fleet's free list."""
+    size = requests.shape[1]
+    for b in range(requests.shape[0]):
+        for i in range(first, size):
+            requests[b, i].next = i + 1 if i + 1 < size else _NONE
+        i = fleets[b].free_head
+        if i == _NONE:
+            fleets[b].free_head = first
+            continue
+        while requests[b, i].next != _NONE:
+            i = np.int64(requests[b, i].next)
+        requests[b, i].next = first
 
 
 @compiled
