@@ -35,7 +35,6 @@ NOT_MEASURED = (
     "ece_gap",
     "reward_trajectory_gap",
     "reference_kl_trajectory_gap",
-    "replay_signature_match",
 )
 #: Columns whose quantiles stand in the document for fault conditions; the samples file has them all.
 _FAULT_COLUMNS = (
