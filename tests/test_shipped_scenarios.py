@@ -17,7 +17,8 @@ from simulator.scenario import load_scenario
 LIBRARY = Path(str(files("contracts"))) / "library"
 
 pytestmark = pytest.mark.skipif(
-    not (LIBRARY / "profiles" / "bf16.yaml").is_file(), reason="this checkout has no measured profiles"
+    not all((LIBRARY / "profiles" / f"{name}.yaml").is_file() for name in ("bf16", "w8a8", "fp32")),
+    reason="this checkout has no measured profiles",
 )
 
 
