@@ -57,7 +57,7 @@ def judge(
     if spread is not None:
         worst = kernel_max(np.where(apart.spread, verdicts.excess, 0.0), owner, kernels)
         alarm, excess = alarm | spread, np.maximum(excess, np.where(spread, worst, 0.0))
-    condemned = alarm | (state.condemned & ~judged.inside)
+    condemned = alarm | (state.condemned & ~(judged.inside & judged.fresh))
     score, level = _health(alarm, excess, setup)
     down_until_s = _down_until_s(state, seen, apart, setup)
     down = state.now_s[:, None] < down_until_s

@@ -1,9 +1,10 @@
 """The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
 
 A fault of hardware hits one replica, a fault of a build hits them all. A replica *departs* where it is in
-alarm on a clause and most of its siblings with evidence on that clause are not; it is also quarantined
-when the gateway counts failures in a row on it, or when requests run on it and none is answered. Replicas
-that are in alarm *together* say something of the build and condemn the kernel instead.
+alarm on a clause and most of its siblings with evidence on that clause are inside the limit, or where the
+pool of its kernel is beyond the limit with it and not without it. It is also quarantined when the gateway
+counts failures in a row on it, or when requests run on it and none is answered. Replicas that are in alarm
+*together* say something of the build and condemn the kernel instead.
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
 in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
@@ -20,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.detectors import COUNT, Verdicts, zero_tolerance
+from controller.detectors import COUNT, Verdicts, applies, beyond_limit, relative_excess, zero_tolerance
 from controller.estimate import Estimate, kernel_count, kernel_sum
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
@@ -54,6 +55,10 @@ def decide(
     ready = seen.replica_state == ReplicaState.READY
     severe = verdicts.alarm & severe_clauses(setup)
     departs, together = _against_siblings(severe, estimate, verdicts, ready, setup)
+    if setup.options.quarantine:
+        culprits = _culprits(estimate, ready, setup)
+        departs = departs | culprits
+        state = replace(state, replica_condemned=state.replica_condemned | culprits)
     hung, failing = _hung(estimate, seen, ready, setup), _failing(estimate, seen, setup)
     wanted = np.where(departs.any(axis=(2, 3)), int(Reason.DEPARTS), int(Reason.NONE))
     wanted = np.where(failing, int(Reason.FAILING), wanted)
@@ -73,7 +78,7 @@ def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
 
 
 def _recertify(state: ControllerState, verdicts: Verdicts) -> ControllerState:
-    condemned = verdicts.alarm | (state.replica_condemned & ~verdicts.inside)
+    condemned = verdicts.alarm | (state.replica_condemned & ~(verdicts.inside & verdicts.fresh))
     return replace(state, replica_condemned=condemned)
 
 
@@ -81,19 +86,51 @@ def _against_siblings(
     severe: NDArray[np.bool_], estimate: Estimate, verdicts: Verdicts, ready: NDArray[np.bool_],
     setup: ControllerSetup,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
-    """(departs, together), both bool [B, R, S, C]: in alarm against most siblings, or with most of them."""
+    """(departs, together), both bool [B, R, S, C]: in alarm against most siblings, or with most of them.
+
+    A sibling speaks against the kernel as soon as its own estimate lies beyond the limit: that it is not
+    in alarm yet may only mean that it has shown less.
+    """
     if not bool(severe.any()):
         return severe, severe
     kernels, _, _ = setup.layout.shape
     owner = setup.layout.replica_kernel
     heard = verdicts.judged[..., COUNT] > 0.0
     heard |= zero_tolerance(setup.contract) & (estimate.state.window[..., COUNT] > 0.0)
-    witness = heard & ready[:, :, None, None]
     alarmed = severe & ready[:, :, None, None]
-    others = kernel_count(witness | alarmed, owner, kernels)[:, owner] - 1
-    others_alarmed = kernel_count(alarmed, owner, kernels)[:, owner] - 1
-    departs = alarmed & (2 * others_alarmed < others)
-    return departs, alarmed & ~departs & (others_alarmed > 0)
+    witness = (heard & ready[:, :, None, None]) | alarmed
+    against = alarmed | (witness & (relative_excess(verdicts.judged, setup.contract) > 0.0))
+    others = kernel_count(witness, owner, kernels)[:, owner] - witness
+    others_against = kernel_count(against, owner, kernels)[:, owner] - against
+    departs = alarmed & (2 * others_against < others)
+    return departs, alarmed & ~departs & (others_against > 0)
+
+
+def _culprits(estimate: Estimate, ready: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.bool_]:
+    """Bool [B, R, S, C]: the one replica without which the pool of its kernel is not beyond the limit.
+
+    A pool sees more units than a replica and speaks earlier; when it is beyond a limit because of one
+    member, that member is to go and not the kernel. Several such members, or none, leave it with the
+    kernel.
+    """
+    state, contract = estimate.state, setup.contract
+    nobody = np.zeros(state.window.shape[:-1], dtype=np.bool_)
+    if not bool(estimate.closed.any()):
+        return nobody
+    kernels, _, _ = setup.layout.shape
+    owner = setup.layout.replica_kernel
+    counted = ready & ~state.quarantined
+    own = np.where(counted[:, :, None, None, None], state.window, 0.0)
+    pooled = kernel_sum(own, owner, kernels)
+    enough = (pooled[..., COUNT] >= contract.min_samples) & estimate.closed[:, None, None, None]
+    beyond, _ = beyond_limit(pooled, enough & applies(contract) & severe_clauses(setup), contract)
+    if not bool(beyond.any()):
+        return nobody
+    rest = pooled[:, owner] - own
+    heard = 2.0 * rest[..., COUNT] >= contract.min_samples
+    cleared = heard & (relative_excess(rest, contract) <= 0.0)
+    guilty = beyond[:, owner] & cleared & (relative_excess(own, contract) > 0.0) & (own[..., COUNT] > 0.0)
+    return np.asarray(guilty & (kernel_count(guilty, owner, kernels)[:, owner] == 1))
 
 
 def _hung(

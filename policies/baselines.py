@@ -83,7 +83,7 @@ def _headroom(values: Mapping[str, float]) -> Headroom:
 
 _HEADROOM = {"fill_ratio": 0.9, "return_ratio": 0.75, "replan_s": 30.0}
 _PACE = {
-    "guard_share": 0.5,
+    "guard_share": 1.0,
     "dwell_s": 120.0,
     "first_ratio": 0.1,
     "step_ratio": 0.3,
@@ -138,7 +138,7 @@ BASELINES: Mapping[str, Baseline] = {
     ),
     "threshold": Baseline(
         factory=_threshold,
-        parameters={"guard_share": 0.5, **_HEADROOM},
+        parameters={"guard_share": 1.0, **_HEADROOM},
         quarantine=True,
         shield=True,
         description="two thresholds on health, acted on at once",

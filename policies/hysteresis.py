@@ -30,7 +30,7 @@ _FORGIVEN_DWELLS = 10.0
 class Pace:
     """How slowly a slice returns: times in seconds, shares of the slice's traffic."""
 
-    guard_share: float = 0.5
+    guard_share: float = 1.0
     dwell_s: float = 120.0
     first_ratio: float = 0.1
     step_ratio: float = 0.3
@@ -71,16 +71,17 @@ class HysteresisPolicy:
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the state machines, as far as capacity goes."""
         memory = {name: array.copy() for name, array in state.items()}
+        level = home_level(seen)
         rank, wanted = preference(seen, by_health=True), np.zeros(seen.table.shape)
         pace = self.pace
         _return_slowly(
             memory["home_share"], memory["left_s"], memory["stepped_s"], memory["relapses"],
-            memory["readmitted_s"], home_level(seen), seen.certified, seen.home, seen.now_s,
+            memory["readmitted_s"], level, seen.certified, seen.home, seen.now_s,
             pace.guard_share, pace.dwell_s, pace.first_ratio, pace.step_ratio, pace.step_s,
             pace.readmit_every_s,
         )  # fmt: skip
         _place(
-            wanted, memory["refuge"], memory["home_share"], rank, seen.home, seen.ready,
+            wanted, memory["refuge"], memory["home_share"], rank, level, seen.home, seen.ready,
             int(np.argmax(seen.role_known_good)), self.shed_when_uncertified,
         )  # fmt: skip
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
@@ -122,8 +123,8 @@ def _relapses(before, since_step_s, dwell_s):  # type: ignore[no-untyped-def]  #
 
 
 @njit(cache=True)
-def _place(wanted, refuge, home_share, rank, home, ready, known_good, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Home share at home, the rest with a refuge that complies; the known-good one if home gets nothing."""
+def _place(wanted, refuge, home_share, rank, level, home, ready, known_good, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Home share at home, the rest with a refuge that complies; at level fallback the known-good one."""
     fleets, slices, kernels = rank.shape
     for b in range(fleets):
         for s in range(slices):
@@ -135,7 +136,7 @@ def _place(wanted, refuge, home_share, rank, home, ready, known_good, shed):  # 
             best = refuge[b, s]
             if best < 0 or not np.isfinite(rank[b, s, best]) or best == here:
                 best = _best(rank[b, s], here)
-                if share <= 0.0 and np.isfinite(rank[b, s, known_good]) and known_good != here:
+                if level[b, s] == 2 and np.isfinite(rank[b, s, known_good]) and known_good != here:
                     best = known_good
             refuge[b, s] = best
             if best >= 0:

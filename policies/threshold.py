@@ -14,7 +14,10 @@ from policies.targets import home_level, two_threshold_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdPolicy:
-    """Normal: home. Guard: ``guard_share`` to the best other compliant kernel. Fallback: all away.
+    """Normal: home. Guard: ``guard_share`` to the best other compliant kernel. Fallback: to known-good.
+
+    By default guard moves the whole slice: what stays on a kernel that breaks a clause keeps the slice
+    outside its contract, and probes, not traffic, tell when the kernel is well again.
 
     kernels, slices: sizes of the fleet; priority: int64 [S], who is served first when capacity is short.
     """
@@ -24,7 +27,7 @@ class ThresholdPolicy:
     slices: int
     priority: NDArray[np.int64]
     shed_when_uncertified: bool
-    guard_share: float = 0.5
+    guard_share: float = 1.0
     headroom: Headroom = field(default_factory=Headroom)
 
     def initial(self, batch: int) -> PolicyState:

@@ -86,6 +86,35 @@ def test_hung_replica_is_quarantined_and_a_merely_silent_one_is_not() -> None:
     assert result.decisions[-1].quarantine_reason[0, 0] == Reason.HUNG
 
 
+def test_the_pool_names_the_one_replica_that_spoils_it() -> None:
+    """Where a replica alone has too few units, the pool that is fine without it gives it away."""
+
+    def wrong(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        seen.probes.values[seen.probes.replica == 1, 0] = 5.0 if now_s > 11.0 else 0.01
+        return seen
+
+    fleet = replace(FLEET, contract=replace(FLEET.contract, min_samples=25))
+    result = run(make_arm("threshold", fleet, QUICK), script(LAYOUT, 31, wrong))
+    assert result.decisions[20].quarantined[0].tolist() == [False, True, False, False, False, False]
+    assert result.decisions[20].judgement.certified.all()
+    assert (result.tables()[:, :, 0] == 1.0).all()
+    assert result.quarantined()[20:, 1].all()
+
+
+def test_a_sibling_with_little_evidence_against_is_no_witness_for_the_kernel() -> None:
+    """One replica in alarm while its siblings drift below significance: the kernel, not the replica."""
+
+    def uneven(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
+        seen.probes.values[seen.probes.replica == 0, 0] = 0.5
+        noisy = np.isin(seen.probes.replica, [1, 2])
+        seen.probes.values[noisy, 0] = np.where(_now_s % 2.0 < 1.0, 0.0, 0.25)
+        return seen
+
+    result = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 12, uneven))
+    assert not result.quarantined().any()
+    assert result.decisions[-1].judgement.hard_violated[0, 0].all()
+
+
 def test_a_replica_that_its_siblings_outpace_is_hung_sooner() -> None:
     """None answered while the average sibling answered twenty: hung, long before ``hung_after_s``."""
 

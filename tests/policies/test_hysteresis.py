@@ -15,7 +15,7 @@ from tests.policies.seen import calm, ill
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)
-SPEC = "hysteresis:dwell_s=60,first_ratio=0.1,step_ratio=0.3,step_s=20,readmit_every_s=10"
+SPEC = "hysteresis:guard_share=0.5,dwell_s=60,first_ratio=0.1,step_ratio=0.3,step_s=20,readmit_every_s=10"
 
 
 def home_shares(observations: list[Observation], spec: str = SPEC) -> np.ndarray:

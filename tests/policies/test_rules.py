@@ -66,7 +66,7 @@ def test_hysteresis_takes_the_healthiest_refuge() -> None:
     seen = ill(calm(FLEET), 0, 0, Level.GUARD)
     health = seen.health.copy()
     health[:, 1] = 0.4
-    assert propose("hysteresis", replace(seen, health=health))[0].tolist() == [0.5, 0.0, 0.5, 0.0, 0.0]
+    assert propose("hysteresis", replace(seen, health=health))[0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("shed, column", [(True, 4), (False, 3)])
