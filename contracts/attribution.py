@@ -25,10 +25,15 @@ from contracts.verdicts import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A source and the largest value of the clause's metric that its bound allows."""
+    """A source, the largest value of the clause's metric that its bound allows, and a likelier one.
+
+    scaled: an estimate, not a bound: the certified value times what the source's distance is to that
+    of the build's own sources (squared for KL). None where the certified value is not at hand.
+    """
 
     source: SourceBound
     metric_bound: float
+    scaled: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,7 @@ class Attribution:
     certified: the same number on the build's healthy certify prompts of the slice (upper limit of the
     mean, or largest unit), None where they are not at hand; ``beyond_certified`` when it is exceeded.
     jointly: bound of all eligible sources together. explained: some source, or all together, could.
+    plausible: explained, and not only by bounds that the certified drift shows to be far too wide.
     """
 
     clause_id: str
@@ -50,6 +56,7 @@ class Attribution:
     excluded: tuple[Candidate, ...]
     jointly: float
     explained: bool
+    plausible: bool
     reason: str
 
 
@@ -100,7 +107,7 @@ def _attribute(
     observed = clause.threshold if by_rate else clause.judged.low
     own = _certified(certified, column, None if clause.pooled else clause.slice, by_rate, confidence)
     beyond = own is not None and observed > own
-    ranked = _ranked(sources, column, temperature)
+    ranked = _ranked(sources, column, temperature, own)
     eligible = tuple(source for source in sources if source.changing or not beyond)
     able = tuple(each for each in ranked if each.metric_bound >= observed and each.source in eligible)
     jointly = metric_bound(column, sum(source.distance for source in eligible), temperature) or 0.0
@@ -114,16 +121,37 @@ def _attribute(
         excluded=tuple(each for each in ranked if each not in able),
         jointly=jointly,
         explained=bool(able) or jointly >= observed,
-        reason=_reason(able, beyond, jointly >= observed),
+        plausible=_plausible(able, observed, beyond),
+        reason=_reason(able, observed, beyond, jointly >= observed),
     )
 
 
-def _ranked(sources: tuple[SourceBound, ...], column: str, temperature: float) -> list[Candidate]:
+def _ranked(
+    sources: tuple[SourceBound, ...], column: str, temperature: float, certified: float | None
+) -> list[Candidate]:
+    own = sum(source.distance for source in sources if not source.changing)
     bounded = [
-        Candidate(source=source, metric_bound=metric_bound(column, source.distance, temperature) or 0.0)
+        Candidate(
+            source=source,
+            metric_bound=metric_bound(column, source.distance, temperature) or 0.0,
+            scaled=_scaled(column, certified, source.distance, own),
+        )
         for source in sources
     ]
     return sorted(bounded, key=lambda c: (not c.source.visible, -c.source.distance, c.source.source))
+
+
+def _scaled(column: str, certified: float | None, distance: float, own: float) -> float | None:
+    if certified is None or not (0.0 < own < math.inf and distance < math.inf):
+        return None
+    ratio, base = distance / own, column.partition("@")[0]
+    if base == "token_prob_error":
+        return 1.0 + ratio * (certified - 1.0)
+    return certified * (ratio**2 if base in ("kl_mean", "kl_max", "w_log_w") else ratio)
+
+
+def _plausible(able: tuple[Candidate, ...], observed: float, beyond: bool) -> bool:
+    return any(not beyond or each.scaled is None or each.scaled >= observed for each in able)
 
 
 def _certified(
@@ -135,12 +163,16 @@ def _certified(
     return float(units.max()) if by_rate else mean_limits(units, confidence).high
 
 
-def _reason(able: tuple[Candidate, ...], beyond: bool, together: bool) -> str:
+def _reason(able: tuple[Candidate, ...], observed: float, beyond: bool, together: bool) -> str:
     prefix = "beyond the drift this build was certified with, so something changed; " if beyond else ""
-    if able:
+    suspects = "suspect corrupted weights, a wrong checkpoint or a fault"
+    if _plausible(able, observed, beyond):
         return f"{prefix}{able[0].source.source} alone could explain it: {able[0].source.detail}"
+    if able:
+        likely = max(each.scaled or 0.0 for each in able)
+        name = able[0].source.source
+        told = f"the bound of {name} allows it, but at the certified scale it gives {likely:.2g}"
+        return f"{prefix}{told}: {suspects}"
     if together:
         return f"{prefix}no source alone could explain it; all together could"
-    return (
-        f"{prefix}no known source could explain it: suspect corrupted weights, a wrong checkpoint or a fault"
-    )
+    return f"{prefix}no known source could explain it: {suspects}"

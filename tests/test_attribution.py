@@ -100,6 +100,21 @@ def test_drift_beyond_the_certified_one_is_said(kl: float, beyond: bool) -> None
     assert found.reason.startswith("beyond the drift") is beyond
 
 
+def test_bounds_far_wider_than_the_certified_drift_are_told_apart() -> None:
+    """What only a far too wide bound allows is explained, but not plausible; twice the scale is."""
+    sources = source_bounds(REFERENCE, kernel(dtype="bfloat16"))
+    certified = observed(kl=np.full(40, 1e-4))
+    made = contract({"metric": "kl_mean", "threshold": 1e-9})
+    near, far = (
+        attribute(evaluate(made, observed(kl=np.full(40, kl))), sources, certified=certified)[0]
+        for kl in (3e-4, 3e-2)
+    )
+    assert (near.beyond_certified, near.explained, near.plausible) == (True, True, True)
+    assert (far.beyond_certified, far.explained, far.plausible) == (True, True, False)
+    assert far.candidates[0].scaled == pytest.approx(4e-4, rel=0.1)
+    assert "suspect" in far.reason
+
+
 def test_sources_may_explain_only_together() -> None:
     """Where each bound is too small and their sum is not, the reason says together."""
     pair = tuple(SourceBound(source=name, distance=0.1, visible=True, detail="") for name in ("a", "b"))
