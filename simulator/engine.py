@@ -167,8 +167,8 @@ class FleetEngine:
 
     def _advance(self, first: int, stop: int, until_s: float) -> None:
         kernels.advance_fleets(
-            first, stop, float(until_s), self._fleets, self._replicas, self._arrivals, self._requests, self._table,
-            self._members, self._sessions, self._row_changed, self._violating, self._timeout,
+            first, stop, float(until_s), self._fleets, self._replicas, self._arrivals, self._requests,
+            self._table, self._members, self._sessions, self._row_changed, self._violating, self._timeout,
             self._quality, self._slo_ms, self._edges, self._limits, self._cells, self._excess_tv,
             self._per_slice, self._histogram,
         )  # fmt: skip
