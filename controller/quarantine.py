@@ -191,14 +191,14 @@ def _release(
     state: ControllerState, severe: NDArray[np.bool_], hung: NDArray[np.bool_], ready: NDArray[np.bool_],
     estimate: Estimate, setup: ControllerSetup,
 ) -> ControllerState:  # fmt: skip
-    """Re-admit who has served its time and is re-certified, one replica of a kernel at a time."""
+    """Re-admit who has served its time, answers and is re-certified, one replica of a kernel at a time."""
     if not bool(state.quarantined.any()):
         return state
     options, now_s = setup.options, state.now_s[:, None]
     condemned = (state.replica_condemned & severe_clauses(setup)).any(axis=(2, 3))
     served = now_s - state.quarantined_at_s >= options.readmit_after_s * np.minimum(state.quarantines, 10)
     clean = ~condemned & ~severe.any(axis=(2, 3)) & ~hung & ~estimate.stale[:, None]
-    candidate = state.quarantined & ready & served & clean
+    candidate = state.quarantined & ready & served & clean & _answers_probes(state, setup)
     quarantined, readmitted_at_s = state.quarantined.copy(), state.readmitted_at_s.copy()
     for replica, kernel in enumerate(setup.layout.replica_kernel):
         rested = state.now_s - readmitted_at_s[:, kernel] >= options.readmit_every_s
@@ -207,6 +207,17 @@ def _release(
         readmitted_at_s[back, kernel] = state.now_s[back]
     reason = np.where(quarantined, state.quarantine_reason, int(Reason.NONE))
     return replace(state, quarantined=quarantined, readmitted_at_s=readmitted_at_s, quarantine_reason=reason)
+
+
+def _answers_probes(state: ControllerState, setup: ControllerSetup) -> NDArray[np.bool_]:
+    """Bool [B, R]: a probe sent since the quarantine began came back lately.
+
+    A hung replica looks idle once its requests have timed out, so only an answer shows that it lives.
+    Where nobody is ever probed there is nothing to ask for.
+    """
+    newest_s = state.probed_s.max(axis=2)
+    since_s = np.maximum(state.quarantined_at_s, state.now_s[:, None] - setup.contract.window_s)
+    return np.asarray((newest_s > since_s) | np.isneginf(newest_s).all(axis=1, keepdims=True))
 
 
 @njit(cache=True)

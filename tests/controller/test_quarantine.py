@@ -152,6 +152,21 @@ def test_readmission_needs_recertification_and_patience() -> None:
     assert end - begin >= 20
 
 
+def test_a_hung_replica_that_went_idle_does_not_come_back() -> None:
+    """Once its requests have timed out nothing runs on it; without an answered probe it stays out."""
+
+    def hang(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered, running = seen.answered.copy(), seen.running.copy()
+        answered[:, 0] = 0
+        running[:, 0] = 3.0 if now_s < 30.0 else 0.0
+        valid = seen.probes.valid & ((seen.probes.replica != 0) | (now_s > 150.0))
+        return replace(seen, answered=answered, running=running, probes=replace(seen.probes, valid=valid))
+
+    out = run(make_arm("fixed", FLEET, QUICK), script(LAYOUT, 200, hang)).quarantined()[:, 0]
+    assert out[20:150].all()
+    assert not out[-1]
+
+
 def test_a_kernel_that_fails_as_a_whole_is_down() -> None:
     """When every replica in rotation fails, the kernel is at level fallback and loses its certificate."""
 
