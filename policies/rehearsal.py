@@ -5,6 +5,8 @@ Nothing here is measured and no result may come from it.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from contracts.compiled import CompiledContract, Source
@@ -85,14 +87,17 @@ def rehearsal_telemetry(
 
 
 def warm() -> None:
-    """Compile every numba function of controller and policies, so that no job pays for it after a fork."""
+    """Compile every numba function of controller and policies, so that no job pays for it after a fork.
+
+    With one fleet and with two: arrays of one fleet are contiguous in more ways, so numba compiles twice.
+    """
     fleet = rehearsal_fleet(2, 2, 4)
     rng = np.random.Generator(np.random.PCG64(0))
-    for name in BASELINES:
+    for name, batch in product(BASELINES, (1, 2)):
         setup = make_arm(name, fleet)
-        state = initial_state(setup, 1)
+        state = initial_state(setup, batch)
         for now_s in (0.0, fleet.contract.window_s):
-            state, _ = tick(state, _troubled(rehearsal_telemetry(fleet, now_s, 1, 4, rng)), setup)
+            state, _ = tick(state, _troubled(rehearsal_telemetry(fleet, now_s, batch, 4, rng)), setup)
 
 
 def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
