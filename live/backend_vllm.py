@@ -36,6 +36,8 @@ _STAGED = {
 _KV_TOKENS = 32_768
 _MIN_KV_BYTES = 64 * 2**20
 _MODEL_LEN = 1024
+#: Scores travel in files; few prompts at a time stay in the page cache and never reach the disk.
+_PROMPTS_PER_FILE = 24
 
 
 class VllmBackend:
@@ -105,6 +107,10 @@ class VllmSession:
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """Full-vocabulary log-probabilities, prompt by prompt, from the engine's own sampler."""
+        for start in range(0, len(prompts), _PROMPTS_PER_FILE):
+            yield from self._score_few(prompts[start : start + _PROMPTS_PER_FILE])
+
+    def _score_few(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         path = self._folder / "scores.f32"
         ids = [list(prompt.token_ids) for prompt in prompts]
         answer = self._driver.call("log_probabilities", prompts=ids, path=str(path))

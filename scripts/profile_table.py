@@ -87,6 +87,7 @@ def condition_table(profile: KernelProfile) -> str:
     for condition in profile.spec.conditions:
         means = [_mean_over_slices(condition, name) for name in ("kl_mean", "tv_mean", "top1_flip")]
         dose = f"{condition.dose_setting:g} {condition.dose_unit}" if condition.fault != "none" else ""
+        dose = condition.dose_unit if condition.fault == "kernel_regression" else dose
         rows.append(
             (
                 condition.name,
