@@ -11,6 +11,7 @@ in its test form, a binomial tail through the incomplete beta function; means us
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -251,7 +252,9 @@ def _rate_significant(
     if above:
         tail = special.betainc(np.maximum(over, 1.0), np.maximum(count - over, 0.0) + 1.0, limit)
         return np.asarray((tail < alpha) & (over > 0.0), dtype=np.bool_)
-    tail = special.betainc(np.maximum(count - over, 1e-9), over + 1.0, 1.0 - limit)
+    tail = (1.0 - limit) ** count  # none over: the most frequent case has a closed form
+    some = over > 0.0
+    tail[some] = special.betainc(np.maximum(count - over, 1e-9)[some], over[some] + 1.0, 1.0 - limit[some])
     return np.asarray(np.where(limit > 0.0, tail < alpha, over <= 0.0), dtype=np.bool_)
 
 
@@ -264,9 +267,25 @@ def _mean_significant(
     variance = (
         np.maximum(sums[..., SQUARES] / count - mean * mean, 0.0) * count / np.maximum(count - 1.0, 1.0)
     )
-    reach = special.stdtrit(np.maximum(count - 1.0, 1.0), confidence) * np.sqrt(variance / count)
+    reach = _t_quantile(np.maximum(count - 1.0, 1.0), confidence) * np.sqrt(variance / count)
     distance = contract.sense[clause] * (mean - contract.threshold[clause])
     enough = count >= 2.0
     return np.asarray(
         enough & ((distance - reach > 0.0) if above else (distance + reach <= 0.0)), dtype=np.bool_
     )
+
+
+def _t_quantile(freedom: NDArray[np.float64], confidence: float) -> NDArray[np.float64]:
+    """Student's t quantile for whole degrees of freedom >= 1, from a table where it reaches."""
+    table = _t_table(confidence)
+    quantile = table[np.minimum(freedom, len(table) - 1).astype(np.int64)]
+    beyond = freedom >= len(table)
+    if bool(beyond.any()):
+        quantile[beyond] = special.stdtrit(freedom[beyond], confidence)
+    return quantile
+
+
+@lru_cache(maxsize=16)
+def _t_table(confidence: float) -> NDArray[np.float64]:
+    """Quantiles by degrees of freedom; entry 0 repeats entry 1."""
+    return np.asarray(special.stdtrit(np.maximum(np.arange(1024.0), 1.0), confidence))
