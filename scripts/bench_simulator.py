@@ -38,7 +38,6 @@ def run() -> dict[str, object]:
     warm()
     fleet = [_requests_per_cpu_s(12, 2700.0, SEED + i) for i in range(RUNS)]
     small, large = _growth_runs()
-    growth = [few / many - 1.0 for few, many in zip(small, large, strict=True)]
     return {
         "seed": SEED,
         "runs": RUNS,
@@ -51,7 +50,10 @@ def run() -> dict[str, object]:
         "max_abs_diff_from_oracle_s": _max_difference_s(),
         "requests_per_cpu_s_4_replicas": round(statistics.median(small)),
         "requests_per_cpu_s_256_replicas": round(statistics.median(large)),
-        "cost_growth_4_to_256": round(statistics.median(growth), 4),
+        "cost_growth_4_to_256": round(max(small) / max(large) - 1.0, 4),
+        "cost_growth_4_to_256_of_medians": round(
+            statistics.median(small) / statistics.median(large) - 1.0, 4
+        ),
     }
 
 
@@ -138,8 +140,9 @@ def _growth_runs() -> tuple[list[float], list[float]]:
     """Rates at 4 and 256 replicas with equally many requests per tick and per feed.
 
     So what a tick costs by itself, which would flatter the growth, weighs the same on both sides; and no
-    histograms are copied, whose size is the telemetry's, not the requests'. Runs are interleaved: a noisy
-    neighbour hits both.
+    histograms are copied, whose size is the telemetry's, not the requests'. Runs are interleaved, and the
+    growth is that of the fastest: a neighbour who empties the shared caches only ever adds time, and far
+    more to the large fleet.
     """
     small, large = [], []
     for i in range(RUNS):

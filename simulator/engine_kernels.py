@@ -798,6 +798,9 @@ def count_ended(
             cells[a, s, ATTEMPTS_FAILED] += 1
             per_slice[s, FIRST_REASON + x.status - _TIMEOUT] += 1
         following = x.next
+        if following != _NONE:
+            prefetch(q[following], 0)
+            prefetch(q[following], CACHE_LINE)
         release_record(fleet, i, q, limits)
         i = following
     r.ended_head = _NONE
@@ -863,8 +866,12 @@ def advance_fleets(
             if q[i].status != _IN_FLIGHT:
                 release_record(fleet, i, q, limits)
         for a in range(reps.shape[0]):
-            if a + 1 < reps.shape[0]:
-                fetch_replica(reps[a + 1])
+            if a + 2 < reps.shape[0]:
+                fetch_replica(reps[a + 2])
+                ended = reps[a + 1].ended_head
+                if ended != _NONE:
+                    prefetch(q[ended], 0)
+                    prefetch(q[ended], CACHE_LINE)
             if reps[a].end <= until:
                 run_replica(reps[a], until, q)
             if reps[a].ended_head != _NONE:
