@@ -12,10 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
+from controller.detectors import Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
 from controller.judge import Judgement, judge
-from controller.ports import Observation, Proposal, RouteActuator, RoutingPlan, TelemetrySource
+from controller.ports import (
+    Observation,
+    PolicyState,
+    Proposal,
+    RouteActuator,
+    RoutingPlan,
+    TelemetrySource,
+)
 from controller.quarantine import decide
 from controller.setup import ControllerSetup
 from controller.shield import Table, shield
@@ -57,10 +65,34 @@ class Decision:
         return self.plan.table
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perception:
+    """The first half of a tick: what is known before anybody proposes.
+
+    after: the state with evidence and judgement of this tick; its table and policy memory are still those
+    of the last tick. before, telemetry: what the tick began with. observation: what the policy may see.
+    """
+
+    before: ControllerState
+    after: ControllerState
+    telemetry: FleetTelemetry
+    estimate: Estimate
+    verdicts: Verdicts
+    judgement: Judgement
+    observation: Observation
+
+
 def tick(
     state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
 ) -> tuple[ControllerState, Decision]:
     """Take in ``telemetry`` and decide: estimate, judge, propose, supervise, shield, plan."""
+    known = perceive(state, telemetry, setup)
+    proposal, policy_state = setup.policy.propose(known.observation, known.after.policy)
+    return resolve(known, proposal, policy_state, setup)
+
+
+def perceive(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Perception:
+    """Estimate and judge; ends where a policy proposes."""
     estimate = fold(state, telemetry, setup)
     verdicts, memory = setup.detector.update(
         state.replica_detector, estimate.state.window, estimate.closed, setup.contract
@@ -69,11 +101,25 @@ def tick(
     after = replace(after, replica_detector=memory)
     after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup)
     after = next_window(after, estimate.closed)
-    seen = observe(after, judgement, telemetry, setup)
-    proposal, policy_state = setup.policy.propose(seen, after.policy)
-    after = replace(after, policy=policy_state, ejected=proposal.ejected)
-    supervised = supervise(proposal.table, state.table, estimate, setup)
-    table = _shielded(supervised, after, judgement, telemetry, setup)
+    return Perception(
+        before=state,
+        after=after,
+        telemetry=telemetry,
+        estimate=estimate,
+        verdicts=verdicts,
+        judgement=judgement,
+        observation=observe(after, judgement, telemetry, setup),
+    )
+
+
+def resolve(
+    known: Perception, proposal: Proposal, policy_state: PolicyState, setup: ControllerSetup
+) -> tuple[ControllerState, Decision]:
+    """Supervise and shield ``proposal`` and make it the plan."""
+    state, judgement, verdicts = known.before, known.judgement, known.verdicts
+    after = replace(known.after, policy=policy_state, ejected=proposal.ejected)
+    supervised = supervise(proposal.table, state.table, known.estimate, setup)
+    table = _shielded(supervised, after, judgement, known.telemetry, setup)
     after, plan, moved = _plan(state, after, table)
     return after, Decision(
         plan=plan,
@@ -82,14 +128,14 @@ def tick(
         shield_delta=table - proposal.table,
         held=supervised.held,
         degraded=supervised.degraded,
-        capacity_move=_capacity_move(proposal, table, state, estimate),
+        capacity_move=_capacity_move(proposal, table, state, known.estimate),
         quarantined=after.quarantined,
         quarantine_reason=after.quarantine_reason,
         replica_alarm=verdicts.alarm,
         judged=judgement.judged,
         replica_judged=verdicts.judged,
         judgement=judgement,
-        observation=seen,
+        observation=known.observation,
     )
 
 
