@@ -24,6 +24,8 @@ from contracts.detect.protocol import Floats
 from contracts.layout import FleetLayout
 
 MONTH_S = 30.0 * 86400.0
+#: A share of the budget that leaves less than an alarm in as many units is none: the stream is not watched.
+MOST_ARL0 = 1e18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +134,10 @@ def split_budget(
 
 
 def _arl0(rate: Floats, alarms: Floats, watched: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Floats:
-    """float64 [U, S, C] from units per second [U, 1, C] and alarms per month [S, 1]; at least 2."""
-    with np.errstate(divide="ignore"):
-        samples = rate * MONTH_S / alarms[None]
-    return np.where(watched[None], np.maximum(samples, 2.0), np.inf)
+    """float64 [U, S, C] from units per second [U, 1, C] and alarms per month [S, 1]; inf: no stream."""
+    with np.errstate(divide="ignore", over="ignore"):
+        samples = np.maximum(rate * MONTH_S / alarms[None], 2.0)
+    return np.where(watched[None] & (samples < MOST_ARL0), samples, np.inf)
 
 
 def _line(
