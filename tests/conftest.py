@@ -50,10 +50,10 @@ def program_missing(name: str) -> Callable[[], str]:
 
 
 def azure_trace() -> Path | None:
-    """The public Azure LLM inference trace (code), where ``SELVAGE_AZURE_TRACE`` or a neighbour has it."""
+    """The public Azure LLM inference trace (code): ``SELVAGE_AZURE_TRACE``, else in a folder beside ours."""
     named = os.environ.get("SELVAGE_AZURE_TRACE")
-    beside = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-    candidates = [Path(named)] if named else [beside / "AzureLLMInferenceTrace_code.csv"]
+    neighbours = Path(__file__).resolve().parent.parent.parent.glob("*/data/AzureLLMInferenceTrace_code.csv")
+    candidates = [Path(named)] if named else sorted(neighbours)
     return next((path for path in candidates if path.is_file()), None)
 
 
