@@ -16,11 +16,12 @@ from faults.catalogue import CATALOGUE, Channel
 SHIPPED_SUITE = "package:contracts/library/suites/e5.yaml"
 
 #: Groups of scenarios that are reported together, in report order.
-GROUPS: tuple[str, ...] = ("silent_numeric", "silent_other", "loud", "control")
+GROUPS: tuple[str, ...] = ("silent_numeric", "silent_other", "loud", "near_miss", "control")
 GROUP_LABELS: dict[str, str] = {
     "silent_numeric": "silent numeric faults",
     "silent_other": "other silent faults",
     "loud": "faults that show",
+    "near_miss": "drift that keeps the contract",
     "control": "controls (no fault)",
 }
 
@@ -92,7 +93,7 @@ def _entry(suite: Suite, row: SuiteScenario, file: Path, trace: Path | None) -> 
     entry = SuiteEntry(
         name=row.name,
         description=row.description or base.spec.description,
-        group="control" if row.control else _group(merged),
+        group="control" if row.control else "near_miss" if row.near_miss else _group(merged),
         text=dump_text(merged),
         file=str(base_file),
     )

@@ -125,14 +125,14 @@ def _sections(report: ReportInput) -> list[Section]:
     found += [_front_section(report), _timeline_section(report), _slice_section(report)]
     found += [
         _group_section(report, group)
-        for group in ("silent_other", "loud", "control")
+        for group in ("silent_other", "loud", "near_miss", "control")
         if group in content["groups"]
     ]
     return [*found, _cost_section(report), _scenario_section(report)]
 
 
 def _group_section(report: ReportInput, group: str) -> Section:
-    columns = CONTROL_COLUMNS if group == "control" else INCIDENT_COLUMNS
+    columns = CONTROL_COLUMNS if group in ("control", "near_miss") else INCIDENT_COLUMNS
     rows = report.content["groups"][group]
     deltas = report.content["differences"][group]
     folds = tuple(

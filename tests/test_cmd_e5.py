@@ -33,6 +33,8 @@ def test_bad_input_exits_2_and_writes_nothing(tmp_path: Path, words: list[str], 
     assert not out.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_json_on_stdout_is_the_file(tmp_path: Path) -> None:
     """With --json the standard output is one object, equal to e5.json."""
     suite = write_suite(tmp_path, 120.0, sweep=[])

@@ -18,6 +18,9 @@ from scripts.e5_results import front
 from tests.e5_world import ARMS, write_suite
 
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
 def run_small(folder: Path, **options: Any) -> tuple[dict[str, Any], str]:
     """Run the small suite into ``folder``."""
     chosen = replace(Options(out=folder / "out", suite=write_suite(folder)), **options)
@@ -26,8 +29,6 @@ def run_small(folder: Path, **options: Any) -> tuple[dict[str, Any], str]:
     return content, page
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_processes_and_batches_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process with all seeds in lock-step and two with one seed at a time give equal bytes."""
     monkeypatch.setattr(e5, "git_sha", lambda: "0" * 40)

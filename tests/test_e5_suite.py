@@ -30,6 +30,14 @@ def test_overrides_are_added_to_the_base(tmp_path: Path) -> None:
     assert len(entries[2].scenario().spec.changes) == 1
 
 
+def test_a_near_miss_is_a_group_of_its_own(tmp_path: Path) -> None:
+    """A fault that the suite says the contract tolerates is reported apart from incidents and controls."""
+    fault = {"name": "w8", "kind": "requantise", "target": {"kernel": "bf16"}, "onset_s": 47.0}
+    row = {"name": "small", "near_miss": True, "faults": [fault | {"condition": "requantise-w8"}]}
+    suite, file = load_suite(write_suite(tmp_path, 240.0, scenarios=[row], sweep_scenarios=["small"]))
+    assert [entry.group for entry in expand_suite(suite, file)] == ["near_miss"]
+
+
 def test_a_trace_replaces_the_arrivals(tmp_path: Path) -> None:
     """With a trace every scenario draws its arrivals from it, at the base's rate."""
     suite, file = load_suite(write_suite(tmp_path))

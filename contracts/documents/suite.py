@@ -32,6 +32,8 @@ class SuiteScenario(Strict):
     uri: Uri | None = None
     """A scenario of its own; absent: the suite's base with the overrides below."""
     control: bool = False
+    near_miss: bool = False
+    """Its fault keeps the contract, so that every switch away from it is false."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(max_length=64)] = ()
     """Added to the faults of the base."""
     changes: Annotated[tuple[Change, ...], Field(max_length=64)] = ()
