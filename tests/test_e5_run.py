@@ -17,7 +17,6 @@ from scripts.e5_jobs import JobResult
 from scripts.e5_results import front
 from tests.e5_world import ARMS, write_suite
 
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
