@@ -18,8 +18,8 @@ help: ## Show this list
 setup: ## Install the core into .venv (no torch)
 	@$(PYTHON) scripts/setup_env.py
 
-setup-test: ## Install the core, the developer tools, torch and vLLM
-	@$(PYTHON) scripts/setup_env.py --with dev --optional torch,vllm
+setup-test: ## Install the core, the developer tools, torch, training tools and vLLM
+	@$(PYTHON) scripts/setup_env.py --with dev --optional torch,rl,vllm
 
 e5: setup ## Run experiment E5; table on the terminal, out/e5/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --out out/e5 $(E5_ARGS)

