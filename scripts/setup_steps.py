@@ -52,7 +52,7 @@ def say(text: str) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether an NVIDIA device is visible."""
+    """Whether an NVIDIA device is visible (as in scripts.environment; this file runs alone)."""
     return bool(glob("/dev/nvidia[0-9]*")) or which("nvidia-smi") is not None
 
 
