@@ -36,6 +36,11 @@ class Observation:
     since_move_s: float64 [B, S], time since the slice's row last changed.
     role_known_good: bool [K]; home: int64 [S], kernel a slice is served by when all is well.
     replica_kernel: int64 [R].
+
+    For learned policies (None where nobody filled them in): family_excess: float64 [B, K, S, 4], largest
+    relative excess of the clauses in alarm of the families N, S, R, O. running_ratio: float64 [B, K, S],
+    ``controller.running.running_ratio``, only where the policy says ``reads_running = True``.
+    running, waiting: float64 [B, K], requests per replica in the newest scrapes.
     """
 
     now_s: NDArray[np.float64]
@@ -58,6 +63,10 @@ class Observation:
     role_known_good: NDArray[np.bool_]
     home: NDArray[np.int64]
     replica_kernel: NDArray[np.int64]
+    family_excess: NDArray[np.float64] | None = None
+    running_ratio: NDArray[np.float64] | None = None
+    running: NDArray[np.float64] | None = None
+    waiting: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
