@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from contracts.telemetry import ReplicaState
@@ -17,10 +19,10 @@ class ReplicaBoard:
     telemetry_lost, wrong_fingerprint: bool. trace_missing, scrape_loss: float64 ratios.
     """
 
-    def __init__(self, scenario: CompiledScenario, batch: int) -> None:
-        shape = (batch, len(scenario.layout.replicas))
+    def __init__(self, each: Sequence[CompiledScenario]) -> None:
+        shape = (len(each), len(each[0].layout.replicas))
         self.state = np.full(shape, int(ReplicaState.READY), dtype=np.int8)
-        self.state[:, scenario.absent] = int(ReplicaState.ABSENT)
+        self.state[np.stack([scenario.absent for scenario in each])] = int(ReplicaState.ABSENT)
         self.condition = np.zeros(shape, dtype=np.int64)
         self.answers = self.state == int(ReplicaState.READY)
         self.crashed = np.zeros(shape, dtype=np.bool_)
@@ -28,8 +30,9 @@ class ReplicaBoard:
         self.telemetry_lost = np.zeros(shape, dtype=np.bool_)
         self.wrong_fingerprint = np.zeros(shape, dtype=np.bool_)
         self.trace_missing = np.zeros(shape, dtype=np.float64)
-        self.scrape_loss = np.full(shape, scenario.telemetry.scrape_loss_ratio)
-        self.effects = [[HEALTHY] * shape[1] for _ in range(batch)]
+        loss = [scenario.telemetry.scrape_loss_ratio for scenario in each]
+        self.scrape_loss = np.repeat(np.array(loss)[:, None], shape[1], axis=1)
+        self.effects = [[HEALTHY] * shape[1] for _ in each]
 
     def take(self, fleet: int, replica: int, effect: ReplicaEffect) -> None:
         """Enter what faults do to one replica."""

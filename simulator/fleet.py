@@ -9,14 +9,14 @@ shares the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import simpy
 
 from contracts.episode import EpisodeRecord
-from contracts.telemetry import ReplicaState
+from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import s_from_ms
 from controller.ports import RoutingPlan
 from faults.effects import HEALTHY, ActiveFault, ReplicaEffect, apply
@@ -78,7 +78,12 @@ class _Parts:
 
 
 class FleetSimulation:
-    """One batch of fleets from time 0 to the horizon."""
+    """One batch of fleets from time 0 to the horizon.
+
+    ``each`` gives every fleet a scenario of its own. They share with ``scenario`` its layout, contract,
+    engine, horizon, tick, probe rate and scrape delay, and may differ in workload, absent replicas,
+    faults, changes, scrape interval and scrape loss. ``recorder`` stands in for the one that keeps records.
+    """
 
     def __init__(
         self,
@@ -87,16 +92,21 @@ class FleetSimulation:
         seeds: list[int],
         *,
         progress: Progress | None = None,
+        each: Sequence[CompiledScenario] | None = None,
+        recorder: Recorder | None = None,
+        feed_s: float = FEED_S,
     ) -> None:
         self._scenario, self._driver, self._progress = scenario, driver, progress
         self._batch = len(seeds)
-        self._traffic = [Traffic(scenario.workload, seed, FEED_S) for seed in seeds]
+        self._each = [scenario] * self._batch if each is None else list(each)
+        own = zip(self._each, seeds, strict=True)
+        self._traffic = [Traffic(mine.workload, seed, feed_s) for mine, seed in own]
         self._parts = _Parts(
             engine=FleetEngine(scenario.engine, self._batch),
-            board=ReplicaBoard(scenario, self._batch),
+            board=ReplicaBoard(self._each),
             probes=Probes(scenario, seeds),
-            telemetry=Telemetry(scenario, seeds),
-            recorder=Recorder(scenario, seeds),
+            telemetry=Telemetry(self._each, seeds),
+            recorder=Recorder(scenario, seeds) if recorder is None else recorder,
         )
         self._env = simpy.Environment()
         self._tick = 0
@@ -107,15 +117,19 @@ class FleetSimulation:
 
     def run(self) -> list[EpisodeRecord]:
         """Simulate to the horizon and hand over the records."""
-        for fleet, replica in np.argwhere(self._parts.board.state == int(ReplicaState.ABSENT)):
-            self._parts.engine.crash(int(fleet), int(replica))
         control = self._env.process(self._control())
-        for fleet in range(self._batch):
-            self._env.process(self._faults(fleet))
-            for change in self._scenario.changes:
-                self._env.process(_CHANGES[change.kind](self, fleet, change))
+        self._begin()
         self._env.run(until=control)
         return self._parts.recorder.records(self._driver.policy_id)
+
+    def _begin(self) -> None:
+        """Set going all that happens to the fleets beside the control tick."""
+        for fleet, replica in np.argwhere(self._parts.board.state == int(ReplicaState.ABSENT)):
+            self._parts.engine.crash(int(fleet), int(replica))
+        for fleet in range(self._batch):
+            self._env.process(self._faults(fleet))
+            for change in self._each[fleet].changes:
+                self._env.process(_CHANGES[change.kind](self, fleet, change))
 
     # ------------------------------------------------------------ the shared control tick
 
@@ -126,7 +140,7 @@ class FleetSimulation:
             self._tick = tick
             self._open(plan)
             yield self._env.timeout((tick + 1) * scenario.tick_s - self._env.now)
-            plan = self._turn()
+            plan = self._driver.step(self._read())
             ticked, self._ticked = self._ticked, self._env.event()
             ticked.succeed()
             if self._progress is not None:
@@ -150,32 +164,33 @@ class FleetSimulation:
             if due is not None:
                 self._parts.engine.feed(fleet, due)
 
-    def _turn(self) -> RoutingPlan:
-        """Advance to the end of the running interval, show it to the driver, take its plan."""
+    def _read(self) -> FleetTelemetry:
+        """Advance to the end of the running interval and write down what happened and what shows of it."""
         parts, tick = self._parts, self._tick
         now_s = (tick + 1) * self._scenario.tick_s
         parts.engine.advance(now_s)
-        counters = parts.engine.take_counters()
+        self._counters = counters = parts.engine.take_counters()
         self._gauges = parts.engine.gauges()
         probes = parts.probes.close(~parts.board.telemetry_lost)
         seen = parts.telemetry.read(
             tick, now_s, counters, self._gauges, parts.engine.latency_counts, parts.board, probes
         )
         parts.recorder.close(tick, counters, parts.board, parts.probes.tokens())
-        return self._driver.step(seen)
+        return seen
 
     # ------------------------------------------------------------ faults
 
     def _faults(self, fleet: int) -> Steps:
-        intensity = [0.0] * len(self._scenario.plans)
-        for change in self._scenario.fault_changes:
+        plans = self._each[fleet].plans
+        intensity = [0.0] * len(plans)
+        for change in self._each[fleet].fault_changes:
             yield from self._until(change.at_s)
             intensity[change.fault] = change.intensity
             self._parts.engine.advance_one(fleet, change.at_s)
-            for replica in self._scenario.plans[change.fault].replicas:
-                self._take(fleet, replica, self._effect(replica, intensity), change.at_s)
+            for replica in plans[change.fault].replicas:
+                self._take(fleet, replica, self._effect(fleet, replica, intensity), change.at_s)
 
-    def _effect(self, replica: int, intensity: list[float]) -> ReplicaEffect:
+    def _effect(self, fleet: int, replica: int, intensity: list[float]) -> ReplicaEffect:
         active = [
             ActiveFault(
                 kind=plan.kind,
@@ -183,7 +198,7 @@ class FleetSimulation:
                 dose=plan.dose,
                 ladder=plan.ladders[plan.replicas.index(replica)],
             )
-            for plan, strength in zip(self._scenario.plans, intensity, strict=True)
+            for plan, strength in zip(self._each[fleet].plans, intensity, strict=True)
             if strength > 0.0 and replica in plan.replicas
         ]
         return apply(HEALTHY, active)
@@ -304,12 +319,12 @@ class FleetSimulation:
             self._parts.engine.flush_cache(fleet, replica)
 
     def _lost_scrapes(self, fleet: int, change: FleetChange) -> Steps:
-        loss = self._parts.board.scrape_loss
+        loss, usual = self._parts.board.scrape_loss, self._each[fleet].telemetry.scrape_loss_ratio
         chosen = list(change.replicas)
         yield from self._until(change.at_s)
-        loss[fleet, chosen] = np.maximum(change.ratio, self._scenario.telemetry.scrape_loss_ratio)
+        loss[fleet, chosen] = np.maximum(change.ratio, usual)
         yield from self._until(change.ends_s)
-        loss[fleet, chosen] = self._scenario.telemetry.scrape_loss_ratio
+        loss[fleet, chosen] = usual
 
 
 _CHANGES: dict[str, Callable[[FleetSimulation, int, FleetChange], Steps]] = {

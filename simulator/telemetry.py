@@ -9,6 +9,8 @@ nothing of its own, which is not the same as showing something bad.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -25,14 +27,15 @@ from simulator.world import CompiledScenario
 class Telemetry:
     """What arrived from B fleets, tick by tick."""
 
-    def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
+    def __init__(self, each: Sequence[CompiledScenario], seeds: list[int]) -> None:
+        scenario = each[0]
         _, slices, replicas = scenario.layout.shape
-        batch = len(seeds)
-        settings, tick_s = scenario.telemetry, scenario.tick_s
-        self._interval = max(1, round(settings.scrape_interval_s / tick_s))
-        self._delay = int(np.ceil(settings.scrape_delay_s / tick_s - 1e-9))
+        batch, tick_s = len(seeds), scenario.tick_s
+        waits = [max(1, round(own.telemetry.scrape_interval_s / tick_s)) for own in each]
+        self._interval = np.array(waits)[:, None]
+        self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / tick_s - 1e-9))
         draws = [_draws(seed, scenario.ticks, replicas) for seed in seeds]
-        self._phase = np.stack([np.floor(phase * self._interval).astype(np.int64) for phase, _ in draws])
+        self._phase = np.floor(np.stack([phase for phase, _ in draws]) * self._interval).astype(np.int64)
         self._luck = np.stack([luck for _, luck in draws], axis=1)
         shape = (batch, replicas)
         buckets = (slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
