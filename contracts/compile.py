@@ -99,6 +99,7 @@ def compile_contract(contract: KernelContract, layout: FleetLayout) -> CompiledC
         stale_after_s=spec.detection.stale_after_s,
         slo_ms=_objectives(homes),
         priority=_integers([home.priority for home in homes]),
+        false_switch_budget_per_slice_month=spec.detection.false_switch_budget_per_slice_month,
     )
 
 

@@ -54,6 +54,7 @@ class CompiledContract:
     guard_threshold, fallback_threshold: tau1, tau2 of the health H.
     window_s: default tumbling window; min_samples: units below which a window says nothing;
         alarm_confidence: one-sided confidence of a window alarm.
+    false_switch_budget_per_slice_month: what sequential detectors may cost at most under their null.
     shed_when_uncertified: where no certified kernel lives, shed (True) or serve known-good (False).
     ejection_cap_ratio: largest share of a kernel's replicas in quarantine; stale_after_s: telemetry
         older than this is stale; slo_ms: float64 [S, F] request objectives per latency family.
@@ -88,3 +89,4 @@ class CompiledContract:
     stale_after_s: float
     slo_ms: NDArray[np.float64]
     priority: NDArray[np.int64]
+    false_switch_budget_per_slice_month: float = 1.0

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from contracts.compiled import CompiledContract, Source
+from contracts.telemetry import ProbeSamples
 
 #: Last axis of every sums array: units, sum of (clipped) values, sum of squares, units over the threshold.
 COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
@@ -43,19 +44,47 @@ class Verdicts:
     judged: Sums
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """What one tick brought for U units of evidence, in its order; read by detectors ``by_unit``.
+
+    pooled: the units are kernels, else replicas. probes, heard: bool [B, P], probe samples and which of
+    them count. unit_of: int64 [R], replica to unit. sums: float64 [B, U, S, C, 4], of this tick alone.
+    doubted: bool [B, U, S, C], condemned so far, so that evidence of health is wanted. since_s: float64 [B],
+    time since the last tick.
+    """
+
+    pooled: bool
+    probes: ProbeSamples
+    heard: NDArray[np.bool_]
+    unit_of: NDArray[np.int64]
+    sums: Sums
+    doubted: NDArray[np.bool_]
+    since_s: NDArray[np.float64]
+
+
 class Detector(Protocol):
     """State arrays in, verdicts out; pure."""
+
+    @property
+    def by_unit(self) -> bool:
+        """Judges every tick by what arrived in it (``Arrivals``), and kernels before quarantine acts."""
 
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
         """Memory of ``batch`` fleets with ``units`` replicas or kernels each."""
 
     def update(
         self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
+        arrived: Arrivals | None = None,
     ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
         """Take in ``sums`` [B, U, S, C, 4] of the window that ends now where ``closed`` [B].
 
-        Where ``closed`` is False, ``sums`` holds the running window so far.
+        Where ``closed`` is False, ``sums`` holds the running window so far. Detectors ``by_unit`` read
+        ``arrived`` instead.
         """
+
+    def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
+        """Memory without evidence and alarm where ``mask`` bool [B, U, S, C]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +100,11 @@ class WindowDetector:
     carry_windows: int = 5
     expiry_windows: int = 5
     recertify_confidence: float = 0.95
+
+    @property
+    def by_unit(self) -> bool:
+        """Only sums of whole windows."""
+        return False
 
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
         """All quiet, nothing judged."""
@@ -88,6 +122,7 @@ class WindowDetector:
 
     def update(
         self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
+        arrived: Arrivals | None = None,  # noqa: ARG002
     ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
         """Judge what is complete; see the protocol."""
         state, fresh = self._alarm_at_once(state, sums, contract)
@@ -101,6 +136,10 @@ class WindowDetector:
             fresh=fresh,
             judged=_floats(state, "judged"),
         ), state
+
+    def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
+        """See the protocol."""
+        return forgotten(state, mask)
 
     def _alarm_at_once(
         self, state: DetectorState, sums: Sums, contract: CompiledContract
@@ -158,6 +197,14 @@ def _since_alarm(
     against = beyond | (ready & (relative_excess(total, contract) > 0.0))
     grown = np.where(ready[..., None], before + total, before)
     return np.where(against[..., None], 0.0, grown)
+
+
+def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
+    """Every array of ``state`` back at 0 or False where ``mask`` bool [B, U, S, C]."""
+    return {
+        name: np.where(mask.reshape(mask.shape + (1,) * (array.ndim - 4)), array.dtype.type(0), array)
+        for name, array in state.items()
+    }
 
 
 def _floats(state: DetectorState, name: str) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ class Estimate:
     closed: bool [B], the window ends with this tick (``state.window`` then holds it in full).
     stale: bool [B], nothing arrived for longer than ``stale_after_s``. silent_s: float64 [B], for how long.
     fresh: bool [B, R], a new scrape arrived. failing_now: bool [B, R], failed answers arrived.
+    heard: bool [B, P], probes that count as evidence.
     """
 
     state: ControllerState
@@ -40,6 +41,7 @@ class Estimate:
     silent_s: NDArray[np.float64]
     fresh: NDArray[np.bool_]
     failing_now: NDArray[np.bool_]
+    heard: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,7 @@ def fold(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -
         silent_s=silent_s,
         fresh=heard.fresh,
         failing_now=seen.failed.sum(axis=2) > 0,
+        heard=heard.probes,
     )
 
 

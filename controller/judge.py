@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from contracts.compiled import Level, Source
 from contracts.health import health
 from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.detectors import COUNT, Verdicts
+from controller.detectors import COUNT, Arrivals, DetectorState, Verdicts, relative_excess
 from controller.estimate import Estimate, kernel_count, kernel_max, pool
-from controller.quarantine import Departures, severe_clauses
+from controller.quarantine import Departures, Pooled, severe_clauses
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
@@ -42,16 +42,20 @@ class Judgement:
 
 def judge(
     estimate: Estimate, state: ControllerState, seen: FleetTelemetry, verdicts: Verdicts,
-    apart: Departures, setup: ControllerSetup,
+    apart: Departures, setup: ControllerSetup, pooled: Pooled | None = None,
 ) -> tuple[ControllerState, Judgement]:  # fmt: skip
     """Judge the kernels: pooled detector, alarms that spread from replicas, latch of the condemned.
 
-    A hard violation, like every condemnation, lasts until the clause is re-certified.
+    A hard violation, like every condemnation, lasts until the clause is re-certified. ``pooled``: what a
+    detector ``by_unit`` said of the kernels before quarantine acted.
     """
     kernels, _, _ = setup.layout.shape
     owner = setup.layout.replica_kernel
-    pooled = pool_if_due(state, estimate, setup)
-    judged, memory = setup.detector.update(state.kernel_detector, pooled, estimate.closed, setup.contract)
+    if pooled is None:
+        sums = pool_if_due(state, estimate, setup)
+        judged, memory = setup.detector.update(state.kernel_detector, sums, estimate.closed, setup.contract)
+    else:
+        judged, memory = _without_the_departed(pooled, estimate, state, verdicts, setup)
     spread = kernel_count(apart.spread, owner, kernels) > 0 if bool(apart.spread.any()) else None
     alarm, excess = judged.alarm, judged.excess
     if spread is not None:
@@ -78,6 +82,32 @@ def judge(
     )
     state = replace(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)
     return state, judgement
+
+
+def pooled_verdicts(estimate: Estimate, arrived: Arrivals, setup: ControllerSetup) -> Pooled:
+    """What a detector ``by_unit`` says of the kernels, with everybody who was in rotation."""
+    before = estimate.state.kernel_detector
+    nothing = np.zeros((*arrived.sums.shape[:-1], 4))
+    verdicts, memory = setup.detector.update(before, nothing, estimate.closed, setup.contract, arrived)
+    return Pooled(verdicts=verdicts, memory=memory)
+
+
+def _without_the_departed(
+    pooled: Pooled, estimate: Estimate, state: ControllerState, verdicts: Verdicts, setup: ControllerSetup
+) -> tuple[Verdicts, DetectorState]:
+    """Drop evidence that a replica now in quarantine took part in, where the rest speaks for the kernel."""
+    kernels, _, _ = setup.layout.shape
+    owner = setup.layout.replica_kernel
+    left = kernel_count(state.quarantined & ~estimate.state.quarantined, owner, kernels) > 0
+    if not bool(left.any()):
+        return pooled.verdicts, pooled.memory
+    rest = pool(verdicts.judged, ~state.quarantined, owner, kernels)
+    dropped = left[:, :, None, None] & (relative_excess(rest, setup.contract) <= 0.0)
+    before = estimate.state.kernel_detector["alarm"].astype(np.bool_)
+    kept = np.where(dropped, before, pooled.verdicts.alarm)
+    memory = setup.detector.forget(pooled.memory, dropped)
+    memory = {**memory, "alarm": kept, "excess": np.where(kept, pooled.verdicts.excess, 0.0)}
+    return replace(pooled.verdicts, alarm=kept, excess=np.where(kept, pooled.verdicts.excess, 0.0)), memory
 
 
 def _health(

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
+from controller.arrivals import kernel_arrivals, replica_arrivals
 from controller.detectors import Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
-from controller.judge import Judgement, judge
+from controller.judge import Judgement, judge, pooled_verdicts
 from controller.ports import (
     Observation,
     PolicyState,
@@ -94,12 +95,16 @@ def tick(
 def perceive(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Perception:
     """Estimate and judge; ends where a policy proposes."""
     estimate = fold(state, telemetry, setup)
+    arrived = replica_arrivals(state, estimate, telemetry, setup) if setup.detector.by_unit else None
     verdicts, memory = setup.detector.update(
-        state.replica_detector, estimate.state.window, estimate.closed, setup.contract
+        state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived
     )
-    after, apart = decide(estimate, telemetry, verdicts, setup)
+    pooled = None
+    if arrived is not None:
+        pooled = pooled_verdicts(estimate, kernel_arrivals(state, arrived, setup), setup)
+    after, apart = decide(estimate, telemetry, verdicts, setup, pooled)
     after = replace(after, replica_detector=memory)
-    after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup)
+    after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled)
     after = next_window(after, estimate.closed)
     return Perception(
         before=state,

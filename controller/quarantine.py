@@ -21,7 +21,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.detectors import COUNT, Verdicts, applies, beyond_limit, relative_excess, zero_tolerance
+from controller.detectors import (
+    COUNT,
+    DetectorState,
+    Sums,
+    Verdicts,
+    applies,
+    beyond_limit,
+    relative_excess,
+    zero_tolerance,
+)
 from controller.estimate import Estimate, kernel_count, kernel_sum
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
@@ -47,16 +56,28 @@ class Departures:
     down: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooled:
+    """Verdicts on the kernels from before quarantine acts, and the detector's memory after them."""
+
+    verdicts: Verdicts
+    memory: DetectorState
+
+
 def decide(
-    estimate: Estimate, seen: FleetTelemetry, verdicts: Verdicts, setup: ControllerSetup
-) -> tuple[ControllerState, Departures]:
+    estimate: Estimate, seen: FleetTelemetry, verdicts: Verdicts, setup: ControllerSetup,
+    pooled: Pooled | None = None,
+) -> tuple[ControllerState, Departures]:  # fmt: skip
     """Quarantine, release, and report which alarms stay with the kernel."""
     state = _recertify(estimate.state, verdicts)
     ready = seen.replica_state == ReplicaState.READY
     severe = verdicts.alarm & severe_clauses(setup)
     departs, together = _against_siblings(severe, estimate, verdicts, ready, setup)
     if setup.options.quarantine:
-        culprits = _culprits(estimate, ready, setup)
+        if pooled is None:
+            culprits = _culprits(estimate, ready, setup)
+        else:
+            culprits = _culprits_at_once(estimate, verdicts, pooled.verdicts, ready, setup)
         departs = departs | culprits
         state = replace(state, replica_condemned=state.replica_condemned | culprits)
     hung, failing = _hung(estimate, seen, ready, setup), _failing(estimate, seen, setup)
@@ -126,6 +147,27 @@ def _culprits(estimate: Estimate, ready: NDArray[np.bool_], setup: ControllerSet
     beyond, _ = beyond_limit(pooled, enough & applies(contract) & severe_clauses(setup), contract)
     if not bool(beyond.any()):
         return nobody
+    return _guilty(own, pooled, beyond, setup)
+
+
+def _culprits_at_once(
+    estimate: Estimate, verdicts: Verdicts, pooled: Verdicts, ready: NDArray[np.bool_], setup: ControllerSetup
+) -> NDArray[np.bool_]:
+    """The same at the tick of a pool's alarm, by the recent sums of its members."""
+    before = estimate.state.kernel_detector["alarm"].astype(np.bool_)
+    rung = pooled.alarm & ~before & severe_clauses(setup)
+    if not bool(rung.any()):
+        return np.zeros_like(verdicts.alarm)
+    kernels, _, _ = setup.layout.shape
+    counted = ready & ~estimate.state.quarantined
+    own = np.where(counted[:, :, None, None, None], verdicts.judged, 0.0)
+    return _guilty(own, kernel_sum(own, setup.layout.replica_kernel, kernels), rung, setup)
+
+
+def _guilty(own: Sums, pooled: Sums, beyond: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.bool_]:
+    """Bool [B, R, S, C]: the one member of a pool ``beyond`` its limit without which it would not be."""
+    kernels, _, _ = setup.layout.shape
+    owner, contract = setup.layout.replica_kernel, setup.contract
     rest = pooled[:, owner] - own
     heard = 2.0 * rest[..., COUNT] >= contract.min_samples
     cleared = heard & (relative_excess(rest, contract) <= 0.0)

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
+from contracts.detect.budget import SampleRates
 from contracts.layout import FleetLayout
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
+
+USUAL_RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,7 @@ class FleetSetup:
 
     capacity_rps: float64 [K], requests per second that one replica of the kernel carries.
     home: int64 [S], kernel a slice is served by when all is well. tick_s: length of a control tick.
+    rates: probes and scrapes of one replica, which turn a budget per month into one per sample.
     """
 
     layout: FleetLayout
@@ -26,6 +30,7 @@ class FleetSetup:
     capacity_rps: NDArray[np.float64]
     home: NDArray[np.int64]
     tick_s: float = 1.0
+    rates: SampleRates = USUAL_RATES
 
     def __post_init__(self) -> None:
         kernels, slices, _ = self.layout.shape

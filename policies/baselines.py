@@ -7,10 +7,12 @@ gives the policy together with the controller options under which E5 runs it: an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
+from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
+from controller.sequential import sequential_detector
 from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
 from policies.breaker import BreakerPolicy
 from policies.capacity import Headroom
@@ -20,17 +22,23 @@ from policies.shield_alone import UniformPolicy
 from policies.threshold import ThresholdPolicy
 
 Factory = Callable[[FleetSetup, str, Mapping[str, float]], Policy]
+Watch = Callable[[FleetSetup, Mapping[str, float]], Detector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """One registered policy. parameters: names it takes with their defaults; options: its arm."""
+    """One registered policy: parameters with their defaults, and its arm.
+
+    detector: makes the arm's detector; None: completed windows, of the contract's length and least number
+    of units, or of ``window_s`` and ``min_samples`` where the arm takes them and they are not 0.
+    """
 
     factory: Factory
     parameters: Mapping[str, float]
     quarantine: bool
     shield: bool
     description: str
+    detector: Watch | None = None
 
 
 def _fixed(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:  # noqa: ARG001
@@ -75,6 +83,15 @@ def _uniform(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> 
     return UniformPolicy(policy_id=policy_id)
 
 
+def _sequential(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
+    return sequential_detector(
+        fleet,
+        confidence=values["confidence"],
+        traffic_factor=values["traffic_factor"],
+        budget_per_slice_month=values["budget"] or None,
+    )
+
+
 def _headroom(values: Mapping[str, float]) -> Headroom:
     return Headroom(
         fill_ratio=values["fill_ratio"], return_ratio=values["return_ratio"], replan_s=values["replan_s"]
@@ -90,6 +107,8 @@ _PACE = {
     "step_s": 30.0,
     "readmit_every_s": 30.0,
 }
+_WINDOW = {"window_s": 0.0, "min_samples": 0.0}
+_SEQUENTIAL = {"budget": 0.0, "confidence": 0.95, "traffic_factor": 14.0}
 _BREAKER = {
     "consecutive_failures": 5.0,
     "interval_s": 10.0,
@@ -131,14 +150,22 @@ BASELINES: Mapping[str, Baseline] = {
     ),
     "hysteresis": Baseline(
         factory=_hysteresis,
-        parameters={**_PACE, **_HEADROOM},
+        parameters={**_PACE, **_HEADROOM, **_WINDOW},
         quarantine=True,
         shield=True,
         description="threshold with dwell, half-open return and rate-limited re-admission",
     ),
+    "sequential": Baseline(
+        factory=_hysteresis,
+        parameters={**_PACE, **_HEADROOM, **_SEQUENTIAL},
+        quarantine=True,
+        shield=True,
+        description="hysteresis, driven by sequential detectors within a budget of false switches",
+        detector=_sequential,
+    ),
     "threshold": Baseline(
         factory=_threshold,
-        parameters={"guard_share": 1.0, **_HEADROOM},
+        parameters={"guard_share": 1.0, **_HEADROOM, **_WINDOW},
         quarantine=True,
         shield=True,
         description="two thresholds on health, acted on at once",
@@ -176,13 +203,8 @@ def make_policy(spec: str, fleet: FleetSetup, **parameters: float) -> Policy:
 
     Raises ValueError for an unknown name or parameter, naming the known ones.
     """
-    name, values = parse_spec(spec)
+    name, chosen = _chosen(spec, parameters)
     baseline = _lookup(name)
-    chosen = {**values, **parameters}
-    unknown = sorted(set(chosen) - set(baseline.parameters))
-    if unknown:
-        known = ", ".join(sorted(baseline.parameters)) or "none"
-        raise ValueError(f"policy {name!r}: unknown parameter {unknown[0]!r}; known: {known}")
     return baseline.factory(fleet, _identity(name, chosen), {**baseline.parameters, **chosen})
 
 
@@ -190,9 +212,37 @@ def make_arm(
     spec: str, fleet: FleetSetup, options: ControllerOptions | None = None, **parameters: float
 ) -> ControllerSetup:
     """Controller set-up in which ``spec`` runs as an arm of E5; ``options`` replaces the arm's levers."""
-    baseline = _lookup(parse_spec(spec)[0])
+    name, chosen = _chosen(spec, parameters)
+    baseline = _lookup(name)
+    values = {**baseline.parameters, **chosen}
+    fleet = _windowed(fleet, values)
     levers = options or ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
-    return ControllerSetup(fleet=fleet, policy=make_policy(spec, fleet, **parameters), options=levers)
+    watch = WindowDetector() if baseline.detector is None else baseline.detector(fleet, values)
+    policy = baseline.factory(fleet, _identity(name, chosen), values)
+    return ControllerSetup(fleet=fleet, policy=policy, options=levers, detector=watch)
+
+
+def _windowed(fleet: FleetSetup, values: Mapping[str, float]) -> FleetSetup:
+    """``fleet`` judged by windows of the arm's own length and least number of units, where it sets them."""
+    window_s, units = values.get("window_s", 0.0), int(values.get("min_samples", 0.0))
+    contract = fleet.contract
+    if window_s > 0.0:
+        contract = replace(contract, window_s=window_s)
+    if units > 0:
+        contract = replace(contract, min_samples=units)
+    return fleet if contract is fleet.contract else replace(fleet, contract=contract)
+
+
+def _chosen(spec: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, float]]:
+    """Name and given parameters; ValueError for one that the policy does not take."""
+    name, values = parse_spec(spec)
+    baseline = _lookup(name)
+    chosen = {**values, **parameters}
+    unknown = sorted(set(chosen) - set(baseline.parameters))
+    if unknown:
+        known = ", ".join(sorted(baseline.parameters)) or "none"
+        raise ValueError(f"policy {name!r}: unknown parameter {unknown[0]!r}; known: {known}")
+    return name, chosen
 
 
 def _lookup(name: str) -> Baseline:

@@ -29,6 +29,7 @@ def run() -> dict[str, object]:
     warm()
     large = _tick_ms(make_arm("hysteresis", rehearsal_fleet(KERNELS, SLICES, REPLICAS)), 1)
     batch = _tick_ms(make_arm("hysteresis", rehearsal_fleet(5, 5, 12)), FLEETS)
+    by_unit = _tick_ms(make_arm("sequential", rehearsal_fleet(5, 5, 12)), FLEETS)
     return {
         "tick_ms_p50": float(np.percentile(large, 50)),
         "tick_ms_p99": float(np.percentile(large, 99)),
@@ -38,6 +39,8 @@ def run() -> dict[str, object]:
         "replicas": REPLICAS,
         "tick_ms_per_fleet_64": float(batch.mean() / FLEETS),
         "tick_ms_per_fleet_64_p99": float(np.percentile(batch, 99) / FLEETS),
+        "tick_ms_per_fleet_64_sequential": float(by_unit.mean() / FLEETS),
+        "tick_ms_per_fleet_64_sequential_p99": float(np.percentile(by_unit, 99) / FLEETS),
         "ticks": TICKS,
         "seed": SEED,
     }

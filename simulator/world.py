@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
+from contracts.detect.budget import SampleRates
 from contracts.documents.scenario import TelemetrySettings
 from contracts.layout import FleetLayout
 from controller.setup import FleetSetup
@@ -99,4 +100,8 @@ class CompiledScenario:
             capacity_rps=self.capacity_rps,
             home=self.home,
             tick_s=self.tick_s,
+            rates=SampleRates(
+                probes_per_s=self.telemetry.probes_per_s,
+                scrape_interval_s=self.telemetry.scrape_interval_s,
+            ),
         )
