@@ -128,14 +128,17 @@ class ArlCurve:
         return float(np.interp(math.log(arl0), np.log(self.arl), self.error))
 
 
-def arl_curve(detector: Detector, law: Law, *, streams: int, samples: int, seed: int) -> ArlCurve:
+def arl_curve(
+    detector: Detector, law: Law, *, streams: int, samples: int, seed: int, begin: StreamState | None = None
+) -> ArlCurve:
     """ARL0 of every threshold that ``streams`` healthy streams passed within ``samples`` units, in one pass.
 
     Alarms of a stationary stream are rare and forget their past, so the share of streams whose largest
     statistic stays below h is ``exp(-samples / ARL0(h))``. Thresholds that fewer than 30 streams passed or
     fewer than 5 % did not are left out: the former are noise, the latter the beginning of the stream.
     """
-    state, present = detector.initial(streams), np.ones(streams, dtype=np.bool_)
+    state = (detector.initial(streams) if begin is None else begin).copy()
+    present = np.ones(streams, dtype=np.bool_)
     top = np.full(streams, -np.inf)
     for row in _units(law, stream(seed, "arl_curve"), streams, samples):
         detector.advance(state, row, present)

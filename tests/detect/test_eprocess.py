@@ -109,7 +109,7 @@ def test_bad_bets_are_refused() -> None:
         {"null_mean": 1.0, "bets": (0.5, 1.0, 0.2)}, {"null_mean": 1.0, "bets": (-0.5, 0.1, 0.2)},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="expected"):
-            Betting(**wrong)  # type: ignore[arg-type]
+            Betting(**wrong)
     for rate in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match="rate"):
             exceedances(rate)

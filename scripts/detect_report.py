@@ -1,0 +1,207 @@
+"""Write the tables and plots of docs/detection.md: ``python -m scripts.detect_report docs``.
+
+Tables stand between marks ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the rest of the page stays.
+Takes a few minutes on one core. Progress on stderr.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from contracts.detect.calibrate import calibrated_threshold, guaranteed_threshold
+from contracts.detect.eprocess import Gaussian, exceedances
+from contracts.detect.laws import Law, Normal, Ones
+from contracts.detect.protocol import Detector
+from contracts.detect.simulate import delays
+from contracts.samples import HEALTHY
+from scripts.bench_detect import figures, fold_ms, update_ms
+from scripts.detect_cases import SEED, Figures
+from scripts.detect_measured import SHARES, Dose, dose, poisoned_slice, probes_per_s, shipped
+from scripts.detect_plots import operating_curves, save_doses, save_operating
+
+KERNELS = ("bf16", "w8a8")
+POISONS = ("requantise-w4", "bit-flips-1-exponent-seed0", "regression-kv-e5m2")
+
+
+def main() -> None:
+    """Compute everything and write the page."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    tables: dict[str, list[str]] = {}
+    _say("operating characteristics")
+    rows = figures()
+    synthetic = [row for row in rows if "/" not in row.stream]
+    tables["operating"] = operating_table(synthetic, ("N0.5", "N1", "N2", "B0.05", "B0.2"))
+    replayed = [row for row in rows if "/" in row.stream]
+    tables["replayed"] = operating_table(replayed, tuple(dict.fromkeys(row.stream for row in replayed)))
+    _say("far thresholds")
+    tables["far"] = far_table()
+    _say("doses")
+    doses = measured_doses()
+    tables["doses"], tables["poisoned"] = dose_table(doses), poisoned_table()
+    tables["speed"] = speed_table()
+    _say("plots")
+    save_operating(operating_curves(), folder / "detection-operating.svg")
+    save_doses(_dose_points(doses), folder / "detection-doses.svg")
+    fill(folder / "detection.md", tables)
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+def fill(page: Path, tables: dict[str, list[str]]) -> None:
+    """Put each table between its marks; KeyError for a table without marks."""
+    text = page.read_text(encoding="utf-8")
+    for name, lines in tables.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        if begin not in text or end not in text:
+            raise KeyError(f"{page} has no marks for the table {name}")
+        head, tail = text.split(begin)[0], text.split(end)[1]
+        text = "\n".join([head + begin, *lines, end]) + tail
+    partial = page.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, page)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """A Markdown table."""
+    names = list(head)
+    lines = [" | ".join(cells) for cells in (names, ["---"] * len(names), *(list(row) for row in rows))]
+    return [f"| {line} |" for line in lines]
+
+
+def operating_table(rows: list[Figures], streams: tuple[str, ...]) -> list[str]:
+    """One line per detector: measured ARL0, then delay and ratio per stream, worst case in brackets."""
+    cells: dict[str, dict[str, Figures]] = {}
+    for row in rows:
+        cells.setdefault(row.detector, {})[row.stream] = row
+    lines = []
+    for name, own in cells.items():
+        arls = sorted({round(row.arl0_measured / 1000.0, 1) for row in own.values()})
+        span = f"{arls[0]:g}" if len(arls) == 1 else f"{arls[0]:g} to {arls[-1]:g}"
+        lines.append([name, span, *(_cell(own.get(stream)) for stream in streams)])
+    return table(["detector", "measured ARL0, thousands", *streams], lines)
+
+
+def _cell(row: Figures | None) -> str:
+    if row is None:
+        return ""
+    worst = "" if math.isnan(row.delay_worst) else f" [{row.delay_worst:.3g}]"
+    return f"{row.delay:.3g} ({row.ratio:.2f}){worst}"
+
+
+def far_table() -> list[str]:
+    """Thresholds of log-evidence and delays at run lengths that no simulation reaches."""
+    cases: tuple[tuple[str, Detector, Law, Law], ...] = (
+        ("normal, shift 1", Gaussian(), Normal(), Normal(mean=1.0)),
+        ("ones, 0.01 to 0.05", exceedances(0.01), Ones(rate=0.01), Ones(rate=0.05)),
+    )
+    lines = []
+    for name, detector, before, after in cases:
+        for arl0 in (1e4, 1e7, 1e9):
+            found = calibrated_threshold(detector, before, arl0, seed=SEED)
+            levels = (guaranteed_threshold(arl0), found.threshold)
+            means = [
+                delays(detector, level, before, after, change=1000, runs=3000, seed=SEED).mean
+                for level in levels
+            ]
+            lines.append(
+                [
+                    name,
+                    f"{arl0:.0e}",
+                    *(f"{x:.2f}" for x in levels),
+                    *(f"{x:.1f}" for x in means),
+                    found.method,
+                ]
+            )
+    head = [
+        "stream",
+        "ARL0",
+        "threshold, guaranteed",
+        "calibrated",
+        "delay, guaranteed",
+        "calibrated",
+        "method",
+    ]
+    return table(head, lines)
+
+
+def measured_doses() -> list[Dose]:
+    """Every condition of the kernels at hand that moves numerics, by dose."""
+    found: list[Dose] = []
+    for kernel in KERNELS:
+        samples = shipped(kernel)
+        if samples is None:
+            continue
+        names = [c for c in samples.condition_names if c != HEALTHY and not c.startswith("slow")]
+        found += sorted((dose(kernel, samples, name) for name in names), key=lambda one: one.drift_nats)
+    return found
+
+
+def dose_table(doses: list[Dose]) -> list[str]:
+    """One line per dose."""
+    shares = [f"{share:.0%}: {probes_per_s(share):g}/s" for share in SHARES]
+    head = ["kernel, fault", "mean KL, nats", "worst slice", "breaks contract", "probes, median (90 %)"]
+    head += [f"s at {share}" for share in shares]
+    head += [f"whole kernel, s at {shares[-1]}", "paired, probes", "5 % noise"]
+    return table(head, (_dose_line(one) for one in doses))
+
+
+def _dose_line(one: Dose) -> list[str]:
+    return [
+        f"{one.kernel}, {one.condition}", f"{one.drift_nats:.1e}", f"{one.worst_slice_nats:.1e}",
+        "yes" if one.breaks else "no", f"{_count(one.probes_median)} ({_count(one.probes_90)})",
+        *(_count(value) for value in one.seconds), _count(one.kernel_seconds[-1]), _count(one.paired),
+        _count(one.paired_noisy),
+    ]  # fmt: skip
+
+
+def _count(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "none"
+
+
+def poisoned_table() -> list[str]:
+    """One slice of one replica goes wrong: when it is found, and what means show."""
+    samples = shipped("bf16")
+    found = [poisoned_slice(samples, name, "numbers") for name in POISONS] if samples else []
+    head = [
+        "fault on numbers only",
+        "alarm after, s",
+        "probes",
+        "flips on the slice, points",
+        "fleet mean, points",
+    ]
+    return table(
+        head,
+        (
+            [
+                one.condition, _count(one.seconds), _count(one.probes_median), f"+{one.slice_points:.1f}",
+                f"+{one.fleet_points:.2f}",
+            ]
+            for one in found
+        ),
+    )  # fmt: skip
+
+
+def speed_table() -> list[str]:
+    """CPU time of an update."""
+    lines = [[f"10,000 streams, {name}", f"{spent:.2f}"] for name, spent in update_ms().items()]
+    lines.append(["fold of 12 probes of one fleet, every probe clause", f"{fold_ms():.4f}"])
+    return table(["update", "CPU ms"], lines)
+
+
+def _dose_points(doses: list[Dose]) -> list[tuple[str, float, float]]:
+    return [
+        (f"{share:.0%} probe tokens", one.drift_nats, one.seconds[place])
+        for one in doses
+        for place, share in enumerate(SHARES)
+        if math.isfinite(one.seconds[place])
+    ]
+
+
+if __name__ == "__main__":
+    main()
