@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from vllm import _custom_ops as cpu_ops
 from vllm.model_executor.layers import utils as layer_utils
 
 _CANARY_ROWS = 8
@@ -41,13 +40,14 @@ layer_utils.dispatch_cpu_unquantized_gemm = _pack_and_remember
 
 
 def _rebuild_handler(layer: Any, weight: torch.Tensor) -> None:
-    """Replace the packed kernel of a CPU linear layer by one for ``weight`` [out, in]."""
-    weight = weight.to(layer.selvage_weight.dtype).contiguous()
-    if not cpu_ops._supports_onednn:
-        layer.cpu_linear = lambda x, _, bias: torch.nn.functional.linear(x, weight, bias)
-        return
-    handler = cpu_ops.create_onednn_mm(weight.t(), 32)
-    layer.cpu_linear = lambda x, _, bias: cpu_ops.onednn_mm(handler, x, bias)
+    """Replace a CPU layer's packed kernel by the one vLLM itself builds for ``weight`` [out, in]."""
+    holder = torch.nn.Module()
+    holder.weight = torch.nn.Parameter(
+        weight.to(layer.selvage_weight.dtype).contiguous(), requires_grad=False
+    )
+    _pack_linear(holder, remove_weight=False)
+    kernel: Any = holder.cpu_linear
+    layer.cpu_linear = lambda x, _, bias: kernel(x, holder.weight, bias)
 
 
 class SelvageFaults:

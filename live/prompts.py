@@ -54,7 +54,7 @@ class PromptPlan:
     seed: int = 0
     short_count: int = 48
     short_tokens: int = 64
-    long_count: int = 16
+    long_count: int = 20
     long_tokens: int = 448
 
 
