@@ -10,12 +10,14 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from contracts.episode import EpisodeRecord
+from contracts.errors import MeasurementError
 from contracts.measures import (
     EpisodeMeasures,
     SliceQuality,
@@ -163,7 +165,13 @@ class _Workers:
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
-                yield future.result()
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    raise MeasurementError(
+                        "a process of E5 was killed, most likely for memory; run with fewer --jobs or a "
+                        "smaller --batch (finished jobs are kept in parts/)"
+                    ) from None
 
 
 def _ignore_interrupt() -> None:
