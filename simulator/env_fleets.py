@@ -1,0 +1,138 @@
+"""Fleets that an environment drives: advanced one control tick per call, each with its own scenario.
+
+The same SimPy processes and the same engine as ``simulator.fleet``; only who owns the loop differs. No
+episode record is kept, and of the truth only what the exposure counters need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+from controller.ports import RoutingPlan
+from faults.effects import ReplicaEffect
+from simulator.board import ReplicaBoard
+from simulator.engine_records import Counters, Gauges
+from simulator.fleet import FleetSimulation
+from simulator.recorder import Recorder
+from simulator.truth import numeric_or_observability
+from simulator.world import CompiledScenario
+
+#: Requests are handed to the engine this far ahead: 64 fleets then stay in the processor's cache.
+FEED_S = 4.0
+
+
+class _Truth(Recorder):
+    """The part of the truth that the engine counts exposures with; nothing is written down."""
+
+    def __init__(self, scenario: CompiledScenario, batch: int) -> None:
+        _, slices, replicas = scenario.layout.shape
+        self._scenario = scenario
+        self._known: dict[tuple[int, ReplicaEffect], NDArray[np.bool_]] = {}
+        self.now_violating = np.zeros((batch, replicas, slices), dtype=np.bool_)
+
+    def judge(
+        self,
+        fleet: int,
+        replica: int,
+        effect: ReplicaEffect,
+        tick: int,  # noqa: ARG002 - the recorder's arguments
+        at_s: float,  # noqa: ARG002
+    ) -> None:
+        """From now on the replica's true state is ``effect``."""
+        key = int(self._scenario.layout.replica_kernel[replica]), effect
+        if key not in self._known:
+            self._known[key] = numeric_or_observability(self._scenario, *key)
+        self.now_violating[fleet, replica] = self._known[key]
+
+    def open(
+        self,
+        tick: int,
+        table: NDArray[np.float64],
+        in_rotation: NDArray[np.bool_],
+        planned: NDArray[np.bool_],
+        capacity_move: NDArray[np.bool_],
+    ) -> None:
+        """Nothing to write down."""
+
+    def close(
+        self, tick: int, counters: Counters, board: ReplicaBoard, probe_tokens: NDArray[np.float64]
+    ) -> None:
+        """Nothing to write down."""
+
+
+class _Nobody:
+    """The place of a driver: an environment hands in its plans itself."""
+
+    policy_id = "environment"
+
+    def __init__(self, batch: int) -> None:
+        self.capacity_move = np.zeros(batch, dtype=np.bool_)
+
+    def begin(self, batch: int) -> RoutingPlan:  # noqa: ARG002 - the protocol's argument
+        """Never asked."""
+        raise RuntimeError("an environment begins with its controller's own plan")
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:  # noqa: ARG002 - as above
+        """Never asked."""
+        raise RuntimeError("an environment takes its plans as arguments")
+
+
+class SteppedFleets(FleetSimulation):
+    """``len(seeds)`` fleets; fleet b lives through ``each[b]``; ``FleetSimulation`` says what they share."""
+
+    def __init__(self, each: Sequence[CompiledScenario], seeds: list[int]) -> None:
+        batch = len(seeds)
+        super().__init__(
+            each[0], _Nobody(batch), seeds, each=each, recorder=_Truth(each[0], batch), feed_s=FEED_S
+        )
+        for fleet in range(batch):
+            for replica in range(len(each[0].layout.replicas)):
+                self._parts.recorder.judge(fleet, replica, ReplicaEffect(), tick=0, at_s=0.0)
+        self._parts.engine.set_violating(self._parts.recorder.now_violating)
+        self._begin()
+
+    @property
+    def ticks(self) -> int:
+        """Control ticks that have passed."""
+        return self._tick
+
+    @property
+    def over(self) -> bool:
+        """The horizon is reached."""
+        return self._tick >= self._scenario.ticks
+
+    def advance(self, plan: RoutingPlan) -> FleetTelemetry:
+        """Put ``plan`` in force for one tick and give what arrived when it has passed."""
+        self._open(plan)
+        self._env.run(until=(self._tick + 1) * self._scenario.tick_s)
+        seen = self._read()
+        ticked, self._ticked = self._ticked, self._env.event()
+        ticked.succeed()
+        self._tick += 1
+        return seen
+
+    # ------------------------------------------------------------ what was true in the tick that passed
+
+    @property
+    def counters(self) -> Counters:
+        """What happened in the last tick."""
+        return self._counters
+
+    @property
+    def gauges(self) -> Gauges:
+        """State of the replicas at its end."""
+        return self._gauges
+
+    @property
+    def board(self) -> ReplicaBoard:
+        """True state of the replicas."""
+        return self._parts.board
+
+    @property
+    def latency_counts(self) -> NDArray[np.int32]:
+        """Answers per latency bucket since the start, a live view (``FleetEngine.latency_counts``)."""
+        return self._parts.engine.latency_counts

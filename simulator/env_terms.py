@@ -1,0 +1,286 @@
+"""Reward and costs of one control tick, recomputable from the definitions here.
+
+Both are computed from what was *true* in the tick: they are the training signal and the score. No
+observation and no decision ever sees them.
+
+Over the requests of all slices that ended in the tick: n = answered + failed + shed, of which
+``good = answered - slo_missed`` kept every objective of their slice; A output tokens answered, E their
+excess total variation to the reference, summed.
+
+    goodput  = good / max(1, n)                                        in [0, 1]
+    quality  = max(0, 1 - w_quality * E / max(1, A))                   in [0, 1]
+    moved    = mean over slices of 1/2 sum_k |W_t[s,k] - W_(t-1)[s,k]|  in [0, 1]
+    capacity = sum_k answers_k / cap_k * min(cap) / max(1, answered)   in [0, 1]
+    reward   = goodput * quality - w_move * moved - w_capacity * capacity
+
+in [-w_move - w_capacity, 1], dimensionless. W_t is the table in force during the tick, after shield and
+supervisor; cap_k is the rate one replica of kernel k carries, so ``capacity`` is the accelerator time of
+an answer relative to the dearest kernel's. A shed or failed request is not good, and answers nothing.
+
+Clause c turns into an additive cost with limit 0, in observation units (answered requests on the slices
+that the clause names; for failure clauses answered and failed ones):
+
+    cost_c = exceed_c - rho_c * n_c            in [-rho_c * n_c, n_c]
+
+A percentile or per-unit clause counts the units beyond its threshold (those of a traffic prompt as
+measured under the replica's condition, in expectation over the slice's prompts) against its rate limit.
+A mean clause counts the units served while the replica's measured mean broke the threshold, against its
+budget. Hard clauses have a cost too, but they are the shield's: ``cost`` is the largest over the *soft*
+clauses. Since the sum of maxima is at least every single sum, an episode whose ``cost`` sums to at most 0
+keeps every soft clause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract, Source
+from simulator.board import ReplicaBoard
+from simulator.engine_columns import ANSWERED, EXPOSED, FIRST_REASON, OFFERED, SHED_COUNT, SLO_MISSED, TOKENS
+from simulator.engine_records import Counters, Gauges
+from simulator.pool import MeasuredPool
+from simulator.tables import clause_broken
+from simulator.world import CompiledScenario
+
+_PROBE, _LATENCY, _FAILED = int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)
+_FINGERPRINT, _TRACE_FIELDS = int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
+_KV_USED = int(Source.KV_USED)
+
+#: Columns of ``_add_up``: counts over all slices of one tick.
+_N_OFFERED, _N_ANSWERED, _N_FAILED, _N_SHED, _N_MISSED, _N_EXPOSED, _N_TOKENS, _N_WORK = range(8)
+_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardWeights:
+    """Weights of the reward, dimensionless.
+
+    quality: 1 is E5's own loss (mean TV of an answered token); more makes drift count for more.
+    move: moving everything costs as much as losing 2 % of a tick's requests.
+    capacity: serving all from the dearest kernel costs 2 %, so that it is a refuge and no home.
+    """
+
+    quality: float = 1.0
+    move: float = 0.02
+    capacity: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("quality", "move", "capacity"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"reward weight {name}: expected a number >= 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What one tick was worth. Everything float64 [B] unless stated.
+
+    reward and its terms goodput, quality, moved, capacity (see the module). costs: float64 [B, C].
+    cost: the largest soft one. offered, answered, failed, shed, slo_missed, exposed: requests; ``exposed``
+    are answers on hard slices by a replica that violated when they were routed.
+    """
+
+    reward: NDArray[np.float64]
+    goodput: NDArray[np.float64]
+    quality: NDArray[np.float64]
+    moved: NDArray[np.float64]
+    capacity: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    costs: NDArray[np.float64]
+    offered: NDArray[np.float64]
+    answered: NDArray[np.float64]
+    failed: NDArray[np.float64]
+    shed: NDArray[np.float64]
+    slo_missed: NDArray[np.float64]
+    exposed: NDArray[np.float64]
+
+
+def exceedance(scenario: CompiledScenario, pool: MeasuredPool) -> NDArray[np.float64]:
+    """Share of a slice's traffic prompts beyond the clause, float64 [K, Q, S, C], as measured.
+
+    For a mean clause 1 where the mean over the prompts breaks it, else 0; 0 for clauses that probes do not
+    judge. Conditions in the order of the kernel tables, missing rungs repeating the last.
+    """
+    contract, layout = scenario.contract, scenario.layout
+    deepest = max(len(table.conditions) for table in scenario.tables)
+    shares = np.zeros((len(layout.kernels), deepest, len(layout.slices), len(contract.clause_ids)))
+    for kernel, table in enumerate(scenario.tables):
+        samples, rows = pool.kernels[kernel].samples, scenario.prompts.traffic
+        units = np.stack(
+            [[samples.unit_values(m, q, rows) for m in layout.probe_metrics] for q in table.conditions]
+        )
+        for clause in np.flatnonzero(contract.source == _PROBE):
+            for part in np.flatnonzero(contract.applies[clause]):
+                mine = units[:, contract.column[clause], scenario.prompts.traffic_slice == part]
+                shares[kernel, : len(units), part, clause] = _share(mine, contract, int(clause))
+        shares[kernel, len(units) :] = shares[kernel, len(units) - 1]
+    return shares
+
+
+def _share(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.float64]:
+    if not contract.is_rate[clause]:
+        return clause_broken(values, contract, clause).astype(np.float64)
+    sense, known = contract.sense[clause], np.isfinite(values)
+    beyond = known & (sense * values > sense * contract.threshold[clause])
+    return np.asarray(beyond.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+
+
+class TermsOfTicks:
+    """Terms of B fleets, tick by tick; remembers the last table and the latency counts so far."""
+
+    def __init__(
+        self, scenario: CompiledScenario, shares: NDArray[np.float64], table: NDArray[np.float64],
+        weights: RewardWeights,
+    ) -> None:  # fmt: skip
+        self._scenario, self._weights, self._shares = scenario, weights, shares
+        contract = scenario.contract
+        self._limit = np.where(contract.is_rate, contract.rate_limit, contract.budget)
+        self._soft = ~contract.hard & (contract.source != int(Source.OFFLINE))
+        self._applies = np.ascontiguousarray(contract.applies)
+        self._work = scenario.capacity_rps.min() / scenario.capacity_rps
+        self._table = table.copy()
+        self._over = np.zeros((table.shape[0], len(contract.clause_ids)))
+
+    def of(
+        self, table: NDArray[np.float64], counters: Counters, gauges: Gauges, board: ReplicaBoard,
+        latency_counts: NDArray[np.int32],
+    ) -> Terms:  # fmt: skip
+        """Terms of the tick during which ``table`` float64 [B, S, K + 1] was in force."""
+        owner = self._scenario.layout.replica_kernel
+        counts = np.zeros((len(table), _COLUMNS))
+        _add_up(counts, counters.cells, counters.per_slice, owner, self._work)
+        moved = np.empty(len(table))
+        _half_l1(moved, table, self._table)
+        np.copyto(self._table, table)
+        costs = self._costs(counters, gauges, board, latency_counts)
+        ended = counts[:, _N_ANSWERED] + counts[:, _N_FAILED] + counts[:, _N_SHED]
+        goodput = (counts[:, _N_ANSWERED] - counts[:, _N_MISSED]) / np.maximum(ended, 1.0)
+        drift = counters.excess_tv_tokens.sum(axis=1) / np.maximum(counts[:, _N_TOKENS], 1.0)
+        quality = np.maximum(0.0, 1.0 - self._weights.quality * drift)
+        capacity = counts[:, _N_WORK] / np.maximum(counts[:, _N_ANSWERED], 1.0)
+        reward = goodput * quality - self._weights.move * moved - self._weights.capacity * capacity
+        return Terms(
+            reward=reward,
+            goodput=goodput,
+            quality=quality,
+            moved=moved,
+            capacity=capacity,
+            cost=costs[:, self._soft].max(axis=1) if self._soft.any() else np.zeros(len(table)),
+            costs=costs,
+            offered=counts[:, _N_OFFERED],
+            answered=counts[:, _N_ANSWERED],
+            failed=counts[:, _N_FAILED],
+            shed=counts[:, _N_SHED],
+            slo_missed=counts[:, _N_MISSED],
+            exposed=counts[:, _N_EXPOSED],
+        )
+
+    def _costs(
+        self, counters: Counters, gauges: Gauges, board: ReplicaBoard, latency_counts: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
+        contract = self._scenario.contract
+        costs = np.zeros_like(self._over)
+        _clause_costs(
+            costs, self._over, counters.cells, counters.per_slice, latency_counts, self._shares,
+            self._scenario.layout.replica_kernel, board.condition, board.wrong_fingerprint,
+            board.trace_missing, gauges.kv_used_ratio, contract.source, contract.column, contract.edge,
+            contract.threshold, contract.sense, self._limit, self._applies,
+        )  # fmt: skip
+        return costs
+
+
+@njit(cache=True)
+def _add_up(counts, cells, per_slice, owner, work):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for b in range(cells.shape[0]):
+        for s in range(cells.shape[2]):
+            counts[b, _N_OFFERED] += per_slice[b, s, OFFERED]
+            counts[b, _N_SHED] += per_slice[b, s, SHED_COUNT]
+            for reason in range(FIRST_REASON, per_slice.shape[2]):
+                counts[b, _N_FAILED] += per_slice[b, s, reason]
+        for r in range(cells.shape[1]):
+            answered = 0
+            for s in range(cells.shape[2]):
+                answered += cells[b, r, s, ANSWERED]
+                counts[b, _N_MISSED] += cells[b, r, s, SLO_MISSED]
+                counts[b, _N_EXPOSED] += cells[b, r, s, EXPOSED]
+                counts[b, _N_TOKENS] += cells[b, r, s, TOKENS]
+            counts[b, _N_ANSWERED] += answered
+            counts[b, _N_WORK] += answered * work[owner[r]]
+
+
+@njit(cache=True)
+def _half_l1(moved, table, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for b in range(table.shape[0]):
+        total = 0.0
+        for s in range(table.shape[1]):
+            for k in range(table.shape[2]):
+                total += abs(table[b, s, k] - last[b, s, k])
+        moved[b] = 0.5 * total / table.shape[1]
+
+
+@njit(cache=True)
+def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
+    costs, over, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
+    trace_missing, kv_used, source, column, edge, threshold, sense, limit, applies,
+):  # fmt: skip
+    """``over`` [B, C] keeps the units beyond each latency clause since the start."""
+    batch, replicas, slices, _ = cells.shape
+    for b in range(batch):
+        for c in range(len(source)):
+            if source[c] > _KV_USED:
+                continue
+            units, exceed, beyond = 0.0, 0.0, 0.0
+            for r in range(replicas):
+                held = sense[c] * (kv_used[b, r] - threshold[c]) > 0.0
+                for s in range(slices):
+                    if applies[c, s]:
+                        n = cells[b, r, s, ANSWERED]
+                        units += n
+                        if source[c] == _LATENCY:
+                            beyond += _beyond(latency_counts[b, r, s, column[c]], edge[c])
+                        exceed += n * _bad_share(
+                            source[c], shares[owner[r], condition[b, r], s, c], wrong_fingerprint[b, r],
+                            trace_missing[b, r], held,
+                        )  # fmt: skip
+            if source[c] == _LATENCY:
+                exceed, over[b, c] = beyond - over[b, c], beyond
+            if source[c] == _FAILED:
+                exceed = _failed(per_slice[b], applies[c])
+                units += exceed
+            costs[b, c] = exceed - limit[c] * units
+
+
+@njit(cache=True)
+def _failed(per_slice, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Requests of the clause's slices that failed."""
+    total = 0.0
+    for s in range(len(applies)):
+        if applies[s]:
+            for reason in range(FIRST_REASON, per_slice.shape[1]):
+                total += per_slice[s, reason]
+    return total
+
+
+@njit(cache=True)
+def _beyond(buckets, edge):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Units above bucket ``edge``; nothing is known to lie above a threshold beyond every edge (-1)."""
+    total = 0
+    if edge >= 0:
+        for e in range(edge + 1, len(buckets)):
+            total += buckets[e]
+    return total
+
+
+@njit(cache=True)
+def _bad_share(source, share, wrong_fingerprint, trace_missing, held):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Share of a replica's answers that are bad units of a clause over ``source``."""
+    if source == _PROBE:
+        return share
+    if source == _FINGERPRINT:
+        return 1.0 if wrong_fingerprint else 0.0
+    if source == _KV_USED:
+        return 1.0 if held else 0.0
+    return trace_missing if source == _TRACE_FIELDS else 0.0
