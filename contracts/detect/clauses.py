@@ -24,6 +24,12 @@ from contracts.compiled import CompiledContract, Source
 from contracts.detect.eprocess import MEAN_BETS, MEAN_WEIGHTS, Betting, exceedances
 from contracts.detect.protocol import Flags, Floats
 
+#: Recovery of a clause with limit 0 shows that its rate is below this; no finite sample shows 0.
+AT_ONCE_RATE = 0.05
+#: When the health of a mean clause is tested, units are read up to so many times its limit: without a short
+#: range no few units show health. Damage by rarer, larger units is the business of the rate clauses.
+HEALTH_REACH = 5.0
+
 
 class Kind(IntEnum):
     """What watches a clause."""
@@ -40,7 +46,8 @@ class ClausePlan:
     kind: int64 [C]. is_rate, mirrored, guaranteed: bool [C]; guaranteed: probe units, no calibration needed.
     null_mean: float64 [C] of the unit y (1 where there is no betting). upper: float64 [C], y = upper -
     value where mirrored. clip: float64 [C], y is clipped here. scale: float64 [C], the clause's own limit,
-    which relative excess is measured in. bets, weights: float64 [C, G].
+    which relative excess is measured in. bets, weights: float64 [C, G]. health_null, health_upper: float64
+    [C], of the recovery test "the mean is still at least health_null", units read up to health_upper.
     """
 
     kind: NDArray[np.int64]
@@ -53,6 +60,8 @@ class ClausePlan:
     scale: Floats
     bets: Floats
     weights: Floats
+    health_null: Floats
+    health_upper: Floats
 
     def detector(self, clause: int) -> Betting:
         """Detector of one clause's units y; ValueError where the clause has none."""
@@ -84,12 +93,15 @@ def plan_clauses(contract: CompiledContract) -> ClausePlan:
     ]
     limit = np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
     groups = len(MEAN_BETS)
+    health_null = np.where(betting, null_mean, AT_ONCE_RATE)
+    reach = np.minimum(np.where(mirrored, upper, clip), HEALTH_REACH * health_null)
     return ClausePlan(
         kind=kind.astype(np.int64), is_rate=contract.is_rate.copy(), mirrored=mirrored,
         guaranteed=contract.source == Source.PROBE, null_mean=np.where(betting, null_mean, 1.0), upper=upper,
         clip=clip, scale=np.where(limit > 0.0, limit, 1.0),
         bets=np.array([b for b, _ in bets], dtype=np.float64).reshape(-1, groups),
         weights=np.array([w for _, w in bets], dtype=np.float64).reshape(-1, groups),
+        health_null=health_null, health_upper=np.where(contract.is_rate | ~betting, 1.0, reach),
     )  # fmt: skip
 
 

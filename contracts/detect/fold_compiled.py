@@ -10,11 +10,14 @@ from numba import njit
 from contracts.compiled import Source
 from contracts.detect.clauses import Kind
 from contracts.detect.compiled import CEILING, FLOOR
+from contracts.detect.recovery import SHARES
 
 PROBE = int(Source.PROBE)
 AT_ONCE, BETTING = int(Kind.AT_ONCE), int(Kind.BETTING)
 #: Log-evidence of an alarm without an ARL0: above every threshold.
 CERTAIN = math.log(CEILING)
+#: Shares of the largest admissible bet on health.
+HEALTH_SHARES = np.array(SHARES)
 
 
 @njit(cache=True)
@@ -54,9 +57,23 @@ def take(evidence, statistic, since, y, kind, null_mean, bets, weights):  # type
 
 
 @njit(cache=True)
+def heal(health, statistic, y, null, upper):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One unit into the evidence of health [H], best start; the null is "mean >= null" on [0, upper]."""
+    most = null / (upper - null)
+    short = 1.0 - min(y, upper) / null
+    total = 0.0
+    for h in range(health.shape[0]):
+        grown = min(max(health[h], 1.0) * (1.0 + HEALTH_SHARES[h] * most * short), CEILING)
+        health[h] = grown
+        total += grown
+    statistic[0] = math.log(max(total / health.shape[0], FLOOR))
+
+
+@njit(cache=True)
 def fold_probe_list(  # type: ignore[no-untyped-def]  # pragma: no cover
-    evidence, statistic, since, unit_of, heard, replica, slice_, values, source, column, threshold, sense,
-    applies, kind, is_rate, mirrored, upper, clip, null_mean, bets, weights,
+    evidence, statistic, since, health, healthy, unit_of, heard, replica, slice_, values, source, column,
+    threshold, sense, applies, kind, is_rate, mirrored, upper, clip, null_mean, bets, weights, health_null,
+    health_upper,
 ):  # fmt: skip
     """Each heard probe is one unit of every probe clause of its slice, in the stream of its unit."""
     for b in range(heard.shape[0]):
@@ -75,11 +92,25 @@ def fold_probe_list(  # type: ignore[no-untyped-def]  # pragma: no cover
                     evidence[b, u, s, c], statistic[b, u, s, c : c + 1], since[b, u, s, c], y, kind[c],
                     null_mean[c], bets[c], weights[c],
                 )  # fmt: skip
+                heal(health[b, u, s, c], healthy[b, u, s, c : c + 1], y, health_null[c], health_upper[c])
 
 
 @njit(cache=True)
 def fold_one_each(  # type: ignore[no-untyped-def]  # pragma: no cover
-    evidence, statistic, since, values, present, applies, kind, null_mean, bets, weights
+    evidence,
+    statistic,
+    since,
+    health,
+    healthy,
+    values,
+    present,
+    applies,
+    kind,
+    null_mean,
+    bets,
+    weights,
+    health_null,
+    health_upper,
 ):
     """One unit per stream where ``present``: values [B, U, S, C] are what the clauses bet on."""
     for b in range(present.shape[0]):
@@ -91,4 +122,8 @@ def fold_one_each(  # type: ignore[no-untyped-def]  # pragma: no cover
                     take(
                         evidence[b, u, s, c], statistic[b, u, s, c : c + 1], since[b, u, s, c],
                         values[b, u, s, c], kind[c], null_mean[c], bets[c], weights[c],
+                    )  # fmt: skip
+                    heal(
+                        health[b, u, s, c], healthy[b, u, s, c : c + 1], values[b, u, s, c], health_null[c],
+                        health_upper[c],
                     )  # fmt: skip

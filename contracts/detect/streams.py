@@ -12,8 +12,9 @@ Wiring, exact: once per tick,
 3. ``fold_units(state, *tick_units(increments, plan), plan)`` for traffic and gauges, with this tick's sums
    (``COUNT, TOTAL, SQUARES, OVER``) of those clauses: one unit per stream and scrape, the share over the
    threshold, because requests between two scrapes are not independent;
-4. ``alarm = alarms(state, thresholds)``, ``excess = relative_excess(state, plan)``; where evidence of
-   health arrives (``recovery``) or a replica is restarted: ``reset(state, mask)``.
+4. ``alarm = alarms(state, thresholds)``, ``excess = relative_excess(state, plan)``. An alarm stays until
+   ``inside(state, return_arl0)`` says that the clause holds again; then, and when a replica is restarted,
+   ``reset(state, mask)``. A pool of replicas changes its meaning when they leave or join: reset it too.
 
 Wiring, as a drop-in for a detector that is given running sums of a window: ``increments = sums - sums of
 the tick before`` (sums themselves after a window closed), then step 3 for probes too: the units of one
@@ -33,6 +34,7 @@ from contracts.detect.calibrate import guaranteed_threshold
 from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
 from contracts.detect.fold_compiled import CERTAIN, fold_one_each, fold_probe_list
 from contracts.detect.protocol import LOWEST, Flags, Floats
+from contracts.detect.recovery import SHARES
 from contracts.telemetry import ProbeSamples
 
 #: Last axis of sums arrays, as the controller keeps them.
@@ -59,11 +61,14 @@ class Evidence:
     """State of all streams. evidence: float64 [B, U, S, C, G]; statistic [B, U, S, C], its logarithm.
 
     since: float64 [B, U, S, C, 2], units and their sum since the evidence last stood below 1.
+    health: float64 [B, U, S, C, H], evidence that the clause holds; healthy [B, U, S, C], its logarithm.
     """
 
     evidence: Floats
     statistic: Floats
     since: Floats
+    health: Floats
+    healthy: Floats
 
 
 def stream_plan(contract: CompiledContract, split: BudgetSplit) -> StreamPlan:
@@ -90,14 +95,16 @@ def initial_evidence(batch: int, units: int, plan: StreamPlan) -> Evidence:
     clauses, groups = plan.clauses.bets.shape
     shape = (batch, units, plan.applies.shape[1], clauses)
     return Evidence(
-        evidence=np.zeros((*shape, groups)), statistic=np.full(shape, LOWEST), since=np.zeros((*shape, 2))
-    )
+        evidence=np.zeros((*shape, groups)), statistic=np.full(shape, LOWEST), since=np.zeros((*shape, 2)),
+        health=np.zeros((*shape, len(SHARES))), healthy=np.full(shape, LOWEST),
+    )  # fmt: skip
 
 
 def _copied(state: Evidence) -> Evidence:
     return Evidence(
-        evidence=state.evidence.copy(), statistic=state.statistic.copy(), since=state.since.copy()
-    )
+        evidence=state.evidence.copy(), statistic=state.statistic.copy(), since=state.since.copy(),
+        health=state.health.copy(), healthy=state.healthy.copy(),
+    )  # fmt: skip
 
 
 def fold_probes(
@@ -115,10 +122,11 @@ def fold_probes_into(
     """As ``fold_probes``, in place: for callers that own ``state``."""
     contract, clauses, plain = plan.contract, plan.clauses, np.ascontiguousarray
     fold_probe_list(
-        state.evidence, state.statistic, state.since, unit_of, heard & probes.valid, plain(probes.replica),
-        plain(probes.slice), plain(probes.values), contract.source, contract.column, contract.threshold,
-        contract.sense, plan.applies, clauses.kind, clauses.is_rate, clauses.mirrored, clauses.upper,
-        clauses.clip, clauses.null_mean, clauses.bets, clauses.weights,
+        state.evidence, state.statistic, state.since, state.health, state.healthy, unit_of,
+        heard & probes.valid, plain(probes.replica), plain(probes.slice), plain(probes.values),
+        contract.source, contract.column, contract.threshold, contract.sense, plan.applies, clauses.kind,
+        clauses.is_rate, clauses.mirrored, clauses.upper, clauses.clip, clauses.null_mean, clauses.bets,
+        clauses.weights, clauses.health_null, clauses.health_upper,
     )  # fmt: skip
 
 
@@ -137,8 +145,9 @@ def fold_units(state: Evidence, value: Floats, present: Flags, plan: StreamPlan)
     """Evidence after one unit per stream where ``present``; see ``tick_units``."""
     after, clauses, plain = _copied(state), plan.clauses, np.ascontiguousarray
     fold_one_each(
-        after.evidence, after.statistic, after.since, plain(value), plain(present), plan.applies,
-        clauses.kind, clauses.null_mean, clauses.bets, clauses.weights,
+        after.evidence, after.statistic, after.since, after.health, after.healthy, plain(value),
+        plain(present), plan.applies, clauses.kind, clauses.null_mean, clauses.bets, clauses.weights,
+        clauses.health_null, clauses.health_upper,
     )  # fmt: skip
     return after
 
@@ -146,6 +155,15 @@ def fold_units(state: Evidence, value: Floats, present: Flags, plan: StreamPlan)
 def alarms(state: Evidence, threshold: Floats) -> Flags:
     """bool [B, U, S, C]: the clause is broken, as far as the evidence goes; ``threshold`` [U, S, C]."""
     return np.asarray(state.statistic >= threshold)
+
+
+def inside(state: Evidence, return_arl0: float) -> Flags:
+    """bool [B, U, S, C]: evidence shows that the clause holds.
+
+    A stream whose clause is still broken is called inside at most once in ``return_arl0`` of its units on
+    average (best start, guaranteed).
+    """
+    return np.asarray(state.healthy >= guaranteed_threshold(return_arl0))
 
 
 def relative_excess(state: Evidence, plan: StreamPlan) -> Floats:
@@ -161,4 +179,6 @@ def reset(state: Evidence, mask: Flags) -> Evidence:
         evidence=np.where(mask[..., None], 0.0, state.evidence),
         statistic=np.where(mask, LOWEST, state.statistic),
         since=np.where(mask[..., None], 0.0, state.since),
+        health=np.where(mask[..., None], 0.0, state.health),
+        healthy=np.where(mask, LOWEST, state.healthy),
     )

@@ -28,13 +28,16 @@ def warm() -> None:
 
 def _warm_fold() -> None:
     evidence, statistic, since = np.zeros((1, 1, 1, 1, 3)), np.zeros((1, 1, 1, 1)), np.zeros((1, 1, 1, 1, 2))
+    health, healthy = np.zeros((1, 1, 1, 1, 3)), np.zeros((1, 1, 1, 1))
     one, flag, zero = np.ones(1), np.ones(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
     grid = np.full((1, 3), 0.3)
+    two = one + 1.0
     fold_probe_list(
-        evidence, statistic, since, zero, flag[None], zero[None], zero[None], np.zeros((1, 1, 1)), zero, zero,
-        one, one, flag[None], zero + 2, flag, flag, one, one, one, grid, grid,
+        evidence, statistic, since, health, healthy, zero, flag[None], zero[None], zero[None],
+        np.zeros((1, 1, 1)), zero, zero, one, one, flag[None], zero + 2, flag, flag, one, one, one, grid,
+        grid, one, two,
     )  # fmt: skip
     fold_one_each(
-        evidence, statistic, since, np.zeros((1, 1, 1, 1)), np.ones((1, 1, 1, 1), dtype=np.bool_), flag[None],
-        zero + 2, one, grid, grid,
+        evidence, statistic, since, health, healthy, np.zeros((1, 1, 1, 1)), np.ones((1, 1, 1, 1), np.bool_),
+        flag[None], zero + 2, one, grid, grid, one, two,
     )  # fmt: skip

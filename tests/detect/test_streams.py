@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from contracts.compiled import Source
 from contracts.detect.budget import SampleRates, split_budget
 from contracts.detect.clauses import Kind
+from contracts.detect.eprocess import Start
 from contracts.detect.protocol import LOWEST
+from contracts.detect.recovery import MeanRecovery
 from contracts.detect.streams import (
     Evidence,
     StreamPlan,
@@ -18,6 +20,7 @@ from contracts.detect.streams import (
     fold_probes,
     fold_units,
     initial_evidence,
+    inside,
     relative_excess,
     reset,
     stream_plan,
@@ -168,3 +171,40 @@ def test_offline_clauses_and_foreign_slices_have_no_stream() -> None:
     assert (state.statistic[..., 5] == LOWEST).all()
     assert np.isinf(PLAN.replica_threshold[:, 1, 1]).all()
     assert PLAN.contract.source[5] == Source.OFFLINE
+
+
+def test_evidence_of_health_is_the_recovery_test() -> None:
+    """Each stream's evidence of health equals ``MeanRecovery`` with the best start, unit by unit."""
+    seen = probes(8, 1, 120)
+    state = fold_probes(initial_evidence(1, REPLICAS, PLAN), seen, seen.valid, OWN, PLAN)
+    clauses = PLAN.clauses
+    for c in (0, 1, 3):
+        plain = MeanRecovery(
+            null_mean=float(clauses.health_null[c]), upper=float(clauses.health_upper[c]), start=Start.BEST
+        )
+        memory = plain.initial(1)
+        for p in range(120):
+            value = seen.values[0, p, PLAN.contract.column[c]]
+            if not seen.valid[0, p] or seen.replica[0, p] != 1 or seen.slice[0, p] != 0 or np.isnan(value):
+                continue
+            y = clauses.upper[c] - value if clauses.mirrored[c] else value
+            y = float(value > PLAN.contract.threshold[c]) if clauses.is_rate[c] else y
+            plain.advance(memory, np.array([y]), np.ones(1, dtype=np.bool_))
+        assert state.healthy[0, 1, 0, c] == pytest.approx(float(memory.statistic[0]), rel=1e-9)
+
+
+def test_a_healed_stream_comes_inside_and_a_broken_one_does_not() -> None:
+    """After the fault is gone the clause is called inside; while it lasts, it is not."""
+    state, trail = initial_evidence(1, REPLICAS, PLAN), []
+    for tick in range(120):
+        seen = probes(tick, 1, 12)
+        values = seen.values.copy()
+        values[..., 0] *= 20.0 if tick < 60 else 0.1
+        sick = ProbeSamples(
+            replica=seen.replica, slice=seen.slice, prompt=seen.prompt, sampled_at_ms=seen.sampled_at_ms,
+            values=values, valid=seen.valid,
+        )  # fmt: skip
+        state = fold_probes(state, sick, sick.valid, OWN, PLAN)
+        trail.append(bool(inside(state, 1000.0)[..., 0].any()))
+    assert not any(trail[:60])
+    assert inside(state, 1000.0)[..., 0].all()
