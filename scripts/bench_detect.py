@@ -3,7 +3,7 @@
 Keys are ``<detector>/<stream>/<figure>``: N0.5, N1, N2 are normal units whose mean moves by so many standard
 deviations, B0.05 and B0.2 are 0/1 units whose rate moves there from 0.01. Delays count units after a change
 at 1,000; ``delay_ratio_to_known_cusum`` is against CUSUM with both laws known, at the same measured ARL0.
-Streams named like a profile's condition replay measured drifts (slice code); there the yardstick is CUSUM
+Streams named like a profile's condition replay measured drifts (slice numbers); there the yardstick is CUSUM
 on a declared binning. Times are CPU time of this process, compiling not counted.
 """
 

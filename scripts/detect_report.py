@@ -1,4 +1,4 @@
-"""Write the tables and plots of docs/detection.md: ``python -m scripts.detect_report docs``.
+"""Write the tables and plots of docs/detection.md: ``python -m scripts.detect_report docs [SECTION...]``.
 
 Tables stand between marks ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the rest of the page stays.
 Takes a few minutes on one core. Progress on stderr.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from contracts.detect.calibrate import calibrated_threshold, guaranteed_threshold
@@ -17,40 +17,58 @@ from contracts.detect.eprocess import Gaussian, exceedances
 from contracts.detect.laws import Law, Normal, Ones
 from contracts.detect.protocol import Detector
 from contracts.detect.simulate import delays
+from contracts.detect.warm import warm
 from contracts.samples import HEALTHY
 from scripts.bench_detect import figures, fold_ms, update_ms
 from scripts.detect_cases import SEED, Figures
 from scripts.detect_measured import SHARES, Dose, dose, poisoned_slice, probes_per_s, shipped
 from scripts.detect_plots import operating_curves, save_doses, save_operating
+from scripts.detect_telemetry import ARL0, dependence
 
 KERNELS = ("bf16", "w8a8")
 POISONS = ("requantise-w4", "bit-flips-1-exponent-seed0", "regression-kv-e5m2")
 
 
 def main() -> None:
-    """Compute everything and write the page."""
+    """Compute the named sections, all by default, and write the page."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
-    tables: dict[str, list[str]] = {}
-    _say("operating characteristics")
+    sections: dict[str, Callable[[Path], dict[str, list[str]]]] = {
+        "operating": _operating, "far": _far, "telemetry": _telemetry, "doses": _doses, "speed": _speed,
+    }  # fmt: skip
+    for name in sys.argv[2:] or sections:
+        print(name, file=sys.stderr, flush=True)
+        fill(folder / "detection.md", sections[name](folder))
+
+
+def _operating(folder: Path) -> dict[str, list[str]]:
+    save_operating(operating_curves(), folder / "detection-operating.svg")
     rows = figures()
     synthetic = [row for row in rows if "/" not in row.stream]
-    tables["operating"] = operating_table(synthetic, ("N0.5", "N1", "N2", "B0.05", "B0.2"))
     replayed = [row for row in rows if "/" in row.stream]
-    tables["replayed"] = operating_table(replayed, tuple(dict.fromkeys(row.stream for row in replayed)))
-    _say("far thresholds")
-    tables["far"] = far_table()
-    _say("doses")
+    names = tuple(dict.fromkeys(row.stream for row in replayed))
+    return {
+        "operating": operating_table(synthetic, ("N0.5", "N1", "N2", "B0.05", "B0.2")),
+        "replayed": operating_table(replayed, names),
+    }
+
+
+def _far(_: Path) -> dict[str, list[str]]:
+    return {"far": far_table()}
+
+
+def _telemetry(_: Path) -> dict[str, list[str]]:
+    return {"telemetry": telemetry_table()}
+
+
+def _doses(folder: Path) -> dict[str, list[str]]:
     doses = measured_doses()
-    tables["doses"], tables["poisoned"] = dose_table(doses), poisoned_table()
-    tables["speed"] = speed_table()
-    _say("plots")
-    save_operating(operating_curves(), folder / "detection-operating.svg")
     save_doses(_dose_points(doses), folder / "detection-doses.svg")
-    fill(folder / "detection.md", tables)
+    return {"doses": dose_table(doses), "poisoned": poisoned_table()}
 
 
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
+def _speed(_: Path) -> dict[str, list[str]]:
+    warm()
+    return {"speed": speed_table()}
 
 
 def fill(page: Path, tables: dict[str, list[str]]) -> None:
@@ -183,6 +201,21 @@ def poisoned_table() -> list[str]:
                 f"+{one.fleet_points:.2f}",
             ]
             for one in found
+        ),
+    )  # fmt: skip
+
+
+def telemetry_table() -> list[str]:
+    """Simulated telemetry: measured ARL0 of thresholds calibrated as if independent, and on blocks."""
+    head = ["stream", "correlation of successive scrapes", "as if independent", "on blocks", "95 % limits"]
+    return table(
+        [*head[:2], f"ARL0 of nominal {ARL0:g}, {head[2]}", *head[3:]],
+        (
+            [
+                one.stream, f"{one.correlation:.2f}", f"{one.independent_arl:.0f}", f"{one.block_arl:.0f}",
+                f"{one.block_low:.0f} to {one.block_high:.0f}",
+            ]
+            for one in dependence()
         ),
     )  # fmt: skip
 

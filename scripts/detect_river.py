@@ -25,7 +25,8 @@ from scripts.detect_cases import ARL0, CHANGE, SEED, Change, Figures
 Floats = NDArray[np.float64]
 _KSWIN_UNITS = 120_000
 _KSWIN_CHANGE = 200  # its memory is a window of 100 units
-_KSWIN_RUNS = 150
+_KSWIN_RUNS = 100
+_KSWIN_MOST = 300  # units followed after the change
 _REFRACTORY = 70  # units until KSWIN's window is full again after an alarm
 
 
@@ -166,7 +167,7 @@ def _kswin_figures(changes: tuple[Change, ...], known: list[Figures]) -> list[Fi
 
 def _kswin_delays(change: Change, run: int, alphas: tuple[float, float]) -> list[float]:
     """Delay at both levels; a run without an alarm counts its length, which flatters KSWIN."""
-    length = 400
+    length = _KSWIN_MOST
     values = _draw(change.before, _KSWIN_CHANGE, "kswin_before", run)
     values += _draw(change.after, length, "kswin_after", run)
     tail = _p_values(values)[_KSWIN_CHANGE:]

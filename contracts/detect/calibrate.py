@@ -25,12 +25,15 @@ import numpy as np
 
 from contracts.detect.compiled import first_crossings
 from contracts.detect.eprocess import Betting, Gaussian, Start
-from contracts.detect.laws import Empirical, Law, Normal, Ones
+from contracts.detect.laws import Blocks, Empirical, Law, Normal, Ones
 from contracts.detect.protocol import Detector, Floats
 from contracts.detect.simulate import ArlCurve, arl_curve
 from contracts.streams import stream
 
 MOST_DIRECT = 3e4
+#: Blocks of a finite recorded series are calibrated to so many times the declared ARL0: the series is one
+#: draw of its own law, and too few long excursions in it would make the threshold too low.
+BLOCK_MARGIN = 1.25
 _BURN_IN = 500
 _MOST_STEPS = 200_000
 
@@ -96,6 +99,19 @@ def calibrated_threshold(
     if store:
         store.put(found, runs)
     return found
+
+
+def block_threshold(
+    detector: Detector, series: Floats, arl0: float, *, length: int, seed: int = 0, runs: int = 4000
+) -> Calibration:
+    """Threshold for units that depend on each other, from a recorded healthy ``series`` float64 [n].
+
+    length: of a block, several times the correlation and the delay. Calibrated to ``BLOCK_MARGIN`` times
+    ``arl0``.
+    """
+    law = Blocks(series=series, length=length)
+    found = calibrated_threshold(detector, law, BLOCK_MARGIN * arl0, seed=seed, runs=runs)
+    return replace(found, arl0=arl0, method=f"blocks of {length}, {found.method}")
 
 
 def _calibration(

@@ -119,8 +119,9 @@ class ArlCurve:
 
     def threshold_at(self, arl0: float) -> float:
         """Threshold whose mean run length is ``arl0``, log-linear between the points; ValueError outside."""
-        if not self.arl[0] <= arl0 <= self.arl[-1]:
-            raise ValueError(f"expected an ARL0 from {self.arl[0]:.4g} to {self.arl[-1]:.4g}, got {arl0:.4g}")
+        if not (self.arl.size and self.arl[0] <= arl0 <= self.arl[-1]):
+            span = f"from {self.arl[0]:.4g} to {self.arl[-1]:.4g}" if self.arl.size else "none at all"
+            raise ValueError(f"expected an ARL0 that some threshold has ({span}), got {arl0:.4g}")
         return float(np.interp(math.log(arl0), np.log(self.arl), self.threshold))
 
     def error_at(self, arl0: float) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from contracts.detect.cache import DiskStore
-from contracts.detect.calibrate import calibrated_threshold, guaranteed_threshold
+from contracts.detect.calibrate import block_threshold, calibrated_threshold, guaranteed_threshold
 from contracts.detect.classical import Ewma, WindowMean, gaussian_cusum
 from contracts.detect.eprocess import Betting, Gaussian, exceedances
-from contracts.detect.laws import Autoregressive, Blocks, Empirical, Law, Normal, Ones
+from contracts.detect.laws import Autoregressive, Empirical, Law, Normal, Ones
 from contracts.detect.protocol import Detector
 from contracts.detect.simulate import arl_curve, false_alarms
 from contracts.streams import stream
@@ -92,7 +92,7 @@ def test_blocks_keep_arl0_where_units_depend_on_each_other(detector: Detector, l
     """Calibrated on blocks of a recorded series: at least 0.9 of nominal; as if independent: half or less."""
     series = law.source(stream(1, "recorded"), 1)(40_000)[:, 0]
     uncorrected = calibrated_threshold(detector, wrong, 1000.0, runs=1000).threshold
-    corrected = calibrated_threshold(detector, Blocks(series=series, length=200), 1000.0, runs=3000).threshold
+    corrected = block_threshold(detector, series, 1000.0, length=200, runs=3000).threshold
     naive = false_alarms(detector, uncorrected, law, streams=1000, samples=3000, seed=6)
     blocked = false_alarms(detector, corrected, law, streams=1000, samples=3000, seed=6)
     assert naive.arl < 500.0

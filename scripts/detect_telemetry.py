@@ -1,0 +1,184 @@
+"""Detectors on telemetry of the simulated fleet: units that follow each other's queues.
+
+A fault-free fleet of four measured replicas runs at a load where queues form. Two streams per replica: the
+share of a scrape's requests over the histogram edge that about one in ten passes, and KV use at each
+scrape. The null is the healthy law itself at its mean. Thresholds for ARL0 of 500 scrapes are
+calibrated on some fleets, as if scrapes were independent and on blocks, and alarms are counted on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.detect.calibrate import block_threshold, calibrated_threshold
+from contracts.detect.eprocess import Betting
+from contracts.detect.laws import Empirical
+from contracts.detect.protocol import Floats
+from contracts.detect.simulate import FalseAlarms
+from contracts.documents.scenario import Scenario
+from contracts.loader import load_text
+from contracts.telemetry import FleetTelemetry
+from controller.ports import RoutingPlan
+from scripts.detect_cases import SEED
+from scripts.detect_measured import LIBRARY, shipped
+from simulator.fleet import run_episodes
+from simulator.scenario import compile_scenario
+from simulator.world import CompiledScenario
+
+ARL0 = 500.0
+BLOCK = 120
+FLEETS, HORIZON_S, RATE_RPS = 6, 6000.0, 42.0
+REPLICAS = 4
+_WARM_S = 300.0
+_SCENARIO = """
+apiVersion: selvage.dev/v1alpha1
+kind: Scenario
+metadata: {{name: queues}}
+spec:
+  description: Four replicas of one kernel near their capacity, no fault.
+  pool:
+    kernels:
+      - {{name: bf16, profile: ../profiles/bf16.yaml, replicas: {replicas}, role: serving}}
+      - {{name: w8a8, profile: ../profiles/w8a8.yaml, replicas: 1, role: known_good}}
+    home:
+      - {{slice: code, kernel: bf16}}
+      - {{slice: prose, kernel: bf16}}
+      - {{slice: json, kernel: bf16}}
+      - {{slice: numbers, kernel: bf16}}
+      - {{slice: long_context, kernel: bf16}}
+  contract: ../serving-pool.yaml
+  horizon_s: {horizon_s}
+  tick_s: 1.0
+  workload:
+    rate_rps: {rate_rps}
+    arrivals: poisson
+    slice_mix: [{{slice: code, share: 1.0}}]
+    prompt_tokens: {{distribution: lognormal, mean: 512.0, sigma: 0.7, max_tokens: 4096}}
+    output_tokens: {{distribution: lognormal, mean: 256.0, sigma: 0.6, max_tokens: 1024}}
+  telemetry: {{scrape_interval_s: 5.0, scrape_delay_s: 0.5, probes_per_s: 0.0}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependence:
+    """One kind of stream. correlation: from one scrape to the next. *_arl: measured, with 95 % limits."""
+
+    stream: str
+    correlation: float
+    independent_arl: float
+    block_arl: float
+    block_low: float
+    block_high: float
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """A driver that leaves every slice at home and writes down what scrapes bring."""
+
+    scenario: CompiledScenario
+    shares: list[Floats] = field(default_factory=list)
+    used: list[Floats] = field(default_factory=list)
+    last_ms: Floats = field(default_factory=lambda: np.zeros(0))
+    batch: int = 0
+
+    @property
+    def policy_id(self) -> str:
+        return "watch"
+
+    @property
+    def capacity_move(self) -> NDArray[np.bool_]:
+        return np.zeros(self.batch, dtype=np.bool_)
+
+    def begin(self, batch: int) -> RoutingPlan:
+        self.batch = batch
+        return self._plan()
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
+        scraped = telemetry.scraped_at_ms[:, :REPLICAS]
+        before = self.last_ms if self.last_ms.size else np.full(scraped.shape, np.nan)
+        fresh = np.isfinite(scraped) & ~(scraped <= before)
+        self.last_ms = scraped
+        if telemetry.now_ms[0] < _WARM_S * 1000.0:
+            return self._plan()
+        counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, 1].astype(np.float64)  # [B, R, E + 1]
+        counts[~fresh] = np.nan
+        self.shares.append(counts)
+        self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, :REPLICAS], np.nan))
+        return self._plan()
+
+    def _plan(self) -> RoutingPlan:
+        kernels, slices, replicas = self.scenario.layout.shape
+        table = np.zeros((self.batch, slices, kernels + 1))
+        table[:, :, 0] = 1.0
+        return RoutingPlan(
+            table=table, in_rotation=np.ones((self.batch, replicas), dtype=np.bool_),
+            version=np.zeros(self.batch, dtype=np.int64),
+        )  # fmt: skip
+
+
+def dependence() -> list[Dependence]:
+    """Both kinds of stream; empty where the profiles are not shipped."""
+    if shipped("bf16") is None or shipped("w8a8") is None:
+        return []
+    text = _SCENARIO.format(replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS)
+    file = str(LIBRARY / "suites" / "queues.yaml")
+    document = load_text(text, file)
+    assert isinstance(document, Scenario)
+    watcher = _Watcher(compile_scenario(document, file))
+    run_episodes(watcher.scenario, watcher, range(SEED, SEED + 2 * FLEETS), batch=2 * FLEETS)
+    named = (("TTFT over an edge, share per scrape", _shares(watcher)), ("KV use per scrape", _used(watcher)))
+    return [_measured(name, series) for name, series in named]
+
+
+def _shares(watcher: _Watcher) -> list[Floats]:
+    """One series per fleet and replica: share of the scrape's requests over the edge nearest to 10 %."""
+    counts = np.stack(watcher.shares, axis=2)  # [B, R, T, E + 1]
+    total = np.nansum(counts, axis=(0, 1, 2))
+    over = 1.0 - total / total[-1]
+    edge = int(np.argmin(np.abs(np.log(np.maximum(over[:-1], 1e-12) / 0.1))))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = 1.0 - counts[..., edge] / counts[..., -1]
+    return list(_series(share))
+
+
+def _used(watcher: _Watcher) -> list[Floats]:
+    return list(_series(np.stack(watcher.used, axis=2)))
+
+
+def _series(values: Floats) -> Iterator[Floats]:
+    """Measured units of [B, R, T], fleet by fleet and replica by replica."""
+    for fleet in values:
+        for replica in fleet:
+            yield replica[np.isfinite(replica)]
+
+
+def _measured(name: str, series: list[Floats]) -> Dependence:
+    """Calibrate on the first half of the fleets, count alarms on the second."""
+    half = len(series) // 2
+    learned, fresh = np.concatenate(series[:half]), series[half:]
+    detector = Betting(null_mean=float(learned.mean()))
+    plain = calibrated_threshold(detector, Empirical(values=learned), ARL0, seed=SEED, runs=3000)
+    blocked = block_threshold(detector, learned, ARL0, length=BLOCK, seed=SEED, runs=3000)
+    levels = (plain.threshold, blocked.threshold)
+    counts = [sum(_alarms(detector, level, one) for one in fresh) for level in levels]
+    units = sum(one.size for one in fresh)
+    wide = FalseAlarms(alarms=counts[1], samples=units)
+    return Dependence(
+        stream=name, correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
+        independent_arl=units / max(counts[0], 1), block_arl=units / max(counts[1], 1),
+        block_low=wide.arl_at_least(0.975), block_high=wide.arl_at_most(0.975),
+    )  # fmt: skip
+
+
+def _alarms(detector: Betting, threshold: float, units: Floats) -> int:
+    """Alarms on one series; the stream starts anew after each."""
+    state, present, count = detector.initial(1), np.ones(1, dtype=np.bool_), 0
+    for value in units:
+        detector.advance(state, np.array([value]), present)
+        if state.statistic[0] >= threshold:
+            state, count = detector.initial(1), count + 1
+    return count
