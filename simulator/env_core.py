@@ -85,21 +85,21 @@ class EnvCore:
     def __init__(self, config: EnvConfig, batch: int, first_fleet: int = 0) -> None:
         self.config, self.batch = config, batch
         self._fleet_numbers = range(first_fleet, first_fleet + batch)
-        self._bases = [load_base(_path(uri), config.horizon_s) for uri in config.scenarios]
-        contract = self._bases[0].compiled.contract
-        _check_alike(self._bases)
+        self.bases = [load_base(_path(uri), config.horizon_s) for uri in config.scenarios]
+        contract = self.bases[0].compiled.contract
+        _check_alike(self.bases)
         self.encoder = Encoder(kernels_max=config.kernels_max, slices=len(contract.slices))
         self.clauses, self.slices = contract.clause_ids, contract.slices
         self._setups = [
             ControllerSetup(fleet=base.compiled.setup, policy=ActionPolicy(), options=config.options)
-            for base in self._bases
+            for base in self.bases
         ]
         self._seed, self._episode = 0, -1
 
     @property
     def base_rate_rps(self) -> float:
         """Offered rate of the first base scenario."""
-        return float(self._bases[0].spec.workload.rate_rps)
+        return float(self.bases[0].spec.workload.rate_rps)
 
     # ------------------------------------------------------------ an episode
 
@@ -108,14 +108,14 @@ class EnvCore:
         if seed is not None:
             self._seed, self._episode = seed, -1
         self._episode += 1
-        place = self._episode % len(self._bases)
-        base, self.setup = self._bases[place], self._setups[place]
+        place = self._episode % len(self.bases)
+        base, self.setup = self.bases[place], self._setups[place]
         self.episodes: list[Episode] = [
             draw_episode(base, self.config.space, self._seed, fleet, self._episode, self.config.split)
             for fleet in self._fleet_numbers
         ]
-        seeds = [_fleet_seed(self._seed, fleet, self._episode) for fleet in self._fleet_numbers]
-        self.fleets = SteppedFleets([episode.scenario for episode in self.episodes], seeds)
+        self.fleet_seeds = [_fleet_seed(self._seed, fleet, self._episode) for fleet in self._fleet_numbers]
+        self.fleets = SteppedFleets([episode.scenario for episode in self.episodes], self.fleet_seeds)
         state = initial_state(self.setup, self.batch)
         self._terms = TermsOfTicks(base.compiled, base.shares, state.table, self.config.weights)
         rotation = np.ones((self.batch, len(self.setup.layout.replicas)), dtype=np.bool_)
