@@ -35,6 +35,8 @@ class Verdicts:
     alarm: the clause is broken. excess: relative distance beyond the limit, >= 0. inside: evidence
     since the last alarm shows that the clause holds (upper limit inside). fresh: bool [B, U, S, C], this
     verdict was formed in this tick. judged: float64 [B, U, S, C, 4], sums it was last formed from.
+    against: bool [B, U, S, C], evidence speaks against the clause, in alarm or not; None: where the sums
+    judged lie beyond the limit.
     """
 
     alarm: NDArray[np.bool_]
@@ -42,6 +44,7 @@ class Verdicts:
     inside: NDArray[np.bool_]
     fresh: NDArray[np.bool_]
     judged: Sums
+    against: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,9 @@ def decide(
     ready = seen.replica_state == ReplicaState.READY
     severe = verdicts.alarm & severe_clauses(setup)
     departs, together = _against_siblings(severe, estimate, verdicts, ready, setup)
+    if pooled is not None:
+        explained = _explained(departs, estimate, setup)
+        departs, together = departs & ~explained, together | explained
     if setup.options.quarantine:
         if pooled is None:
             culprits = _culprits(estimate, ready, setup)
@@ -120,11 +123,29 @@ def _against_siblings(
     heard |= zero_tolerance(setup.contract) & (estimate.state.window[..., COUNT] > 0.0)
     alarmed = severe & ready[:, :, None, None]
     witness = (heard & ready[:, :, None, None]) | alarmed
-    against = alarmed | (witness & (relative_excess(verdicts.judged, setup.contract) > 0.0))
+    against = alarmed | (witness & _speaks_against(verdicts, setup))
     others = kernel_count(witness, owner, kernels)[:, owner] - witness
     others_against = kernel_count(against, owner, kernels)[:, owner] - against
     departs = alarmed & (2 * others_against < others)
     return departs, alarmed & ~departs & (others_against > 0)
+
+
+def _speaks_against(verdicts: Verdicts, setup: ControllerSetup) -> NDArray[np.bool_]:
+    if verdicts.against is not None:
+        return verdicts.against
+    return np.asarray(relative_excess(verdicts.judged, setup.contract) > 0.0)
+
+
+def _explained(departs: NDArray[np.bool_], estimate: Estimate, setup: ControllerSetup) -> NDArray[np.bool_]:
+    """Departures, bool [B, R, S, C], on a clause that the whole kernel is condemned on, on whatever slice.
+
+    Detectors ``by_unit`` hear one replica before another when all are ill; what the kernel is condemned for
+    makes no replica stand apart.
+    """
+    if not bool(departs.any()):
+        return departs
+    condemned = np.asarray(estimate.state.condemned.any(axis=2, keepdims=True))
+    return np.asarray(departs & condemned[:, setup.layout.replica_kernel])
 
 
 def _culprits(estimate: Estimate, ready: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.bool_]:
@@ -161,7 +182,10 @@ def _culprits_at_once(
     kernels, _, _ = setup.layout.shape
     counted = ready & ~estimate.state.quarantined
     own = np.where(counted[:, :, None, None, None], verdicts.judged, 0.0)
-    return _guilty(own, kernel_sum(own, setup.layout.replica_kernel, kernels), rung, setup)
+    owner = setup.layout.replica_kernel
+    guilty = _guilty(own, kernel_sum(own, owner, kernels), rung, setup)
+    against = _speaks_against(verdicts, setup) & counted[:, :, None, None]
+    return np.asarray(guilty & (kernel_count(against, owner, kernels)[:, owner] - against == 0))
 
 
 def _guilty(own: Sums, pooled: Sums, beyond: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.bool_]:

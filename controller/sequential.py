@@ -5,6 +5,13 @@ reached the threshold of the stream's ARL0. The budget of false switches per sli
 replicas, kernels, slices and clauses (``contracts.detect.budget``). An alarm is latched and the evidence
 starts anew; a further one restarts the recovery test.
 
+Replicas are watched slice by slice and, because quarantine takes them off every slice, over all slices at
+once: there every probe counts, and the alarm is booked where the replica's own evidence is largest.
+
+Suspects: a fault of a build that is proven on one slice is likely on the others. While a probe clause of a
+kernel is in alarm on some slice, its other streams of probes alarm at ``suspect_arl0`` units. That costs
+false switches only where the kernel is proven broken elsewhere, or was falsely so within the budget.
+
 Recovery: an e-process of the null "still broken" that starts with the alarm and ends the latch at
 ``confidence``. A clause on traffic, about which nobody can know more without traffic, is let go after
 ``expiry_s`` of silence, as with windows; the half-open return then asks anew.
@@ -17,93 +24,101 @@ Recovery: an e-process of the null "still broken" that starts with the alarm and
 
 Scrapes of one replica follow each other's queues, so what guarantees a threshold (units that are fair given
 the past) does not hold of them.
-
-Values have no range where a clause has no clip: alarms need none, recovery takes ``UNCLIPPED_RANGE``
-thresholds as the largest value.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract, Source
-from contracts.detect.budget import Budget, split_budget
 from contracts.detect.clauses import Kind
+from contracts.detect.protocol import LOWEST
 from contracts.detect.recovery import SHARES
-from contracts.detect.streams import (
-    Evidence,
-    StreamPlan,
-    alarms,
-    fold_probes_into,
-    fold_units,
-    initial_evidence,
-    relative_excess,
-    reset,
-    stream_plan,
-    tick_units,
-)
 from controller.detectors import (
     COUNT,
+    OVER,
+    TOTAL,
     Arrivals,
     DetectorState,
     Sums,
     Verdicts,
+    applies,
     from_traffic,
 )
-from controller.sequential_compiled import heal_probes, heal_units
-from controller.setup import FleetSetup
-
-#: Largest value of an unclipped clause, in thresholds, as far as recovery is concerned.
-UNCLIPPED_RANGE = 50.0
+from controller.sequential_compiled import fold_one_unit_each, fold_probes_in_order
+from controller.sequential_plan import SequentialPlan
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequentialDetector:
-    """Detector of ``plan``'s contract and fleet; ``sequential_detector`` builds it.
+class Memory:
+    """State of U units, copied from and to named arrays.
 
-    upper: float64 [C], largest unit; gain: float64 [C], of one clean unit where the limit is 0. memory_s:
-    time constant of the sums that siblings are compared by. See the module for the rest.
+    evidence: float64 [B, U, S, C, G]; statistic: float64 [B, U, S, C], its logarithm; since: float64
+    [B, U, S, C, 2], units and their sum since the evidence last stood below 1. anywhere*: the same over all
+    slices, S = 1. health: float64 [B, U, S, C, H], evidence of health. alarm: bool [B, U, S, C]. excess,
+    silent_s: float64 [B, U, S, C]. recent: float64 [B, U, S, C, 4], sums that fade.
     """
 
-    plan: StreamPlan
-    upper: Floats
-    gain: Floats
-    confidence: float
-    memory_s: float
-    expiry_s: float
+    evidence: Floats
+    statistic: Floats
+    since: Floats
+    anywhere: Floats
+    anywhere_statistic: Floats
+    anywhere_since: Floats
+    health: Floats
+    alarm: Flags
+    excess: Floats
+    silent_s: Floats
+    recent: Floats
+
+
+_NAMES = tuple(Memory.__dataclass_fields__)
+_COPIED = _NAMES[:7]  # changed in place by the fold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialDetector:
+    """Detector of ``plan``'s contract and fleet; see the module."""
+
+    plan: SequentialPlan
 
     @property
     def by_unit(self) -> bool:
         """Every unit when it comes."""
         return True
 
-    def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:  # noqa: ARG002
-        """No evidence. ``health``: of recovery; ``recent``: sums that fade; the rest as in ``Evidence``."""
-        evidence = initial_evidence(batch, units, self.plan)
-        shape = evidence.statistic.shape
+    def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
+        """No evidence of anything; named as in ``Memory``."""
+        slices, groups = len(contract.slices), self.plan.clauses.bets.shape[1]
+        shape = (batch, units, slices, len(contract.clause_ids))
+        whole = (batch, units, 1, len(contract.clause_ids))
         return {
-            "evidence": evidence.evidence,
-            "statistic": evidence.statistic,
-            "since": evidence.since,
+            "evidence": np.zeros((*shape, groups)),
+            "statistic": np.full(shape, LOWEST),
+            "since": np.zeros((*shape, 2)),
+            "anywhere": np.zeros((*whole, groups)),
+            "anywhere_statistic": np.full(whole, LOWEST),
+            "anywhere_since": np.zeros((*whole, 2)),
+            "health": np.ones((*shape, len(SHARES))),
             "alarm": np.zeros(shape, dtype=np.bool_),
             "excess": np.zeros(shape),
-            "health": np.ones((*shape, len(SHARES))),
-            "recent": np.zeros((*shape, 4)),
             "silent_s": np.zeros(shape),
+            "recent": np.zeros((*shape, 4)),
         }
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
-        """See the protocol."""
+        """See the protocol. Evidence over all slices is forgotten with any of them."""
         blank = self.initial(1, 1, self.plan.contract)
+        whole = np.asarray(mask.any(axis=2, keepdims=True))
         return {
-            name: np.where(mask.reshape(mask.shape + (1,) * (array.ndim - 4)), blank[name].ravel()[0], array)
+            name: _blanked(array, blank[name].ravel()[0], whole if name.startswith("anywhere") else mask)
             for name, array in state.items()
         }
 
@@ -114,130 +129,118 @@ class SequentialDetector:
         """Take in the units of one tick; see the protocol."""
         if arrived is None:
             raise ValueError("a sequential detector judges arrivals, not sums of windows")
-        units = _traffic_units(arrived, self.plan)
-        evidence = self._against(state, arrived, units)
-        rung = alarms(evidence, self.plan.kernel_threshold if arrived.pooled else self.plan.replica_threshold)
-        excess = np.asarray(state["excess"], dtype=np.float64)
-        if bool(rung.any()):
-            excess = np.where(rung, relative_excess(evidence, self.plan), excess)
-            evidence = reset(evidence, rung)
-        latched = np.asarray(state["alarm"], dtype=np.bool_)
-        wanted = latched | arrived.doubted
-        health, inside = self._recover(state, arrived, units, rung, wanted)
-        silent_s, expired = self._silence(state, arrived, wanted & ~rung)
-        inside = inside | expired
-        alarm = rung | (latched & ~inside)
-        excess = np.where(alarm, excess, 0.0)
-        recent = _faded(np.asarray(state["recent"], dtype=np.float64), arrived, self.memory_s)
-        after: DetectorState = {
-            "evidence": evidence.evidence, "statistic": evidence.statistic, "since": evidence.since,
-            "alarm": alarm, "excess": excess, "health": health, "recent": recent, "silent_s": silent_s,
-        }  # fmt: skip
-        fresh = (arrived.sums[..., COUNT] > 0.0) | rung | expired
-        judged = np.where(recent[..., COUNT, None] >= 1.0, recent, 0.0)
-        return Verdicts(alarm=alarm, excess=excess, inside=inside, fresh=fresh, judged=judged), after
-
-    def _silence(self, state: DetectorState, arrived: Arrivals, wanted: Flags) -> tuple[Floats, Flags]:
-        """How long each stream has been silent, and which are let go because only traffic could tell."""
-        older_s = np.asarray(state["silent_s"], dtype=np.float64) + arrived.since_s[:, None, None, None]
-        silent_s = np.where(arrived.sums[..., COUNT] > 0.0, 0.0, older_s)
-        return silent_s, (silent_s >= self.expiry_s) & from_traffic(self.plan.contract) & wanted
-
-    def _against(
-        self, state: DetectorState, arrived: Arrivals, units: tuple[Floats, Flags] | None
-    ) -> Evidence:
-        """Evidence that clauses are broken, with this tick's units."""
-        evidence = Evidence(
-            evidence=np.array(state["evidence"], dtype=np.float64),
-            statistic=np.array(state["statistic"], dtype=np.float64),
-            since=np.array(state["since"], dtype=np.float64),
-        )
-        fold_probes_into(evidence, arrived.probes, arrived.heard, arrived.unit_of, self.plan)
-        return evidence if units is None else fold_units(evidence, *units, self.plan)
-
-    def _recover(
-        self, state: DetectorState, arrived: Arrivals, units: tuple[Floats, Flags] | None, rung: Flags,
-        wanted: Flags,
-    ) -> tuple[Floats, Flags]:  # fmt: skip
-        """Evidence of health and where it suffices; it begins with the alarm, and anew with a further one."""
-        health = np.asarray(state["health"], dtype=np.float64)
-        going = wanted & ~rung
-        if not bool(wanted.any()):
-            return health, wanted
-        health = np.where(going[..., None], health, 1.0)
-        self._heal(health, going, arrived, units)
-        return health, going & (health.mean(axis=-1) >= 1.0 / (1.0 - self.confidence))
-
-    def _heal(
-        self, health: Floats, going: Flags, arrived: Arrivals, units: tuple[Floats, Flags] | None
-    ) -> None:
-        plan, plain, probes = self.plan, np.ascontiguousarray, arrived.probes
-        contract, clauses, shares = plan.contract, plan.clauses, np.array(SHARES)
-        heal_probes(
-            health, going, arrived.unit_of, arrived.heard, plain(probes.replica), plain(probes.slice),
-            plain(probes.values), contract.source, contract.column, contract.threshold, contract.sense,
-            plan.applies, clauses.kind, clauses.is_rate, clauses.mirrored, clauses.upper, clauses.clip,
-            clauses.null_mean, self.upper, self.gain, shares,
+        memory = self._folded(_memory(state), arrived)
+        rung, against = self._rung(memory, arrived.pooled), self._against(memory)
+        memory = self._started_anew(memory, rung)
+        wanted = (memory.alarm | arrived.doubted) & ~rung
+        heard = arrived.sums[..., COUNT] > 0.0
+        silent_s = np.where(heard, 0.0, memory.silent_s + arrived.since_s[:, None, None, None])
+        expired = (silent_s >= self.plan.expiry_s) & from_traffic(self.plan.contract) & wanted
+        inside = expired | (wanted & (memory.health.mean(axis=-1) >= 1.0 / (1.0 - self.plan.confidence)))
+        alarm = rung | (memory.alarm & ~inside)
+        kept = np.exp(-arrived.since_s / self.plan.memory_s)[:, None, None, None, None]
+        memory = replace(
+            memory, alarm=alarm, excess=np.where(alarm, memory.excess, 0.0), silent_s=silent_s,
+            recent=memory.recent * kept + arrived.sums,
         )  # fmt: skip
-        if units is not None:
-            heal_units(
-                health, going, *units, plan.applies, clauses.kind, clauses.null_mean, self.upper, self.gain,
-                shares,
+        verdicts = Verdicts(
+            alarm=alarm, excess=memory.excess, inside=inside, fresh=heard | rung | expired,
+            judged=np.where(memory.recent[..., COUNT, None] >= 1.0, memory.recent, 0.0), against=against,
+        )  # fmt: skip
+        return verdicts, {name: getattr(memory, name) for name in _NAMES}
+
+    def _folded(self, memory: Memory, arrived: Arrivals) -> Memory:
+        """``memory`` with this tick's units: probes in their order, one unit per scrape of traffic."""
+        plan, clauses, contract = self.plan, self.plan.clauses, self.plan.contract
+        wanted, plain = memory.alarm | arrived.doubted, np.ascontiguousarray
+        health = np.where(wanted[..., None], memory.health, 1.0)
+        online = plain(applies(contract).T)
+        gain, shares, probes = np.full(clauses.kind.shape, plan.gain), np.array(SHARES), arrived.probes
+        fold_probes_in_order(
+            memory.evidence, memory.statistic, memory.since, health, wanted, memory.anywhere[:, :, 0],
+            memory.anywhere_statistic[:, :, 0], memory.anywhere_since[:, :, 0], arrived.unit_of,
+            arrived.heard, plain(probes.replica), plain(probes.slice), plain(probes.values), contract.source,
+            contract.column, contract.threshold, contract.sense, online, clauses.kind, clauses.is_rate,
+            clauses.mirrored, clauses.upper, clauses.clip, clauses.null_mean, clauses.bets, clauses.weights,
+            plan.range_, gain, shares,
+        )  # fmt: skip
+        present = (arrived.sums[..., COUNT] > 0.0) & (contract.source != Source.PROBE)
+        if bool(present.any()):
+            fold_one_unit_each(
+                memory.evidence, memory.statistic, memory.since, health, wanted, _share(arrived.sums, plan),
+                present, online, clauses.kind, clauses.null_mean, clauses.bets, clauses.weights, plan.range_,
+                gain, shares,
             )  # fmt: skip
+        return replace(memory, health=health)
+
+    def _rung(self, memory: Memory, pooled: bool) -> Flags:
+        """Streams that reach their threshold now, bool [B, U, S, C]."""
+        levels, statistic = self.plan.thresholds, memory.statistic
+        at_once = (self.plan.clauses.kind == Kind.AT_ONCE) & (memory.since[..., 1] > 0.0)
+        rung = at_once | (statistic >= (levels.kernel if pooled else levels.replica))
+        if pooled:
+            proven = ((memory.alarm | rung) & np.isfinite(levels.suspect)).any(axis=(2, 3), keepdims=True)
+            return np.asarray(rung | (proven & (statistic >= levels.suspect)))
+        whole = memory.anywhere_statistic >= levels.anywhere[:, None, :]
+        if not bool(whole.any()):
+            return np.asarray(rung)
+        own = np.where(applies(self.plan.contract), statistic, -np.inf)
+        return np.asarray(rung | (whole & _first_largest(own)))
+
+    def _against(self, memory: Memory) -> Flags:
+        """Streams with some evidence against their clause, on their slice or over all."""
+        most = np.maximum(memory.statistic, memory.anywhere_statistic)
+        return np.asarray(most >= self.plan.thresholds.against)
+
+    def _started_anew(self, memory: Memory, rung: Flags) -> Memory:
+        """Evidence against and for begins anew with an alarm, whose excess is what it was raised for."""
+        if not bool(rung.any()):
+            return memory
+        raised = self._excess(memory.since)
+        whole = np.asarray(rung.any(axis=2, keepdims=True))
+        cells, wholes = rung[..., None], whole[..., None]
+        return replace(
+            memory,
+            excess=np.where(rung, np.maximum(raised, self._excess(memory.anywhere_since)), memory.excess),
+            evidence=np.where(cells, 0.0, memory.evidence),
+            statistic=np.where(rung, LOWEST, memory.statistic),
+            since=np.where(cells, 0.0, memory.since),
+            anywhere=np.where(wholes, 0.0, memory.anywhere),
+            anywhere_statistic=np.where(whole, LOWEST, memory.anywhere_statistic),
+            anywhere_since=np.where(wholes, 0.0, memory.anywhere_since),
+            health=np.where(cells, 1.0, memory.health),
+        )
+
+    def _excess(self, since: Floats) -> Floats:
+        """How far the units since the likely change lie beyond the limit, as a share of it."""
+        clauses = self.plan.clauses
+        null = np.where(clauses.kind == Kind.BETTING, clauses.null_mean, 0.0)
+        mean = since[..., 1] / np.maximum(since[..., 0], 1.0)
+        return np.asarray(np.maximum(mean - null, 0.0) / clauses.scale)
 
 
-def _traffic_units(arrived: Arrivals, plan: StreamPlan) -> tuple[Floats, Flags] | None:
-    """One unit per stream of the clauses on traffic and gauges, None where none arrived."""
-    watched = plan.contract.source != Source.PROBE
-    present = (arrived.sums[..., COUNT] > 0.0) & watched
-    if not bool(present.any()):
-        return None
-    value, _ = tick_units(arrived.sums, plan)
-    return np.ascontiguousarray(value), present
+def _memory(state: DetectorState) -> Memory:
+    """Typed arrays; those that the fold writes to are copies."""
+    typed: dict[str, Any] = {
+        name: np.array(state[name]) if name in _COPIED else state[name] for name in _NAMES
+    }
+    return Memory(**typed)
 
 
-def _faded(recent: Sums, arrived: Arrivals, memory_s: float) -> Sums:
-    """Sums in which older units count less and less, this tick's in full."""
-    kept = np.exp(-arrived.since_s / memory_s)[:, None, None, None, None]
-    return np.asarray(recent * kept + arrived.sums)
+def _blanked(array: NDArray[np.generic], blank: np.generic, mask: Flags) -> NDArray[np.generic]:
+    wide = mask.reshape(mask.shape + (1,) * (array.ndim - 4))
+    return np.asarray(np.where(wide, blank, array))
 
 
-def sequential_detector(
-    fleet: FleetSetup, *, confidence: float = 0.95, traffic_factor: float = 14.0,
-    budget_per_slice_month: float | None = None, expiry_windows: float = 5.0,
-) -> SequentialDetector:  # fmt: skip
-    """Detector of ``fleet`` whose false switches per slice-month stay within the contract's budget.
-
-    confidence: of recovery. traffic_factor: how many times the ARL0 of a clause on traffic is raised, for
-    its units are not independent. budget_per_slice_month: instead of the contract's.
-    """
-    contract = fleet.contract
-    allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
-    split = split_budget(contract, fleet.layout, fleet.rates, Budget(per_slice_month=allowed))
-    plan = stream_plan(contract, split)
-    raised = np.where(plan.clauses.guaranteed, 0.0, math.log(traffic_factor))
-    clauses = plan.clauses
-    at_once = clauses.kind == Kind.AT_ONCE
-    plan = replace(
-        plan,
-        replica_threshold=plan.replica_threshold + np.where(at_once, 0.0, raised),
-        kernel_threshold=plan.kernel_threshold + np.where(at_once, 0.0, raised),
-    )
-    return SequentialDetector(
-        plan=plan,
-        upper=_largest_unit(plan),
-        gain=np.full(clauses.kind.shape, (1.0 - confidence) ** (-1.0 / contract.min_samples)),
-        confidence=confidence,
-        memory_s=contract.window_s,
-        expiry_s=expiry_windows * contract.window_s,
-    )
+def _share(sums: Sums, plan: SequentialPlan) -> Floats:
+    """One unit per stream, float64 [B, U, S, C]: share over the threshold, or the mean, of this tick."""
+    clauses, units = plan.clauses, np.maximum(sums[..., COUNT], 1.0)
+    mean = sums[..., TOTAL] / units
+    value = np.where(clauses.mirrored, clauses.upper - mean, np.minimum(mean, clauses.clip))
+    return np.asarray(np.maximum(np.where(clauses.is_rate, sums[..., OVER] / units, value), 0.0))
 
 
-def _largest_unit(plan: StreamPlan) -> Floats:
-    """float64 [C]: range of the units that clauses bet on; see ``UNCLIPPED_RANGE``."""
-    clauses = plan.clauses
-    known = np.where(np.isfinite(clauses.clip), clauses.clip, UNCLIPPED_RANGE * clauses.null_mean)
-    known = np.where(clauses.mirrored, clauses.upper, known)
-    shares = clauses.is_rate | (plan.contract.source != Source.PROBE)
-    known = np.where(shares, 1.0, known)
-    return np.where(known > clauses.null_mean, known, UNCLIPPED_RANGE * clauses.null_mean)
+def _first_largest(values: Floats) -> Flags:
+    """bool [B, U, S, C]: the first slice with the largest value."""
+    index = values.argmax(axis=2)[:, :, None, :]
+    return np.asarray(np.arange(values.shape[2])[:, None] == index)

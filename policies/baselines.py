@@ -12,7 +12,8 @@ from math import isfinite
 
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
-from controller.sequential import sequential_detector
+from controller.sequential import SequentialDetector
+from controller.sequential_plan import sequential_plan
 from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
 from policies.breaker import BreakerPolicy
 from policies.capacity import Headroom
@@ -84,12 +85,9 @@ def _uniform(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> 
 
 
 def _sequential(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
-    return sequential_detector(
-        fleet,
-        confidence=values["confidence"],
-        traffic_factor=values["traffic_factor"],
-        budget_per_slice_month=values["budget"] or None,
-    )
+    budget = values["budget"] or None
+    settings = {name: values[name] for name in ("confidence", "traffic_factor", "suspect_arl0")}
+    return SequentialDetector(plan=sequential_plan(fleet, budget_per_slice_month=budget, **settings))
 
 
 def _headroom(values: Mapping[str, float]) -> Headroom:
@@ -108,7 +106,7 @@ _PACE = {
     "readmit_every_s": 30.0,
 }
 _WINDOW = {"window_s": 0.0, "min_samples": 0.0}
-_SEQUENTIAL = {"budget": 0.0, "confidence": 0.95, "traffic_factor": 14.0}
+_SEQUENTIAL = {"budget": 0.0, "confidence": 0.95, "traffic_factor": 14.0, "suspect_arl0": 1000.0}
 _BREAKER = {
     "consecutive_failures": 5.0,
     "interval_s": 10.0,

@@ -14,7 +14,8 @@ from contracts.detect.protocol import update
 from contracts.detect.recovery import MeanRecovery, healthy_threshold
 from contracts.telemetry import ProbeSamples
 from controller.detectors import Arrivals, DetectorState, Verdicts, WindowDetector
-from controller.sequential import SequentialDetector, sequential_detector
+from controller.sequential import SequentialDetector
+from controller.sequential_plan import sequential_plan
 from controller.setup import FleetSetup
 from policies.baselines import make_arm
 from tests.builders import Clause, make_contract, make_fleet, make_layout
@@ -30,6 +31,11 @@ ONE = make_layout(kernels=1, slices=1, per_kernel=1)
 def fleet_of(*clauses: Clause, **changes: object) -> FleetSetup:
     """One replica, one slice."""
     return make_fleet(ONE, contract=make_contract(ONE, clauses, **changes), home=np.zeros(1, dtype=np.int64))
+
+
+def sequential_detector(fleet: FleetSetup, **settings: float) -> SequentialDetector:
+    """The detector of ``fleet``."""
+    return SequentialDetector(plan=sequential_plan(fleet, **settings))
 
 
 def arrivals(values: np.ndarray, contract: CompiledContract, *, doubted: bool = False) -> Arrivals:
@@ -91,7 +97,7 @@ def test_false_alarms_stay_within_the_declared_budget() -> None:
         _, state = feed(detector, [values], contract, state)
         alarms += (state["since"][:, 0, 0, :, 0] == 0.0).sum(axis=0)  # an alarm starts the evidence anew
     for clause, count in enumerate(alarms.tolist()):
-        arl0 = math.exp(detector.plan.kernel_threshold[0, 0, clause])
+        arl0 = math.exp(detector.plan.thresholds.kernel[0, 0, clause])
         assert arl0 == pytest.approx(200.0)
         assert 400 * 600 / stats.gamma.ppf(0.99, count + 1) >= arl0
         assert count > 0
@@ -101,7 +107,7 @@ def test_traffic_streams_have_a_higher_threshold_than_the_guarantee_asks_for() -
     """Scrapes are not independent, so the ARL0 behind their threshold is the stated multiple."""
     clause = Clause(source=Source.FAILED, threshold=0.02, hard=False)
     plain, raised = (
-        sequential_detector(fleet_of(clause), traffic_factor=factor).plan.replica_threshold.item()
+        sequential_detector(fleet_of(clause), traffic_factor=factor).plan.thresholds.replica.item()
         for factor in (1.0, 14.0)
     )
     assert raised - plain == pytest.approx(math.log(14.0))
@@ -136,7 +142,7 @@ def test_recovery_is_the_stated_test() -> None:
 def test_a_broken_stream_is_rarely_called_healthy() -> None:
     """At the limit, attempts that end in "healthy" are at most 1 - confidence of all (3 standard errors)."""
     fleet = fleet_of(MEAN)
-    detector = replace(sequential_detector(fleet, confidence=0.8), expiry_s=math.inf)
+    detector = sequential_detector(fleet, confidence=0.8)
     rng, streams = np.random.Generator(np.random.PCG64(5)), 1500
     law = [np.where(rng.random((streams, 1)) < 0.1, 1.0, 0.0) for _ in range(250)]
     verdicts, _ = feed(detector, law, fleet.contract, doubted=True)
@@ -240,3 +246,67 @@ def test_windows_can_be_tuned_by_name() -> None:
     tuned = make_arm("hysteresis:window_s=20,min_samples=7", FLEET).contract
     assert (tuned.window_s, tuned.min_samples) == (20.0, 7)
     assert make_arm("hysteresis", FLEET).fleet is FLEET
+
+
+def test_a_replica_is_watched_over_all_its_slices() -> None:
+    """Where each slice alone has too little to show, the replica's evidence over all of them is an alarm."""
+    layout = make_layout(kernels=1, slices=4, per_kernel=1)
+    fleet = make_fleet(layout, contract=make_contract(layout, (MEAN,)), home=np.zeros(4, dtype=np.int64))
+    detector, levels = sequential_detector(fleet), sequential_detector(fleet).plan.thresholds
+    state, closed = detector.initial(1, 1, fleet.contract), np.array([False])
+    for tick in range(1, 100):
+        seen = slice_probe(fleet, tick % 4, 0.6)
+        verdict, state = detector.update(state, seen.sums, closed, fleet.contract, seen)
+        if verdict.alarm.any():
+            break
+        assert state["statistic"].max() < levels.replica.min()
+        assert state["anywhere_statistic"].max() < levels.anywhere.min()
+    alone = detector.plan.clauses.detector(0)
+    memory, statistic, units = alone.initial(1), np.zeros(1), 0
+    while statistic.item() < levels.anywhere.item():
+        memory, statistic = update(alone, memory, np.array([0.6]), np.array([True]))
+        units += 1
+    assert tick == units
+    assert verdict.alarm.sum() == 1
+    assert verdict.excess.max() == pytest.approx(5.0)
+
+
+def slice_probe(fleet: FleetSetup, slice_: int, value: float) -> Arrivals:
+    """One probe of the only replica on one slice."""
+    seen = arrivals(np.array([[value]]), fleet.contract)
+    shape = (1, 1, len(fleet.layout.slices), len(fleet.contract.clause_ids))
+    sums = np.zeros((*shape, 4))
+    sums[:, :, slice_, :, :2] = 1.0, value
+    return replace(
+        seen, pooled=False, sums=sums, doubted=np.zeros(shape, dtype=np.bool_),
+        probes=replace(seen.probes, slice=np.array([[slice_]])),
+    )  # fmt: skip
+
+
+def test_a_kernel_in_alarm_on_one_slice_is_suspect_on_the_others() -> None:
+    """The second slice's threshold falls to the suspects' as soon as the first slice is in alarm."""
+    layout = make_layout(kernels=1, slices=2, per_kernel=1)
+    fleet = make_fleet(layout, contract=make_contract(layout, (MEAN,)), home=np.zeros(2, dtype=np.int64))
+    detector = sequential_detector(fleet)
+    levels, closed = detector.plan.thresholds, np.array([False])
+    state, first = detector.initial(1, 1, fleet.contract), -1
+    for tick in range(100):
+        seen = replace(slice_probe(fleet, tick % 2, 0.9 if tick % 2 else 0.3), pooled=True)
+        before = state["statistic"][0, 0, 0, 0]
+        verdict, state = detector.update(state, seen.sums, closed, fleet.contract, seen)
+        rung = verdict.alarm[0, 0, :, 0].tolist()
+        first = tick if first < 0 and rung[1] else first
+        assert not rung[0] or rung[1]
+        if rung[0]:
+            break
+    assert first >= 0
+    assert before < levels.kernel[0, 0, 0]
+    assert levels.suspect[0, 0] == pytest.approx(math.log(1000.0))
+
+
+def test_what_a_kernel_is_condemned_for_quarantines_no_replica() -> None:
+    """A build drifts, on one replica earlier than on the others: the kernel is left, the others stay in."""
+    early = drift(LAYOUT, [2], 28.0)
+    ticks = run(make_arm("sequential", FLEET), script(LAYOUT, 90, early, drift(LAYOUT, [0, 1, 2, 3], 30.0)))
+    assert (ticks.tables()[-1, :, 0] == 0.0).all()
+    assert not ticks.quarantined()[-1, [0, 1, 3]].any()

@@ -1,0 +1,126 @@
+"""From a contract's budget to thresholds: what the sequential detector is set up with, and why it may be.
+
+Alarms of replicas take one half of their share of the budget slice by slice, the other half over all slices
+at once: a replica leaves every slice when it is quarantined, so evidence from all of them may be added up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract, Source
+from contracts.detect.budget import Budget, BudgetSplit, split_budget
+from contracts.detect.calibrate import guaranteed_threshold
+from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
+from controller.setup import FleetSetup
+
+#: Largest value of an unclipped clause, in thresholds, as far as recovery is concerned.
+UNCLIPPED_RANGE = 50.0
+#: Of a replica that is not in alarm but speaks against its kernel, together with one that is.
+AGAINST_ARL0 = 100.0
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Log-evidence of an alarm (inf: never, or at once as ``ClausePlan.kind`` says).
+
+    replica: float64 [R, S, C]; anywhere: float64 [R, C], of a replica over all slices; kernel: float64
+    [K, S, C]; suspect: float64 [S, C], of a kernel that is in alarm on another slice; against: where a
+    replica speaks against its kernel together with one that is in alarm.
+    """
+
+    replica: Floats
+    anywhere: Floats
+    kernel: Floats
+    suspect: Floats
+    against: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialPlan:
+    """Settings of the sequential detector.
+
+    range_: float64 [C], largest unit that recovery knows of; gain: of one clean unit where the limit is 0;
+    confidence: of recovery. memory_s: time constant of the sums by which siblings are compared. expiry_s:
+    silence after which an alarm on traffic is let go. split: the budget, for reports.
+    """
+
+    contract: CompiledContract
+    clauses: ClausePlan
+    thresholds: Thresholds
+    split: BudgetSplit
+    range_: Floats
+    gain: float
+    confidence: float
+    memory_s: float
+    expiry_s: float
+
+
+def sequential_plan(
+    fleet: FleetSetup, *, confidence: float = 0.95, traffic_factor: float = 14.0,
+    suspect_arl0: float = 1000.0, budget_per_slice_month: float | None = None, expiry_windows: float = 5.0,
+) -> SequentialPlan:  # fmt: skip
+    """Plan whose false switches per slice-month stay within the contract's budget, or the given one.
+
+    confidence: of recovery. traffic_factor: by how much the ARL0 of clauses on traffic and gauges is raised,
+    whose units are not independent. suspect_arl0: in units, of a kernel that is in alarm elsewhere.
+    """
+    contract = fleet.contract
+    allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
+    split = split_budget(contract, fleet.layout, fleet.rates, Budget(per_slice_month=allowed))
+    clauses = plan_clauses(contract)
+    return SequentialPlan(
+        contract=contract,
+        clauses=clauses,
+        thresholds=_thresholds(contract, clauses, split, traffic_factor, suspect_arl0),
+        split=split,
+        range_=_range(contract, clauses),
+        gain=(1.0 - confidence) ** (-1.0 / contract.min_samples),
+        confidence=confidence,
+        memory_s=contract.window_s,
+        expiry_s=expiry_windows * contract.window_s,
+    )
+
+
+def _thresholds(
+    contract: CompiledContract, clauses: ClausePlan, split: BudgetSplit, traffic_factor: float,
+    suspect_arl0: float,
+) -> Thresholds:  # fmt: skip
+    raised = np.where(clauses.guaranteed, 1.0, traffic_factor)
+    replica = 2.0 * raised * split.replica_arl0  # the other half of the share is for ``anywhere``
+    probed = clauses.guaranteed & (clauses.kind == Kind.BETTING)
+    finite = np.where(np.isfinite(replica), replica, 0.0).max(axis=1)
+    suspects = probed & ((contract.level >= 2) | contract.hard) & contract.applies.T
+    return Thresholds(
+        replica=_levels(replica),
+        anywhere=_levels(np.where(probed & (finite > 0.0), finite, np.inf)),
+        kernel=_levels(raised * split.kernel_arl0),
+        suspect=np.where(suspects, guaranteed_threshold(suspect_arl0), np.inf),
+        against=guaranteed_threshold(AGAINST_ARL0),
+    )
+
+
+def _levels(arl0: Floats) -> Floats:
+    """Guaranteed log-evidence of each ARL0; inf stays."""
+    levels = np.full(arl0.shape, math.inf)
+    finite = np.isfinite(arl0)
+    levels[finite] = [guaranteed_threshold(float(value)) for value in arl0[finite]]
+    return levels
+
+
+def _range(contract: CompiledContract, clauses: ClausePlan) -> Floats:
+    """float64 [C]: shares lie within 1, mirrored values within their upper end, clipped ones within the clip.
+
+    A mean without a clip has no range, and without one no finite sample shows that it is kept: there values
+    are read up to ``UNCLIPPED_RANGE`` thresholds.
+    """
+    known = np.where(np.isfinite(clauses.clip), clauses.clip, UNCLIPPED_RANGE * clauses.null_mean)
+    known = np.where(clauses.mirrored, clauses.upper, known)
+    known = np.where(clauses.is_rate | (contract.source != Source.PROBE), 1.0, known)
+    return np.where(known > clauses.null_mean, known, UNCLIPPED_RANGE * clauses.null_mean)
