@@ -53,6 +53,7 @@ class ProfileRequest:
     endpoint_model: str
     prompts: Path | None
     faults: bool | None
+    doses: tuple[str, ...]
     repeats: int
     out: Path
     seed: int
@@ -84,6 +85,10 @@ def profile(
         bool | None,
         typer.Option("--faults/--no-faults", help="Measure fault doses; without either, on fp16 and bf16."),
     ] = None,
+    dose: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the fault conditions only this one, repeatable, e.g. requantise-w4."),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=16, help="Passes over the prompts.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for the profiles.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled-token columns.")] = 0,
@@ -102,6 +107,7 @@ def profile(
         endpoint_model=endpoint_model,
         prompts=prompts,
         faults=faults,
+        doses=tuple(dose or ()),
         repeats=repeats,
         out=out,
         seed=seed,
@@ -146,6 +152,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix="selvage-profile-") as scratch:
         backend = _backend(request, folder, Path(scratch))
         chosen = [(kernel, _plan(request, kernel)) for kernel in _chosen(request, backend)]
+        _refuse_unknown_doses(request, [plan for _, plan in chosen])
         reference = measure_reference(folder, golden, Path(scratch) / "reference.f32")
         context = ProfileContext(
             model_name=request.model or "selvage reference model",
@@ -209,12 +216,21 @@ def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
     injectable = request.backend is not BackendName.OPENAI and request.faults is not False
     wanted = injectable and (bool(request.faults) or kernel.name in FAULTED_KERNELS)
     weights = weight_doses(kernel.float_bits) if wanted and kernel.float_bits and not kernel.compiled else ()
+    doses = (*weights, *(slow_doses() if injectable else ()))
     return MeasurePlan(
         seed=request.seed,
         repeats=request.repeats,
-        doses=(*weights, *(slow_doses() if injectable else ())),
+        doses=tuple(one for one in doses if not request.doses or one.name in request.doses),
         restarts=kernel.restart_faults if injectable else (),
     )
+
+
+def _refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> None:
+    known = {dose.name for plan in plans for dose in plan.doses}
+    unknown = sorted(set(request.doses) - known)
+    if unknown:
+        wanted = "a fault condition of a kernel that is measured under faults"
+        raise DocumentError([_problem("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")])
 
 
 def _work(plan: MeasurePlan) -> int:
@@ -246,6 +262,7 @@ def _command(request: ProfileRequest, kernel: str) -> str:
     words += ["--endpoint", request.endpoint] if request.endpoint else []
     if request.faults is not None:
         words.append("--faults" if request.faults else "--no-faults")
+    words += [word for name in request.doses for word in ("--dose", name)]
     words += ["--repeats", str(request.repeats), "--seed", str(request.seed), "--out", str(request.out)]
     return shlex.join(words)
 

@@ -43,6 +43,7 @@ def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--kernel", "int3", "--out", "x"], "one of fp32, fp16, bf16"),
+        (["--kernel", "bf16", "--dose", "requantise-w9", "--out", "x"], "requantise-w9"),
         (["--model", "./nowhere", "--out", "x"], "a folder with a checkpoint"),
         (["--prompts", "missing.jsonl", "--out", "x"], "missing.jsonl"),
         (["--backend", "openai", "--out", "x"], "--endpoint"),
