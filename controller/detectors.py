@@ -71,7 +71,10 @@ class Detector(Protocol):
 
     @property
     def by_unit(self) -> bool:
-        """Judges every tick by what arrived in it (``Arrivals``), and kernels before quarantine acts."""
+        """Judges every tick by what arrived in it (``Arrivals``), and kernels before quarantine acts.
+
+        Such a detector's memory holds the verdicts' ``alarm`` and ``excess`` under these names.
+        """
 
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
         """Memory of ``batch`` fleets with ``units`` replicas or kernels each."""

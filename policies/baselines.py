@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from contracts.detect.clauses import plan_clauses
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
 from controller.sequential import SequentialDetector
 from controller.sequential_plan import sequential_plan
 from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
 from policies.breaker import BreakerPolicy
+from policies.burn_rate import BurnRateDetector
 from policies.capacity import Headroom
 from policies.fixed import FixedPolicy
 from policies.hysteresis import HysteresisPolicy, Pace
@@ -90,6 +92,14 @@ def _sequential(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
     return SequentialDetector(plan=sequential_plan(fleet, budget_per_slice_month=budget, **settings))
 
 
+def _burn_rate(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
+    return BurnRateDetector(
+        clauses=plan_clauses(fleet.contract),
+        hour_s=values["hour_s"] or fleet.contract.window_s,
+        least_units=values["least_units"],
+    )
+
+
 def _headroom(values: Mapping[str, float]) -> Headroom:
     return Headroom(
         fill_ratio=values["fill_ratio"], return_ratio=values["return_ratio"], replan_s=values["replan_s"]
@@ -152,6 +162,14 @@ BASELINES: Mapping[str, Baseline] = {
         quarantine=True,
         shield=True,
         description="threshold with dwell, half-open return and rate-limited re-admission",
+    ),
+    "burn-rate": Baseline(
+        factory=_hysteresis,
+        parameters={**_PACE, **_HEADROOM, "hour_s": 0.0, "least_units": 10.0},
+        quarantine=True,
+        shield=True,
+        description="hysteresis, driven by multi-window burn-rate alerts on every clause",
+        detector=_burn_rate,
     ),
     "sequential": Baseline(
         factory=_hysteresis,

@@ -136,6 +136,7 @@ def test_arms_differ_by_their_levers() -> None:
     levers = {name: make_arm(name, FLEET).options for name in BASELINES}
     assert [(levers[name].quarantine, levers[name].shield) for name in sorted(levers)] == [
         (False, False),  # breaker
+        (True, True),  # burn-rate
         (True, False),  # fixed
         (False, False),  # fixed-bare
         (True, True),  # hysteresis
