@@ -1,40 +1,75 @@
 """Benchmark of the environment: ``selvage bench env``.
 
-64 fleets of the shipped E5 pool in lock-step: 12 replicas of five kernels, 60 requests/s, ticks of 1 s,
-faults and telemetry drawn at random; encoded observation, costs, quality, controller and shield included,
-resets as well. Actions are the home table with noise, drawn beforehand. Times are CPU seconds of this
-process; compiling is not counted.
+64 fleets of the shipped E5 pool in lock-step: 12 replicas of five kernels, 60 requests/s of 512 prompt and
+128 output tokens on average (those of ``selvage bench simulator``), ticks of 1 s, faults and telemetry
+drawn at random; encoded observation, costs, quality, controller and shield included, resets as well.
+Actions are the home table with noise, drawn beforehand. Times are CPU seconds of this process; compiling
+is not counted. ``us_*`` say where a step's time goes, in microseconds per fleet and tick.
 """
 
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import simulator.env_core as env_core
+from contracts.documents import Scenario
+from contracts.loader import dump_text, load_as
 from contracts.streams import stream
+from contracts.uris import resolve_uri
+from controller.features import Encoder
+from simulator.engine import FleetEngine
 from simulator.env_core import DEFAULT_SCENARIO, EnvConfig, EnvCore
+from simulator.env_fleets import SteppedFleets
+from simulator.env_terms import TermsOfTicks
 from simulator.randomise import EpisodeSpace
 
 SEED = 2026
 FLEETS = 64
 HORIZON_S = 300.0
 RATE_RPS = 60.0
+PROMPT_TOKENS, OUTPUT_TOKENS = 512.0, 128.0
 RUNS = 3
 #: Spread of the random actions; 0.3 moves weight now and then, as an exploring policy does.
 SPREAD = 0.3
+LIBRARY = "package:contracts/library"
+
+#: Parts of a step: label, where it is looked up, name. Inner parts are contained in outer ones.
+PARTS: tuple[tuple[str, Any, str], ...] = (
+    ("reset", EnvCore, "reset"),
+    ("fleets", SteppedFleets, "advance"),
+    ("fleets_engine", FleetEngine, "_advance"),
+    ("fleets_arrivals", SteppedFleets, "_feed"),
+    ("perceive", env_core, "perceive"),
+    ("resolve", env_core, "resolve"),
+    ("terms", TermsOfTicks, "of"),
+    ("encode", Encoder, "encode"),
+    ("action", Encoder, "table"),
+)
 
 
 def run() -> dict[str, object]:
     """All figures, flat; machine and versions are added by the command."""
-    core = make_core(FLEETS)
-    _steps_per_cpu_s(core, SEED, 20)
-    rates = [_steps_per_cpu_s(core, SEED + run, round(HORIZON_S)) for run in range(RUNS)]
-    single = make_core(1)
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = write_scenario(Path(folder), f"{LIBRARY}/suites/e5-pool.yaml")
+        core, single = make_core(FLEETS, scenario), make_core(1, scenario)
+        steps_per_cpu_s(core, SEED, 20)
+        rates = [steps_per_cpu_s(core, SEED + number, round(HORIZON_S)) for number in range(RUNS)]
+        with timed_parts() as spent_s:
+            steps_per_cpu_s(core, SEED, round(HORIZON_S))
+        alone = steps_per_cpu_s(single, SEED, round(HORIZON_S))
+    steps = FLEETS * (HORIZON_S - 1.0)
     return {
         "seed": SEED,
+        "runs": RUNS,
         "fleets": FLEETS,
         "replicas": len(core.setup.layout.replicas),
         "kernels": len(core.setup.layout.kernels),
@@ -42,28 +77,72 @@ def run() -> dict[str, object]:
         "horizon_s": HORIZON_S,
         "env_steps_per_cpu_s": round(statistics.median(rates)),
         "env_steps_per_cpu_s_fastest": round(max(rates)),
-        "env_steps_per_cpu_s_single": round(_steps_per_cpu_s(single, SEED, 300)),
+        "env_steps_per_cpu_s_one_fleet": round(alone),
         "observation_size": core.encoder.size,
         "action_size": core.encoder.action_size,
-        "runs": RUNS,
+        **{f"us_{label}": round(1e6 * seconds / steps, 2) for label, seconds in spent_s.items()},
     }
 
 
-def make_core(fleets: int, scenario: str | Path = DEFAULT_SCENARIO) -> EnvCore:
-    """The benchmark's environment at 60 requests/s."""
-    probe = EnvCore(EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S), 1)
-    ratio = RATE_RPS / probe.base_rate_rps
-    space = EpisodeSpace(rate_ratio=(ratio, ratio))
+def write_scenario(folder: Path, pool_uri: str) -> Path:
+    """The quiet E5 scenario at the benchmark's load, written into ``folder``."""
+    base = load_as(Scenario, resolve_uri(DEFAULT_SCENARIO, "selvage bench env"))
+    work = base.spec.workload
+    tokens = {
+        "rate_rps": RATE_RPS,
+        "prompt_tokens": work.prompt_tokens.model_copy(update={"mean": PROMPT_TOKENS}),
+        "output_tokens": work.output_tokens.model_copy(update={"mean": OUTPUT_TOKENS}),
+    }
+    spec = base.spec.model_copy(
+        update={
+            "pool_uri": pool_uri,
+            "contract": f"{LIBRARY}/serving-pool.yaml",
+            "workload": work.model_copy(update=tokens),
+        }
+    )
+    path = folder / "bench-env.yaml"
+    path.write_text(dump_text(base.model_copy(update={"spec": spec})))
+    return path
+
+
+def make_core(fleets: int, scenario: Path) -> EnvCore:
+    """The benchmark's environment: every episode at the full rate, all else drawn."""
+    space = EpisodeSpace(rate_ratio=(1.0, 1.0))
     return EnvCore(EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space), fleets)
 
 
-def _steps_per_cpu_s(core: EnvCore, seed: int, ticks: int) -> float:
+def steps_per_cpu_s(core: EnvCore, seed: int, ticks: int) -> float:
     """Env steps per CPU second over one episode of every fleet, its reset included."""
-    shape = (core.batch, core.encoder.action_size)
-    noise = SPREAD * stream(seed, "bench_env").standard_normal((16, *shape)).astype(np.float32)
+    shape = (16, core.batch, core.encoder.action_size)
+    noise = (SPREAD * stream(seed, "bench_env").standard_normal(shape)).astype(np.float32)
     began = time.process_time()
     core.reset(seed)
     for tick in range(ticks - 1):
         core.step(noise[tick % 16])
         core.observation()
     return core.batch * (ticks - 1) / (time.process_time() - began)
+
+
+@contextmanager
+def timed_parts() -> Iterator[dict[str, float]]:
+    """CPU seconds spent in each of ``PARTS`` while the block runs."""
+    spent_s: dict[str, float] = defaultdict(float)
+    originals = [(place, name, getattr(place, name)) for _, place, name in PARTS]
+    for label, place, name in PARTS:
+        setattr(place, name, _timed(getattr(place, name), label, spent_s))
+    try:
+        yield spent_s
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)
+
+
+def _timed(function: Any, label: str, spent_s: dict[str, float]) -> Any:
+    def timed(*arguments: Any, **named: Any) -> Any:
+        began = time.process_time()
+        try:
+            return function(*arguments, **named)
+        finally:
+            spent_s[label] += time.process_time() - began
+
+    return timed

@@ -22,7 +22,7 @@ from simulator.truth import numeric_or_observability
 from simulator.world import CompiledScenario
 
 #: Requests are handed to the engine this far ahead: 64 fleets then stay in the processor's cache.
-FEED_S = 4.0
+FEED_S = 8.0
 
 
 class _Truth(Recorder):
@@ -87,7 +87,13 @@ class SteppedFleets(FleetSimulation):
     def __init__(self, each: Sequence[CompiledScenario], seeds: list[int]) -> None:
         batch = len(seeds)
         super().__init__(
-            each[0], _Nobody(batch), seeds, each=each, recorder=_Truth(each[0], batch), feed_s=FEED_S
+            each[0],
+            _Nobody(batch),
+            seeds,
+            each=each,
+            recorder=_Truth(each[0], batch),
+            feed_s=FEED_S,
+            checked=True,
         )
         for fleet in range(batch):
             for replica in range(len(each[0].layout.replicas)):

@@ -83,6 +83,7 @@ class FleetSimulation:
     ``each`` gives every fleet a scenario of its own. They share with ``scenario`` its layout, contract,
     engine, horizon, tick, probe rate and scrape delay, and may differ in workload, absent replicas,
     faults, changes, scrape interval and scrape loss. ``recorder`` stands in for the one that keeps records.
+    ``checked`` skips the check of arrivals, for workloads whose like has passed it.
     """
 
     def __init__(
@@ -95,9 +96,10 @@ class FleetSimulation:
         each: Sequence[CompiledScenario] | None = None,
         recorder: Recorder | None = None,
         feed_s: float = FEED_S,
+        checked: bool = False,
     ) -> None:
         self._scenario, self._driver, self._progress = scenario, driver, progress
-        self._batch = len(seeds)
+        self._batch, self._checked = len(seeds), checked
         self._each = [scenario] * self._batch if each is None else list(each)
         own = zip(self._each, seeds, strict=True)
         self._traffic = [Traffic(mine.workload, seed, feed_s) for mine, seed in own]
@@ -162,7 +164,7 @@ class FleetSimulation:
         for fleet, traffic in enumerate(self._traffic):
             due = traffic.due(starts_s + self._scenario.tick_s)
             if due is not None:
-                self._parts.engine.feed(fleet, due)
+                self._parts.engine.feed(fleet, due, checked=self._checked)
 
     def _read(self) -> FleetTelemetry:
         """Advance to the end of the running interval and write down what happened and what shows of it."""
