@@ -113,9 +113,11 @@ def _without_the_departed(
 def _health(
     alarm: NDArray[np.bool_], excess: NDArray[np.float64], setup: ControllerSetup
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    if bool(alarm.any()):
-        return health(alarm, excess, setup.contract)
-    return np.zeros(alarm.shape[:3]), np.zeros(alarm.shape[:3], dtype=np.int64)
+    score, level = np.zeros(alarm.shape[:3]), np.zeros(alarm.shape[:3], dtype=np.int64)
+    some = np.flatnonzero(alarm.any(axis=(1, 2, 3)))
+    if some.size:
+        score[some], level[some] = health(alarm[some], excess[some], setup.contract)
+    return score, level
 
 
 def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> NDArray[np.float64]:

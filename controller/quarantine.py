@@ -115,25 +115,32 @@ def _against_siblings(
     A sibling speaks against the kernel as soon as its own estimate lies beyond the limit: that it is not
     in alarm yet may only mean that it has shown less.
     """
-    if not bool(severe.any()):
-        return severe, severe
+    departs, together = np.zeros_like(severe), np.zeros_like(severe)
+    # Only fleets with an alarm: in a large batch most have none.
+    some = np.flatnonzero(severe.any(axis=(1, 2, 3)))
+    if not some.size:
+        return departs, together
     kernels, _, _ = setup.layout.shape
     owner = setup.layout.replica_kernel
-    heard = verdicts.judged[..., COUNT] > 0.0
-    heard |= zero_tolerance(setup.contract) & (estimate.state.window[..., COUNT] > 0.0)
-    alarmed = severe & ready[:, :, None, None]
-    witness = (heard & ready[:, :, None, None]) | alarmed
-    against = alarmed | (witness & _speaks_against(verdicts, setup))
+    heard = verdicts.judged[some, ..., COUNT] > 0.0
+    heard |= zero_tolerance(setup.contract) & (estimate.state.window[some, ..., COUNT] > 0.0)
+    alarmed = severe[some] & ready[some, :, None, None]
+    witness = (heard & ready[some, :, None, None]) | alarmed
+    against = alarmed | (witness & _speaks_against(verdicts, setup, some))
     others = kernel_count(witness, owner, kernels)[:, owner] - witness
     others_against = kernel_count(against, owner, kernels)[:, owner] - against
-    departs = alarmed & (2 * others_against < others)
-    return departs, alarmed & ~departs & (others_against > 0)
+    departs[some] = alarmed & (2 * others_against < others)
+    together[some] = alarmed & ~departs[some] & (others_against > 0)
+    return departs, together
 
 
-def _speaks_against(verdicts: Verdicts, setup: ControllerSetup) -> NDArray[np.bool_]:
+def _speaks_against(
+    verdicts: Verdicts, setup: ControllerSetup, fleets: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Bool [len(fleets), R, S, C]: the estimate lies beyond the limit."""
     if verdicts.against is not None:
-        return verdicts.against
-    return np.asarray(relative_excess(verdicts.judged, setup.contract) > 0.0)
+        return verdicts.against[fleets]
+    return np.asarray(relative_excess(verdicts.judged[fleets], setup.contract) > 0.0)
 
 
 def _explained(departs: NDArray[np.bool_], estimate: Estimate, setup: ControllerSetup) -> NDArray[np.bool_]:
@@ -184,7 +191,8 @@ def _culprits_at_once(
     own = np.where(counted[:, :, None, None, None], verdicts.judged, 0.0)
     owner = setup.layout.replica_kernel
     guilty = _guilty(own, kernel_sum(own, owner, kernels), rung, setup)
-    against = _speaks_against(verdicts, setup) & counted[:, :, None, None]
+    everybody = np.arange(len(counted))
+    against = _speaks_against(verdicts, setup, everybody) & counted[:, :, None, None]
     return np.asarray(guilty & (kernel_count(against, owner, kernels)[:, owner] - against == 0))
 
 

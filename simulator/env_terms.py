@@ -142,7 +142,8 @@ class TermsOfTicks:
         self._applies = np.ascontiguousarray(contract.applies)
         self._work = scenario.capacity_rps.min() / scenario.capacity_rps
         self._table = table.copy()
-        self._over = np.zeros((table.shape[0], len(contract.clause_ids)))
+        _, slices, replicas = scenario.layout.shape
+        self._over = np.zeros((table.shape[0], replicas, slices, len(contract.clause_ids)), dtype=np.int32)
 
     def of(
         self, table: NDArray[np.float64], counters: Counters, gauges: Gauges, board: ReplicaBoard,
@@ -182,7 +183,7 @@ class TermsOfTicks:
         self, counters: Counters, gauges: Gauges, board: ReplicaBoard, latency_counts: NDArray[np.int32]
     ) -> NDArray[np.float64]:
         contract = self._scenario.contract
-        costs = np.zeros_like(self._over)
+        costs = np.zeros((len(self._table), len(contract.clause_ids)))
         _clause_costs(
             costs, self._over, counters.cells, counters.per_slice, latency_counts, self._shares,
             self._scenario.layout.replica_kernel, board.condition, board.wrong_fingerprint,
@@ -226,31 +227,34 @@ def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
     costs, over, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
     trace_missing, kv_used, source, column, edge, threshold, sense, limit, applies,
 ):  # fmt: skip
-    """``over`` [B, C] keeps the units beyond each latency clause since the start."""
+    """``over`` [B, R, S, C] keeps what each replica answered beyond each latency clause since the start.
+
+    Only cells that answered are looked at: nothing else can have changed.
+    """
     batch, replicas, slices, _ = cells.shape
     for b in range(batch):
-        for c in range(len(source)):
-            if source[c] > _KV_USED:
-                continue
-            units, exceed, beyond = 0.0, 0.0, 0.0
-            for r in range(replicas):
-                held = sense[c] * (kv_used[b, r] - threshold[c]) > 0.0
-                for s in range(slices):
-                    if applies[c, s]:
-                        n = cells[b, r, s, ANSWERED]
-                        units += n
-                        if source[c] == _LATENCY:
-                            beyond += _beyond(latency_counts[b, r, s, column[c]], edge[c])
-                        exceed += n * _bad_share(
+        for r in range(replicas):
+            for s in range(slices):
+                n = cells[b, r, s, ANSWERED]
+                if n == 0:
+                    continue
+                for c in range(len(source)):
+                    if not applies[c, s] or source[c] > _KV_USED:
+                        continue
+                    if source[c] == _LATENCY:
+                        beyond = _beyond(latency_counts[b, r, s, column[c]], edge[c])
+                        exceed = beyond - over[b, r, s, c]
+                        over[b, r, s, c] = beyond
+                    else:
+                        held = sense[c] * (kv_used[b, r] - threshold[c]) > 0.0
+                        exceed = n * _bad_share(
                             source[c], shares[owner[r], condition[b, r], s, c], wrong_fingerprint[b, r],
                             trace_missing[b, r], held,
                         )  # fmt: skip
-            if source[c] == _LATENCY:
-                exceed, over[b, c] = beyond - over[b, c], beyond
+                    costs[b, c] += exceed - limit[c] * n
+        for c in range(len(source)):
             if source[c] == _FAILED:
-                exceed = _failed(per_slice[b], applies[c])
-                units += exceed
-            costs[b, c] = exceed - limit[c] * units
+                costs[b, c] += (1.0 - limit[c]) * _failed(per_slice[b], applies[c])
 
 
 @njit(cache=True)
