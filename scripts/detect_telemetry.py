@@ -4,6 +4,8 @@ A fault-free fleet of four measured replicas runs at a load where queues form. T
 share of a scrape's requests over the histogram edge that about one in ten passes, and KV use at each
 scrape. The null is the healthy law itself at its mean. Thresholds for ARL0 of 500 scrapes are
 calibrated on some fleets, as if scrapes were independent and on blocks, and alarms are counted on others.
+After an alarm a stream begins anew one block later: an alarm stands while its queue does, and a mean run
+length is the time to the first one. Limits are bootstrapped over fleets, whose replicas share queues.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from contracts.detect.calibrate import block_threshold, calibrated_threshold
 from contracts.detect.eprocess import Betting
 from contracts.detect.laws import Empirical
 from contracts.detect.protocol import Floats
-from contracts.detect.simulate import FalseAlarms
 from contracts.documents.scenario import Scenario
 from contracts.loader import load_text
+from contracts.streams import stream
 from contracts.telemetry import FleetTelemetry
 from controller.ports import RoutingPlan
 from scripts.detect_cases import SEED
@@ -30,8 +32,9 @@ from simulator.scenario import compile_scenario
 from simulator.world import CompiledScenario
 
 ARL0 = 500.0
-BLOCK = 120
-FLEETS, HORIZON_S, RATE_RPS = 6, 6000.0, 42.0
+BLOCK = 200
+FLEETS, HORIZON_S, RATE_RPS = 32, 6000.0, 42.0
+_RESAMPLES = 1000
 REPLICAS = 4
 _WARM_S = 300.0
 _SCENARIO = """
@@ -104,7 +107,7 @@ class _Watcher:
         self.last_ms = scraped
         if telemetry.now_ms[0] < _WARM_S * 1000.0:
             return self._plan()
-        counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, 1].astype(np.float64)  # [B, R, E + 1]
+        counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, 1].astype(np.float32)  # [B, R, E + 1]
         counts[~fresh] = np.nan
         self.shares.append(counts)
         self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, :REPLICAS], np.nan))
@@ -164,21 +167,32 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
     plain = calibrated_threshold(detector, Empirical(values=learned), ARL0, seed=SEED, runs=3000)
     blocked = block_threshold(detector, learned, ARL0, length=BLOCK, seed=SEED, runs=3000)
     levels = (plain.threshold, blocked.threshold)
-    counts = [sum(_alarms(detector, level, one) for one in fresh) for level in levels]
-    units = sum(one.size for one in fresh)
-    wide = FalseAlarms(alarms=counts[1], samples=units)
+    runs = [np.array([_alarms(detector, level, one) for one in fresh]) for level in levels]
+    plain_arl, block_arl = (float(one[:, 1].sum() / max(one[:, 0].sum(), 1)) for one in runs)
+    low, high = _limits(runs[1].reshape(-1, REPLICAS, 2).sum(axis=1))
     return Dependence(
         stream=name, correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
-        independent_arl=units / max(counts[0], 1), block_arl=units / max(counts[1], 1),
-        block_low=wide.arl_at_least(0.975), block_high=wide.arl_at_most(0.975),
+        independent_arl=plain_arl, block_arl=block_arl, block_low=low, block_high=high,
     )  # fmt: skip
 
 
-def _alarms(detector: Betting, threshold: float, units: Floats) -> int:
-    """Alarms on one series; the stream starts anew after each."""
-    state, present, count = detector.initial(1), np.ones(1, dtype=np.bool_), 0
+def _alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, int]:
+    """Alarms on one series, and the units that were watched for them."""
+    state, present, count, watched, skip = detector.initial(1), np.ones(1, dtype=np.bool_), 0, 0, 0
     for value in units:
+        if skip:
+            skip -= 1
+            continue
+        watched += 1
         detector.advance(state, np.array([value]), present)
         if state.statistic[0] >= threshold:
-            state, count = detector.initial(1), count + 1
-    return count
+            state, count, skip = detector.initial(1), count + 1, BLOCK
+    return count, watched
+
+
+def _limits(fleets: NDArray[np.int64]) -> tuple[float, float]:
+    """95 % limits of units per alarm from (alarms, units) int64 [fleets, 2], resampling fleets."""
+    rng = stream(SEED, "telemetry_limits")
+    picked = fleets[rng.integers(len(fleets), size=(_RESAMPLES, len(fleets)))].sum(axis=1)
+    arls = picked[:, 1] / np.maximum(picked[:, 0], 1)
+    return float(np.quantile(arls, 0.025)), float(np.quantile(arls, 0.975))
