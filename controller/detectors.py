@@ -154,7 +154,8 @@ class WindowDetector:
         fresh = np.zeros(sums.shape[:-1], dtype=np.bool_)
         if not bool(zero.any()):
             return state, fresh
-        fresh = zero & applies(contract) & (sums[..., OVER] > 0.0)
+        places = np.flatnonzero(zero)
+        fresh[..., places] = applies(contract)[:, places] & (sums[..., places, OVER] > 0.0)
         if not bool(fresh.any()):
             return state, fresh
         rate = sums[..., OVER] / np.maximum(sums[..., COUNT], 1.0)

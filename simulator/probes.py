@@ -60,6 +60,7 @@ def plan_probes(scenario: CompiledScenario, seed: int) -> ProbePlan:
     """The probe schedule of the fleet with ``seed``; nothing else draws from its stream."""
     slots, ticks = slots_per_replica(scenario), scenario.ticks
     replicas, repeats = len(scenario.layout.replicas), _repeats(scenario)
+    of_slices = [scenario.prompts.probe_of(index) for index in range(len(scenario.layout.slices))]
     count = slots * replicas
     unit = np.zeros((ticks, count), dtype=np.int64)
     repeat, at_s = np.zeros_like(unit), np.full((ticks, count), np.inf)
@@ -68,7 +69,7 @@ def plan_probes(scenario: CompiledScenario, seed: int) -> ProbePlan:
         times = _times(scenario, float(rng.random()))
         tick = np.minimum(np.ceil(times / scenario.tick_s).astype(np.int64) - 1, ticks - 1)
         place = replica * slots + np.arange(times.size) - np.searchsorted(tick, tick)
-        unit[tick, place] = _units(scenario, replica, times.size, rng)
+        unit[tick, place] = _units(of_slices, replica, times.size, rng)
         repeat[tick, place] = np.arange(times.size) % repeats
         at_s[tick, place] = times
     return ProbePlan(unit=unit, repeat=repeat, at_s=at_s, due=np.isfinite(at_s))
@@ -82,15 +83,15 @@ def _times(scenario: CompiledScenario, phase: float) -> NDArray[np.float64]:
 
 
 def _units(
-    scenario: CompiledScenario, replica: int, count: int, rng: np.random.Generator
+    of_slices: list[NDArray[np.int64]], replica: int, count: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    slices = len(scenario.layout.slices)
-    orders = [rng.permutation(scenario.prompts.probe_of(index)) for index in range(slices)]
-    turn = np.arange(count) + replica
+    slices = len(of_slices)
     units = np.zeros(count, dtype=np.int64)
-    for index, order in enumerate(orders):
-        mine = np.flatnonzero(turn % slices == index)
-        units[mine] = order[np.arange(mine.size) % order.size]
+    for index, prompts in enumerate(of_slices):
+        order = rng.permutation(prompts)
+        # Replica r begins with slice r and goes round.
+        mine = units[(index - replica) % slices :: slices]
+        mine[:] = np.resize(order, mine.size)
     return units
 
 
