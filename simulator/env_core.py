@@ -7,18 +7,19 @@ controller's plan and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.uris import resolve_uri
+from controller.detectors import Detector, WindowDetector
 from controller.features import Encoder
 from controller.loop import Decision, Perception, perceive, resolve
 from controller.ports import Observation, PolicyState, Proposal, RoutingPlan
-from controller.setup import ControllerOptions, ControllerSetup
+from controller.setup import ControllerOptions, ControllerSetup, FleetSetup
 from controller.state import ControllerState, initial_state
 from simulator.env_fleets import SteppedFleets
 from simulator.env_terms import RewardWeights, Terms, TermsOfTicks
@@ -29,13 +30,18 @@ DEFAULT_SCENARIO = "package:contracts/library/suites/e5-base.yaml"
 KERNELS_MAX = 8
 
 
+def _windows(fleet: FleetSetup) -> Detector:  # noqa: ARG001 - windows need no fitting to a fleet
+    return WindowDetector()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
     """What an environment is made from.
 
     scenarios: base scenarios; lock-step episode number e uses number e modulo their count, so pools of
     different size take turns. All must have the slices and clauses of one contract. horizon_s: length of
-    an episode (None: the scenario's own). space, split: see ``simulator.randomise``.
+    an episode (None: the scenario's own). space, split: see ``simulator.randomise``. options, detector: of
+    the controller inside; the detector is made for the fleet.
     """
 
     scenarios: tuple[str | Path, ...] = (DEFAULT_SCENARIO,)
@@ -45,6 +51,7 @@ class EnvConfig:
     split: Split = "train"
     weights: RewardWeights = field(default_factory=RewardWeights)
     options: ControllerOptions = field(default_factory=ControllerOptions)
+    detector: Callable[[FleetSetup], Detector] = _windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,12 @@ class EnvCore:
         self.encoder = Encoder(kernels_max=config.kernels_max, slices=len(contract.slices))
         self.clauses, self.slices = contract.clause_ids, contract.slices
         self._setups = [
-            ControllerSetup(fleet=base.compiled.setup, policy=ActionPolicy(), options=config.options)
+            ControllerSetup(
+                fleet=base.compiled.setup,
+                policy=ActionPolicy(),
+                options=config.options,
+                detector=config.detector(base.compiled.setup),
+            )
             for base in self.bases
         ]
         self._seed, self._episode = 0, -1
@@ -138,33 +150,25 @@ class EnvCore:
 
     def step_table(self, table: NDArray[np.float64]) -> Step:
         """Ask for ``table`` float64 [B, S, K + 1] and let one tick pass."""
+        return self.step_proposal(_proposal(table, self.perception.observation))
+
+    def step_proposal(self, proposal: Proposal) -> Step:
+        """Take what any policy proposes on ``perception.observation`` and let one tick pass."""
         if self.fleets.over:
             raise RuntimeError("step: the episode is over; reset comes first")
-        seen = self.perception.observation
-        state, decision = resolve(self.perception, _proposal(table, seen), {}, self.setup)
+        state, decision = resolve(self.perception, proposal, {}, self.setup)
         terms = self._let_pass(state, decision.plan)
         delta = np.abs(decision.shield_delta).sum(axis=(1, 2))
         return Step(
             terms=terms,
-            shielded=0.5 * delta / table.shape[1],
+            shielded=0.5 * delta / proposal.table.shape[1],
             over=self.fleets.over,
             decision=decision,
         )
 
-    # ------------------------------------------------------------ for policies that are no networks
-
-    def propose(self, setup: ControllerSetup, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """What the policy of ``setup`` proposes now: a baseline drives through the same door."""
-        return setup.policy.propose(self.perception.observation, state)
-
     def home_action(self) -> NDArray[np.float32]:
         """The action that asks for every slice at home, float32 [B, action_size]."""
         return np.zeros((self.batch, self.encoder.action_size), dtype=np.float32)
-
-
-def with_split(config: EnvConfig, split: Split) -> EnvConfig:
-    """The same environment over another split of the episode families."""
-    return replace(config, split=split)
 
 
 def _fleet_seed(seed: int, fleet: int, episode: int) -> int:

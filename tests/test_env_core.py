@@ -9,10 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from contracts.compiled import Source
+from controller.detectors import WindowDetector
 from controller.loop import tick
 from controller.ports import Observation, PolicyState, Proposal, RoutingPlan
 from controller.setup import ControllerOptions, ControllerSetup
 from controller.state import initial_state
+from policies.baselines import make_arm
 from simulator.drive import ControllerDriver
 from simulator.env_core import ActionPolicy, EnvCore
 from simulator.env_fleets import SteppedFleets
@@ -246,6 +248,29 @@ def test_an_episode_is_over_at_its_horizon() -> None:
     assert over == [False] * 18 + [True]
     with pytest.raises(RuntimeError, match="reset comes first"):
         core.step(core.home_action())
+
+
+def test_a_baseline_decides_as_in_an_episode_of_its_own() -> None:
+    """Hysteresis, asked tick by tick through the environment, puts the same tables in force."""
+    core = EnvCore(config(space=STORMY), 1)
+    core.reset(14)
+    arm = make_arm("hysteresis", core.setup.fleet)
+    memory, in_force = arm.policy.initial(1), []
+    for _ in range(STEPS):
+        proposal, memory = arm.policy.propose(core.perception.observation, memory)
+        in_force.append(core.step_proposal(proposal).decision.plan.table[0])
+    driver = ControllerDriver(replace(arm, detector=core.setup.detector))
+    # The first interval of an environment is served at home, before anybody is asked.
+    record = run_episodes(core.episodes[0].scenario, driver, core.fleet_seeds)[0]
+    assert np.array_equal(record.table[1 : STEPS + 1], np.array(in_force, dtype=np.float32))
+
+
+def test_the_controller_inside_can_have_another_detector() -> None:
+    """The detector of the configuration is made for the fleet and judges in it."""
+    own = WindowDetector(carry_windows=1)
+    core = EnvCore(config(detector=lambda fleet: own), 1)
+    core.reset(0)
+    assert core.setup.detector is own
 
 
 def test_bad_weights_are_refused() -> None:
