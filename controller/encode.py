@@ -9,16 +9,12 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.estimate import kernel_count, kernel_max, kernel_sum
 from controller.judge import Judgement
 from controller.ports import Observation
-from controller.running import running_ratio
+from controller.running import family_excess, running_ratio
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
 #: Answers per second below which a replica's failed ratio says nothing.
 _LEAST_RPS = 1e-6
-#: Clause families in the order of ``Observation.family_excess``.
-FAMILIES = "NSRO"
-#: Shown of a clause in alarm whose excess has gone back to 0.
-_LEAST_EXCESS = 0.01
 
 
 def observe(
@@ -64,14 +60,7 @@ def observe(
 
 def _family_excess(judgement: Judgement, setup: ControllerSetup) -> NDArray[np.float64]:
     """Largest excess in alarm [B, K, S, 4] by family; a clause in alarm is never at 0."""
-    worst = np.zeros((*judgement.health.shape, len(FAMILIES)))
-    if not bool(judgement.alarm.any()):
-        return worst
-    excess = np.where(judgement.alarm, np.maximum(judgement.excess, _LEAST_EXCESS), 0.0)
-    for place, letter in enumerate(FAMILIES):
-        mine = [name == letter for name in setup.contract.family]
-        worst[..., place] = excess[..., mine].max(axis=3, initial=0.0)
-    return worst
+    return family_excess(judgement.alarm, judgement.excess, setup.contract)
 
 
 def _running_ratio(state: ControllerState, setup: ControllerSetup) -> NDArray[np.float64] | None:
@@ -86,7 +75,7 @@ def _running_ratio(state: ControllerState, setup: ControllerSetup) -> NDArray[np
 def _per_replica(values: NDArray[np.float64], owner: NDArray[np.int64], kernels: int) -> NDArray[np.float64]:
     """Mean [B, K] of ``values`` [B, R] over the replicas of each kernel, nothing known counting as 0."""
     count = np.maximum(np.bincount(owner, minlength=kernels), 1)
-    return np.asarray(kernel_sum(np.nan_to_num(values), owner, kernels) / count)
+    return np.asarray(kernel_sum(np.fmax(values, 0.0), owner, kernels) / count)
 
 
 def rotation(state: ControllerState, seen: FleetTelemetry) -> NDArray[np.bool_]:

@@ -278,17 +278,18 @@ class Encoder:
         kernels = seen.ready.shape[1]
         self._check(kernels, seen.table.shape[1])
         batch, own = seen.ready.shape[0], len(_KERNEL)
-        rows = np.zeros((batch, self.kernels_max, self.row_size), dtype=np.float32)
-        for place, feature in enumerate(_KERNEL):
-            rows[:, :kernels, place] = _clipped(feature, seen)
+        encoded = np.zeros((batch, self.size), dtype=np.float32)
+        # Views: splitting an axis copies nothing.
+        rows, tail = self.split(encoded)
         cells = rows[:, :kernels, own:].reshape(batch, kernels, self.slices, len(_CELL))
-        for place, feature in enumerate(_CELL):
-            cells[..., place] = _clipped(feature, seen)
-        rows[:, :kernels, own:] = cells.reshape(batch, kernels, -1)
-        of_slices = [_clipped(feature, seen) for feature in _SLICE]
-        tail = [np.stack(of_slices, axis=2).reshape(batch, -1)]
-        tail += [_clipped(feature, seen)[:, None] for feature in _FLEET]
-        return np.concatenate([rows.reshape(batch, -1), *tail], axis=1, dtype=np.float32)
+        edge = self.slices * len(_SLICE)
+        of_slices = tail[:, :edge].reshape(batch, self.slices, len(_SLICE))
+        for features, place in ((_KERNEL, rows[:, :kernels]), (_CELL, cells), (_SLICE, of_slices)):
+            for index, feature in enumerate(features):
+                _write(feature, seen, place[..., index])
+        for index, feature in enumerate(_FLEET):
+            _write(feature, seen, tail[:, edge + index])
+        return encoded
 
     def split(self, encoded: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """``(rows [..., kernels_max, F], tail [..., G])`` of an encoded observation; views."""
@@ -315,9 +316,11 @@ class Encoder:
             )
 
 
-def _clipped(feature: Feature, seen: Observation) -> NDArray[np.float64]:
+def _write(feature: Feature, seen: Observation, place: NDArray[np.float32]) -> None:
+    """Put a feature's values, clipped to its bounds, where they belong."""
     # fmin and fmax read a NaN (nothing known yet) as the bound, so no NaN reaches a policy.
-    return np.asarray(np.fmax(np.fmin(feature.read(seen), feature.high), feature.low))
+    np.fmin(feature.read(seen), feature.high, out=place)
+    np.fmax(place, feature.low, out=place)
 
 
 def feature_table() -> str:

@@ -1,4 +1,4 @@
-"""How near the running window is to breaking a clause, before it is full: evidence for learned policies."""
+"""What learned policies are shown of the clauses: excess by family, and how near the running window is."""
 
 from __future__ import annotations
 
@@ -13,6 +13,35 @@ from controller.detectors import COUNT, OVER, TOTAL
 LEAST_LIMIT = 1e-9
 #: A plain integer, because compiled code does not know the enumeration.
 PROBE = int(Source.PROBE)
+#: Clause families in the order of ``Observation.family_excess``.
+FAMILIES = "NSRO"
+#: Shown of a clause in alarm whose excess has gone back to 0.
+LEAST_EXCESS = 0.01
+
+
+def family_excess(
+    alarm: NDArray[np.bool_], excess: NDArray[np.float64], contract: CompiledContract
+) -> NDArray[np.float64]:
+    """Largest excess in alarm by family, float64 [B, K, S, 4], of ``alarm`` and ``excess`` [B, K, S, C].
+
+    0 where no clause of the family is in alarm, at least ``LEAST_EXCESS`` where one is.
+    """
+    worst = np.zeros((*alarm.shape[:3], len(FAMILIES)))
+    family = np.array([FAMILIES.index(letter) for letter in contract.family], dtype=np.int64)
+    _family_excess(worst, np.ascontiguousarray(alarm), np.ascontiguousarray(excess), family)
+    return worst
+
+
+@njit(cache=True)
+def _family_excess(worst, alarm, excess, family):  # type: ignore[no-untyped-def]  # pragma: no cover
+    fleets, kernels, slices, clauses = alarm.shape
+    for b in range(fleets):
+        for k in range(kernels):
+            for s in range(slices):
+                for c in range(clauses):
+                    if alarm[b, k, s, c]:
+                        shown = max(excess[b, k, s, c], LEAST_EXCESS)
+                        worst[b, k, s, family[c]] = max(worst[b, k, s, family[c]], shown)
 
 
 def running_ratio(

@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.compiled import Source
 from contracts.streams import stream
 from controller.actions import LEAST_WEIGHT, action_from_table, table_from_action
 from controller.features import FEATURES, Encoder, feature_table
 from controller.ports import Observation
+from controller.running import family_excess, running_ratio
+from tests.builders import make_contract, make_layout
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "environment.md"
 KERNELS, SLICES = 4, 3
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3])
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)
 ENCODER = Encoder(kernels_max=6, slices=SLICES)
 
 
@@ -164,6 +168,39 @@ def test_the_encoder_refuses_other_pools() -> None:
     """A pool with more kernels or other slices is refused with what was expected."""
     with pytest.raises(ValueError, match=r"at most 2 kernels and 3 slices, got 4 and 3"):
         Encoder(kernels_max=2, slices=3).encode(observation())
+
+
+def test_family_excess_is_that_of_clauses_in_alarm() -> None:
+    """By family the largest excess in alarm is shown; a clause in alarm never looks like none."""
+    contract = make_contract(LAYOUT)
+    rng = stream(1, "excess")
+    shape = (3, 2, len(contract.slices), len(contract.clause_ids))
+    alarm, excess = rng.random(shape) < 0.4, rng.standard_normal(shape)
+    shown = family_excess(alarm, excess, contract)
+    for place, letter in enumerate("NSRO"):
+        mine = np.array([name == letter for name in contract.family])
+        expected = np.where(alarm, np.maximum(excess, 0.01), 0.0)[..., mine].max(axis=3, initial=0.0)
+        assert np.array_equal(shown[..., place], expected)
+
+
+def test_running_ratio_is_that_of_the_worst_probe_clause() -> None:
+    """Recomputed from the sums: mean or rate of the kernel's replicas over the limit, worst clause."""
+    contract = make_contract(LAYOUT)
+    replicas, slices = len(LAYOUT.replicas), len(contract.slices)
+    rng = stream(2, "window")
+    window = rng.integers(0, 5, (2, replicas, slices, len(contract.clause_ids), 4)).astype(float)
+    included = rng.random((2, replicas)) < 0.7
+    shown = running_ratio(window, included, LAYOUT.replica_kernel, len(LAYOUT.kernels), contract)
+    expected = np.zeros_like(shown)
+    for kernel in range(len(LAYOUT.kernels)):
+        chosen = included & (LAYOUT.replica_kernel == kernel)
+        sums = (window * chosen[:, :, None, None, None]).sum(axis=1)
+        for c in np.flatnonzero(contract.source == Source.PROBE):
+            limit = contract.rate_limit[c] if contract.is_rate[c] else contract.threshold[c]
+            part = sums[:, :, c, 3 if contract.is_rate[c] else 1] / np.maximum(sums[:, :, c, 0], 1.0)
+            ratio = np.where((sums[:, :, c, 0] > 0) & contract.applies[c], part / limit, 0.0)
+            expected[:, kernel] = np.maximum(expected[:, kernel], ratio)
+    np.testing.assert_allclose(shown, expected, rtol=1e-12)
 
 
 def test_the_page_shows_the_features_as_they_are() -> None:
