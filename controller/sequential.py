@@ -6,7 +6,8 @@ replicas, kernels, slices and clauses (``contracts.detect.budget``). An alarm is
 starts anew; a further one restarts the recovery test.
 
 Replicas are watched slice by slice and, because quarantine takes them off every slice, over all slices at
-once: there every probe counts, and the alarm is booked where the replica's own evidence is largest.
+once: there every probe counts, a scrape is one unit whatever it holds, and the alarm is booked where the
+replica's own evidence is largest.
 
 Suspects: a fault of a build that is proven on one slice is likely on the others. While a probe clause of a
 kernel is in alarm on some slice, its other streams of probes alarm at ``suspect_arl0`` units. That costs
@@ -164,14 +165,34 @@ class SequentialDetector:
             clauses.mirrored, clauses.upper, clauses.clip, clauses.null_mean, clauses.bets, clauses.weights,
             plan.range_, gain, shares,
         )  # fmt: skip
-        present = (arrived.sums[..., COUNT] > 0.0) & (contract.source != Source.PROBE)
-        if bool(present.any()):
-            fold_one_unit_each(
-                memory.evidence, memory.statistic, memory.since, health, wanted, _share(arrived.sums, plan),
-                present, online, clauses.kind, clauses.null_mean, clauses.bets, clauses.weights, plan.range_,
-                gain, shares,
-            )  # fmt: skip
+        self._fold_scrapes(memory, health, wanted, arrived)
         return replace(memory, health=health)
+
+    def _fold_scrapes(self, memory: Memory, health: Floats, wanted: Flags, arrived: Arrivals) -> None:
+        """One unit per scrape of traffic and gauges, on each slice and, of replicas, over all slices."""
+        plan, clauses, contract = self.plan, self.plan.clauses, self.plan.contract
+        scraped = (arrived.sums[..., COUNT] > 0.0) & (contract.source != Source.PROBE)
+        if not bool(scraped.any()):
+            return
+        online = applies(contract)
+        rest = (
+            clauses.kind, clauses.null_mean, clauses.bets, clauses.weights, plan.range_,
+            np.full(clauses.kind.shape, plan.gain), np.array(SHARES),
+        )  # fmt: skip
+        fold_one_unit_each(
+            memory.evidence, memory.statistic, memory.since, health, wanted, _share(arrived.sums, plan),
+            scraped, np.ascontiguousarray(online.T), *rest,
+        )  # fmt: skip
+        if arrived.pooled:
+            return
+        whole = np.where(online[..., None], arrived.sums, 0.0).sum(axis=2, keepdims=True)
+        nowhere = np.zeros(whole.shape[:-1], dtype=np.bool_)
+        fold_one_unit_each(
+            memory.anywhere, memory.anywhere_statistic, memory.anywhere_since,
+            np.ones((*nowhere.shape, len(SHARES))), nowhere, _share(whole, plan),
+            (whole[..., COUNT] > 0.0) & (contract.source != Source.PROBE),
+            np.asarray(online.any(axis=0)).reshape(-1, 1), *rest,
+        )  # fmt: skip
 
     def _rung(self, memory: Memory, pooled: bool) -> Flags:
         """Streams that reach their threshold now, bool [B, U, S, C]."""

@@ -99,7 +99,7 @@ def _thresholds(
     suspects = probed & ((contract.level >= 2) | contract.hard) & contract.applies.T
     return Thresholds(
         replica=_levels(replica),
-        anywhere=_levels(np.where(probed & (finite > 0.0), finite, np.inf)),
+        anywhere=_levels(np.where(finite > 0.0, finite, np.inf)),
         kernel=_levels(raised * split.kernel_arl0),
         suspect=np.where(suspects, guaranteed_threshold(suspect_arl0), np.inf),
         against=guaranteed_threshold(AGAINST_ARL0),

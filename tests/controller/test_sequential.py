@@ -271,6 +271,24 @@ def test_a_replica_is_watched_over_all_its_slices() -> None:
     assert verdict.excess.max() == pytest.approx(5.0)
 
 
+def test_a_scrape_is_one_unit_over_all_slices() -> None:
+    """Failures on four slices in one scrape are one unit: the share of the scrape's requests that failed."""
+    layout = make_layout(kernels=1, slices=4, per_kernel=1)
+    clause = Clause(source=Source.FAILED, threshold=0.1, hard=False)
+    fleet = make_fleet(layout, contract=make_contract(layout, (clause,)), home=np.zeros(4, dtype=np.int64))
+    detector = sequential_detector(fleet)
+    nothing = slice_probe(fleet, 0, np.nan)
+    sums = np.zeros((1, 1, 4, 1, 4))
+    sums[0, 0, :, 0, 0], sums[0, 0, :2, 0, 1] = 5.0, 2.0
+    seen = replace(nothing, sums=sums, heard=np.zeros((1, 1), dtype=np.bool_))
+    begin, closed = detector.initial(1, 1, fleet.contract), np.array([False])
+    _, state = detector.update(begin, sums, closed, fleet.contract, seen)
+    alone = detector.plan.clauses.detector(0)
+    _, statistic = update(alone, alone.initial(1), np.array([4.0 / 20.0]), np.array([True]))
+    assert state["anywhere_statistic"].item() == pytest.approx(statistic.item())
+    assert state["anywhere_since"][0, 0, 0, 0].tolist() == pytest.approx([1.0, 0.2])
+
+
 def slice_probe(fleet: FleetSetup, slice_: int, value: float) -> Arrivals:
     """One probe of the only replica on one slice."""
     seen = arrivals(np.array([[value]]), fleet.contract)
