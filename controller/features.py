@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from contracts.compiled import Level
@@ -275,20 +276,18 @@ class Encoder:
 
     def encode(self, seen: Observation) -> NDArray[np.float32]:
         """Float32 [B, size], within ``bounds``."""
-        kernels = seen.ready.shape[1]
-        self._check(kernels, seen.table.shape[1])
+        self._check(seen.ready.shape[1], seen.table.shape[1])
         batch, own = seen.ready.shape[0], len(_KERNEL)
         encoded = np.zeros((batch, self.size), dtype=np.float32)
-        # Views: splitting an axis copies nothing.
-        rows, tail = self.split(encoded)
-        cells = rows[:, :kernels, own:].reshape(batch, kernels, self.slices, len(_CELL))
-        edge = self.slices * len(_SLICE)
-        of_slices = tail[:, :edge].reshape(batch, self.slices, len(_SLICE))
-        for features, place in ((_KERNEL, rows[:, :kernels]), (_CELL, cells), (_SLICE, of_slices)):
-            for index, feature in enumerate(features):
-                _write(feature, seen, place[..., index])
+        row, end = self.row_size, self.kernels_max * self.row_size
+        for index, feature in enumerate(_KERNEL):
+            _write(encoded, feature, seen, index, row, 0)
+        for index, feature in enumerate(_CELL):
+            _write(encoded, feature, seen, own + index, row, len(_CELL))
+        for index, feature in enumerate(_SLICE):
+            _write(encoded, feature, seen, end + index, len(_SLICE), 0)
         for index, feature in enumerate(_FLEET):
-            _write(feature, seen, tail[:, edge + index])
+            _write(encoded, feature, seen, end + self.slices * len(_SLICE) + index, 0, 0)
         return encoded
 
     def split(self, encoded: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -316,11 +315,24 @@ class Encoder:
             )
 
 
-def _write(feature: Feature, seen: Observation, place: NDArray[np.float32]) -> None:
-    """Put a feature's values, clipped to its bounds, where they belong."""
-    # fmin and fmax read a NaN (nothing known yet) as the bound, so no NaN reaches a policy.
-    np.fmin(feature.read(seen), feature.high, out=place)
-    np.fmax(place, feature.low, out=place)
+def _write(
+    encoded: NDArray[np.float32], feature: Feature, seen: Observation, first: int, outer: int, inner: int
+) -> None:
+    """Put a feature's values [B], [B, n] or [B, n, m], clipped, at ``first + i outer + j inner``."""
+    values = np.ascontiguousarray(feature.read(seen), dtype=np.float64)
+    shape = (*values.shape, 1, 1)[:3]
+    _place(encoded, values.reshape(shape), first, outer, inner, feature.low, feature.high)
+
+
+@njit(cache=True)
+def _place(encoded, values, first, outer, inner, low, high):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for b in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            for j in range(values.shape[2]):
+                value = values[b, i, j]
+                # A NaN (nothing known yet) is shown as the lower bound, so none reaches a policy.
+                value = low if np.isnan(value) else min(max(value, low), high)
+                encoded[b, first + i * outer + j * inner] = value
 
 
 def feature_table() -> str:

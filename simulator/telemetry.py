@@ -40,7 +40,7 @@ class Telemetry:
         shape = (batch, replicas)
         buckets = (slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
         self._seen_counts = np.zeros((*shape, *buckets), dtype=np.int32)
-        self._counts = np.zeros((self._delay + 1, *shape, *buckets), dtype=np.int64)
+        self._counts = [np.zeros((*shape, *buckets), dtype=np.int64) for _ in range(self._delay + 1)]
         # Gauges under way: instant, running, waiting, KV use, fingerprint, trace fields.
         self._gauges = np.full((self._delay + 1, *shape, 6), np.nan)
         self._shown = np.full((*shape, 6), np.nan)
@@ -66,9 +66,9 @@ class Telemetry:
         arrived = self._gauges[slot]
         fresh = np.isfinite(arrived[:, :, 0])
         self._shown[fresh] = arrived[fresh]
-        latency_le = self._counts[slot].copy()
+        latency_le = self._counts[slot]
         arrived[...] = np.nan
-        self._counts[slot] = 0
+        self._counts[slot] = np.zeros_like(latency_le)
         batch = self._shown.shape[0]
         return FleetTelemetry(
             now_ms=np.full(batch, now_s * MS_PER_S),
