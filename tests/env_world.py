@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from contracts.streams import stream
 from simulator.env_core import EnvConfig, EnvCore
-from tests.synthetic import scenario_document, write_world
+from tests.synthetic import KERNELS, scenario_document, write_world, write_yaml
 
 HORIZON_S = 60.0
 
@@ -21,6 +21,13 @@ HORIZON_S = 60.0
 def scenario_path() -> Path:
     """The synthetic world, written once per process."""
     return write_world(Path(mkdtemp(prefix="env-world-")), scenario_document(horizon_s=HORIZON_S))
+
+
+@cache
+def smaller_pool_path() -> Path:
+    """The same world with one kernel less, under the same contract."""
+    document = scenario_document(horizon_s=HORIZON_S, kernels=KERNELS[:2])
+    return write_yaml(scenario_path().with_name("smaller.yaml"), document)
 
 
 def config(**changes: Any) -> EnvConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from simulator.env_fleets import SteppedFleets
 from simulator.env_terms import RewardWeights, Terms
 from simulator.fleet import run_episodes
 from simulator.randomise import EpisodeSpace
-from tests.env_world import actions, config
+from tests.env_world import actions, config, scenario_path, smaller_pool_path
+from tests.synthetic import scenario_document, write_world
 
 STEPS = 50
 STORMY = EpisodeSpace(calm_share=0.0, second_share=0.6, change_share=0.8, away_share=0.3)
@@ -271,6 +273,27 @@ def test_the_controller_inside_can_have_another_detector() -> None:
     core = EnvCore(config(detector=lambda fleet: own), 1)
     core.reset(0)
     assert core.setup.detector is own
+
+
+def test_pools_of_different_size_share_one_policy() -> None:
+    """Base scenarios take turns; the encoding keeps its length and shows the smaller pool as padding."""
+    core = EnvCore(config(scenarios=(scenario_path(), smaller_pool_path())), 2)
+    kernels = []
+    for seed in (1, None, None):
+        rows, _ = core.encoder.split(core.reset(seed))
+        kernels.append(len(core.setup.layout.kernels))
+        assert np.array_equal(rows[0, :, 0], np.arange(core.encoder.kernels_max) < kernels[-1])
+        core.step(core.home_action())
+    assert kernels == [3, 2, 3]
+
+
+def test_scenarios_of_other_contracts_are_refused(tmp_path: Path) -> None:
+    """Scenarios that take turns must share a contract; the error names the one that does not."""
+    other = write_world(tmp_path, scenario_document(horizon_s=60.0))
+    contract = tmp_path / "contract.yaml"
+    contract.write_text(contract.read_text().replace("name: ", "name: other-", 1))
+    with pytest.raises(ValueError, match="scenarios: expected one contract and horizon"):
+        EnvCore(config(scenarios=(scenario_path(), other)), 1)
 
 
 def test_bad_weights_are_refused() -> None:

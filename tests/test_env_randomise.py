@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simulator.randomise import Base, Episode, EpisodeSpace, Split, draw_episode, is_held_out, load_base
 from tests.env_world import HORIZON_S, scenario_path
+from tests.synthetic import scenario_document, write_world
 
 SPACE = EpisodeSpace()
 
@@ -78,6 +80,16 @@ def test_the_space_is_covered() -> None:
     assert {change.kind for episode in episodes for change in episode.scenario.changes} >= {
         "rolling_restart", "cache_flush", "lost_scrapes",
     }  # fmt: skip
+
+
+def test_faults_of_the_base_scenario_are_left_out(tmp_path: Path) -> None:
+    """What the base scenario itself schedules happens in no drawn episode."""
+    crash = {"name": "own", "kind": "crash", "target": {"kernel": "bf16"}, "onset_s": 5.0}
+    path = write_world(tmp_path, scenario_document(horizon_s=60.0, faults=[crash]))
+    own = load_base(path)
+    calm = draw_episode(own, EpisodeSpace(calm_share=1.0), 1, 0, 0)
+    assert own.compiled.plans == calm.scenario.plans == ()
+    assert own.compiled.ticks == 60
 
 
 def test_every_kernel_keeps_a_replica() -> None:
