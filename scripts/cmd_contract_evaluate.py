@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from pydantic import ValidationError
 
 from contracts.assumptions import Assumption, check_assumptions
 from contracts.attribution import Attribution, attribute
 from contracts.bound_table import BoundRow, clause_rows, distance_rows, sample_rows
 from contracts.documents import KernelContract
+from contracts.errors import DocumentError, Problem
 from contracts.evaluate import CONFIDENCE, LEAST_UNITS, Evaluation, evaluate
 from contracts.loader import canonical_json, dump_text
 from contracts.observations import ALL_SPLITS, Observations
@@ -33,6 +33,7 @@ from scripts.contract_inputs import (
     load_profile,
     refused,
 )
+from scripts.output import write_whole
 
 EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}
 
@@ -81,7 +82,7 @@ def evaluate_command(
     if as_json:
         typer.echo(text)
     else:
-        console = Console(markup=False, highlight=False)
+        console = tables.wide_console()
         tables.show_evaluation(console, result)
         tables.show_attributions(console, causes)
         tables.show_assumptions(console, assumed)
@@ -114,11 +115,23 @@ def propose_command(
     try:
         terms = ProposalTerms(margin=margin, confidence=confidence, reward_drift=reward_drift)
         made = propose(name, kernels, terms)
+    except ValidationError as error:
+        raise _unwritable(error) from None
     except (ValueError, KeyError) as error:
         raise refused("selvage contract propose", "terms and profiles to propose from", str(error)) from error
     text = dump_text(made)
     _write(out, text)
     typer.echo(canonical_json(made) if as_json else text)
+
+
+def _unwritable(error: ValidationError) -> DocumentError:
+    """What keeps the proposed contract from being one: a bad name, a margin beyond a metric's range."""
+    found = [
+        Problem("selvage contract propose", 0, ".".join(map(str, each["loc"])), "a valid contract",
+                f"{each['msg']} ({each['input']!r:.60})", "check --name and --margin")
+        for each in error.errors()
+    ]  # fmt: skip
+    return DocumentError(found)
 
 
 def bounds_command(
@@ -149,7 +162,7 @@ def bounds_command(
     if as_json:
         typer.echo(text)
         return
-    console = Console(markup=False, highlight=False)
+    console = tables.wide_console()
     tables.show_bounds(console, rows)
     tables.show_assumptions(console, assumed)
 
@@ -176,11 +189,5 @@ def _assumptions(
 
 
 def _write(path: Path | None, text: str) -> None:
-    if path is None:
-        return
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(text.rstrip() + "\n")
-        os.replace(partial, path)
-    except OSError as error:
-        raise refused(str(path), "a writable file", error.strerror or str(error)) from error
+    if path is not None:
+        write_whole(path, text.rstrip() + "\n")

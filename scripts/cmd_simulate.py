@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from contracts.documents import Scenario
 from contracts.episode import EpisodeRecord
 from contracts.errors import DocumentError, Problem
+from contracts.loader import load_as
 from contracts.measure_table import MEASURES, Measure
 from contracts.measures import EpisodeMeasures, healthy_quality, measure_episode, pool_quality
 from contracts.uris import resolve_uri
@@ -28,9 +29,10 @@ from controller.loop import Decision
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 from policies.baselines import make_arm
+from scripts.output import ready_folder, write_whole
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
-from simulator.scenario import load_scenario
+from simulator.scenario import compile_scenario, load_scenario, with_trace
 from simulator.world import CompiledScenario
 
 #: Measures that the printed table shows; ``--json`` has them all.
@@ -54,21 +56,24 @@ def simulate(
     policy: Annotated[str, typer.Option(help="name or name:key=value,...")] = "hysteresis",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --first-seed on.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for summary.json, decisions.jsonl.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Simulate SCENARIO under one policy and print what came of it."""
-    compiled = load_scenario(resolve_uri(scenario, "selvage"))
+    compiled = _load(resolve_uri(scenario, "selvage"), trace)
     setup = _arm(policy, compiled)
+    if out is not None:
+        ready_folder(out)
     chosen = list(range(first_seed, first_seed + seeds))
     log = DecisionLog(setup=setup, seeds=chosen, lines=[]) if out is not None else None
     records = _run(compiled, ControllerDriver(setup, log=log.take if log else None), chosen)
     summary = summarise(compiled, policy, records)
     if out is not None and log is not None:
-        _write(out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")
-        _write(out / "decisions.jsonl", "\n".join(log.lines) + "\n")
+        write_whole(out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")
+        write_whole(out / "decisions.jsonl", "\n".join(log.lines) + "\n")
     if as_json:
         typer.echo(json.dumps(summary, sort_keys=True))
     else:
@@ -131,6 +136,12 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def _load(file: Path, trace: Path | None) -> CompiledScenario:
+    if trace is None:
+        return load_scenario(file)
+    return compile_scenario(with_trace(load_as(Scenario, file), trace), str(file))
+
+
 def _arm(policy: str, scenario: CompiledScenario) -> ControllerSetup:
     try:
         return make_arm(policy, scenario.setup)
@@ -164,11 +175,3 @@ def _print_table(summary: dict[str, Any]) -> None:
         if name in SHOWN or name.endswith("_requests"):
             table.add_row(labels.get(name, name), "–" if value is None else f"{value:.6g}")
     Console().print(table)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a whole file or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)

@@ -91,7 +91,7 @@ class LazyGroup(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except (SelvageError, ModuleNotFoundError) as error:
+        except (SelvageError, ModuleNotFoundError, OSError) as error:
             message, code = explained(error)
             if not message or os.environ.get("SELVAGE_DEBUG"):
                 raise
@@ -99,8 +99,11 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(code) from None
 
 
-def explained(error: SelvageError | ModuleNotFoundError) -> tuple[str, int]:
-    """Message and exit code of a deliberate error or a missing optional module; empty for a bug."""
+def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str, int]:
+    """Message and exit code of a deliberate error, a file or a missing optional module; empty for a bug."""
+    if isinstance(error, OSError):
+        named = error.filename is not None and error.strerror is not None
+        return f"{error.filename}: {error.strerror}" if named else "", EXIT_BAD_INPUT
     if isinstance(error, SelvageError):
         bad_input = isinstance(error, (DocumentError, MissingPartError, StateError))
         return str(error), EXIT_BAD_INPUT if bad_input else EXIT_FAILED

@@ -37,6 +37,14 @@ def load_scenario(path: Path | str) -> CompiledScenario:
     return compile_scenario(load_as(Scenario, path), str(path))
 
 
+def with_trace(scenario: Scenario, trace: Path) -> Scenario:
+    """``scenario`` with the requests of ``trace`` as its arrivals, at the scenario's mean rate."""
+    replay = {"arrivals": "trace", "trace_uri": str(trace.resolve())}
+    others = {"gamma": None, "diurnal": None, "surge": None}
+    workload = scenario.spec.workload.model_copy(update=replay | others)
+    return scenario.model_copy(update={"spec": scenario.spec.model_copy(update={"workload": workload})})
+
+
 def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     """Compile ``scenario``, whose URIs are relative to ``file``."""
     spec = scenario.spec

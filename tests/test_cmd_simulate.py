@@ -65,3 +65,39 @@ def test_bad_input_exits_2(scenario: Path, arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["simulate", *(places.get(word, word) for word in arguments)])
     assert result.exit_code == 2
     assert result.stdout == ""
+
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2023-11-16 18:17:{second:02d}.5000000,{100 + second},{10 + second}\n" for second in range(60)
+)
+
+
+def test_a_trace_replaces_the_arrivals(scenario: Path, tmp_path: Path) -> None:
+    """With --trace the requests are the recorded ones, at the scenario's mean rate."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text(TRACE)
+    arguments = ["simulate", str(scenario), "--seeds", "2", "--json"]
+    own, replayed = (CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--trace", str(trace)]))
+    offered = [
+        [each["offered_requests"] for each in json.loads(done.stdout)["episodes"]] for done in (own, replayed)
+    ]
+    assert offered[0][0] != offered[0][1]
+    assert offered[1][0] == pytest.approx(offered[0][0], rel=0.3)
+
+
+def test_a_bad_trace_is_refused_with_its_line(scenario: Path, tmp_path: Path) -> None:
+    """A hole in the trace ends with exit code 2, file and line; the results folder is not made."""
+    trace, out = tmp_path / "trace.csv", tmp_path / "out"
+    trace.write_text(TRACE + "2023-11-16 20:00:00,5,5\n")
+    result = CliRunner().invoke(app, ["simulate", str(scenario), "--trace", str(trace), "--out", str(out)])
+    assert result.exit_code == 2
+    assert f"{trace}:62 TIMESTAMP" in result.stderr
+    assert not out.exists()
+
+
+def test_an_unusable_results_folder_is_refused_before_the_run(scenario: Path, tmp_path: Path) -> None:
+    """A file in place of the results folder ends with exit code 2."""
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(app, ["simulate", str(scenario), "--out", str(tmp_path / "file")])
+    assert result.exit_code == 2
+    assert "a folder that can be written" in result.stderr

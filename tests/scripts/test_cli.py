@@ -71,6 +71,7 @@ def test_version_is_that_of_the_distribution() -> None:
         (MissingPartError("vLLM is missing; run: make setup-test"), 2),
         (MeasurementError("the canary did not change"), 1),
         (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), 2),
+        (PermissionError(13, "Permission denied", "/results/a.json"), 2),
         (KeyboardInterrupt(), 130),
         (typer.Exit(3), 3),
     ],

@@ -1,0 +1,51 @@
+"""Results on disk: folders are checked before work, files are whole or absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import DocumentError
+from scripts.output import ready_folder, write_whole
+
+
+def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
+    """Writing twice leaves the second content and no temporary file."""
+    for text in ("one", "two"):
+        write_whole(tmp_path / "a.json", text)
+    assert (tmp_path / "a.json").read_text() == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_an_unwritable_place_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    """A folder in place of the file, or no folder around it, is bad input and leaves no temporary file."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept")
+    for path in (tmp_path / "folder", tmp_path / "file" / "a.json", tmp_path / "none" / "a.json"):
+        with pytest.raises(DocumentError, match="a writable file"):
+            write_whole(path, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption between writing and renaming leaves the old content and no temporary file."""
+
+    def interrupted(*paths: object) -> None:
+        raise KeyboardInterrupt
+
+    write_whole(tmp_path / "a.json", "old")
+    monkeypatch.setattr("scripts.output.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a.json", "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
+
+
+def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
+    """A folder that is absent is made and stays empty; one below a file is refused."""
+    ready_folder(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DocumentError, match="a folder that can be written"):
+        ready_folder(tmp_path / "file" / "b")
