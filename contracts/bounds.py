@@ -149,7 +149,7 @@ def truncated_bias_bound(excess: ArrayLike, advantage_max: float, score_norm_max
 
 def _scaled(distance: ArrayLike, temperature: float) -> Floats:
     values = np.asarray(distance, dtype=np.float64)
-    if not temperature > 0.0:
+    if not 0.0 < temperature < np.inf:
         raise ValueError(f"temperature must be a number > 0, got {temperature}")
     if np.isnan(values).any() or (values < 0.0).any():
         raise ValueError("a logit distance is a number >= 0")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +18,9 @@ from contracts.bound_table import BoundRow
 from contracts.evaluate import ClauseVerdict, Evaluation
 from contracts.limits import Limits
 from contracts.verdicts import Verdict
+
+#: Least width of a table where no terminal says its own.
+WIDTH = 118
 
 _STYLES = {
     Verdict.PASS: "green",
@@ -55,55 +59,60 @@ def _finite(value: object) -> object:
     return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+def wide_console() -> Console:
+    """A console for tables: as wide as the terminal, ``WIDTH`` where the output is no terminal."""
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+
+
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """One line per judged clause and slice, those not measured in one line each, then the verdict."""
-    table = Table(title=f"{evaluation.contract} on {evaluation.condition} ({evaluation.split} prompts)")
-    for heading in ("clause", "slice", "verdict", "judged", "limits", "threshold", "n", "over", "why"):
+    """One row per judged clause and slice, why the others were not decided, then the verdict."""
+    title = f"{evaluation.contract} on {evaluation.condition} ({evaluation.split} prompts)"
+    table = Table(title=title, box=SIMPLE_HEAD)
+    for heading in ("clause", "slice", "verdict", "judged (limits)"):
+        table.add_column(heading, overflow="fold", no_wrap=True)
+    for heading in ("threshold", "n", "over"):
         table.add_column(heading, overflow="fold")
     for clause in evaluation.clauses:
         if clause.verdict is not Verdict.NOT_MEASURED:
             table.add_row(*_cells(clause), style=_STYLES[clause.verdict])
     console.print(table)
-    for line in _not_measured(evaluation):
-        console.print(line, style=_STYLES[Verdict.NOT_MEASURED])
+    for verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_MEASURED):
+        for line in _undecided(evaluation, verdict):
+            console.print(line, style=_STYLES[verdict])
     style = _STYLES[evaluation.verdict]
     counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
     console.print(Text.assemble("verdict ", (str(evaluation.verdict), style), f" ({counts})"))
     console.print(f"contracted convergence: {evaluation.convergence}")
 
 
-def _not_measured(evaluation: Evaluation) -> list[str]:
-    missing: dict[tuple[str, str], list[str]] = {}
+def _undecided(evaluation: Evaluation, verdict: Verdict) -> list[str]:
+    places: dict[tuple[str, str], list[str]] = {}
     for clause in evaluation.clauses:
-        if clause.verdict is Verdict.NOT_MEASURED:
-            missing.setdefault((clause.clause_id, clause.reason), []).append(clause.slice)
-    return [f"not measured: {name} on {', '.join(on)}: {why}" for (name, why), on in missing.items()]
+        if clause.verdict is verdict:
+            places.setdefault((clause.clause_id, clause.reason), []).append(clause.slice)
+    label = str(verdict).replace("_", " ")
+    return [f"{label}: {name} on {', '.join(on)}: {why}" for (name, why), on in places.items()]
 
 
 def _cells(clause: ClauseVerdict) -> list[str]:
     judged, over = clause.judged, clause.exceedance
-    place = f"{clause.slice} (all)" if clause.pooled else clause.slice
     rate = over is not None and over.tolerated is not None
     threshold = f"{clause.threshold:.3g} {clause.unit}"
     return [
         f"{clause.clause_id}{' (hard)' if clause.hard else ''}",
-        place,
+        f"{clause.slice} (all)" if clause.pooled else clause.slice,
         str(clause.verdict),
-        "" if judged is None else _number(judged.value, rate),
         "" if judged is None else _range(judged, rate),
         f"{threshold}, share {clause.limit:.3g}" if rate else threshold,
         "" if over is None else str(over.units),
         "" if over is None else str(over.count),
-        clause.reason,
     ]
 
 
-def _number(value: float, rate: bool) -> str:
-    return f"share {value:.3g}" if rate else f"{value:.3g}"
-
-
 def _range(limits: Limits, rate: bool) -> str:
-    return f"{_number(limits.low, rate)} .. {limits.high:.3g}"
+    share = "share " if rate else ""
+    return f"{share}{limits.value:.3g} ({limits.low:.3g} .. {limits.high:.3g})"
 
 
 def _counts(evaluation: Evaluation) -> list[tuple[str, int]]:

@@ -146,3 +146,20 @@ def test_tampered_samples_are_refused(tmp_path: Path, profile: Path) -> None:
     result = run(*EVALUATE, written(tmp_path, 5e-4), profile)
     assert result.exit_code == 2
     assert "sha256" in result.stderr
+
+
+def test_a_name_that_no_contract_can_have_is_refused(profile: Path, tmp_path: Path) -> None:
+    """``propose --name`` with a bad name exits 2 with one line that says where, and writes nothing."""
+    result = run("contract", "propose", profile, "--name", "Bad Name", "--out", tmp_path / "made.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "propose name" in result.stderr
+    assert not (tmp_path / "made.yaml").exists()
+
+
+def test_undecided_clauses_say_why(tmp_path: Path) -> None:
+    """The table names what is inconclusive with its reason, in lines that do not wrap the clause's name."""
+    few = profile_files(tmp_path, kernel_samples(prompts=3))
+    shown = run(*EVALUATE, written(tmp_path, 5e-4), few).stdout
+    assert "inconclusive: " in shown
+    assert "units; at least" in shown
