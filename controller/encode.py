@@ -39,7 +39,7 @@ def observe(
         certified=judgement.certified,
         ready=ready,
         capacity_rps=capacity_rps,
-        load_ratio=_load(state, kernels) / np.maximum(capacity_rps, 1e-9),
+        load_ratio=kernel_load_rps(state, kernels) / np.maximum(capacity_rps, 1e-9),
         offered_rps=state.offered_rps,
         consecutive_failed=seen.consecutive_failed,
         failed_ratio=np.where(
@@ -84,7 +84,7 @@ def rotation(state: ControllerState, seen: FleetTelemetry) -> NDArray[np.bool_]:
     return np.asarray(ready & ~state.quarantined & ~state.ejected)
 
 
-def _load(state: ControllerState, kernels: int) -> NDArray[np.float64]:
+def kernel_load_rps(state: ControllerState, kernels: int) -> NDArray[np.float64]:
     """Offered requests per second [B, K] under the table in force."""
     load = np.zeros((len(state.ticks), kernels))
     for index in range(state.table.shape[1]):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
-from controller.arrivals import kernel_arrivals, replica_arrivals
+from controller.arrivals import kernel_arrivals, note_overload, replica_arrivals
 from controller.detectors import Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
@@ -95,7 +95,10 @@ def tick(
 def perceive(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Perception:
     """Estimate and judge; ends where a policy proposes."""
     estimate = fold(state, telemetry, setup)
-    arrived = replica_arrivals(state, estimate, telemetry, setup) if setup.detector.by_unit else None
+    arrived = None
+    if setup.detector.by_unit:
+        estimate = note_overload(estimate, telemetry, setup)
+        arrived = replica_arrivals(state, estimate, telemetry, setup)
     verdicts, memory = setup.detector.update(
         state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived
     )

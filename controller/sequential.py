@@ -132,7 +132,7 @@ class SequentialDetector:
             raise ValueError("a sequential detector judges arrivals, not sums of windows")
         memory = self._folded(_memory(state), arrived)
         rung, against = self._rung(memory, arrived.pooled), self._against(memory)
-        memory = self._started_anew(memory, rung)
+        memory = self._started_anew(memory, rung, arrived.pooled)
         wanted = (memory.alarm | arrived.doubted) & ~rung
         heard = arrived.sums[..., COUNT] > 0.0
         silent_s = np.where(heard, 0.0, memory.silent_s + arrived.since_s[:, None, None, None])
@@ -213,16 +213,18 @@ class SequentialDetector:
         most = np.maximum(memory.statistic, memory.anywhere_statistic)
         return np.asarray(most >= self.plan.thresholds.against)
 
-    def _started_anew(self, memory: Memory, rung: Flags) -> Memory:
+    def _started_anew(self, memory: Memory, rung: Flags, pooled: bool) -> Memory:
         """Evidence against and for begins anew with an alarm, whose excess is what it was raised for."""
         if not bool(rung.any()):
             return memory
         raised = self._excess(memory.since)
+        if not pooled:
+            raised = np.maximum(raised, self._excess(memory.anywhere_since))
         whole = np.asarray(rung.any(axis=2, keepdims=True))
         cells, wholes = rung[..., None], whole[..., None]
         return replace(
             memory,
-            excess=np.where(rung, np.maximum(raised, self._excess(memory.anywhere_since)), memory.excess),
+            excess=np.where(rung, raised, memory.excess),
             evidence=np.where(cells, 0.0, memory.evidence),
             statistic=np.where(rung, LOWEST, memory.statistic),
             since=np.where(cells, 0.0, memory.since),

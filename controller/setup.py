@@ -65,6 +65,8 @@ class ControllerOptions:
     readmit_after_s: least time in quarantine, times the number of quarantines (as Envoy backs off).
     readmit_every_s: at most one replica of a kernel is re-admitted in so many seconds.
     degrade_after_s: silence after which the held table gives way to the known-good baseline.
+    overload_ratio: load over capacity above which late answers are no evidence against a kernel, from then
+        to one window after, for detectors that judge unit by unit: moving its traffic would not cure it.
     smoothing_s: time constant of the smoothed rates.
     """
 
@@ -77,6 +79,7 @@ class ControllerOptions:
     readmit_after_s: float = 60.0
     readmit_every_s: float = 30.0
     degrade_after_s: float = 300.0
+    overload_ratio: float = 1.0
     smoothing_s: float = 10.0
 
 

@@ -33,6 +33,7 @@ class ControllerState:
     quarantined: bool [B, R]; quarantine_reason: int64 [B, R]; quarantined_at_s: float64 [B, R];
     quarantines: int64 [B, R], times so far; readmitted_at_s: float64 [B, K].
     down_until_s: float64 [B, K], a kernel that failed as a whole counts as down until then.
+    overloaded_s: float64 [B, K], when a kernel was last offered more than it carries.
     condemned: bool [B, K, S, C], alarm seen and not re-certified since; replica_condemned: bool
     [B, R, S, C], the same of a replica.
     ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64
@@ -58,6 +59,7 @@ class ControllerState:
     quarantines: NDArray[np.int64]
     readmitted_at_s: NDArray[np.float64]
     down_until_s: NDArray[np.float64]
+    overloaded_s: NDArray[np.float64]
     condemned: NDArray[np.bool_]
     replica_condemned: NDArray[np.bool_]
     ejected: NDArray[np.bool_]
@@ -93,6 +95,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         quarantines=np.zeros((batch, replicas), dtype=np.int64),
         readmitted_at_s=np.full((batch, kernels), -np.inf),
         down_until_s=np.full((batch, kernels), -np.inf),
+        overloaded_s=np.full((batch, kernels), -np.inf),
         condemned=np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
         replica_condemned=np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
         ejected=np.zeros((batch, replicas), dtype=np.bool_),

@@ -12,14 +12,14 @@ from scipy import stats
 from contracts.compiled import CompiledContract, Source
 from contracts.detect.protocol import update
 from contracts.detect.recovery import MeanRecovery, healthy_threshold
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import FleetTelemetry, ProbeSamples
 from controller.detectors import Arrivals, DetectorState, Verdicts, WindowDetector
 from controller.sequential import SequentialDetector
 from controller.sequential_plan import sequential_plan
 from controller.setup import FleetSetup
 from policies.baselines import make_arm
 from tests.builders import Clause, make_contract, make_fleet, make_layout
-from tests.worlds import drift, run, script, silence
+from tests.worlds import Edit, drift, run, script, silence
 
 MEAN = Clause(threshold=0.1, clip=1.0)
 RATE = Clause(name="N-rate", threshold=0.5, rate_limit=0.2, hard=False, level=2)
@@ -328,3 +328,24 @@ def test_what_a_kernel_is_condemned_for_quarantines_no_replica() -> None:
     ticks = run(make_arm("sequential", FLEET), script(LAYOUT, 90, early, drift(LAYOUT, [0, 1, 2, 3], 30.0)))
     assert (ticks.tables()[-1, :, 0] == 0.0).all()
     assert not ticks.quarantined()[-1, [0, 1, 3]].any()
+
+
+def late(from_s: float, offered: int) -> Edit:
+    """From ``from_s`` on all answers are late; all the while ``offered`` requests a second per slice."""
+
+    def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        latency_le = seen.latency_le.copy()
+        if now_s > from_s:
+            latency_le[..., :-1] = 0
+        return replace(seen, latency_le=latency_le, offered=np.full_like(seen.offered, offered))
+
+    return edit
+
+
+@pytest.mark.parametrize(("offered", "alarm"), [(10, True), (190, True), (210, False)])
+def test_late_answers_of_an_overloaded_kernel_say_nothing_of_it(offered: int, alarm: bool) -> None:
+    """The same late answers condemn a kernel within its capacity (400 a second) and not one beyond it."""
+    layout = make_layout(kernels=1, slices=2, per_kernel=4)
+    edits = late(60.0, offered)
+    ticks = run(make_arm("sequential", make_fleet(layout)), script(layout, 90, edits))
+    assert any(decision.judgement.alarm[0, 0].any() for decision in ticks.decisions) == alarm
