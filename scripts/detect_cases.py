@@ -48,7 +48,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured of one detector on one stream; delays in units, ratio to the yardstick."""
+    """What was measured of one detector on one stream; delays in units, ratio to the yardstick.
+
+    missed_rate: share of runs that did not find the change within what was watched.
+    """
 
     detector: str
     stream: str
@@ -59,6 +62,7 @@ class Figures:
     delay_error: float
     delay_worst: float
     ratio: float
+    missed_rate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +159,7 @@ def measured(candidate: Candidate, change: Change, known: Figures | None) -> Fig
         detector=candidate.name, stream=change.name, arl0_declared=ARL0, arl0_measured=arl,
         threshold=candidate.threshold, delay=at_change[0], delay_error=at_change[1],
         delay_worst=max(worst, at_change[0]), ratio=at_change[0] / known.delay if known else 1.0,
+        missed_rate=at_change[2],
     )  # fmt: skip
 
 
@@ -174,24 +179,25 @@ def measured_arl(candidate: Candidate, law: Law) -> float:
     ).arl
 
 
-def _delay(candidate: Candidate, change: Change, place: int) -> tuple[float, float]:
-    """Mean delay of a change after ``place`` units, and its standard error.
+def _delay(candidate: Candidate, change: Change, place: int) -> tuple[float, float, float]:
+    """Mean delay of a change after ``place`` units, its standard error, and the share of runs that missed it.
 
     A tumbling window has a phase: its delay is averaged over ten of them.
     """
     detector = candidate.detector
     tumbling = isinstance(detector, WindowMean) and detector.tumbling
     phases = [int(50 * k / 10) for k in range(10)] if tumbling else [0]
+    runs = RUNS // len(phases) if candidate.begin is None else candidate.begin.statistic.size
     found = [
         delays(
-            detector, candidate.threshold, change.before, change.after, change=place + phase,
-            runs=RUNS // len(phases) if candidate.begin is None else RUNS, seed=SEED + 2, most=20_000,
-            begin=candidate.begin,
+            detector, candidate.threshold, change.before, change.after, change=place + phase, runs=runs,
+            seed=SEED + 2, most=20_000, begin=candidate.begin,
         )
         for phase in phases
     ]  # fmt: skip
     mean = float(np.mean([one.mean for one in found]))
-    return mean, float(np.mean([one.standard_error for one in found]) / math.sqrt(len(found)))
+    missed = float(np.mean([one.missed / max(one.missed + one.delays.size, 1) for one in found]))
+    return mean, float(np.mean([one.standard_error for one in found]) / math.sqrt(len(found))), missed
 
 
 def all_figures(family: str) -> list[Figures]:

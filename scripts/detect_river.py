@@ -23,6 +23,7 @@ from contracts.streams import stream
 from scripts.detect_cases import ARL0, CHANGE, SEED, Change, Figures
 
 Floats = NDArray[np.float64]
+_ADWIN_MOST = 4000  # units followed after the change
 _KSWIN_UNITS = 120_000
 _KSWIN_CHANGE = 200  # its memory is a window of 100 units
 _KSWIN_RUNS = 100
@@ -91,10 +92,10 @@ def _delays(make: Callable[[], Any], change: Change, place: int, runs: int) -> F
     found = []
     for run in range(runs):
         before = _draw(change.before, place, "before", run)
-        after = _draw(change.after, 4000, "after", run)
+        after = _draw(change.after, _ADWIN_MOST, "after", run)
         detector = make()
         if not _first_alarm(detector, before):
-            found.append(_first_alarm(detector, after) or 4000)
+            found.append(_first_alarm(detector, after) or _ADWIN_MOST)
     return np.array(found, dtype=np.float64)
 
 
@@ -106,12 +107,14 @@ def _row(
     found: Floats,
     known: Figures,
     mean: float | None = None,
+    most: int = _ADWIN_MOST,
 ) -> Figures:
     delay = float(found.mean()) if mean is None else mean
     error = float(found.std() / math.sqrt(found.size))
     return Figures(
         detector=name, stream=change.name, arl0_declared=ARL0, arl0_measured=arl, threshold=level,
         delay=delay, delay_error=error, delay_worst=math.nan, ratio=delay / known.delay,
+        missed_rate=float((found >= most).mean()),
     )  # fmt: skip
 
 
@@ -161,7 +164,7 @@ def _kswin_figures(changes: tuple[Change, ...], known: list[Figures]) -> list[Fi
     for change, one in zip(changes, known, strict=True):
         pairs = np.array([_kswin_delays(change, run, levels.alpha) for run in range(_KSWIN_RUNS)])
         mean = float(levels.weight * pairs[:, 0].mean() + (1.0 - levels.weight) * pairs[:, 1].mean())
-        rows.append(_row("river KSWIN", change, arl, levels.alpha[0], pairs[:, 0], one, mean))
+        rows.append(_row("river KSWIN", change, arl, levels.alpha[0], pairs[:, 0], one, mean, _KSWIN_MOST))
     return rows
 
 

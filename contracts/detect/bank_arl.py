@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from contracts.detect.laws import Law
 from contracts.detect.protocol import Floats
-from contracts.detect.ranks import rank_detector
-from contracts.detect.simulate import false_alarms
+from contracts.detect.ranks import Rank
+from contracts.detect.simulate import alarm_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,27 +26,20 @@ class BankArls:
 
 
 def bank_arls(
-    banks: Floats, law: Law, threshold: float, *, streams: int, samples: int, seed: int
+    edges: Floats, banks: Floats, law: Law, threshold: float, *, streams: int, samples: int, seed: int
 ) -> BankArls:
     """Measure each of ``banks`` float64 [banks, n] as a fixed bank against healthy units of ``law``.
 
+    edges: ascending, from units of no bank (``rank_edges``). streams: per bank, of ``samples`` units each.
     A bank without an alarm counts one at the end: its ARL0 is known from below only.
     """
-    found = [
-        false_alarms(
-            rank_detector(bank, joins=False),
-            threshold,
-            law,
-            streams=streams,
-            samples=samples,
-            seed=seed + index,
-        )
-        for index, bank in enumerate(banks)
-    ]
-    arl = np.array([one.samples / max(one.alarms, 1) for one in found])
+    detector = Rank(edges=tuple(edges.tolist()), counts=(0.0,) * (edges.size + 1), joins=False)
+    begin = detector.with_banks(np.repeat(banks, streams, axis=0))
+    rung = alarm_counts(detector, threshold, law, samples=samples, seed=seed, begin=begin)
+    arl = streams * samples / np.maximum(rung.reshape(len(banks), streams).sum(axis=1), 1)
     return BankArls(
         arl=arl,
         low=float(np.quantile(arl, 0.05)),
         median=float(np.median(arl)),
-        harmonic_mean=math.inf if not arl.size else float(1.0 / np.mean(1.0 / arl)),
+        harmonic_mean=float(1.0 / np.mean(1.0 / arl)),
     )

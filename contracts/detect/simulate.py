@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from contracts.detect.laws import Law
@@ -78,14 +79,23 @@ def false_alarms(
 ) -> FalseAlarms:  # fmt: skip
     """Count alarms of ``streams`` healthy streams over ``samples`` units each; an alarm resets its stream."""
     fresh = detector.initial(streams) if begin is None else begin
-    state, present, count = fresh.copy(), np.ones(streams, dtype=np.bool_), 0
+    rung = alarm_counts(detector, threshold, law, samples=samples, seed=seed, begin=fresh)
+    return FalseAlarms(alarms=int(rung.sum()), samples=streams * samples)
+
+
+def alarm_counts(
+    detector: Detector, threshold: float, law: Law, *, samples: int, seed: int, begin: StreamState
+) -> NDArray[np.int64]:
+    """Alarms of each stream of ``begin`` over ``samples`` healthy units, int64 [N]; as ``false_alarms``."""
+    state, streams = begin.copy(), begin.statistic.size
+    present, count = np.ones(streams, dtype=np.bool_), np.zeros(streams, dtype=np.int64)
     for row in _units(law, stream(seed, "false_alarms"), streams, samples):
         detector.advance(state, row, present)
         rung = np.flatnonzero(state.statistic >= threshold)
         if rung.size:
-            count += rung.size
-            state.memory[rung], state.statistic[rung] = fresh.memory[rung], fresh.statistic[rung]
-    return FalseAlarms(alarms=count, samples=streams * samples)
+            count[rung] += 1
+            state.memory[rung], state.statistic[rung] = begin.memory[rung], begin.statistic[rung]
+    return count
 
 
 def delays(

@@ -69,7 +69,8 @@ def test_online_ranks_keep_their_arl0() -> None:
 def test_fixed_banks_differ_in_what_they_promise() -> None:
     """Conditional on a fixed bank ARL0 varies: the worst banks fall below what was declared."""
     banks = RNG.normal(size=(40, 200))
-    found = bank_arls(banks, Normal(), guaranteed_threshold(1000.0), streams=60, samples=2000, seed=3)
+    edges = rank_edges(RNG.normal(size=100))
+    found = bank_arls(edges, banks, Normal(), guaranteed_threshold(1000.0), streams=60, samples=2000, seed=3)
     assert found.low < 1000.0 < found.median
     assert found.low <= found.harmonic_mean
 
