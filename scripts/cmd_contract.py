@@ -118,11 +118,11 @@ def schema(
 @register_app.command("add")
 def register_add(
     checkpoint: Annotated[str, typer.Option(help="Weights: a file, a folder or a sha256.")],
-    kernel: Annotated[Path, typer.Option(help="Its KernelProfile.")],
-    contract: Annotated[Path, typer.Option(help="The KernelContract it was judged by.")],
+    kernel: Annotated[str, typer.Option(help="Its KernelProfile.")],
+    contract: Annotated[str, typer.Option(help="The KernelContract it was judged by.")],
     evidence: Annotated[Path, typer.Option(help="What the verdict rests on: output of evaluate --json.")],
     verdict: Annotated[
-        str, typer.Option(help="pass, fail or inconclusive; without it, what the evidence says.")
+        str, typer.Option(help="pass, fail or inconclusive, where the evidence is no output of evaluate.")
     ] = "",
     promote: Annotated[bool, typer.Option("--promote", help="Put the build into service.")] = False,
     override_reason: Annotated[str, typer.Option(help="Why, in spite of the verdict.")] = "",
@@ -130,14 +130,15 @@ def register_add(
     as_json: AsJson = False,
 ) -> None:
     """Enter a (checkpoint, kernel, contract) triple with its verdict; refuse to promote without a pass."""
-    profile, judged_by = load_as(KernelProfile, kernel), load_as(KernelContract, contract)
+    profile = load_as(KernelProfile, resolve_uri(kernel, "selvage"))
+    judged_by = load_as(KernelContract, resolve_uri(contract, "selvage"))
     submission = Submission(
         checkpoint_sha256=content_sha256(checkpoint),
         kernel=profile.spec.kernel,
         kernel_sha256=document_sha256(profile),
         contract=judged_by.metadata.name,
         contract_sha256=document_sha256(judged_by),
-        verdict=_verdict(verdict or _judged(evidence, profile, judged_by)),
+        verdict=_verdict(_judged(evidence, profile, judged_by, verdict)),
         evidence_sha256=content_sha256(str(evidence)),
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         promote=promote,
@@ -155,19 +156,26 @@ def _verdict(text: str) -> Verdict:
     raise DocumentError([Problem("--verdict", 0, "", expected, repr(text), "copy it from evaluate")])
 
 
-def _judged(evidence: Path, profile: KernelProfile, contract: KernelContract) -> str:
-    """Verdict in the output of ``evaluate --json``, which must be about this profile and this contract."""
+def _judged(evidence: Path, profile: KernelProfile, contract: KernelContract, claimed: str) -> str:
+    """Verdict in the output of ``evaluate --json``, which must be about this profile and this contract.
+
+    Evidence of another form carries the ``claimed`` verdict; one that has a verdict cannot be overruled.
+    """
     try:
         content = json.loads(evidence.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
+        if claimed and evidence.is_file():
+            return claimed
         hint = "name the output of evaluate --json, or say --verdict"
         raise DocumentError([Problem(str(evidence), 0, "", "JSON", str(error), hint)]) from None
     found = content if isinstance(content, dict) else {}
+    if claimed and "verdict" not in found:
+        return claimed
     wanted = {
         "contract_sha256": document_sha256(contract),
         "samples_sha256": profile.spec.samples.sha256,
         "condition": "healthy",
-    }
+    } | ({"verdict": claimed} if claimed else {})
     hint = "evaluate this profile against this contract and name that output"
     problems = [
         Problem(str(evidence), 0, key, value, repr(found.get(key)), hint)

@@ -175,6 +175,18 @@ def test_a_changed_or_cut_register_exits_two(world: Path) -> None:
     assert run("register", "show", "9", "-f", world / "none.jsonl").exit_code == 2
 
 
+def test_a_claimed_verdict_does_not_overrule_the_evidence(world: Path) -> None:
+    """Evidence that says ``fail``, or is about a kernel under fault, is not entered as ``pass``."""
+    for changes in ({"verdict": "fail"}, {"condition": "requantise-w4"}):
+        judged(world, **changes)
+        refused = add(world, "--verdict", "pass", "--promote")
+        assert refused.exit_code == 2
+        assert f"verdict.json {next(iter(changes))}" in refused.stderr
+    assert not (world / "register.jsonl").exists()
+    (world / "verdict.json").write_text("a lab's report", encoding="utf-8")
+    assert add(world, "--verdict", "pass").exit_code == 0
+
+
 def test_a_verdict_must_come_from_somewhere(world: Path) -> None:
     """Neither a bad word nor evidence without a verdict is taken."""
     (world / "verdict.json").write_text("[]", encoding="utf-8")
