@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import (
     COUNT,
+    OVER,
+    TOTAL,
     DetectorState,
     Sums,
     Verdicts,
@@ -116,31 +118,71 @@ def _against_siblings(
     in alarm yet may only mean that it has shown less.
     """
     departs, together = np.zeros_like(severe), np.zeros_like(severe)
-    # Only fleets with an alarm: in a large batch most have none.
-    some = np.flatnonzero(severe.any(axis=(1, 2, 3)))
-    if not some.size:
+    if not bool(severe.any()):
         return departs, together
     kernels, _, _ = setup.layout.shape
-    owner = setup.layout.replica_kernel
-    heard = verdicts.judged[some, ..., COUNT] > 0.0
-    heard |= zero_tolerance(setup.contract) & (estimate.state.window[some, ..., COUNT] > 0.0)
-    alarmed = severe[some] & ready[some, :, None, None]
-    witness = (heard & ready[some, :, None, None]) | alarmed
-    against = alarmed | (witness & _speaks_against(verdicts, setup, some))
-    others = kernel_count(witness, owner, kernels)[:, owner] - witness
-    others_against = kernel_count(against, owner, kernels)[:, owner] - against
-    departs[some] = alarmed & (2 * others_against < others)
-    together[some] = alarmed & ~departs[some] & (others_against > 0)
+    contract, plain = setup.contract, np.ascontiguousarray
+    given = np.zeros((0, 0, 0, 0), dtype=np.bool_) if verdicts.against is None else verdicts.against
+    _compare(
+        departs, together, plain(severe), plain(verdicts.judged), plain(estimate.state.window), plain(ready),
+        setup.layout.replica_kernel, kernels, zero_tolerance(contract), plain(given), contract.is_rate,
+        contract.rate_limit, contract.threshold, contract.sense,
+    )  # fmt: skip
     return departs, together
 
 
-def _speaks_against(
-    verdicts: Verdicts, setup: ControllerSetup, fleets: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Bool [len(fleets), R, S, C]: the estimate lies beyond the limit."""
+@njit(cache=True)
+def _compare(  # type: ignore[no-untyped-def]  # pragma: no cover
+    departs, together, severe, judged, window, ready, owner, kernels, zero, given, is_rate, rate_limit,
+    threshold, sense,
+):  # fmt: skip
+    fleets, replicas, slices, clauses = severe.shape
+    heard, against = np.zeros(kernels, np.int64), np.zeros(kernels, np.int64)
+    for b in range(fleets):
+        for s in range(slices):
+            for c in range(clauses):
+                if not _any_both(severe[b, :, s, c], ready[b]):
+                    continue
+                heard[:], against[:] = 0, 0
+                for r in range(replicas):
+                    alarmed, cell = severe[b, r, s, c], judged[b, r, s, c]
+                    known = cell[COUNT] > 0.0 or (zero[c] and window[b, r, s, c, COUNT] > 0.0)
+                    if ready[b, r] and (alarmed or known):
+                        heard[owner[r]] += 1
+                        if given.shape[0] > 0:
+                            beyond = given[b, r, s, c]
+                        else:
+                            beyond = _beyond(cell, is_rate[c], rate_limit[c], threshold[c], sense[c])
+                        against[owner[r]] += alarmed or beyond
+                for r in range(replicas):
+                    if severe[b, r, s, c] and ready[b, r]:
+                        others, others_against = heard[owner[r]] - 1, against[owner[r]] - 1
+                        departs[b, r, s, c] = 2 * others_against < others
+                        together[b, r, s, c] = 2 * others_against >= others and others_against > 0
+
+
+@njit(cache=True)
+def _any_both(first, second):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(len(first)):
+        if first[i] and second[i]:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _beyond(cell, is_rate, rate_limit, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The estimate of one cell of sums lies beyond the clause's limit, as ``relative_excess`` > 0 has it."""
+    count = max(cell[COUNT], 1.0)
+    if is_rate:
+        return cell[OVER] / count - rate_limit > 0.0
+    return sense * (cell[TOTAL] / count - threshold) > 0.0
+
+
+def _speaks_against(verdicts: Verdicts, setup: ControllerSetup) -> NDArray[np.bool_]:
+    """Bool [B, R, S, C]: the estimate lies beyond the limit."""
     if verdicts.against is not None:
-        return verdicts.against[fleets]
-    return np.asarray(relative_excess(verdicts.judged[fleets], setup.contract) > 0.0)
+        return verdicts.against
+    return np.asarray(relative_excess(verdicts.judged, setup.contract) > 0.0)
 
 
 def _explained(departs: NDArray[np.bool_], estimate: Estimate, setup: ControllerSetup) -> NDArray[np.bool_]:
@@ -191,8 +233,7 @@ def _culprits_at_once(
     own = np.where(counted[:, :, None, None, None], verdicts.judged, 0.0)
     owner = setup.layout.replica_kernel
     guilty = _guilty(own, kernel_sum(own, owner, kernels), rung, setup)
-    everybody = np.arange(len(counted))
-    against = _speaks_against(verdicts, setup, everybody) & counted[:, :, None, None]
+    against = _speaks_against(verdicts, setup) & counted[:, :, None, None]
     return np.asarray(guilty & (kernel_count(against, owner, kernels)[:, owner] - against == 0))
 
 
