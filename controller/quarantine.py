@@ -163,10 +163,10 @@ def _compare(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True)
 def _any_both(first, second):  # type: ignore[no-untyped-def]  # pragma: no cover
+    found = False
     for i in range(len(first)):
-        if first[i] and second[i]:
-            return True
-    return False
+        found |= first[i] and second[i]
+    return found
 
 
 @njit(cache=True)
