@@ -40,7 +40,8 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
     """Read the trace at ``path``.
 
     Args:
-        path: A CSV file with the header above; timestamps like ``2023-11-16 18:17:03.9799600``.
+        path: A CSV file with the header above; timestamps like ``2023-11-16 18:17:03.9799600`` or, as in the
+            traces of 2024, ``2024-05-10 00:00:00.009930+00:00``.
         max_gap_s: A longer silence counts as a hole in the recording.
 
     Returns:
@@ -61,6 +62,14 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
         ) from error
     rows.read(lines)
     return rows.trace()
+
+
+def _without_utc(cell: str) -> str:
+    """``cell`` without a UTC offset; another offset is refused, because numpy would only warn."""
+    plain = cell.removesuffix("Z").removesuffix("+00:00")
+    if "+" in plain or plain.count("-") > 2:
+        raise ValueError(cell)
+    return plain
 
 
 class _Rows:
@@ -102,7 +111,7 @@ class _Rows:
 
     def _instant(self, number: int, cell: str) -> int | None:
         try:
-            at_ns = int(np.datetime64(cell.strip(), "ns").astype(np.int64))
+            at_ns = int(np.datetime64(_without_utc(cell.strip()), "ns").astype(np.int64))
         except ValueError:
             at_ns = np.iinfo(np.int64).min
         if at_ns == np.iinfo(np.int64).min:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from contracts.azure_trace import load_trace
 from contracts.documents import (
     Document,
     FileRef,
@@ -129,7 +129,7 @@ class _Follower:
         faults: Faults = [((index,), fault) for index, fault in enumerate(spec.faults)]
         yield from home._conditions(faults, pool, ("spec", "faults"))
         if spec.workload.trace_uri is not None:
-            yield from self._exists(spec.workload.trace_uri, ("spec", "workload", "trace_uri"))
+            yield from self._trace(spec.workload.trace_uri, ("spec", "workload", "trace_uri"))
 
     def _pool(self, spec: ScenarioSpec) -> tuple[PoolSpec, _Follower]:
         """The pool of a scenario, and who follows the URIs in it; DocumentError if it cannot be read."""
@@ -141,9 +141,11 @@ class _Follower:
     def _place(self, uri: str) -> str:
         return str(resolve_uri(uri, resolve_uri(self.file, "selvage")))
 
-    def _exists(self, uri: str, place: Place) -> Iterator[Breach]:
-        if not Path(self._place(uri)).is_file():
-            yield Breach(path=place, expected="a file", actual=self._place(uri), next_step="check the path")
+    def _trace(self, uri: str, place: Place) -> Iterator[Breach]:
+        try:
+            load_trace(self._place(uri))
+        except DocumentError as error:
+            yield from _retold(error, place)
 
     def _conditions(self, faults: Faults, pool: PoolSpec, place: Place) -> Iterator[Breach]:
         """A fault's condition must have been measured on every kernel that it strikes."""

@@ -119,6 +119,15 @@ def test_a_trace_repeats_at_its_own_rate() -> None:
     np.testing.assert_allclose(constant_rate(trace.mean_rate_rps).clock_s(counts), [0, 1, 4, 6, 7, 10, 12])
 
 
+@pytest.mark.parametrize("zone", ["+00:00", "Z"])
+def test_utc_may_be_written_out(tmp_path: Path, zone: str) -> None:
+    """Timestamps of the traces of 2024 carry UTC; they mean what plain ones mean."""
+    path = tmp_path / "trace.csv"
+    rows = f"2024-05-10 00:00:00.009930{zone},5,6\n2024-05-10 00:00:01.509930{zone},7,8\n"
+    path.write_text(HEADER + rows, encoding="utf-8")
+    np.testing.assert_allclose(load_trace(path).arrived_s, [0.0, 1.5], atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
@@ -131,6 +140,8 @@ def test_a_trace_repeats_at_its_own_rate() -> None:
         (HEADER + "2023-11-16 18:17:03.97,5,-5\n2023-11-16 18:17:04.1,5,6\n", 2, "whole number"),
         (HEADER + "2023-11-16 18:17:03.97,5,nan\n2023-11-16 18:17:04.1,5,6\n", 2, "whole number"),
         (HEADER + "yesterday,5,5\n2023-11-16 18:17:04.1,5,6\n", 2, "timestamp"),
+        (HEADER + "2023-11-16 18:17:03+02:00,5,5\n2023-11-16 18:17:04+02:00,5,6\n", 2, "timestamp"),
+        (HEADER + "2023-11-16 18:17:03-02:00,5,5\n2023-11-16 18:17:04-02:00,5,6\n", 2, "timestamp"),
         (HEADER + "NaT,5,5\n2023-11-16 18:17:04.1,5,6\n", 2, "timestamp"),
         (HEADER + "2023-11-16 18:17:05,5,5\n2023-11-16 18:17:04,5,6\n", 3, "not before"),
         (HEADER + "2023-11-16 18:17:05,5,5\n2023-11-16 19:17:05,5,6\n", 3, "gap"),

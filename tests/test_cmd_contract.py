@@ -269,6 +269,21 @@ def test_validate_follows_references(case: str, world: Path) -> None:
     assert run("validate", "--no-references", scenario).exit_code == 0
 
 
+def test_a_trace_with_a_gap_is_refused_at_its_line(world: Path) -> None:
+    """``validate`` reads the trace that a scenario replays."""
+    rows = ("2023-11-16 18:17:03,5,5", "2023-11-16 18:17:04,5,5", "2023-11-16 20:17:04,5,5")
+    (world / "trace.csv").write_text("\n".join(("TIMESTAMP,ContextTokens,GeneratedTokens", *rows)))
+    scenario = world / "scenario.yaml"
+    text = scenario.read_text(encoding="utf-8")
+    replay = "arrivals: trace\n    trace_uri: trace.csv"
+    assert "arrivals: poisson" in text
+    scenario.write_text(text.replace("arrivals: poisson", replay), encoding="utf-8")
+    result = run("validate", scenario)
+    assert result.exit_code == 2
+    assert "spec.workload.trace_uri: expected a gap of at most 600 s" in result.stderr
+    assert "trace.csv:4 TIMESTAMP" in result.stderr
+
+
 def test_measured_doses_are_accepted(world: Path) -> None:
     """A fault whose condition its kernel's profile holds is fine, in a scenario and in a suite over it."""
     scenario, suite = world / "scenario.yaml", world / "suite.yaml"

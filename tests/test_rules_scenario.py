@@ -73,6 +73,14 @@ SCENARIO_RULES: dict[str, tuple[Change, str, str]] = {
         "spec.faults[0].ramp",
         "shape: ramp",
     ),
+    "endless": (lambda s: s.update(horizon_s=1e12), "spec.horizon_s", "at most 1,000,000 ticks"),
+    "fine ticks": (lambda s: s.update(tick_s=1e-9), "spec.horizon_s", "at most 1,000,000 ticks"),
+    "flood": (lambda s: s["workload"].update(rate_rps=1e9), "spec.workload.rate_rps", "requests"),
+    "probe flood": (
+        lambda s: s["telemetry"].update(probes_per_s=1e9),
+        "spec.telemetry.probes_per_s",
+        "at most 1,000",
+    ),
     "fault twice": (lambda s: s["faults"].extend([fault(), fault()]), "spec.faults[1].name", "'w4' again"),
     "late change": (
         lambda s: s["changes"].append({"kind": "cache_flush", "at_s": 99.0}),

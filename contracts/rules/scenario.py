@@ -11,6 +11,8 @@ from contracts.rules.breach import Breach, only_block, repeated, under, unknown
 from contracts.rules.pool import pool_breaches
 from contracts.yaml_positions import Path
 
+#: What one episode may hold at most, far above any use, so that a slip does not fill the memory.
+MOST_TICKS, MOST_REQUESTS, MOST_PROBES_PER_S = 1_000_000, 1_000_000_000, 1_000
 #: Kinds whose effect is a measured condition of the kernel's profile.
 MEASURED_KINDS = ("requantise", "noise", "bit_flips", "kernel_regression")
 
@@ -23,11 +25,30 @@ def scenario_breaches(spec: ScenarioSpec) -> Iterator[Breach]:
         hint = "shorten the tick or lengthen the episode"
         expected = f"at most horizon_s {spec.horizon_s:g}"
         yield Breach(path=("tick_s",), expected=expected, actual=f"{spec.tick_s:g}", next_step=hint)
+    yield from _size(spec)
     yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
     for index, fault in enumerate(spec.faults):
         yield from fault_breaches(fault, ("faults", index), spec.pool, spec.horizon_s)
     for index, change in enumerate(spec.changes):
         yield from _change(change, ("changes", index), spec)
+
+
+def _size(spec: ScenarioSpec) -> Iterator[Breach]:
+    """Episodes that no machine can hold."""
+    rate, probes = spec.workload.rate_rps, spec.telemetry.probes_per_s
+    sizes: tuple[tuple[Path, str, float, float], ...] = (
+        (("horizon_s",), "ticks", spec.horizon_s / spec.tick_s, MOST_TICKS),
+        (("workload", "rate_rps"), "requests in the episode", spec.horizon_s * rate, MOST_REQUESTS),
+        (("telemetry", "probes_per_s"), "probes per second and replica", probes, MOST_PROBES_PER_S),
+    )
+    for path, what, size, most in sizes:
+        if size > most:
+            yield Breach(
+                path=path,
+                expected=f"at most {most:,} {what}",
+                actual=f"{size:.3g}",
+                next_step="shorten the episode or lower the rate",
+            )
 
 
 def _pool(spec: ScenarioSpec) -> Iterator[Breach]:
