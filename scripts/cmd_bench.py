@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 import scripts
 from contracts.errors import DocumentError, Problem
@@ -43,7 +44,8 @@ def bench(
         )  # fmt: skip
         raise DocumentError([problem])
     module: Any = import_module(f"scripts.{PREFIX}{name}")
-    figures = {**machine_facts(), **module.run()}
+    with Console(stderr=True).status(f"running benchmark {name}"):
+        figures = {**machine_facts(), **module.run()}
     if as_json:
         typer.echo(json.dumps(figures, sort_keys=True))
         return
