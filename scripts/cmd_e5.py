@@ -15,9 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
+from contracts.uris import resolve_uri
 from scripts.e5 import Options, Plan, plan_run, run, write_results
 from scripts.e5_suite import GROUP_LABELS
 from scripts.environment import cores
+from scripts.output import ready_folder
 from scripts.report_tables import number
 from scripts.warm import warm
 
@@ -41,7 +43,9 @@ def register(app: typer.Typer) -> None:
 
 def e5(
     out: Annotated[Path, typer.Option("--out", help="Folder for e5.json, report.html and parts/.")],
-    suite: Annotated[Path | None, typer.Option(help="Suite document; the shipped one without it.")] = None,
+    suite: Annotated[
+        str, typer.Option(help="Suite document (file or package: URI); else the shipped one.")
+    ] = "",
     policies: Annotated[str, typer.Option(help="Comma-separated arms; the suite's without it.")] = "",
     seeds: Annotated[int | None, typer.Option(help="Paired seeds; the suite's without it.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0,
@@ -57,7 +61,7 @@ def e5(
         _at_least(name, value, least)
     options = Options(
         out=out,
-        suite=suite,
+        suite=resolve_uri(suite, "selvage e5") if suite else None,
         policies=_arms(policies) if policies else None,
         seeds=seeds,
         jobs=jobs or cores(),
@@ -65,8 +69,8 @@ def e5(
         trace=trace,
         command=_command(suite, policies, seeds, trace),
     )
-    _check_out(out)
     plan = plan_run(options)
+    ready_folder(out)
     started_s = time.monotonic()
     content, page = _run_with_progress(plan, options)
     write_results(out, content, page)
@@ -114,7 +118,7 @@ def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:
     return f"{text} [dim]({low} to {high})[/dim]"
 
 
-def _command(suite: Path | None, policies: str, seeds: int | None, trace: Path | None) -> str:
+def _command(suite: str, policies: str, seeds: int | None, trace: Path | None) -> str:
     """The command that gives the same results; --jobs and --batch change none."""
     words = ["selvage", "e5"]
     for name, value in (("--suite", suite), ("--policies", policies), ("--seeds", seeds), ("--trace", trace)):
@@ -137,11 +141,6 @@ def _arms(text: str) -> tuple[str, ...]:
 def _at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
         raise _refused(name, f"a whole number of at least {least}", str(value), f"e.g. {name} 2")
-
-
-def _check_out(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise _refused("--out", "a folder", f"the file {out}", "name a folder; it is made if it is absent")
 
 
 def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:

@@ -6,8 +6,8 @@ The composition root that joins worlds and policies. It decides nothing: arms co
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from scripts.e5_jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5_results import Episodes, front, summarise, tables
 from scripts.e5_suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.environment import machine_facts
+from scripts.output import ready_folder, write_whole
 from scripts.report import ReportInput, render
 from scripts.report_plots import FrontPoint, Timeline
 
@@ -103,7 +104,7 @@ def run(plan: Plan, options: Options, on_done: Callable[[JobResult], None]) -> t
     """
     results: list[JobResult] = []
     for result in run_jobs(list(plan.jobs), options.jobs):
-        write_atomically(_part(options.out, result), _json([_plain(e) for e in result.episodes]))
+        _keep_part(options.out, result)
         results.append(result)
         on_done(result)
     episodes = _episodes(plan, results)
@@ -190,7 +191,8 @@ def header(plan: Plan, options: Options) -> dict[str, Any]:
         "replicas": len(first.layout.replicas),
         "slices": list(first.layout.slices),
         "profile_sha256": dict(zip(first.layout.kernels, first.profile_sha256, strict=True)),
-        "trace": str(options.trace.name) if options.trace else None,
+        "trace": options.trace.name if options.trace else None,
+        "trace_sha256": hashlib.sha256(options.trace.read_bytes()).hexdigest() if options.trace else None,
         "git_sha": git_sha(),
         "versions": machine_facts(),
         "scenarios": [
@@ -220,24 +222,16 @@ def git_sha() -> str | None:
 
 def write_results(out: Path, content: dict[str, Any], page: str) -> None:
     """Write ``e5.json`` and ``report.html`` into ``out``, each whole or not at all."""
-    write_atomically(out / "e5.json", _json(content))
-    write_atomically(out / "report.html", page)
+    ready_folder(out)
+    write_whole(out / "e5.json", _json(content))
+    write_whole(out / "report.html", page)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` through a temporary file in the same folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _part(out: Path, result: JobResult) -> Path:
+def _keep_part(out: Path, result: JobResult) -> None:
+    folder = out / "parts" / result.scenario
+    ready_folder(folder)
     arm = re.sub(r"[^a-zA-Z0-9.-]+", "_", result.arm)
-    return out / "parts" / result.scenario / f"{arm}.json"
+    write_whole(folder / f"{arm}.json", _json([_plain(episode) for episode in result.episodes]))
 
 
 def _plain(value: EpisodeMeasures | FrontPoint) -> Any:

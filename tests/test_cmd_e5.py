@@ -17,6 +17,7 @@ from tests.e5_world import write_suite
     "words, message",
     [
         (["--suite", "absent.yaml"], "absent.yaml"),
+        (["--suite", "package:contracts/library/suites/absent.yaml"], "absent.yaml"),
         (["--policies", "magic"], "magic"),
         (["--seeds", "0"], "--seeds"),
         (["--jobs", "-1"], "--jobs"),
@@ -31,6 +32,16 @@ def test_bad_input_exits_2_and_writes_nothing(tmp_path: Path, words: list[str], 
     assert result.exit_code == 2
     assert message in result.output
     assert not out.exists()
+
+
+def test_an_unusable_out_is_refused_before_any_work(tmp_path: Path) -> None:
+    """A result folder that cannot be made ends with code 2 before the first episode runs."""
+    occupied = tmp_path / "file"
+    occupied.write_text("", encoding="utf-8")
+    suite = str(write_suite(tmp_path))
+    result = CliRunner().invoke(app, ["e5", "--suite", suite, "--out", str(occupied / "out")])
+    assert result.exit_code == 2
+    assert "folder" in result.output
 
 
 @pytest.mark.slow
