@@ -1,7 +1,7 @@
-"""What one tick brought, per replica and per kernel, for detectors that judge unit by unit.
+"""What one tick brought, per replica and per kernel, less what says nothing of the kernel.
 
-Late answers of a kernel that is offered more than it carries say nothing of the kernel: whoever takes its
-traffic is overloaded next. They are left out; capacity is the policies' business.
+Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
+traffic is overloaded next. They are left out for every detector; capacity is the policies' business.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ from controller.state import ControllerState
 
 
 def note_overload(estimate: Estimate, seen: FleetTelemetry, setup: ControllerSetup) -> Estimate:
-    """``estimate`` with the instant at which each kernel was last offered more than it carries."""
+    """``estimate`` that knows when each kernel was last offered more than it carries.
+
+    The running window forgets the latencies of kernels that are, or lately were, overloaded.
+    """
     state, (kernels, _, _) = estimate.state, setup.layout.shape
     ready = kernel_count(rotation(state, seen), setup.layout.replica_kernel, kernels)
     carried_rps = setup.options.overload_ratio * ready * setup.fleet.capacity_rps
     over = kernel_load_rps(state, kernels) > carried_rps
     overloaded_s = np.where(over, state.now_s[:, None], state.overloaded_s)
-    return replace(estimate, state=replace(state, overloaded_s=overloaded_s))
+    state = replace(state, overloaded_s=overloaded_s)
+    excused = _excused(state, setup)
+    if bool(excused.any()):
+        state = replace(state, window=np.where(excused[..., None], 0.0, state.window))
+    return replace(estimate, state=state)
 
 
 def replica_arrivals(
@@ -40,15 +47,15 @@ def replica_arrivals(
         probes=seen.probes,
         heard=estimate.heard,
         unit_of=np.arange(len(setup.layout.replicas)),
-        sums=np.where(_excused(estimate, setup)[..., None], 0.0, estimate.state.window - before.window),
+        sums=np.where(_excused(estimate.state, setup)[..., None], 0.0, estimate.state.window - before.window),
         doubted=before.replica_condemned,
         since_s=np.maximum(since_s, 0.0),
     )
 
 
-def _excused(estimate: Estimate, setup: ControllerSetup) -> NDArray[np.bool_]:
+def _excused(state: ControllerState, setup: ControllerSetup) -> NDArray[np.bool_]:
     """bool [B, R, 1, C]: latency of kernels that are, or lately were, overloaded."""
-    state, contract = estimate.state, setup.contract
+    contract = setup.contract
     lately = state.now_s[:, None] - state.overloaded_s < contract.window_s
     replicas = lately[:, setup.layout.replica_kernel]
     return np.asarray(replicas[:, :, None, None] & (contract.source == Source.LATENCY))

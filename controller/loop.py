@@ -94,11 +94,8 @@ def tick(
 
 def perceive(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Perception:
     """Estimate and judge; ends where a policy proposes."""
-    estimate = fold(state, telemetry, setup)
-    arrived = None
-    if setup.detector.by_unit:
-        estimate = note_overload(estimate, telemetry, setup)
-        arrived = replica_arrivals(state, estimate, telemetry, setup)
+    estimate = note_overload(fold(state, telemetry, setup), telemetry, setup)
+    arrived = replica_arrivals(state, estimate, telemetry, setup) if setup.detector.by_unit else None
     verdicts, memory = setup.detector.update(
         state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived
     )

@@ -342,10 +342,11 @@ def late(from_s: float, offered: int) -> Edit:
     return edit
 
 
+@pytest.mark.parametrize("arm", ["sequential", "hysteresis"])
 @pytest.mark.parametrize(("offered", "alarm"), [(10, True), (190, True), (210, False)])
-def test_late_answers_of_an_overloaded_kernel_say_nothing_of_it(offered: int, alarm: bool) -> None:
+def test_late_answers_of_an_overloaded_kernel_say_nothing_of_it(offered: int, alarm: bool, arm: str) -> None:
     """The same late answers condemn a kernel within its capacity (400 a second) and not one beyond it."""
     layout = make_layout(kernels=1, slices=2, per_kernel=4)
     edits = late(60.0, offered)
-    ticks = run(make_arm("sequential", make_fleet(layout)), script(layout, 90, edits))
+    ticks = run(make_arm(arm, make_fleet(layout)), script(layout, 190, edits))
     assert any(decision.judgement.alarm[0, 0].any() for decision in ticks.decisions) == alarm
