@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,14 +53,13 @@ def test_bf16_drifts_from_fp32_and_requantised_weights_drift_further(tmp_path: P
 
 
 def test_step_times_follow_the_plan_and_slow_down() -> None:
-    """Every planned kind of step is timed, and a slowed session takes the asked factor."""
+    """Every planned kind of step is timed, and no slowed step is faster than its added time."""
     from live.backend_torch import TorchBackend
-    from live.step_model import step_time_ratio
 
     plan = StepPlan(batches=(1, 2), contexts=(16,), decode_steps=6, rounds=4, clock="wall", least=True)
     with TorchBackend(SHIPPED_MODEL, device="cpu").start(TORCH_KERNELS[0]) as session:
         healthy = session.time_steps(plan)
         assert {(p.prefill_tokens, p.decode_sequences) for p in healthy} == {(16, 0), (32, 0), (0, 1), (0, 2)}
-        session.inject(slow_doses()[-1])
-        assert step_time_ratio(session.time_steps(plan), healthy) > 2.0
+        session.inject(replace(slow_doses()[-1], arguments=(1.0, 30.0)))
+        assert min(point.measured_ms for point in session.time_steps(plan)) >= 30.0
         session.undo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from live.checkpoint import SHIPPED_MODEL
 from live.kernels import VLLM_KERNELS, EngineOption, kernel_named, slow_doses, weight_doses
 from live.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.reference import ReferenceScores, measure_reference
-from live.step_model import step_time_ratio
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
@@ -116,14 +116,15 @@ def test_drift_is_small_when_healthy_and_grows_as_bits_go(
 
 
 def test_slowed_steps_take_longer_and_answer_the_same(session: Session, prompts: list[Prompt]) -> None:
-    """A slow fault multiplies the step time, leaves the canary and the scores alone, and goes away."""
+    """A slow fault adds its time to each step, leaves the canary and the scores alone, and goes away."""
     plan = StepPlan(batches=(1, 4), contexts=(64,), decode_steps=12, rounds=4, clock="wall", least=True)
-    healthy, canary, before = _rows(session, prompts), session.canary(), session.time_steps(plan)
-    session.inject(slow_doses()[-1])
-    assert step_time_ratio(session.time_steps(plan), before) > 2.0
+    healthy, canary = _rows(session, prompts), session.canary()
+    session.inject(replace(slow_doses()[-1], arguments=(1.0, 30.0)))
+    assert min(point.measured_ms for point in session.time_steps(plan)) >= 30.0
     assert session.canary() == canary
     assert all(np.array_equal(a, b) for a, b in zip(healthy, _rows(session, prompts), strict=True))
     session.undo()
+    assert min(point.measured_ms for point in session.time_steps(plan)) < 30.0
 
 
 def test_facts_say_what_runs(session: Session) -> None:
