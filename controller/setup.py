@@ -66,7 +66,7 @@ class ControllerOptions:
     readmit_every_s: at most one replica of a kernel is re-admitted in so many seconds.
     degrade_after_s: silence after which the held table gives way to the known-good baseline.
     overload_ratio: load over capacity above which late answers are no evidence against a kernel, from then
-        to one window after, for detectors that judge unit by unit: moving its traffic would not cure it.
+        to one window after: moving its traffic would not cure it.
     smoothing_s: time constant of the smoothed rates.
     """
 
