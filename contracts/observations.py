@@ -8,7 +8,7 @@ A log is JSON lines, one unit each (``docs/samples.md``)::
     {"slice": "json", "judge": "json", "reference": "{}", "candidate": "{"}
     {"slice": "prose", "judge": "calibration", "reference": [0.9, 1], "candidate": [0.8, 0]}
 
-Unknown keys, infinities and NaN are refused with the line they stand on.
+Unknown keys, unknown columns, infinities and NaN are refused with the line they stand on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
 from contracts.samples import SPLITS, KernelSamples
 
@@ -38,6 +40,8 @@ JUDGES: tuple[tuple[str, str, Judge], ...] = (
     ("json", "parse_difference", JsonJudge()),
 )
 CALIBRATION_COLUMN = "ece_gap"
+#: Evidence for the assumptions A1 to A3, which no clause judges.
+EVIDENCE_COLUMNS = frozenset({"lost_mass", "advantage", "score_norm"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,12 @@ def _windows(samples: KernelSamples, condition: str, rows: NDArray[np.int64]) ->
     return np.asarray(block.max(axis=1) - block.min(axis=1))
 
 
+def known_columns() -> frozenset[str]:
+    """Columns that a registered metric reads, that a profile holds, or that an assumption is checked on."""
+    read = {spec.column(estimator) for spec in METRICS.values() for estimator in spec.estimators}
+    return frozenset(read) | frozenset(COLUMN_NAMES) | EVIDENCE_COLUMNS
+
+
 def load_log(path: Path) -> Observations:
     """Units of a JSON-lines log; DocumentError lists every bad line."""
     try:
@@ -122,9 +132,10 @@ def load_log(path: Path) -> Observations:
         raise _bad(path, [(0, "a readable text file", str(error))]) from error
     units: dict[tuple[str, str], list[Floats]] = {}
     problems: list[tuple[int, str, str]] = []
+    known = known_columns()
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            _collect(line, number, units, problems)
+            _collect(line, number, known, units, problems)
     if problems or not units:
         raise _bad(path, problems or [(0, "at least one unit", "an empty file")])
     columns = tuple(
@@ -139,11 +150,12 @@ def load_log(path: Path) -> Observations:
 def _collect(
     line: str,
     number: int,
+    known: frozenset[str],
     units: dict[tuple[str, str], list[Floats]],
     problems: list[tuple[int, str, str]],
 ) -> None:
     try:
-        column, slice_name, value = _unit(json.loads(line, object_pairs_hook=_unique))
+        column, slice_name, value = _unit(json.loads(line, object_pairs_hook=_unique), known)
     except (ValueError, OverflowError, RecursionError) as error:
         problems.append((number, "one unit as a JSON object", str(error)))
         return
@@ -157,7 +169,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return record
 
 
-def _unit(record: object) -> tuple[str, str, Floats]:
+def _unit(record: object, known: frozenset[str]) -> tuple[str, str, Floats]:
     """(column, slice, value) of one log line; ValueError says what is wrong."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
@@ -165,7 +177,17 @@ def _unit(record: object) -> tuple[str, str, Floats]:
     if "judge" in record:
         return _judged(record, place)
     _only(record, {"slice", "column", "value"})
-    return _name(record, "column"), place, np.array(_number(record.get("value")))
+    value = _number(record.get("value"))
+    return _column(record, known), place, np.array(value)
+
+
+def _column(record: Mapping[str, object], known: frozenset[str]) -> str:
+    """The column of a line; one that no metric reads would be passed over in silence."""
+    name = _name(record, "column")
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        raise ValueError(f"unknown column {name!r}" + (f"; {close[0]!r} is meant?" if close else ""))
+    return name
 
 
 def _name(record: Mapping[str, object], key: str) -> str:

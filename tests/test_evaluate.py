@@ -228,6 +228,16 @@ def test_documented_log_lines_are_units(tmp_path: Path) -> None:
     assert {"kl_mean@full_vocab", "latency_ms", "failed", "refusal_difference", "ece_gap"} <= set(columns)
 
 
+def test_a_misspelt_column_is_refused(tmp_path: Path) -> None:
+    """A column that nothing reads is named with the nearest known one; evidence for A1 to A3 is known."""
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"slice": "code", "column": "latncy_ms", "value": 5}\n')
+    with pytest.raises(DocumentError, match=r"log\.jsonl:1: .*'latncy_ms'; 'latency_ms' is meant"):
+        load_log(log)
+    log.write_text('{"slice": "code", "column": "advantage", "value": 5}\n')
+    assert load_log(log).column_names == ("advantage",)
+
+
 def test_documented_columns_are_the_columns() -> None:
     """The format's page names every per-prompt column and every column that a log may hold."""
     page = (Path(__file__).resolve().parent.parent / "docs" / "samples.md").read_text()
