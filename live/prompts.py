@@ -145,7 +145,8 @@ def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_file(str(model / "tokenizer.json"))
-    begin = json.loads((model / "config.json").read_text()).get("bos_token_id")
+    settings = json.loads((model / "config.json").read_text())
+    begin = settings.get("bos_token_id")
     lead = [begin] if isinstance(begin, int) else []
     done: list[Prompt] = []
     for prompt in prompts:
@@ -154,10 +155,25 @@ def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[
             continue
         ids = [*lead, *tokenizer.encode(prompt.text, add_special_tokens=False).ids]
         done.append(replace(prompt, token_ids=tuple(ids)))
-    short = [prompt for prompt in done if prompt.positions < 1]
-    if short:
-        raise ValueError(f"prompt {short[0].id} has fewer than two tokens: {short[0].text!r}")
+    problems = [problem for prompt in done if (problem := _misfit(prompt, settings))]
+    if problems:
+        raise DocumentError(problems[:20])
     return done
+
+
+def _misfit(prompt: Prompt, settings: dict[str, Any]) -> Problem | None:
+    """Why the model with these ``settings`` cannot score ``prompt``; None if it can."""
+    most, words = settings.get("max_position_embeddings"), settings.get("vocab_size")
+    count, largest = len(prompt.token_ids), max(prompt.token_ids, default=0)
+    if prompt.positions < 1:
+        wanted, found = "two tokens or more", f"{count}"
+    elif isinstance(words, int) and largest >= words:
+        wanted, found = f"token ids below the model's vocabulary of {words}", f"{largest}"
+    elif isinstance(most, int) and count > most:
+        wanted, found = f"at most the model's {most} positions", f"{count} tokens"
+    else:
+        return None
+    return Problem("prompts", 0, f"prompt {prompt.id}", wanted, found, "correct or leave out this prompt")
 
 
 def _parse(path: Path, number: int, line: str) -> Prompt:

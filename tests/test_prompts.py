@@ -10,8 +10,17 @@ import pytest
 
 from contracts.errors import DocumentError
 from contracts.samples import SPLITS
+from live.checkpoint import SHIPPED_MODEL
 from live.corpus import Document
-from live.prompts import SHIPPED_PROMPTS, PromptPlan, draw_prompts, load_prompts, save_prompts
+from live.prompts import (
+    SHIPPED_PROMPTS,
+    Prompt,
+    PromptPlan,
+    draw_prompts,
+    load_prompts,
+    save_prompts,
+    tokenise,
+)
 
 
 class WordTokenizer:
@@ -121,3 +130,19 @@ def test_too_few_windows_are_said() -> None:
     plan = PromptPlan(short_count=1000, short_tokens=8, long_count=1, long_tokens=32)
     with pytest.raises(ValueError, match="slice code"):
         draw_prompts(documents(), WordTokenizer(), plan)
+
+
+@pytest.mark.needs("transformers")
+@pytest.mark.parametrize(
+    ("prompt", "wanted"),
+    [
+        (Prompt(id=7, slice="code", split="probe", document="", token_ids=(0, 2048), text=""), "vocabulary"),
+        (Prompt(id=7, slice="code", split="probe", document="", token_ids=(0,), text=""), "two tokens"),
+        (Prompt(id=7, slice="code", split="probe", document="", token_ids=(1,) * 4000, text=""), "positions"),
+    ],
+)
+def test_prompts_that_the_model_cannot_score_are_refused(prompt: Prompt, wanted: str) -> None:
+    """Tokens outside the vocabulary, a single token and too long a prompt are named before anything runs."""
+    with pytest.raises(DocumentError, match=wanted) as caught:
+        tokenise([prompt], SHIPPED_MODEL, keep_ids=True)
+    assert caught.value.problems[0].path == "prompt 7"
