@@ -38,6 +38,8 @@ _DEFAULTS = ("default", "prose")
 def propose(name: str, kernels: Sequence[MeasuredKernel], terms: ProposalTerms) -> KernelContract:
     """A contract that every kernel of ``kernels`` keeps with ``terms.margin`` to spare.
 
+    The reward clause is independent of the kernels; its reason says whether they keep it.
+
     Raises ValueError where no kernel has healthy certify prompts with full-vocabulary values.
     """
     seen = [(k.name, from_samples(k.samples, "", HEALTHY, CERTIFY)) for k in kernels]

@@ -58,7 +58,8 @@ def known_sources(profile: KernelProfile) -> tuple[SourceBound, ...]:
     """Sources that separate the profile's kernel from its reference, from their fingerprints."""
     spec = profile.spec
     words = spec.reference.model_dump(include={"engine", "dtype"})
-    reference = Fingerprint(**(spec.fingerprint.model_dump() | {"quantization": "none"} | words))
+    plain = {"quantization": "none", "kv_cache_dtype": "auto"}  # the reference rounds neither
+    reference = Fingerprint(**(spec.fingerprint.model_dump() | plain | words))
     return source_bounds(reference, _with_scheme(spec))
 
 
