@@ -258,7 +258,17 @@ def _chosen(spec: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, 
     if unknown:
         known = ", ".join(sorted(baseline.parameters)) or "none"
         raise ValueError(f"policy {name!r}: unknown parameter {unknown[0]!r}; known: {known}")
+    for parameter, value in chosen.items():
+        _check_range(name, parameter, value)
     return name, chosen
+
+
+def _check_range(name: str, parameter: str, value: float) -> None:
+    """Times, counts, factors and budgets are finite and not negative; shares and confidences at most 1."""
+    share = parameter.endswith(("_share", "confidence", "_ratio"))
+    if not isfinite(value) or value < 0.0 or (share and value > 1.0):
+        expected = "a number between 0 and 1" if share else "a finite number >= 0"
+        raise ValueError(f"policy {name!r}: {parameter}: expected {expected}, got {value:g}")
 
 
 def _lookup(name: str) -> Baseline:

@@ -69,7 +69,10 @@ class BurnRateDetector:
         return True
 
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
-        """Empty bins. ``bins<i>``: float64 [B, U, S, C, 12, 4], sums of tier i, oldest first."""
+        """Empty bins. ``bins<i>``: float64 [B, U, S, C, 12, 4], sums of tier i, oldest first.
+
+        ``recent``: float64 [B, U, S, C, 4], sums over all bins of the shortest tier.
+        """
         shape = (batch, units, len(contract.slices), len(contract.clause_ids))
         tiers = len(FACTORS)
         return {
@@ -77,6 +80,7 @@ class BurnRateDetector:
             "running": np.zeros((*shape, tiers, 4)),
             "age_s": np.zeros((*shape, tiers)),
             "burning": np.zeros((*shape, tiers)),
+            "recent": np.zeros((*shape, 4)),
             "alarm": np.zeros(shape, dtype=np.bool_),
             "excess": np.zeros(shape),
         }
@@ -101,18 +105,24 @@ class BurnRateDetector:
         ended = np.zeros(arrived.sums.shape[:-1], dtype=np.bool_)
         for tier in range(len(FACTORS)):
             ended |= self._end_bin(after, tier, contract)
-        burning = np.asarray(after["burning"], dtype=np.float64)
-        alarm = np.asarray((burning > 0.0).any(axis=-1))
-        excess = np.maximum(burning.max(axis=-1) - 1.0, 0.0)
-        after.update({"alarm": alarm, "excess": excess})
-        recent = np.asarray(after["bins0"], dtype=np.float64).sum(axis=-2)
+        if bool(ended.any()):
+            after.update(self._judged(after))
+        alarm = np.asarray(after["alarm"], dtype=np.bool_)
+        recent = np.asarray(after["recent"], dtype=np.float64)
         return Verdicts(
             alarm=alarm,
-            excess=excess,
+            excess=np.asarray(after["excess"], dtype=np.float64),
             inside=~alarm & self._kept(recent, contract),
             fresh=ended,
             judged=recent,
         ), after
+
+    def _judged(self, after: DetectorState) -> DetectorState:
+        """What only the end of a bin can change: alarm, excess and the sums of the shortest tier."""
+        burning = np.asarray(after["burning"], dtype=np.float64)
+        worst = np.maximum.reduce([burning[..., tier] for tier in range(len(FACTORS))])
+        bins = np.asarray(after["bins0"], dtype=np.float64)
+        return {"alarm": worst > 0.0, "excess": np.maximum(worst - 1.0, 0.0), "recent": bins.sum(axis=-2)}
 
     def _end_bin(self, after: DetectorState, tier: int, contract: CompiledContract) -> Flags:
         """Close the bins of ``tier`` that are full, in ``after``, and judge them; where, [B, U, S, C]."""

@@ -126,6 +126,8 @@ def test_specs_are_parsed_or_refused() -> None:
         ("threshold:guard_share", "expected key=number"),
         ("threshold:guard_share=half", "expected key=number"),
         ("threshold:guard_share=nan", "finite"),
+        ("threshold:guard_share=1.5", "between 0 and 1, got 1.5"),
+        ("hysteresis:dwell_s=-5", "dwell_s: expected a finite number >= 0, got -5"),
     ):
         with pytest.raises(ValueError, match=message):
             make_policy(spec, FLEET)
