@@ -22,7 +22,6 @@ from contracts.detect.simulate import delays
 from contracts.detect.warm import warm
 from contracts.samples import HEALTHY
 from contracts.streams import stream
-from scripts.bench_controls import run as run_controls
 from scripts.bench_detect import figures, fold_ms, update_ms
 from scripts.detect_cases import SEED, Figures
 from scripts.detect_measured import SHARES, Dose, dose, poisoned_slice, probes_per_s, shipped
@@ -38,7 +37,7 @@ def main() -> None:
     """Compute the named sections, all by default, and write the page."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     sections: dict[str, Callable[[Path], dict[str, list[str]]]] = {
-        "operating": _operating, "replayed": _replayed, "far": _far, "controls": _controls, "banks": _banks,
+        "operating": _operating, "replayed": _replayed, "far": _far, "banks": _banks,
         "telemetry": _telemetry, "doses": _doses, "speed": _speed,
     }  # fmt: skip
     for name in sys.argv[2:] or sections:
@@ -62,10 +61,6 @@ def _far(_: Path) -> dict[str, list[str]]:
 
 def _telemetry(_: Path) -> dict[str, list[str]]:
     return {"telemetry": telemetry_table()}
-
-
-def _controls(_: Path) -> dict[str, list[str]]:
-    return {"controls": controls_table()}
 
 
 def _banks(_: Path) -> dict[str, list[str]]:
@@ -215,17 +210,6 @@ def poisoned_table() -> list[str]:
             for one in found
         ),
     )  # fmt: skip
-
-
-def controls_table() -> list[str]:
-    """False alarms without faults, per arm."""
-    found = run_controls()
-    names = ("slice_days", "replica_alarms", "kernel_alarms", "per_slice_month", "per_slice_month_upper_95")
-    head = ["arm", "slice-days", "alarms of replicas", "of kernels", "per slice-month", "upper 95 % limit"]
-    arms = {"healthy": "as measured", "at_limit": "at the limit"}
-    return table(
-        head, ([text, *(f"{found.get(f'{arm}/{name}', '')}" for name in names)] for arm, text in arms.items())
-    )
 
 
 def bank_table() -> list[str]:
