@@ -11,6 +11,7 @@ process, compiling not counted.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 
@@ -66,7 +67,7 @@ def flattened(row: Figures) -> dict[str, object]:
         f"{base}/arl0_declared": row.arl0_declared,
         f"{base}/arl0_measured": round(row.arl0_measured),
         f"{base}/delay": round(row.delay, 3),
-        f"{base}/delay_worst": round(row.delay_worst, 3),
+        **({} if math.isnan(row.delay_worst) else {f"{base}/delay_worst": round(row.delay_worst, 3)}),
         f"{base}/delay_ratio_to_known_cusum": round(row.ratio, 4),
         f"{base}/missed_rate": round(row.missed_rate, 4),
         f"{base}/false_alarm_rate": float(f"{1.0 / row.arl0_measured:.4g}"),
