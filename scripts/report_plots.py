@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 INK = "#010203"
-#: Okabe and Ito's palette: told apart with any colour vision, on white and on black.
+#: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.
 PALETTE = ("#999999", "#56b4e9", "#cc79a7", "#e69f00", "#0072b2", "#009e73", "#d55e00", "#8c510a")
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
