@@ -60,6 +60,8 @@ class _Follower:
             case KernelProfile(spec=spec):
                 yield from self._pinned(FileRef(uri=spec.samples.uri, sha256=spec.samples.sha256), "samples")
                 yield from self._pinned(spec.prompts, "prompts")
+                if spec.reference.log_probs is not None:
+                    yield from self._pinned(spec.reference.log_probs, "reference", "log_probs")
             case KernelPool(spec=spec):
                 yield from self._profiles(spec, ("spec",))
             case Scenario(spec=spec):
@@ -73,11 +75,11 @@ class _Follower:
             case _:
                 pass
 
-    def _pinned(self, ref: FileRef, key: str) -> Iterator[Breach]:
+    def _pinned(self, ref: FileRef, *keys: str) -> Iterator[Breach]:
         try:
             read_pinned(ref, resolve_uri(self.file, "selvage"))
         except DocumentError as error:
-            yield from _retold(error, ("spec", key, "uri"))
+            yield from _retold(error, ("spec", *keys, "uri"))
 
     def _load(self, kind: type[DocumentT], uri: str) -> DocumentT:
         return load_as(kind, self._place(uri))

@@ -54,6 +54,7 @@ class ProfileContext:
     model_name: str
     model_sha256: str
     reference_sha256: str
+    golden: FileRef
     prompts_uri: str
     prompts_sha256: str
     command: str
@@ -103,7 +104,9 @@ def _document(
         kernel=measured.kernel.name,
         description=measured.kernel.description,
         fingerprint=facts.fingerprint,
-        reference=Reference(name="reference-fp32", engine="transformers", dtype="float32"),
+        reference=Reference(
+            name="reference-fp32", engine="transformers", dtype="float32", log_probs=context.golden
+        ),
         step_time=measured.step_time,
         memory=Memory(
             weights_bytes=facts.weights_bytes,

@@ -139,7 +139,9 @@ def table(
 
 def run_profile(request: ProfileRequest) -> list[Path]:
     """Measure every asked kernel and write its profile; returns the documents' paths."""
+    from contracts.documents.envelope import FileRef
     from live.checkpoint import checkpoint_sha256, find_checkpoint
+    from live.golden import save_golden
     from live.measure_profile import KernelMeter
     from live.profile_writer import ProfileContext, write_profile
     from live.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts, tokenise
@@ -158,6 +160,9 @@ def run_profile(request: ProfileRequest) -> list[Path]:
             model_name=request.model or "selvage reference model",
             model_sha256=checkpoint_sha256(folder),
             reference_sha256=reference.sha256,
+            golden=FileRef(
+                uri="reference.npz", sha256=save_golden(request.out / "reference.npz", golden, reference)
+            ),
             prompts_uri="prompts.jsonl",
             prompts_sha256=save_prompts(request.out / "prompts.jsonl", golden),
             command="",

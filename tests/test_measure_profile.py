@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contracts.documents.envelope import FileRef
 from contracts.documents.profile import Fingerprint, KernelProfile, StepPoint
 from contracts.errors import DocumentError, MeasurementError
 from contracts.loader import load_as
@@ -191,6 +192,7 @@ def test_a_written_profile_reads_back_and_pins_its_samples(tmp_path: Path) -> No
         model_name="fake",
         model_sha256="1" * 64,
         reference_sha256="0" * 64,
+        golden=FileRef(uri="reference.npz", sha256="3" * 64),
         prompts_uri="prompts.jsonl",
         prompts_sha256="2" * 64,
         command="selvage profile",

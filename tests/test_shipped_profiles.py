@@ -61,6 +61,8 @@ def test_a_profile_is_complete_and_pinned(path: Path) -> None:
     spec = profile_at(path).spec
     samples = samples_of(path)
     read_pinned(spec.prompts, path)
+    assert spec.reference.log_probs is not None
+    read_pinned(spec.reference.log_probs, path)
     assert path.stat().st_size < 256 * 1024
     assert samples.condition_names == tuple(one.name for one in spec.conditions)
     assert samples.metric_names == COLUMN_NAMES
@@ -74,6 +76,22 @@ def test_a_profile_is_complete_and_pinned(path: Path) -> None:
     assert spec.provenance.model_sha256 == checkpoint_sha256(SHIPPED_MODEL)
     assert spec.not_measured
     assert set(spec.not_measured) <= set(METRICS)
+
+
+def test_the_reference_file_covers_every_golden_token() -> None:
+    """One row per position of every prompt; the best ten fall, and a golden token among them agrees."""
+    prompts = load_prompts(SHIPPED_PROMPTS)
+    with np.load(FOLDER / "reference.npz", allow_pickle=False) as file:
+        starts, ids, best = file["starts"], file["top_ids"], file["top_log_probs"]
+        token, order = file["token_log_probs"], file["prompt_ids"]
+    assert order.tolist() == [prompt.id for prompt in prompts]
+    assert np.diff(starts).tolist() == [prompt.positions for prompt in prompts]
+    assert (np.diff(best, axis=1) <= 0.0).all()
+    assert (np.exp(best.astype(np.float64)).sum(axis=1) <= 1.0 + 1e-6).all()
+    golden = np.concatenate([prompt.token_ids[1:] for prompt in prompts])
+    among = ids == golden[:, None]
+    assert np.array_equal(best[among], token[among.any(axis=1)])
+    assert 0.2 < among[:, 0].mean() < 1.0
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
