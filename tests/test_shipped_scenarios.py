@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
-
 from contracts.episode import EpisodeRecord
 from contracts.incident_measures import has_incident
 from policies.baselines import make_arm
@@ -15,11 +13,6 @@ from simulator.fleet import run_episodes
 from simulator.scenario import load_scenario
 
 LIBRARY = Path(str(files("contracts"))) / "library"
-
-pytestmark = pytest.mark.skipif(
-    not all((LIBRARY / "profiles" / f"{name}.yaml").is_file() for name in ("bf16", "w8a8", "fp32")),
-    reason="this checkout has no measured profiles",
-)
 
 
 def episode(name: str, policy: str) -> EpisodeRecord:
