@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.files import write_pinned
 
 SPLITS: tuple[str, ...] = ("certify", "probe", "traffic")
 HEALTHY = "healthy"
@@ -96,11 +96,7 @@ def save_samples(path: Path, samples: KernelSamples) -> str:
         metric_names=np.array(samples.metric_names, dtype=np.str_),
         values=samples.values,
     )
-    content = buffer.getvalue()
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
-    return hashlib.sha256(content).hexdigest()
+    return write_pinned(path, buffer.getvalue())
 
 
 def load_samples(path: Path, sha256: str | None = None) -> KernelSamples:

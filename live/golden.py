@@ -11,14 +11,13 @@ prompt i are ``starts[i]`` to ``starts[i + 1]``), ``token_log_probs`` float32 [P
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from contracts.files import write_pinned
 from contracts.metrics.numeric import top_tokens
 from live.prompts import Prompt
 from live.reference import ReferenceScores
@@ -45,7 +44,4 @@ def save_golden(path: Path, prompts: Sequence[Prompt], reference: ReferenceScore
         top_ids=np.concatenate(ids),
         top_log_probs=np.concatenate(values),
     )
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(buffer.getvalue())
-    os.replace(partial, path)
-    return hashlib.sha256(buffer.getvalue()).hexdigest()
+    return write_pinned(path, buffer.getvalue())

@@ -12,15 +12,14 @@ prompts that have none, splits in turn within each slice, so each slice has all 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
+from contracts.files import write_pinned
 from contracts.samples import SPLITS
 from contracts.streams import stream
 from live.corpus import SLICES, Document, build_corpus
@@ -119,11 +118,7 @@ def dump_prompts(prompts: Sequence[Prompt]) -> str:
 
 def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
     """Write the prompts file at once or not at all; returns its sha256."""
-    content = dump_prompts(prompts).encode()
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_bytes(content)
-    os.replace(partial, path)
-    return hashlib.sha256(content).hexdigest()
+    return write_pinned(path, dump_prompts(prompts).encode())
 
 
 def load_prompts(path: Path) -> list[Prompt]:

@@ -7,7 +7,6 @@ Takes a few minutes on one core. Progress on stderr.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,6 +27,7 @@ from scripts.detect_measured import SHARES, Dose, dose, poisoned_slice, probes_p
 from scripts.detect_plots import operating_curves, save_doses, save_operating
 from scripts.detect_replay import replayed_figures
 from scripts.detect_telemetry import ARL0, dependence
+from scripts.output import write_whole
 
 KERNELS = ("bf16", "w8a8")
 POISONS = ("requantise-w4", "bit-flips-1-exponent-seed0", "regression-kv-e5m2")
@@ -87,9 +87,7 @@ def fill(page: Path, tables: dict[str, list[str]]) -> None:
             raise KeyError(f"{page} has no marks for the table {name}")
         head, tail = text.split(begin)[0], text.split(end)[1]
         text = "\n".join([head + begin, *lines, end]) + tail
-    partial = page.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, page)
+    write_whole(page, text)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
 from scripts.e5_suite import GROUP_LABELS
+from scripts.output import write_whole
 from scripts.report_plots import FrontPoint, front_svg
 from scripts.report_tables import Table, policy_table
 
@@ -82,19 +82,12 @@ def _triples(point: dict[str, Any]) -> dict[str, Any]:
     return {**point, **known}
 
 
-def write(path: Path, text: str) -> None:
-    """Write ``path`` whole, or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def main(results: Path) -> None:
     """Write README.md and its plot from ``results``."""
     content = json.loads(results.read_text())
     page = ROOT / "README.md"
-    write(page, fill(page.read_text(encoding="utf-8"), section(content)))
-    write(ROOT / PLOT, plot(content))
+    write_whole(page, fill(page.read_text(encoding="utf-8"), section(content)))
+    write_whole(ROOT / PLOT, plot(content))
 
 
 if __name__ == "__main__":
