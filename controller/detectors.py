@@ -92,6 +92,13 @@ class Detector(Protocol):
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """Memory without evidence and alarm where ``mask`` bool [B, U, S, C]."""
 
+    def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
+        """How near an alarm that moves traffic is, float64 [B, U, S] in 0..2: 0 nothing known, >= 1 in alarm.
+
+        Of the clauses whose alarm moves traffic (level L2 and up, or hard) the nearest one. A detector that
+        keeps no evidence between its verdicts answers with 0 and 1 (``latched``).
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDetector:
@@ -146,6 +153,10 @@ class WindowDetector:
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """See the protocol."""
         return forgotten(state, mask)
+
+    def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
+        """0 or 1: a window says nothing before it closes."""
+        return latched(state, contract)
 
     def _alarm_at_once(
         self, state: DetectorState, sums: Sums, contract: CompiledContract
@@ -212,6 +223,17 @@ def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         name: np.where(mask.reshape(mask.shape + (1,) * (array.ndim - 4)), array.dtype.type(0), array)
         for name, array in state.items()
     }
+
+
+def latched(state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [B, U, S]: 1 where a clause that moves traffic is in alarm, else 0; see the protocol."""
+    alarm = _flags(state, "alarm")
+    return np.asarray((alarm & moves_traffic(contract)).any(axis=3), dtype=np.float64)
+
+
+def moves_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: clauses whose alarm moves traffic; soft L1 clauses only inform."""
+    return np.asarray((contract.level >= 2) | contract.hard)
 
 
 def _floats(state: DetectorState, name: str) -> NDArray[np.float64]:

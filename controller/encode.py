@@ -53,6 +53,7 @@ def observe(
         replica_kernel=owner,
         family_excess=_family_excess(judgement, setup),
         running_ratio=_running_ratio(state, setup),
+        evidence_ratio=judgement.evidence_ratio,
         running=_per_replica(seen.running, owner, kernels),
         waiting=_per_replica(seen.waiting, owner, kernels),
     )

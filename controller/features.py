@@ -28,7 +28,7 @@ from controller.actions import action_from_table, table_from_action
 from controller.ports import Observation
 
 #: Changes whenever a feature, its scale or the meaning of an action changes; artefacts carry it.
-ENCODING_VERSION = 1
+ENCODING_VERSION = 2
 #: Ages and times since something are shown as ``log(1 + t) / log(1 + LONGEST_S)``.
 LONGEST_S = 3600.0
 #: Rates are shown as ``log(1 + r) / log(1 + LARGEST_RPS)``.
@@ -121,6 +121,10 @@ def _running(seen: Observation) -> Values:
     return np.zeros(seen.health.shape) if seen.running_ratio is None else seen.running_ratio
 
 
+def _evidence(seen: Observation) -> Values:
+    return np.zeros(seen.health.shape) if seen.evidence_ratio is None else seen.evidence_ratio
+
+
 def _queue(seen: Observation) -> Values:
     return np.zeros(seen.ready.shape) if seen.waiting is None else seen.waiting
 
@@ -192,6 +196,10 @@ FEATURES: tuple[Feature, ...] = (
     _cell(
         "running_ratio", "share of its limit, worst clause", MOST_RATIO, "probes of the running window",
         _running,
+    ),
+    _cell(
+        "evidence", "log-evidence over its threshold, worst clause", 2.0,
+        "sequential detectors, of clauses that move traffic; 1 in alarm", _evidence,
     ),
     _cell(
         "evidence_count", "log(1 + units) / log(1 + 1000)", 1.0, "probes of the judged window",

@@ -25,7 +25,8 @@ class Judgement:
     level: int64 [B, K, S]; hard_violated, certified: bool [B, K, S]; evidence_count: float64 [B, K, S].
     judged: float64 [B, K, S, C, 4], sums behind the pooled verdicts; spread: bool [B, K, S, C], in alarm
     through single replicas, not through the pool. down: bool [B, K], every replica in rotation is or
-    lately was failing or hung.
+    lately was failing or hung. evidence_ratio: float64 [B, K, S] in 0..2, how near an alarm that moves
+    traffic is (``Detector.evidence_ratio`` of the pool), at least 1 where one is in force.
     """
 
     alarm: NDArray[np.bool_]
@@ -38,6 +39,7 @@ class Judgement:
     judged: NDArray[np.float64]
     spread: NDArray[np.bool_]
     down: NDArray[np.bool_]
+    evidence_ratio: NDArray[np.float64]
 
 
 def judge(
@@ -79,6 +81,7 @@ def judge(
         judged=judged.judged,
         spread=alarm & ~judged.alarm,
         down=down,
+        evidence_ratio=_evidence_ratio(memory, alarm, setup),
     )
     state = replace(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)
     return state, judgement
@@ -118,6 +121,18 @@ def _health(
     if some.size:
         score[some], level[some] = health(alarm[some], excess[some], setup.contract)
     return score, level
+
+
+def _evidence_ratio(
+    memory: DetectorState, alarm: NDArray[np.bool_], setup: ControllerSetup
+) -> NDArray[np.float64]:
+    """The pool's, and at least 1 where an alarm that moves traffic spread from single replicas."""
+    own = setup.detector.evidence_ratio(memory, setup.contract)
+    some = np.flatnonzero(alarm.any(axis=(1, 2, 3)))
+    if some.size:
+        in_force = (alarm[some] & severe_clauses(setup)).any(axis=3)
+        own[some] = np.where(in_force, np.maximum(own[some], 1.0), own[some])
+    return own
 
 
 def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> NDArray[np.float64]:

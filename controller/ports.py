@@ -40,6 +40,8 @@ class Observation:
     For learned policies (None where nobody filled them in): family_excess: float64 [B, K, S, 4], largest
     relative excess of the clauses in alarm of the families N, S, R, O. running_ratio: float64 [B, K, S],
     ``controller.running.running_ratio``, only where the policy says ``reads_running = True``.
+    evidence_ratio: float64 [B, K, S], 0..2, of the pooled detectors: log-evidence over its threshold, the
+    largest over clauses that move traffic, >= 1 in alarm; detectors without evidence say 0 or 1.
     running, waiting: float64 [B, K], requests per replica in the newest scrapes.
     """
 
@@ -65,6 +67,7 @@ class Observation:
     replica_kernel: NDArray[np.int64]
     family_excess: NDArray[np.float64] | None = None
     running_ratio: NDArray[np.float64] | None = None
+    evidence_ratio: NDArray[np.float64] | None = None
     running: NDArray[np.float64] | None = None
     waiting: NDArray[np.float64] | None = None
 

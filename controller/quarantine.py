@@ -30,6 +30,7 @@ from controller.detectors import (
     Verdicts,
     applies,
     beyond_limit,
+    moves_traffic,
     relative_excess,
     zero_tolerance,
 )
@@ -100,7 +101,7 @@ def decide(
 
 def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
     """bool [C]: clauses whose alarm moves traffic; soft L1 clauses only inform."""
-    return (setup.contract.level >= 2) | setup.contract.hard
+    return moves_traffic(setup.contract)
 
 
 def _recertify(state: ControllerState, verdicts: Verdicts) -> ControllerState:

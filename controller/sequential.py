@@ -49,8 +49,9 @@ from controller.detectors import (
     Verdicts,
     applies,
     from_traffic,
+    moves_traffic,
 )
-from controller.sequential_compiled import fold_one_unit_each, fold_probes_in_order
+from controller.sequential_compiled import fold_one_unit_each, fold_probes_in_order, nearest_alarm
 from controller.sequential_plan import SequentialPlan
 
 Floats = NDArray[np.float64]
@@ -122,6 +123,16 @@ class SequentialDetector:
             name: _blanked(array, blank[name].ravel()[0], whole if name.startswith("anywhere") else mask)
             for name, array in state.items()
         }
+
+    def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> Floats:
+        """Of kernels: log-evidence over the threshold in force; in alarm, 1 and what has come in since."""
+        statistic, levels = np.asarray(state["statistic"], dtype=np.float64), self.plan.thresholds
+        ratio = np.zeros(statistic.shape[:3])
+        nearest_alarm(
+            ratio, statistic, np.asarray(state["alarm"], dtype=np.bool_), levels.kernel, levels.suspect,
+            moves_traffic(contract),
+        )  # fmt: skip
+        return ratio
 
     def update(
         self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,  # noqa: ARG002

@@ -6,6 +6,7 @@ is wanted, the evidence that it is kept again (the form of ``contracts.detect.re
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from contracts.detect.compiled import CEILING
@@ -25,6 +26,31 @@ def grow_health(health, y, kind, null_mean, range_, gain, shares):  # type: igno
             most = null_mean / (range_ - null_mean)
             short = 1.0 - min(max(y, 0.0), range_) / null_mean
             health[h] = min(health[h] * (1.0 + shares[h] * most * short), CEILING)
+
+
+@njit(cache=True)
+def nearest_alarm(ratio, statistic, alarm, kernel, suspect, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
+
+    In alarm, 1 and the share that has come in since. Thresholds: kernel [K, S, C]; suspect [S, C], while a
+    probe clause of the kernel is in alarm on some slice.
+    """
+    fleets, kernels, slices, clauses = statistic.shape
+    for b in range(fleets):
+        for k in range(kernels):
+            proven = False
+            for s in range(slices):
+                for c in range(clauses):
+                    proven |= alarm[b, k, s, c] and suspect[s, c] < np.inf
+            for s in range(slices):
+                most = 0.0
+                for c in range(clauses):
+                    if not moves[c]:
+                        continue
+                    level = min(kernel[k, s, c], suspect[s, c]) if proven else kernel[k, s, c]
+                    share = min(max(statistic[b, k, s, c], 0.0) / level, 1.0)
+                    most = max(most, 1.0 + share if alarm[b, k, s, c] else share)
+                ratio[b, k, s] = most
 
 
 @njit(cache=True)

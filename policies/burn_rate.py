@@ -37,6 +37,7 @@ from controller.detectors import (
     applies,
     forgotten,
     from_traffic,
+    latched,
 )
 
 #: Factors of the workbook's alerts and their long windows, in hours; short windows are a twelfth.
@@ -88,6 +89,10 @@ class BurnRateDetector:
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """See the protocol."""
         return forgotten(state, mask)
+
+    def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
+        """0 or 1: a bin says nothing before it ends."""
+        return latched(state, contract)
 
     def update(
         self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,  # noqa: ARG002

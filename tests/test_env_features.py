@@ -54,6 +54,7 @@ def observation(seed: int = 0, batch: int = 2) -> Observation:
         replica_kernel=OWNER,
         family_excess=rng.random((*by_cell, 4)) * 3,
         running_ratio=rng.random(by_cell) * 6,
+        evidence_ratio=rng.random(by_cell) * 3,
         running=rng.random((batch, KERNELS)) * 60,
         waiting=rng.random((batch, KERNELS)) * 9,
     )
@@ -63,7 +64,7 @@ def observation(seed: int = 0, batch: int = 2) -> Observation:
 KERNEL_AXIS = {
     "health": 1, "level": 1, "hard_violated": 1, "evidence_count": 1, "evidence_age_s": 1, "certified": 1,
     "ready": 1, "capacity_rps": 1, "load_ratio": 1, "role_known_good": 0, "family_excess": 1,
-    "running_ratio": 1, "running": 1, "waiting": 1,
+    "running_ratio": 1, "running": 1, "waiting": 1, "evidence_ratio": 1,
 }  # fmt: skip
 
 
@@ -210,7 +211,7 @@ def test_the_page_shows_the_features_as_they_are() -> None:
 
 def test_the_features_read_what_observations_hold() -> None:
     """Without the optional fields of an observation the encoding still works and shows zeros there."""
-    optional = dict.fromkeys(("family_excess", "running_ratio", "running", "waiting"))
+    optional = dict.fromkeys(("family_excess", "running_ratio", "running", "waiting", "evidence_ratio"))
     assert set(optional) <= {item.name for item in fields(Observation)}
     bare = ENCODER.encode(replace(observation(), **optional))  # type: ignore[arg-type]
     names = ENCODER.names()
