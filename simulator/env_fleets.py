@@ -1,7 +1,7 @@
 """Fleets that an environment drives: advanced one control tick per call, each with its own scenario.
 
 The same SimPy processes and the same engine as ``simulator.fleet``; only who owns the loop differs. No
-episode record is kept, and of the truth only what the exposure counters need.
+episode record is kept, and of the truth only what exposure counters and rewards need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.board import ReplicaBoard
 from simulator.engine_records import Counters, Gauges
 from simulator.fleet import FleetSimulation
 from simulator.recorder import Recorder
-from simulator.truth import numeric_or_observability
+from simulator.truth import numeric_or_observability, runtime
 from simulator.world import CompiledScenario
 
 #: Requests are handed to the engine this far ahead: 64 fleets then stay in the processor's cache.
@@ -31,8 +31,9 @@ class _Truth(Recorder):
     def __init__(self, scenario: CompiledScenario, batch: int) -> None:
         _, slices, replicas = scenario.layout.shape
         self._scenario = scenario
-        self._known: dict[tuple[int, ReplicaEffect], NDArray[np.bool_]] = {}
+        self._known: dict[tuple[int, ReplicaEffect], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
         self.now_violating = np.zeros((batch, replicas, slices), dtype=np.bool_)
+        self.now_runtime = np.zeros((batch, replicas, slices), dtype=np.bool_)
 
     def judge(
         self,
@@ -45,8 +46,9 @@ class _Truth(Recorder):
         """From now on the replica's true state is ``effect``."""
         key = int(self._scenario.layout.replica_kernel[replica]), effect
         if key not in self._known:
-            self._known[key] = numeric_or_observability(self._scenario, *key)
-        self.now_violating[fleet, replica] = self._known[key]
+            silent = numeric_or_observability(self._scenario, *key)
+            self._known[key] = silent, runtime(self._scenario, *key)
+        self.now_violating[fleet, replica], self.now_runtime[fleet, replica] = self._known[key]
 
     def open(
         self,
@@ -137,6 +139,13 @@ class SteppedFleets(FleetSimulation):
     def board(self) -> ReplicaBoard:
         """True state of the replicas."""
         return self._parts.board
+
+    @property
+    def breaking(self) -> NDArray[np.bool_]:
+        """Bool [B, R, S]: the replica's true state breaks a clause or a runtime promise on the slice."""
+        truth = self._parts.recorder
+        assert isinstance(truth, _Truth)
+        return np.asarray(truth.now_violating | truth.now_runtime)
 
     @property
     def latency_counts(self) -> NDArray[np.int32]:
