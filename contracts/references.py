@@ -26,6 +26,7 @@ from contracts.documents import (
     ScheduledFault,
     Suite,
 )
+from contracts.documents.meta import MetaSpec
 from contracts.documents.scenario import FaultTarget
 from contracts.documents.suite import SuiteSpec
 from contracts.errors import DocumentError, Problem
@@ -70,6 +71,8 @@ class _Follower:
                 yield from self._suite(spec)
             case RoutePolicy(spec=spec):
                 yield from self._loads(MetaContract, spec.meta_contract, ("spec", "meta_contract"))
+            case MetaContract(spec=spec):
+                yield from self._suites(spec)
             case PolicyArtifact(spec=spec):
                 yield from self._pinned(spec.onnx, "onnx")
             case _:
@@ -93,6 +96,13 @@ class _Follower:
     def _profiles(self, pool: PoolSpec, place: Place) -> Iterator[Breach]:
         for index, kernel in enumerate(pool.kernels):
             yield from self._loads(KernelProfile, kernel.profile, (*place, "kernels", index, "profile"))
+
+    def _suites(self, spec: MetaSpec) -> Iterator[Breach]:
+        if spec.certification is None:
+            return
+        for key in ("incidents", "quiet"):
+            uri: str = getattr(spec.certification, key)
+            yield from self._loads(Suite, uri, ("spec", "certification", key))
 
     def _suite(self, spec: SuiteSpec) -> Iterator[Breach]:
         for index, scenario in enumerate(spec.scenarios):

@@ -29,20 +29,37 @@ class Training(Strict):
 
 
 class CertifiedClause(Strict):
-    """Outcome of one meta-clause on the suite."""
+    """Outcome of one meta-clause on its suite: the limit ``ci_high`` decides, not the value."""
 
     id: Name
-    value: NonNegative
-    ci_high: NonNegative
+    metric: Name
+    judged_on: Literal["incidents", "quiet"]
+    method: Literal["exact_poisson", "clustered_bootstrap", "exact_binomial", "order_statistic", "count"]
+    """How ``ci_high``, the upper end of a two-sided 95 % interval, comes about; ``count``: a law, counted."""
+    threshold: NonNegative
+    value: NonNegative | None = None
+    """Absent: there was nothing to judge, which is no pass."""
+    ci_high: NonNegative | None = None
+    n: Count
+    """Observations behind it: events, incidents, episodes or decisions."""
     passed: bool
 
 
 class Certificate(Strict):
-    """The suite's verdict; an artefact without a passing one is refused."""
+    """The suites' verdict on one policy; an artefact without a passing one is refused."""
 
-    suite_sha256: Sha256
+    subject: Text
+    """The policy as it was run, for people."""
+    subject_sha256: Sha256
+    """What was certified: hash over ONNX file and encoding version, or over the text of a built-in policy."""
     meta_contract_sha256: Sha256
+    suite_sha256: Sha256
+    quiet_suite_sha256: Sha256 | None = None
+    command: Text
+    code_version: Text
     seeds: PositiveCount
+    episodes: PositiveCount
+    quiet_slice_days: NonNegative = 0.0
     passed: bool
     clauses: Annotated[tuple[CertifiedClause, ...], Field(min_length=1, max_length=64)]
 

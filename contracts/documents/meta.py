@@ -1,4 +1,9 @@
-"""``MetaContract``: what the routing policy itself must keep, offline (certificate) and online."""
+"""``MetaContract``: what the routing policy itself must keep, offline (certificate) and online.
+
+Offline, a clause is judged by the upper confidence limit of its value on one of two suites: *incidents*
+(faults, so that there is something to switch for) or *quiet* (no fault, so that every switch is false and
+enough slice-months fit into minutes). Online, a supervisor reads the same metrics from what was executed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contracts.documents.envelope import Document, Name, NonNegative, PositiveCount, Strict, Text
+from contracts.documents.envelope import (
+    Count,
+    Document,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveCount,
+    Strict,
+    Text,
+    Uri,
+)
 
 PolicyMetric = Literal[
     "switch_rate_per_slice_hour",
@@ -24,8 +39,11 @@ PolicyMetric = Literal[
     "telemetry_age_s",
     "telemetry_age_before_fallback_s",
     "new_kernel_traffic_ratio",
+    "demoted_episode_ratio",
 ]
-Exemption = Literal["shield_forced_hard_move", "quarantine", "contract_sheds_when_uncertified"]
+Exemption = Literal[
+    "shield_forced_hard_move", "quarantine", "contract_sheds_when_uncertified", "capacity_short"
+]
 
 
 class MetaClause(Strict):
@@ -36,9 +54,31 @@ class MetaClause(Strict):
     sense: Literal["at_most", "at_least"] = "at_most"
     threshold: NonNegative
     checked: Literal["offline", "online", "both"]
+    judged_on: Literal["incidents", "quiet"] | None = None
+    """Suite that an offline judgement stands on; absent for a clause that is checked online alone."""
     on_violation: Literal["refuse_artifact", "clamp", "hold", "demote"]
-    exempt: Annotated[tuple[Exemption, ...], Field(max_length=3)] = ()
+    exempt: Annotated[tuple[Exemption, ...], Field(max_length=4)] = ()
     reason: Text
+
+
+class Repromotion(Strict):
+    """When a demoted policy drives again without anybody's help."""
+
+    after_s: Positive = 3600.0
+    """Since the demotion and since the last violation: by its own proposals, which nobody executes."""
+    at_most: Count = 1
+    """So often; then it stays demoted until an operator resets it."""
+
+
+class Certification(Strict):
+    """What the offline clauses are judged on."""
+
+    incidents: Uri
+    """``Suite`` of the clauses judged on incidents."""
+    quiet: Uri
+    """``Suite`` without faults, for the clauses judged on quiet fleets."""
+    quiet_slice_days: Positive = 150.0
+    """Least time on it; to show at most 1 false switch per slice-month takes 111 slice-days without any."""
 
 
 class MetaSpec(Strict):
@@ -47,8 +87,9 @@ class MetaSpec(Strict):
     description: Text
     clauses: Annotated[tuple[MetaClause, ...], Field(min_length=1, max_length=64)]
     baseline: Literal["threshold", "hysteresis", "fixed_known_good"]
+    repromotion: Repromotion = Repromotion()
+    certification: Certification | None = None
     suite_seeds: PositiveCount = 20
-    demotion_reason_required: bool = True
 
 
 class MetaContract(Document):

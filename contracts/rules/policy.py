@@ -4,22 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contracts.documents.artifact import ArtifactSpec
+from contracts.documents.artifact import ArtifactSpec, Certificate
 from contracts.documents.drill import DrillSpec
 from contracts.documents.meta import MetaClause, MetaSpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
-from contracts.rules.breach import Breach, repeated
+from contracts.rules.breach import Breach, repeated, under
 from contracts.rules.scenario import fault_breaches
 from contracts.yaml_positions import Path
 
 _LOWER_LIMITS = ("dwell_s",)
+#: What the controller can do online about each metric; metrics that only the truth knows have nothing.
+_REMEDIES: dict[str, tuple[str, ...]] = {
+    "switch_rate_per_slice_hour": ("demote",),
+    "weight_move_per_tick": ("clamp",),
+    "dwell_s": ("hold",),
+    "oscillation_sign_changes_per_hour": ("demote",),
+    "shed_ratio": ("demote",),
+    "empty_pool_ticks": ("clamp",),
+    "ejected_ratio": ("clamp",),
+    "fleet_ejected_ratio": ("demote",),
+    "decision_ms_p99": ("demote",),
+    "telemetry_age_s": ("hold",),
+    "telemetry_age_before_fallback_s": ("demote",),
+    "new_kernel_traffic_ratio": ("clamp",),
+}
 
 
 def meta_breaches(spec: MetaSpec) -> Iterator[Breach]:
     """Broken rules of one meta-contract, paths from its spec."""
     yield from repeated([clause.id for clause in spec.clauses], ("clauses",), "id")
+    yield from repeated([clause.metric for clause in spec.clauses], ("clauses",), "metric")
     for index, clause in enumerate(spec.clauses):
         yield from _meta_clause(clause, ("clauses", index))
+        yield from _judgeable(clause, ("clauses", index))
 
 
 def _meta_clause(clause: MetaClause, path: Path) -> Iterator[Breach]:
@@ -38,12 +55,42 @@ def _meta_clause(clause: MetaClause, path: Path) -> Iterator[Breach]:
         yield Breach(path=place, expected=expected, actual=clause.on_violation, next_step=hint)
 
 
+def _judgeable(clause: MetaClause, path: Path) -> Iterator[Breach]:
+    """Where and by whom the clause can be judged at all."""
+    offline, named = clause.checked != "online", clause.judged_on is not None
+    if offline != named:
+        expected = "incidents or quiet" if offline else "nothing"
+        hint = "an offline value needs a suite; an online one has none"
+        actual = clause.judged_on or "nothing"
+        yield Breach(path=(*path, "judged_on"), expected=expected, actual=actual, next_step=hint)
+    remedies = _REMEDIES.get(clause.metric, ())
+    if clause.checked != "offline" and clause.on_violation not in remedies:
+        expected = " or ".join(remedies) or "checked: offline"
+        hint = "the controller can do nothing else about it" if remedies else "only the truth knows it"
+        place = (*path, "on_violation")
+        yield Breach(path=place, expected=expected, actual=clause.on_violation, next_step=hint)
+
+
 def artifact_breaches(spec: ArtifactSpec) -> Iterator[Breach]:
     """Broken rules of one artefact: without a passing certificate it is refused."""
-    failed = [clause.id for clause in spec.certificate.clauses if not clause.passed]
-    if failed or not spec.certificate.passed:
+    yield from under(("certificate",), certificate_breaches(spec.certificate))
+
+
+def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
+    """A certificate that fails, or says of itself what its own numbers deny."""
+    for index, clause in enumerate(certificate.clauses):
+        kept = clause.ci_high is not None and clause.ci_high <= clause.threshold
+        if clause.passed and not kept:
+            yield Breach(
+                path=("clauses", index, "passed"),
+                expected=f"false: the limit {clause.ci_high} is not within {clause.threshold:g}",
+                actual="true",
+                next_step="certify again; a certificate is not edited",
+            )
+    failed = [clause.id for clause in certificate.clauses if not clause.passed]
+    if failed or not certificate.passed:
         yield Breach(
-            path=("certificate", "passed"),
+            path=("passed",),
             expected="a passing certificate",
             actual=f"failed: {', '.join(failed) or 'the suite as a whole'}",
             next_step="train or tune until the meta-contract's suite passes",
