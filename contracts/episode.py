@@ -5,6 +5,7 @@ Scoring never looks at anything else, so a verdict can be recomputed from the re
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,9 @@ class EpisodeRecord:
     excess_tv_tokens: float64 [T, S], sum over answered tokens of the excess TV to the reference.
     accelerator_s: float64 [T, K]; probe_tokens: float64 [T, K].
     capacity_move: bool [T], the table change at the start of this interval was for capacity only.
+    evidence_s: time between two units of evidence that one replica gives of the incident's kind of fault:
+        probes for numeric faults, scrapes for others (NaN: not known, or none are sent).
+    blind: bool [T, R], the replica's probes and scrapes were lost in this interval; None: never.
     """
 
     run_id: str
@@ -83,3 +87,5 @@ class EpisodeRecord:
     accelerator_s: NDArray[np.float64]
     probe_tokens: NDArray[np.float64]
     capacity_move: NDArray[np.bool_]
+    evidence_s: float = math.nan
+    blind: NDArray[np.bool_] | None = None

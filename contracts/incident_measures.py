@@ -40,6 +40,12 @@ class IncidentMeasures:
     (0 for a step). guarded: no broken pair was ever used. detected, detection_lag_s: first action
     against a used, broken pair; a miss has ``detected`` False and the time to the horizon.
     recovered, mttr_s: likewise for the recovery.
+
+    The earliest moment at which anybody could have acted is no merit or fault of a policy, so recovery is
+    also counted from there. visible_s: onset until the first row in which a broken pair's telemetry was not
+    lost (the horizon, if it always was). violation_lag_s: breach to recovery; visible_lag_s: visible breach
+    to recovery. floor_s: visible_s and one interval of the fault's evidence and one tick (NaN where the
+    record does not say how often evidence comes). excess_s: recovery beyond the floor. None is below 0.
     """
 
     fault: str
@@ -51,6 +57,11 @@ class IncidentMeasures:
     detection_lag_s: float
     recovered: bool
     mttr_s: float
+    visible_s: float = math.nan
+    violation_lag_s: float = math.nan
+    visible_lag_s: float = math.nan
+    floor_s: float = math.nan
+    excess_s: float = math.nan
 
 
 def onset_row(record: EpisodeRecord) -> int:
@@ -168,17 +179,36 @@ def measure_incident(record: EpisodeRecord) -> IncidentMeasures | None:
     used = (routed(record) | (record.answered_by > 0))[row:]
     breach = row + int(np.argmax(broken.any(axis=(1, 2))))
     acted, recovered = action_row(record), recovery_row(record)
+    mttr_s, breach_s = _since(record, recovered), _since(record, breach)
+    visible_s = _since(record, _visible_row(record, broken, row))
+    floor_s = math.nan  # this very object, so that equal incidents compare equal
+    if math.isfinite(record.evidence_s):
+        floor_s = visible_s + record.evidence_s + record.tick_s
     return IncidentMeasures(
         fault=incident.fault,
         silent=incident.silent,
         onset_s=incident.onset_s,
-        breach_s=_since(record, breach),
+        breach_s=breach_s,
         guarded=not bool((broken & used).any()),
         detected=acted is not None,
         detection_lag_s=_since(record, acted),
         recovered=recovered is not None,
-        mttr_s=_since(record, recovered),
+        mttr_s=mttr_s,
+        visible_s=visible_s,
+        violation_lag_s=max(0.0, mttr_s - breach_s),
+        visible_lag_s=max(0.0, mttr_s - visible_s),
+        floor_s=floor_s,
+        excess_s=math.nan if math.isnan(floor_s) else max(0.0, mttr_s - floor_s),
     )
+
+
+def _visible_row(record: EpisodeRecord, broken: NDArray[np.bool_], start: int) -> int | None:
+    """First row in which a pair of ``broken`` [T - start, R, S] breaks the contract and is heard of."""
+    heard = np.asarray(broken.any(axis=2))
+    if record.blind is not None:
+        heard &= ~record.blind[start:]
+    seen = np.flatnonzero(heard.any(axis=1))
+    return start + int(seen[0]) if seen.size else None
 
 
 def _since(record: EpisodeRecord, row: int | None) -> float:

@@ -71,6 +71,24 @@ MEASURES: tuple[Measure, ...] = (
         name="breach_s", unit="s", label="onset to breach", better="none", value=_of_incident("breach_s")
     ),
     Measure(
+        name="violation_lag_s",
+        unit="s",
+        label="breach to recovery",
+        better="low",
+        value=_of_incident("violation_lag_s"),
+    ),
+    Measure(
+        name="visible_lag_s",
+        unit="s",
+        label="visible breach to recovery",
+        better="low",
+        value=_of_incident("visible_lag_s"),
+    ),
+    Measure(name="floor_s", unit="s", label="floor", better="none", value=_of_incident("floor_s")),
+    Measure(
+        name="excess_s", unit="s", label="MTTR over the floor", better="low", value=_of_incident("excess_s")
+    ),
+    Measure(
         name="failed_ratio_incident",
         unit="ratio",
         label="failed in incident",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.episode import EpisodeRecord, Incident
 from contracts.telemetry import ReplicaState
-from faults.catalogue import CATALOGUE
+from faults.catalogue import CATALOGUE, Channel
 from faults.effects import ReplicaEffect
 from faults.schedule import acts
 from simulator.board import ReplicaBoard
@@ -38,6 +40,7 @@ class Recorder:
         self._accelerator_s = np.zeros(by_kernel)
         self._probe_tokens = np.zeros(by_kernel)
         self._capacity_move = np.zeros((batch, ticks), dtype=np.bool_)
+        self._blind = np.zeros((batch, ticks, replicas), dtype=np.bool_)
         owner = scenario.layout.replica_kernel
         self._of_kernel = [np.flatnonzero(owner == kernel) for kernel in range(kernels)]
         for fleet in range(batch):
@@ -91,6 +94,7 @@ class Recorder:
         for kernel, own in enumerate(self._of_kernel):
             self._accelerator_s[:, tick, kernel] = held[:, own].sum(axis=1) * self._scenario.tick_s
         self._probe_tokens[:, tick] = probe_tokens
+        self._blind[:, tick] = board.telemetry_lost
 
     def records(self, policy: str) -> list[EpisodeRecord]:
         """One record per fleet, in the order of the seeds."""
@@ -132,7 +136,18 @@ class Recorder:
             accelerator_s=self._accelerator_s[fleet],
             probe_tokens=self._probe_tokens[fleet],
             capacity_move=self._capacity_move[fleet],
+            evidence_s=evidence_of(scenario),
+            blind=self._blind[fleet],
         )
+
+
+def evidence_of(scenario: CompiledScenario) -> float:
+    """Seconds between two units of a replica's evidence: probes where some fault is numeric, else scrapes."""
+    seen = scenario.telemetry
+    numeric = any(CATALOGUE[plan.kind].channel is Channel.NUMERIC for plan in scenario.plans if acts(plan))
+    if not numeric:
+        return float(seen.scrape_interval_s)
+    return 1.0 / seen.probes_per_s if seen.probes_per_s > 0.0 else math.nan
 
 
 def incident_of(scenario: CompiledScenario) -> Incident | None:

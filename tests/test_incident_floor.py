@@ -1,0 +1,80 @@
+"""Recovery counted from the first violation, from when it could be seen, and beyond the floor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.incident_measures import measure_incident
+from contracts.measures import truncate
+from tests.episodes import broken_record, move_at, quiet_record, step_fault
+
+
+def _blind(rows: int, start: int, end: int) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    blind = np.zeros((rows, 3), dtype=np.bool_)
+    blind[start:end] = True
+    return blind
+
+
+def test_a_step_has_the_floor_of_one_probe_and_one_tick() -> None:
+    """A step at 50 s with a probe each 2 s cannot be answered before 3 s; a move at 57 s is 4 s over it."""
+    found = measure_incident(replace(move_at(broken_record(), 57), evidence_s=2.0))
+    assert found is not None
+    assert (found.visible_s, found.floor_s, found.excess_s) == (0.0, 3.0, 4.0)
+    assert (found.violation_lag_s, found.visible_lag_s) == (7.0, 7.0)
+
+
+def test_a_ramp_counts_from_its_breach() -> None:
+    """A fault at 50 s that breaks the contract at 150 s and is left at 160 s took 10 s from its breach."""
+    record = quiet_record(300, incident=step_fault(50.0, 300), evidence_s=1.0)
+    record.violating[150:, :2, :] = True
+    found = measure_incident(move_at(record, 160))
+    assert found is not None
+    assert (found.mttr_s, found.violation_lag_s, found.floor_s, found.excess_s) == (110.0, 10.0, 102.0, 8.0)
+
+
+def test_what_nobody_hears_of_moves_the_floor_not_the_breach() -> None:
+    """While the telemetry of every broken replica is lost, the floor waits; one heard replica ends that."""
+    record = replace(move_at(broken_record(), 100), evidence_s=1.0, blind=_blind(200, 50, 90))
+    found = measure_incident(record)
+    assert found is not None
+    assert (found.violation_lag_s, found.visible_s, found.visible_lag_s) == (50.0, 40.0, 10.0)
+    assert found.floor_s == 42.0
+    assert record.blind is not None
+    record.blind[60:, 1] = False
+    found = measure_incident(record)
+    assert found is not None
+    assert found.visible_s == 10.0
+
+
+def test_an_unknown_interval_of_evidence_gives_no_floor() -> None:
+    """A record that does not say how often evidence comes has neither floor nor excess."""
+    found = measure_incident(move_at(broken_record(), 57))
+    assert found is not None
+    assert math.isnan(found.floor_s)
+    assert math.isnan(found.excess_s)
+
+
+@given(
+    move=st.integers(51, 139), breach=st.integers(50, 130), blind=st.integers(0, 120),
+    evidence_s=st.floats(0.0, 30.0),
+)  # fmt: skip
+def test_lags_are_ordered(move: int, breach: int, blind: int, evidence_s: float) -> None:
+    """Whatever happens: 0 <= excess <= visible lag <= violation lag <= MTTR."""
+    record = quiet_record(incident=step_fault(), evidence_s=evidence_s, blind=_blind(200, 50, 50 + blind))
+    record.violating[breach:, :2, :] = True
+    found = measure_incident(move_at(record, move))
+    assert found is not None
+    lags = (0.0, found.excess_s, found.visible_lag_s, found.violation_lag_s, found.mttr_s)
+    assert list(lags) == sorted(lags)
+
+
+def test_a_truncated_record_keeps_its_shapes() -> None:
+    """Cutting a record cuts what was lost as well."""
+    cut = truncate(replace(broken_record(), blind=_blind(200, 0, 10)), 120.0)
+    assert cut.blind is not None
+    assert cut.blind.shape == (120, 3)
