@@ -4,7 +4,9 @@ An episode is drawn from (seed, fleet, episode) alone. Everything that is measur
 numeric fault is a condition of the kernel's profile, and only free doses are drawn from a range. A
 *family* is what an episode is about without its numbers (kind, kernel, condition, shape and target of
 each fault); a hash of its name decides whether the family is held out, so that a policy is never trained
-on any episode of a held-out family, whatever the seed.
+on any episode of a held-out family, whatever the seed. Families of reserved conditions are held out as well:
+the held-out suite is made of them. (A ramp up to a dose passes the smaller measured doses of its kind on the
+way, reserved or not.)
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ Split = Literal["train", "held_out", "all"]
 Range = tuple[float, float]
 Rng = np.random.Generator
 
+#: Measured conditions that no training episode is about; ``e5-heldout.yaml`` is made of them.
+RESERVED = (
+    "requantise-w5", "requantise-w4-head", "noise-0.05-all-layers", "noise-0.1-one-layer",
+    "noise-0.3-one-layer", "regression-kv-e4m3", "bit-flips-1-exponent-seed2",
+)  # fmt: skip
 #: Attempts to find an episode of the wanted split.
 _MOST_DRAWS = 1000
 
@@ -56,7 +63,7 @@ class EpisodeSpace:
     onset_ratio: onset of the first fault over the horizon. rise_s, period_s: of shapes.
     slow_factor, latency_ms, surge_factor: doses, drawn evenly in the logarithm. http_error_ratio,
     kv_held_ratio, trace_missing_ratio: doses. scrape_interval_s, scrape_loss_ratio: telemetry quality.
-    held_out_ratio: share of families that are held out.
+    held_out_ratio: share of families that are held out; reserved: conditions whose families all are.
     """
 
     rate_ratio: Range = (0.6, 1.2)
@@ -76,6 +83,7 @@ class EpisodeSpace:
     scrape_interval_s: Range = (1.0, 10.0)
     scrape_loss_ratio: Range = (0.0, 0.2)
     held_out_ratio: float = 0.2
+    reserved: tuple[str, ...] = RESERVED
 
     def __post_init__(self) -> None:
         for name in ("calm_share", "second_share", "change_share", "away_share", "held_out_ratio"):
@@ -136,15 +144,28 @@ def draw_episode(
     for attempt in range(_MOST_DRAWS):
         rng = stream(seed, "randomise-faults", fleet, episode, attempt)
         faults, family = _faults(base, space, rng)
-        held_out = any(is_held_out(name, space.held_out_ratio) for name in family)
+        held_out = any(is_held_out(name, space.held_out_ratio, space.reserved) for name in family)
         if split == "all" or held_out == (split == "held_out"):
             scenario = _compiled(base, space, faults, seed, fleet, episode)
             return Episode(scenario=scenario, family=family, held_out=held_out)
     raise ValueError(f"split: expected one that some family belongs to, got {split!r} with {space}")
 
 
-def is_held_out(name: str, ratio: float) -> bool:
-    """Whether the fault family ``name`` is held out; the hash depends on the name alone."""
+def family_of(fault: ScheduledFault) -> str:
+    """Family of a scheduled fault: kind, kernel, condition, shape and target, without numbers."""
+    target = fault.target
+    kernel = target.kernel or (target.kernels or ("",))[0]
+    where = "replica" if target.replica is not None else "zone" if target.zone else "kernel"
+    where = "several" if target.kernels else where
+    if fault.kind == "load_surge":
+        kernel, where = "", "arrivals"
+    return "|".join((fault.kind, kernel, fault.condition or "", fault.shape, where))
+
+
+def is_held_out(name: str, ratio: float, reserved: tuple[str, ...] = ()) -> bool:
+    """Whether the fault family ``name`` is held out: of a reserved condition, or by the hash of its name."""
+    if name.split("|")[2] in reserved:
+        return True
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "big") < ratio * 2.0**64
 
@@ -259,9 +280,9 @@ def _fault(base: Base, space: EpisodeSpace, rng: Rng, name: str) -> tuple[Schedu
     kind, kernel, condition = _what(base, rng, numeric=numeric)
     kernels = _together(base, kernel, condition, rng) if numeric else ()
     kind = "correlated" if kernels else kind
-    target, where = ({"kernels": kernels}, "several") if kernels else _target(base, kernel, rng)
+    target = {"kernels": kernels} if kernels else _target(base, kernel, rng)
     if kind == "load_surge":
-        target, where = {}, "arrivals"
+        target = {}
     shape, block = _shape(space, rng, sudden=kind in _SUDDEN)
     fault = ScheduledFault.model_validate(
         {
@@ -272,7 +293,7 @@ def _fault(base: Base, space: EpisodeSpace, rng: Rng, name: str) -> tuple[Schedu
     )  # fmt: skip
     if kind == "crash" and rng.random() < 0.5:
         fault = fault.model_copy(update={"duration_s": 10.0 + 60.0 * float(rng.random())})
-    return fault, "|".join((kind, kernel if kind != "load_surge" else "", condition or "", shape, where))
+    return fault, family_of(fault)
 
 
 def _what(base: Base, rng: Rng, *, numeric: bool) -> tuple[str, str, str | None]:
@@ -296,16 +317,16 @@ def _together(base: Base, kernel: str, condition: str | None, rng: Rng) -> tuple
     return pairs[int(place * len(pairs))] if pairs and lucky else ()
 
 
-def _target(base: Base, kernel: str, rng: Rng) -> tuple[dict[str, Any], str]:
+def _target(base: Base, kernel: str, rng: Rng) -> dict[str, Any]:
     """The whole kernel, one of its replicas, or its replicas in one zone."""
     entry = next(item.entry for item in base.pool.kernels if item.entry.name == kernel)
     draw, place = rng.random(), rng.random()
     zones = sorted(set(entry.zones or ()))
     if draw < 0.3 and entry.replicas > 1:
-        return {"kernel": kernel, "replica": int(place * entry.replicas)}, "replica"
+        return {"kernel": kernel, "replica": int(place * entry.replicas)}
     if draw < 0.45 and len(zones) > 1:
-        return {"kernel": kernel, "zone": zones[int(place * len(zones))]}, "zone"
-    return {"kernel": kernel}, "kernel"
+        return {"kernel": kernel, "zone": zones[int(place * len(zones))]}
+    return {"kernel": kernel}
 
 
 def _shape(space: EpisodeSpace, rng: Rng, *, sudden: bool) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,59 @@
+"""The fixed suites: unchanged since they were registered, and disjoint from what policies are trained on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from contracts.uris import resolve_uri
+from scripts.e5_jobs import compiled
+from scripts.suite_registry import REGISTRY, SUITES, entries, overlap, registry
+from simulator.env_core import DEFAULT_SCENARIO
+from simulator.randomise import RESERVED, EpisodeSpace, Split, draw_episode, load_base
+
+
+def test_registered_suites_are_unchanged() -> None:
+    """What the suites measure is what was registered before policies were trained."""
+    text = resolve_uri(REGISTRY, "tests").read_text(encoding="utf-8")
+    assert json.loads(text) == registry()
+
+
+def test_every_fault_of_the_held_out_suite_is_of_a_family_that_training_holds_out() -> None:
+    """No fault of the held-out suite belongs to a family that a training episode can have."""
+    families = overlap("e5-heldout")
+    assert len(families) >= 18
+    assert [family for family in families if not family.held_out] == []
+
+
+def test_validation_uses_no_reserved_condition() -> None:
+    """Choosing between policies shows nothing of the conditions that the held-out suite is made of."""
+    used = {fault.condition for entry in entries("e5-validation") for fault in entry.scenario().spec.faults}
+    assert not used & set(RESERVED)
+
+
+def test_training_never_draws_a_reserved_condition() -> None:
+    """Reserved conditions occur in no training episode and, with all splits, they do occur."""
+    base = load_base(resolve_uri(DEFAULT_SCENARIO, "tests"))
+    space = EpisodeSpace()
+    cases: tuple[tuple[Split, bool], ...] = (("train", False), ("all", True))
+    for split, expected in cases:
+        episodes = [draw_episode(base, space, 3, fleet, 0, split) for fleet in range(120)]
+        drawn = {name.split("|")[2] for episode in episodes for name in episode.family}
+        assert bool(drawn & set(RESERVED)) is expected
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_fixed_suites_compile_on_pools_of_one_contract(name: str) -> None:
+    """Every scenario compiles, and all share the contract that policies are trained under."""
+    base = load_base(resolve_uri(DEFAULT_SCENARIO, "tests"))
+    assert {compiled(entry).contract.sha256 for entry in entries(name)} == {base.compiled.contract.sha256}
+
+
+def test_the_held_out_pool_is_another_one() -> None:
+    """The held-out fleet differs from the training fleet in kernels, replicas and homes."""
+    trained, held_out = compiled(entries("e5-validation")[0]), compiled(entries("e5-heldout")[0])
+    assert trained.layout.kernels != held_out.layout.kernels
+    assert trained.layout.replicas != held_out.layout.replicas
+    names = [[each.layout.kernels[kernel] for kernel in each.home] for each in (trained, held_out)]
+    assert names[0] != names[1]
