@@ -7,7 +7,7 @@ gives the policy together with the controller options under which E5 runs it: an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from contracts.detect.clauses import plan_clauses
@@ -22,16 +22,18 @@ from policies.capacity import Headroom
 from policies.fixed import FixedPolicy
 from policies.hysteresis import HysteresisPolicy, Pace
 from policies.shield_alone import UniformPolicy
+from policies.spec import EXAMPLE, Settings, Value, parse_spec, write_spec
 from policies.threshold import ThresholdPolicy
 
-Factory = Callable[[FleetSetup, str, Mapping[str, float]], Policy]
-Watch = Callable[[FleetSetup, Mapping[str, float]], Detector]
+Factory = Callable[[FleetSetup, str, Settings], Policy]
+Watch = Callable[[FleetSetup, Settings], Detector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """One registered policy: parameters with their defaults, and its arm.
 
+    parameters: numbers; texts: the parameters that are text, for example a file.
     detector: makes the arm's detector; None: completed windows, of the contract's length and least number
     of units, or of ``window_s`` and ``min_samples`` where the arm takes them and they are not 0.
     """
@@ -42,13 +44,14 @@ class Baseline:
     shield: bool
     description: str
     detector: Watch | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
-def _fixed(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:  # noqa: ARG001
+def _fixed(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # noqa: ARG001
     return FixedPolicy(policy_id=policy_id)
 
 
-def _threshold(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+def _threshold(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     kernels, slices, _ = fleet.layout.shape
     return ThresholdPolicy(
         policy_id=policy_id,
@@ -61,7 +64,7 @@ def _threshold(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -
     )
 
 
-def _hysteresis(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+def _hysteresis(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     kernels, slices, _ = fleet.layout.shape
     return HysteresisPolicy(
         policy_id=policy_id,
@@ -74,25 +77,25 @@ def _hysteresis(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) 
     )
 
 
-def _breaker(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:
+def _breaker(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     count = int(values["consecutive_failures"])
-    rest = {name: value for name, value in values.items() if name != "consecutive_failures"}
+    rest = {name: value for name, value in values.numbers.items() if name != "consecutive_failures"}
     return BreakerPolicy(
         policy_id=policy_id, replicas=len(fleet.layout.replicas), consecutive_failures=count, **rest
     )
 
 
-def _uniform(fleet: FleetSetup, policy_id: str, values: Mapping[str, float]) -> Policy:  # noqa: ARG001
+def _uniform(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # noqa: ARG001
     return UniformPolicy(policy_id=policy_id)
 
 
-def _sequential(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
+def _sequential(fleet: FleetSetup, values: Settings) -> Detector:
     budget = values["budget"] or None
     settings = {name: values[name] for name in ("confidence", "traffic_factor", "suspect_arl0")}
     return SequentialDetector(plan=sequential_plan(fleet, budget_per_slice_month=budget, **settings))
 
 
-def _burn_rate(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
+def _burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
     return BurnRateDetector(
         clauses=plan_clauses(fleet.contract),
         hour_s=values["hour_s"] or fleet.contract.window_s,
@@ -100,7 +103,7 @@ def _burn_rate(fleet: FleetSetup, values: Mapping[str, float]) -> Detector:
     )
 
 
-def _headroom(values: Mapping[str, float]) -> Headroom:
+def _headroom(values: Settings) -> Headroom:
     return Headroom(
         fill_ratio=values["fill_ratio"], return_ratio=values["return_ratio"], replan_s=values["replan_s"]
     )
@@ -189,56 +192,38 @@ BASELINES: Mapping[str, Baseline] = {
 }
 
 
-def parse_spec(spec: str) -> tuple[str, dict[str, float]]:
-    """``"name:key=value,..."`` to name and numbers.
-
-    Raises ValueError where a part is not ``key=value`` with a number.
-    """
-    name, _, tail = spec.partition(":")
-    values: dict[str, float] = {}
-    for part in filter(None, tail.split(",")):
-        key, equals, value = part.partition("=")
-        try:
-            values[key.strip()] = float(value)
-        except ValueError as error:
-            raise ValueError(
-                f"policy {spec!r}: expected key=number, got {part!r}; write e.g. {_EXAMPLE}"
-            ) from error
-        if not equals or not isfinite(values[key.strip()]):
-            raise ValueError(
-                f"policy {spec!r}: expected a finite number, got {part!r}; write e.g. {_EXAMPLE}"
-            )
-    return name.strip(), values
-
-
-_EXAMPLE = "hysteresis:dwell_s=120"
-
-
-def make_policy(spec: str, fleet: FleetSetup, **parameters: float) -> Policy:
+def make_policy(spec: str, fleet: FleetSetup, **parameters: Value) -> Policy:
     """Policy ``spec`` ("name" or "name:key=value,...") for ``fleet``; ``parameters`` override the text.
 
     Raises ValueError for an unknown name or parameter, naming the known ones.
     """
     name, chosen = _chosen(spec, parameters)
     baseline = _lookup(name)
-    return baseline.factory(fleet, _identity(name, chosen), {**baseline.parameters, **chosen})
+    return baseline.factory(fleet, write_spec(name, chosen), _settings(baseline, chosen))
 
 
 def make_arm(
-    spec: str, fleet: FleetSetup, options: ControllerOptions | None = None, **parameters: float
+    spec: str, fleet: FleetSetup, options: ControllerOptions | None = None, **parameters: Value
 ) -> ControllerSetup:
     """Controller set-up in which ``spec`` runs as an arm of E5; ``options`` replaces the arm's levers."""
     name, chosen = _chosen(spec, parameters)
     baseline = _lookup(name)
-    values = {**baseline.parameters, **chosen}
+    values = _settings(baseline, chosen)
     fleet = _windowed(fleet, values)
     levers = options or ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
     watch = WindowDetector() if baseline.detector is None else baseline.detector(fleet, values)
-    policy = baseline.factory(fleet, _identity(name, chosen), values)
+    policy = baseline.factory(fleet, write_spec(name, chosen), values)
     return ControllerSetup(fleet=fleet, policy=policy, options=levers, detector=watch)
 
 
-def _windowed(fleet: FleetSetup, values: Mapping[str, float]) -> FleetSetup:
+def _settings(baseline: Baseline, chosen: Mapping[str, Value]) -> Settings:
+    """Every parameter of ``baseline``: as chosen, else its default."""
+    numbers = {name: float(chosen.get(name, default)) for name, default in baseline.parameters.items()}
+    texts = {name: str(chosen.get(name, default)) for name, default in baseline.texts.items()}
+    return Settings(numbers=numbers, texts=texts)
+
+
+def _windowed(fleet: FleetSetup, values: Settings) -> FleetSetup:
     """``fleet`` judged by windows of the arm's own length and least number of units, where it sets them."""
     window_s, units = values.get("window_s", 0.0), int(values.get("min_samples", 0.0))
     contract = fleet.contract
@@ -249,22 +234,28 @@ def _windowed(fleet: FleetSetup, values: Mapping[str, float]) -> FleetSetup:
     return fleet if contract is fleet.contract else replace(fleet, contract=contract)
 
 
-def _chosen(spec: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, float]]:
+def _chosen(spec: str, parameters: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
     """Name and given parameters; ValueError for one that the policy does not take."""
     name, values = parse_spec(spec)
     baseline = _lookup(name)
     chosen = {**values, **parameters}
-    unknown = sorted(set(chosen) - set(baseline.parameters))
+    known = {*baseline.parameters, *baseline.texts}
+    unknown = sorted(set(chosen) - known)
     if unknown:
-        known = ", ".join(sorted(baseline.parameters)) or "none"
-        raise ValueError(f"policy {name!r}: unknown parameter {unknown[0]!r}; known: {known}")
+        names = ", ".join(sorted(known)) or "none"
+        raise ValueError(f"policy {name!r}: unknown parameter {unknown[0]!r}; known: {names}")
     for parameter, value in chosen.items():
-        _check_range(name, parameter, value)
+        if parameter in baseline.parameters:
+            _check_range(name, parameter, value)
     return name, chosen
 
 
-def _check_range(name: str, parameter: str, value: float) -> None:
+def _check_range(name: str, parameter: str, value: Value) -> None:
     """Times, counts, factors and budgets are finite and not negative; shares and confidences at most 1."""
+    if isinstance(value, str):
+        raise ValueError(
+            f"policy {name!r}: expected key=number, got '{parameter}={value}'; write e.g. {EXAMPLE}"
+        )
     share = parameter.endswith(("_share", "confidence", "_ratio"))
     if not isfinite(value) or value < 0.0 or (share and value > 1.0):
         expected = "a number between 0 and 1" if share else "a finite number >= 0"
@@ -275,9 +266,3 @@ def _lookup(name: str) -> Baseline:
     if name not in BASELINES:
         raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(BASELINES))}")
     return BASELINES[name]
-
-
-def _identity(name: str, chosen: Mapping[str, float]) -> str:
-    if not chosen:
-        return name
-    return name + ":" + ",".join(f"{key}={chosen[key]:g}" for key in sorted(chosen))

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from contracts.errors import DocumentError, Problem
 from controller.loop import Decision
 from controller.setup import FleetSetup
-from policies.baselines import BASELINES, make_arm, make_policy, parse_spec
+from policies.baselines import BASELINES, make_arm, make_policy
+from policies.spec import parse_spec
 from simulator.drive import ControllerDriver
 
 #: The arm whose healthy rows are the quality baseline; it always runs.

@@ -44,11 +44,13 @@ class SuiteScenario(Strict):
     """Instead of the base's."""
 
 
-#: ``policy[:key=number,...][@alarm confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``.
+#: ``policy[:key=value,...][@alarm confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``; a value is a number
+#: or, for a policy from a file, its path or package URI.
 ArmText = Annotated[
     str,
     Field(
-        pattern=r"^[a-z][a-z0-9-]*(:[a-z_]+=[0-9.e+-]+(,[a-z_]+=[0-9.e+-]+)*)?(@0\.[0-9]+)?$", max_length=200
+        pattern=r"^[a-z][a-z0-9-]*(:[a-z_0-9]+=[\w.:/+-]+(,[a-z_0-9]+=[\w.:/+-]+)*)?(@0\.[0-9]+)?$",
+        max_length=400,
     ),
 ]
 

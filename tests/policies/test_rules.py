@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from contracts.compiled import Level
 from controller.ports import Observation
-from policies.baselines import BASELINES, make_arm, make_policy, parse_spec
+from policies.baselines import BASELINES, make_arm, make_policy
+from policies.spec import parse_spec
 from tests.builders import make_fleet, make_layout
 from tests.policies.seen import calm, ill
 
