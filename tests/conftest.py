@@ -57,6 +57,12 @@ def azure_trace() -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
+def _rl_missing() -> str:
+    """Reason when a library of the extra ``rl`` cannot be imported."""
+    needed = ("gymnasium", "minari", "onnx", "optuna", "sb3_contrib", "stable_baselines3", "torch")
+    return next((reason for name in needed if (reason := module_missing(name)())), "")
+
+
 def _gpu_missing() -> str:
     return "" if list(Path("/dev").glob("nvidia[0-9]*")) else "no NVIDIA device is visible"
 
@@ -65,6 +71,7 @@ PARTS: dict[str, Part] = {
     "torch": Part(reason=module_missing("torch"), command="make setup-test"),
     "transformers": Part(reason=module_missing("transformers"), command="make setup-test"),
     "vllm": Part(reason=module_missing("vllm"), command="make setup-test"),
+    "rl": Part(reason=_rl_missing, command="make setup-test"),
     "gymnasium": Part(reason=module_missing("gymnasium"), command="make setup-test"),
     "stable_baselines3": Part(reason=module_missing("stable_baselines3"), command="make setup-test"),
     "river": Part(reason=module_missing("river"), command="make setup-test"),

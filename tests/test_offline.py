@@ -1,0 +1,124 @@
+"""Learning and evaluating from logs: laws on toy problems whose answers are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from contracts.transitions import Transitions
+from tests.test_transitions import made_up
+
+pytestmark = pytest.mark.needs("rl")
+
+
+def bandit(episodes: int, good_share: float, seed: int = 1) -> list[Transitions]:
+    """One number is asked for near +0.5 (reward 1) or near -0.5 (reward 0); the state says nothing."""
+    logs = []
+    for number in range(episodes):
+        rng = np.random.default_rng([seed, number])
+        good = rng.random(50) < good_share
+        action = (np.where(good, 0.5, -0.5) + 0.05 * rng.normal(size=50)).astype(np.float32)
+        observation = rng.uniform(-1.0, 1.0, (51, 2)).astype(np.float32)
+        logs.append(
+            Transitions(
+                header=made_up().header,
+                observation=observation,
+                action=action[:, None],
+                reward=good.astype(np.float64),
+                cost=np.where(good, -1.0, 3.0),
+                log_density=np.full(50, np.nan),
+            )
+        )
+    return logs
+
+
+def test_the_expectile_loss_is_least_at_the_mean_for_one_half_and_higher_above() -> None:
+    """Expectile 0.5 is the mean; a larger one lies above it."""
+    import torch
+
+    from policies.offline_train import expectile_loss
+
+    drawn = torch.from_numpy(np.random.default_rng(2).exponential(size=4000))
+    grid = np.linspace(0.2, 3.0, 281)
+
+    def least(expectile: float) -> float:
+        losses = [float(expectile_loss(drawn - float(value), expectile)) for value in grid]
+        return float(grid[int(np.argmin(losses))])
+
+    assert least(0.5) == pytest.approx(float(drawn.mean()), abs=0.01)
+    assert least(0.9) > least(0.7) > least(0.5)
+
+
+def test_the_better_of_two_logged_actions_is_learned_though_it_is_rare() -> None:
+    """Where one logged action in five is good, the policy does the good one, and none that nobody tried."""
+    import torch
+    from gymnasium import spaces
+    from stable_baselines3.common.policies import ActorCriticPolicy
+
+    from policies.offline_train import ConservativeRecipe, ConservativeTrainer, stack
+
+    torch.manual_seed(0)
+    policy = ActorCriticPolicy(
+        spaces.Box(-1.0, 1.0, (2,)), spaces.Box(-1.0, 1.0, (1,)), lambda _: 1e-3, log_std_init=-1.0
+    )
+    recipe = ConservativeRecipe(steps=600, batch_size=256, learning_rate=3e-3, gamma=0.0, hidden=(32,))
+    history = ConservativeTrainer(policy, stack(bandit(40, 0.2), recipe.cost_weight), recipe).run(600)
+    asked, _ = policy.predict(np.zeros((1, 2), dtype=np.float32), deterministic=True)
+    assert 0.35 < float(asked[0, 0]) < 0.6
+    assert history[-1]["q_loss"] < history[0]["q_loss"]
+
+
+def test_the_price_of_costs_turns_the_choice() -> None:
+    """With costs priced, a reward that is paid for beyond the budget is worth less than a cheap one."""
+    from policies.offline_train import stack
+
+    (log,) = bandit(1, 0.5)
+    free, priced = stack([log], 0.0).reward.numpy(), stack([log], 1.0).reward.numpy()
+    good = log.reward == 1.0
+    np.testing.assert_array_equal(free, log.reward.astype(np.float32))
+    np.testing.assert_array_equal(priced[good], free[good])
+    np.testing.assert_allclose(priced[~good], free[~good] - 3.0)
+
+
+def test_fitted_q_knows_the_value_of_actions_that_are_logged() -> None:
+    """The fitted value of "always good" is near 1, of "always bad" near 0; support says both are logged."""
+    from policies.offline_evaluate import FittedRecipe, fitted_value
+
+    recipe = FittedRecipe(steps=500, members=2, gamma=0.5, learning_rate=3e-3, hidden=(32,))
+    logs = bandit(30, 0.5)
+    good = fitted_value(lambda seen: np.full((len(seen), 1), 0.5, dtype=np.float32), logs, recipe)
+    bad = fitted_value(lambda seen: np.full((len(seen), 1), -0.5, dtype=np.float32), logs, recipe)
+    assert good.reward == pytest.approx(1.0, abs=0.15)
+    assert bad.reward == pytest.approx(0.0, abs=0.15)
+    assert bad.cost == pytest.approx(3.0, abs=0.6)
+    assert 0.3 < good.support < 0.7
+    assert not good.identified
+
+
+def test_actions_that_nobody_logged_have_no_support() -> None:
+    """A policy far from every logged action is reported as unsupported."""
+    from policies.offline_evaluate import support
+
+    assert support(lambda seen: np.full((len(seen), 1), 1.0, dtype=np.float32), bandit(5, 0.0)) == 0.0
+
+
+def test_importance_sampling_of_the_logged_policy_itself_is_its_mean() -> None:
+    """Weights of the policy that wrote the log are equal, and every episode counts."""
+    from policies.offline_evaluate import weighted_value
+
+    rng = np.random.default_rng(3)
+    logs = [made_up(ticks=8, seed=int(seed)) for seed in rng.integers(1000, size=12)]
+    densities = iter([log.log_density for log in logs])
+    value = weighted_value(lambda seen, action: next(densities), logs, 0.9)
+    discount = 0.9 ** np.arange(8)
+    mean = np.stack([log.reward for log in logs]).mean(axis=0)
+    assert value is not None
+    assert value.effective_episodes == pytest.approx(12.0)
+    assert value.reward == pytest.approx(float((mean * discount).sum() / discount.sum()))
+
+
+def test_without_propensities_importance_sampling_says_nothing() -> None:
+    """Logs of a deterministic policy give no weighted value at all."""
+    from policies.offline_evaluate import weighted_value
+
+    assert weighted_value(lambda seen, action: np.zeros(len(seen)), bandit(2, 0.5), 0.9) is None
