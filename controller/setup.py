@@ -23,6 +23,8 @@ class FleetSetup:
     capacity_rps: float64 [K], requests per second that one replica of the kernel carries.
     home: int64 [S], kernel a slice is served by when all is well. tick_s: length of a control tick.
     rates: probes and scrapes of one replica, which turn a budget per month into one per sample.
+    quality_loss: float64 [K, S], total variation to the reference of a healthy kernel on a slice, as measured
+        when it was certified (None: not measured); for policies that plan with measured profiles.
     """
 
     layout: FleetLayout
@@ -31,9 +33,12 @@ class FleetSetup:
     home: NDArray[np.int64]
     tick_s: float = 1.0
     rates: SampleRates = USUAL_RATES
+    quality_loss: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         kernels, slices, _ = self.layout.shape
+        if self.quality_loss is not None and self.quality_loss.shape != (kernels, slices):
+            raise ValueError(f"quality_loss: expected ({kernels}, {slices}), got {self.quality_loss.shape}")
         if self.capacity_rps.shape != (kernels,):
             raise ValueError(f"capacity_rps: expected shape ({kernels},), got {self.capacity_rps.shape}")
         if not bool(np.all(self.capacity_rps > 0.0)):

@@ -27,7 +27,7 @@ from simulator.engine_setup import (
     step_models,
 )
 from simulator.pool import layout_of, load_pool, refuse
-from simulator.tables import build_table, plan_prompts
+from simulator.tables import build_table, certified_loss, plan_prompts
 from simulator.traffic import compile_workload
 from simulator.world import CompiledScenario
 
@@ -80,6 +80,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fair_rps=fair_share(spec, layout, home, absent),
         absent=absent,
         profile_sha256=tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
+        certified_loss=np.stack([certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),

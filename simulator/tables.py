@@ -126,6 +126,13 @@ def mean_drift(samples: KernelSamples, condition: str) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
 
 
+def certified_loss(samples: KernelSamples, slices: tuple[str, ...]) -> NDArray[np.float64]:
+    """Mean quality loss of the healthy kernel on a slice's certify prompts, float64 [S]; 0: unmeasured."""
+    values = [samples.unit_values(QUALITY_COLUMN, HEALTHY, samples.rows("certify", name)) for name in slices]
+    known = [mine[np.isfinite(mine)] for mine in values]
+    return np.array([mine.mean() if mine.size else 0.0 for mine in known])
+
+
 def judge_units(
     units: NDArray[np.float64], plan: PromptPlan, contract: CompiledContract
 ) -> NDArray[np.bool_]:

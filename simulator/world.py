@@ -60,6 +60,7 @@ class CompiledScenario:
     capacity_rps: float64 [K] of one replica. home: int64 [S]. demand: mean request. fair_rps: float64
         [K], requests per second that reach one replica when all is well.
     absent: bool [R], replicas that only a later scale-up brings.
+    certified_loss: float64 [K, S], quality loss of the healthy kernels on certify prompts.
     plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: extra load.
     """
 
@@ -81,6 +82,7 @@ class CompiledScenario:
     fair_rps: NDArray[np.float64]
     absent: NDArray[np.bool_]
     profile_sha256: tuple[str, ...] = ()
+    certified_loss: NDArray[np.float64] | None = None
     plans: tuple[FaultPlan, ...] = ()
     fault_changes: tuple[FaultChange, ...] = ()
     changes: tuple[FleetChange, ...] = ()
@@ -104,4 +106,5 @@ class CompiledScenario:
                 probes_per_s=self.telemetry.probes_per_s,
                 scrape_interval_s=self.telemetry.scrape_interval_s,
             ),
+            quality_loss=self.certified_loss,
         )
