@@ -59,6 +59,29 @@ def paired_difference(
     return clustered_mean(values - baseline, name=name, resamples=resamples)
 
 
+def paired_ratio(
+    values: NDArray[np.float64], baseline: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES
+) -> Interval:
+    """Interval of sum(values) / sum(baseline), paired by seed and scenario; both [seeds, scenarios].
+
+    Entries unknown on either side are left out of both. A baseline that sums to 0 or less gives NaN.
+    """
+    known = np.isfinite(values) & np.isfinite(baseline)
+    top, base = (np.where(known, side, 0.0).sum(axis=1) for side in (values, baseline))
+    n = int(known.sum())
+    if n == 0 or not base.sum() > 0.0:
+        return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=n)
+    mean = float(top.sum() / base.sum())
+    if len(values) < 2:
+        return Interval(mean=mean, ci_low=math.nan, ci_high=math.nan, n=n)
+    picks = stream(0, "bootstrap", name).integers(0, len(values), size=(resamples, len(values)))
+    drawn, weight = top[picks].sum(axis=1), base[picks].sum(axis=1)
+    ratios = drawn[weight > 0.0] / weight[weight > 0.0]
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, high = np.quantile(ratios, [tail, 1.0 - tail])
+    return Interval(mean=mean, ci_low=float(low), ci_high=float(high), n=n)
+
+
 def poisson_rate(count: int, exposure: float) -> Interval:
     """Rate ``count / exposure`` with exact (Garwood 1936) limits; ``n`` is the count.
 

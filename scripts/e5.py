@@ -19,7 +19,9 @@ from contracts.azure_trace import load_trace
 from contracts.documents import Suite
 from contracts.loader import document_sha256
 from contracts.measures import EpisodeMeasures
+from policies.baselines import make_arm
 from scripts.e5_arms import Arm, parse_arms
+from scripts.e5_budget import budgets
 from scripts.e5_jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5_results import Episodes, front, summarise, tables
 from scripts.e5_suite import GROUPS, SuiteEntry, expand_suite, load_suite
@@ -111,6 +113,9 @@ def run(plan: Plan, options: Options, on_done: Callable[[JobResult], None]) -> t
     early = {(r.arm, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
     content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
     points = front_points(plan, episodes)
+    fleet = compiled(plan.entries[0]).setup
+    arms = (*plan.arms, *plan.sweep)
+    content["budgets"] = budgets((arm.name, make_arm(arm.spec, fleet).detector) for arm in arms)
     content["front"] = [_plain(point) for point in points]
     report = ReportInput(
         content=content,

@@ -14,14 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.intervals import Interval, clustered_mean, paired_difference, poisson_rate
+from contracts.intervals import (
+    Interval,
+    clustered_mean,
+    paired_difference,
+    paired_ratio,
+    poisson_rate,
+)
 from contracts.measure_table import MEASURES, Measure
 from contracts.measures import EpisodeMeasures
 from scripts.e5_suite import GROUPS
 
 #: Measures of the paired comparison of every policy with each of these arms.
 COMPARED = ("quality_preservation", "mttr_s", "failed_ratio_incident", "goodput_ratio", "weight_moved")
-COMPARED_WITH = ("fixed-bare", "fixed", "breaker")
+COMPARED_WITH = ("fixed-bare", "fixed", "breaker", "hysteresis")
+#: Times of recovery given as ratios to this arm's, scenario by scenario.
+RATIO_TO = "hysteresis"
+RATIOS = ("mttr_s", "violation_lag_s", "visible_lag_s", "excess_s")
 #: Per-slice measures: name in results, tuple of an episode.
 BY_SLICE: dict[str, Callable[[EpisodeMeasures], tuple[float, ...]]] = {
     "quality_preservation": lambda episode: episode.quality.preservation_by_slice,
@@ -116,6 +125,33 @@ def differences(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> di
     }
 
 
+def ratios(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[str, Any]:
+    """Paired ratios of the sums of ``RATIOS`` to those of ``RATIO_TO``."""
+    measures = [measure for measure in MEASURES if measure.name in RATIOS]
+    return {
+        measure.name: leaf(
+            paired_ratio(
+                episodes.matrix(policy, scenarios, measure),
+                episodes.matrix(RATIO_TO, scenarios, measure),
+                name=measure.name,
+            )
+        )
+        for measure in measures
+    }
+
+
+def all_ratios(episodes: Episodes) -> dict[str, Any]:
+    """Ratios of every policy over the silent numeric scenarios together ("all") and one by one."""
+    names = episodes.groups.get("silent_numeric", ())
+    if RATIO_TO not in episodes.policies or not names:
+        return {}
+    sets = {"all": names, **{name: (name,) for name in names}}
+    return {
+        key: {p: ratios(episodes, p, group) for p in episodes.policies if p != RATIO_TO}
+        for key, group in sets.items()
+    }
+
+
 def tables(episodes: Episodes, early: dict[tuple[str, str, int], EpisodeMeasures]) -> dict[str, Any]:
     """All tables: results overall, per group and scenario, per slice, and paired differences.
 
@@ -130,6 +166,7 @@ def tables(episodes: Episodes, early: dict[tuple[str, str, int], EpisodeMeasures
         "groups": {g: {p: summarise(episodes, p, names) for p in policies} for g, names in groups.items()},
         "scenarios": {n: {p: summarise(episodes, p, (n,)) for p in policies} for n in episodes.scenarios},
         "slices": {g: {p: by_slice(episodes, p, names) for p in policies} for g, names in groups.items()},
+        "ratios": all_ratios(episodes),
         "until_fault_end": {n: {p: summarise(until_end, p, (n,)) for p in policies} for n in ended},
         "differences": {
             g: {p: differences(episodes, p, names) for p in policies} for g, names in groups.items()

@@ -11,15 +11,35 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from scripts.e5_budget import budget_table
 from scripts.e5_suite import GROUP_LABELS
 from scripts.report_plots import FrontPoint, Timeline, front_svg, slices_svg, timeline_svg
-from scripts.report_tables import Cell, Table, difference_table, limits, number, policy_table, slice_table
-from scripts.report_text import COST_TEXT, DEFINITIONS, FRONT_TEXT, GROUP_TEXT, SLICE_TEXT, TIMELINE_TEXT
+from scripts.report_tables import (
+    Cell,
+    Table,
+    difference_table,
+    limits,
+    number,
+    policy_table,
+    ratio_table,
+    slice_table,
+)
+from scripts.report_text import (
+    BUDGET_TEXT,
+    COST_TEXT,
+    DEFINITIONS,
+    FRONT_TEXT,
+    GROUP_TEXT,
+    RATIO_TEXT,
+    SLICE_TEXT,
+    TIMELINE_TEXT,
+)
 
 #: Columns of the main table of a group, in order.
 INCIDENT_COLUMNS = (
     "quality_preservation",
     "mttr_s",
+    "excess_s",
     "unrecovered",
     "false_switches_per_slice_month",
     "detection_lag_s",
@@ -39,13 +59,17 @@ CONTROL_COLUMNS = (
 SCENARIO_COLUMNS = (
     "quality_preservation",
     "mttr_s",
+    "violation_lag_s",
+    "visible_lag_s",
+    "floor_s",
+    "excess_s",
     "unrecovered",
     "detection_lag_s",
     "failed_ratio",
     "false_switches_per_slice_month",
 )
 #: Arms named in the first sentence.
-HEADLINE = ("fixed", "breaker", "threshold", "hysteresis")
+HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")
 COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_moved", "goodput_ratio")
 
 
@@ -128,6 +152,7 @@ def _sections(report: ReportInput) -> list[Section]:
         for group in ("silent_other", "loud", "near_miss", "control")
         if group in content["groups"]
     ]
+    found += [_budget_section(report)] if content.get("budgets") else []
     return [*found, _cost_section(report), _scenario_section(report)]
 
 
@@ -135,11 +160,15 @@ def _group_section(report: ReportInput, group: str) -> Section:
     columns = CONTROL_COLUMNS if group in ("control", "near_miss") else INCIDENT_COLUMNS
     rows = report.content["groups"][group]
     deltas = report.content["differences"][group]
+    faster = report.content.get("ratios") if group == "silent_numeric" else None
     folds = tuple(
         Fold(title=f"Paired differences to {arm}", tables=(difference_table(deltas, report.policies, arm),))
-        for arm in ("fixed", "breaker")
+        for arm in ("fixed", "breaker", "hysteresis")
         if any(arm in deltas[p] for p in report.policies)
     )
+    if faster:
+        shown = (ratio_table(faster, report.policies, name) for name in ("mttr_s", "visible_lag_s"))
+        folds += (Fold(title=RATIO_TEXT, tables=tuple(shown)),)
     label = GROUP_LABELS[group]
     title = label[0].upper() + label[1:]
     return Section(
@@ -210,6 +239,22 @@ def _slice_section(report: ReportInput) -> Section:
         for name, table in zip(("Quality preserved", "Clause pass rate"), tables, strict=True)
     )
     return Section(title="Slice by slice", text=text, plots=tuple(plots), folds=folds)
+
+
+def _budget_section(report: ReportInput) -> Section:
+    """The false-switch budget of each arm that has one, and its split over streams."""
+    folds = tuple(
+        Fold(
+            title=(
+                f"{arm}: {split['per_slice_month']:g} per slice-month; the streams that can move a slice may "
+                f"alarm {split['alarms_per_slice_month']:.3g} times; at once: "
+                f"{', '.join(split['at_once']) or 'none'}"
+            ),
+            tables=(budget_table(split),),
+        )
+        for arm, split in report.content["budgets"].items()
+    )
+    return Section(title="Budget of false switches", text=(BUDGET_TEXT,), folds=folds)
 
 
 def _cost_section(report: ReportInput) -> Section:

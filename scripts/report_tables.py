@@ -54,6 +54,25 @@ def difference_table(deltas: dict[str, Any], policies: Sequence[str], arm: str) 
     return Table(heads=heads, rows=rows)
 
 
+def ratio_table(ratios: dict[str, Any], policies: Sequence[str], measure: str) -> Table:
+    """One row per scenario, one column per policy: a time over that of the arm compared with."""
+    present = [policy for policy in policies if all(policy in row for row in ratios.values())]
+    rows = tuple(
+        (Cell(text=name), *(_ratio_cell(row[policy][measure]) for policy in present))
+        for name, row in ratios.items()
+    )
+    return Table(heads=(_LABELS[measure], *present), rows=rows)
+
+
+def _ratio_cell(leaf: dict[str, Any]) -> Cell:
+    if leaf["mean"] is None:
+        return Cell(text="–", note="not applicable")
+    if leaf["ci_low"] is None:
+        return Cell(text=f"{leaf['mean']:.2f}")
+    tone = "good" if leaf["ci_high"] < 1.0 else "bad" if leaf["ci_low"] > 1.0 else ""
+    return Cell(text=f"{leaf['mean']:.2f}", note=f"{leaf['ci_low']:.2f} to {leaf['ci_high']:.2f}", tone=tone)
+
+
 def slice_table(rows: dict[str, Any], policies: Sequence[str], slices: Sequence[str], measure: str) -> Table:
     """One row per policy, one column per slice, of one measure."""
     body = tuple(

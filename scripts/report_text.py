@@ -23,6 +23,16 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "time to the horizon (restricted mean).",
     ),
     (
+        "breach to recovery",
+        "The same from the first instant at which the truth violates the contract, which a slow fault does "
+        "long after its onset; visible breach: from when the telemetry of a violating replica gets through.",
+    ),
+    (
+        "MTTR over the floor",
+        "Recovery beyond the earliest anybody could act: visible breach, one probe interval of a replica "
+        "(one scrape interval where no fault is numeric) and one tick.",
+    ),
+    (
         "rollback success",
         "Share of incidents that recovered before the horizon: 100 % less the unrecovered ones.",
     ),
@@ -66,6 +76,14 @@ TIMELINE_TEXT = (
 SLICE_TEXT = (
     "A mean hides a slice that broke. Above the quality preserved, below the share of control intervals "
     "in which the slice's traffic was inside every clause and its SLO (its clause pass rate)."
+)
+RATIO_TEXT = "Times of recovery as ratios to hysteresis, whose windows are the contract's own"
+BUDGET_TEXT = (
+    "What each detector with a budget may cost: alarms of all streams that can move one slice add up to at "
+    "most the budget, each under the null that its clause holds, however streams depend on each other. "
+    "A unit is one probe or one scrape. Thresholds are log-evidence in nats. A replica's streams share their "
+    "budget with one stream over all slices; those of traffic are not guaranteed, because scrapes follow "
+    "each other's queues."
 )
 COST_TEXT = "Over every scenario. Every policy has the same probe budget per replica."
 GROUP_TEXT = {

@@ -103,3 +103,14 @@ def test_the_front_keeps_what_nothing_beats() -> None:
     """Of four points the one beaten on both coordinates is left out, and so is an unknown one."""
     points = {"a": (0.0, 9.0), "b": (2.0, 5.0), "c": (3.0, 6.0), "d": (4.0, 1.0), "e": (float("nan"), 0.0)}
     assert front(points) == ("a", "b", "d")
+
+
+def test_the_budget_and_the_ratios_of_recovery_stand_in_results_and_page(tmp_path: Path) -> None:
+    """An arm with a budget has its split in both; every arm's times stand beside those of hysteresis."""
+    content, page = run_small(tmp_path, policies=("hysteresis", "sequential:budget=3"))
+    assert set(content["budgets"]) == {"sequential:budget=3"}
+    assert content["budgets"]["sequential:budget=3"]["per_slice_month"] == 3.0
+    assert "sequential:budget=3: 3 per slice-month" in page
+    assert set(content["ratios"]) == {"all", "requantise"}
+    assert content["ratios"]["all"]["fixed-bare"]["mttr_s"]["mean"] >= 1.0
+    assert "as ratios to hysteresis" in page

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.intervals import clustered_mean, paired_difference, poisson_rate
+from contracts.intervals import clustered_mean, paired_difference, paired_ratio, poisson_rate
 from contracts.streams import stream
 
 
@@ -62,3 +62,17 @@ def test_limits_are_deterministic_and_enclosed_by_the_data(values: list[float]) 
     found = clustered_mean(matrix, name="x", resamples=200)
     assert found == clustered_mean(matrix, name="x", resamples=200)
     assert min(values) - 1e-9 <= found.ci_low <= found.ci_high <= max(values) + 1e-9
+
+
+def test_a_paired_ratio_is_exact_where_everything_scales() -> None:
+    """Half of every value is a ratio of 0.5 with an interval of width zero, whatever the values share."""
+    base = 1.0 + 100 * stream(6, "test").random((20, 3))
+    found = paired_ratio(0.5 * base, base, name="x")
+    assert (found.ci_low, found.mean, found.ci_high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_paired_ratio_leaves_out_what_one_side_does_not_know() -> None:
+    """An entry that is unknown on either side counts on neither; nothing to divide by gives no ratio."""
+    values, base = np.array([[1.0, 5.0], [math.nan, 3.0]]), np.array([[2.0, math.nan], [9.0, 6.0]])
+    assert paired_ratio(values, base, name="x").mean == pytest.approx((1.0 + 3.0) / (2.0 + 6.0))
+    assert math.isnan(paired_ratio(values, np.zeros((2, 2)), name="x").mean)

@@ -1,0 +1,108 @@
+"""How a contract's budget of false switches is split over the streams of each arm that has one.
+
+What stands here is what the arm's detector runs with: thresholds are read from its plan, not computed anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.detect.budget import BudgetLine
+from controller.detectors import Detector
+from controller.sequential import SequentialDetector
+from controller.sequential_plan import SequentialPlan
+from scripts.report_tables import Cell, Table
+
+HEADS = (
+    "clause",
+    "streams of",
+    "slices",
+    "streams per slice",
+    "units per s",
+    "alarms per month and stream",
+    "ARL0, units",
+    "threshold, nats",
+    "guaranteed",
+)
+
+
+def budgets(detectors: Iterable[tuple[str, Detector]]) -> dict[str, Any]:
+    """Budget and split by name of the arm, of those arms whose detector has a budget; plain JSON."""
+    return {
+        name: _split(detector.plan)
+        for name, detector in detectors
+        if isinstance(detector, SequentialDetector)
+    }
+
+
+def _split(plan: SequentialPlan) -> dict[str, Any]:
+    split = plan.split
+    return {
+        "per_slice_month": split.budget.per_slice_month,
+        "kernel_share": split.budget.kernel_share,
+        "alarms_per_slice_month": split.alarms_per_slice_month,
+        "at_once": list(split.at_once),
+        "lines": [_line(plan, line) for line in split.lines],
+    }
+
+
+def _line(plan: SequentialPlan, line: BudgetLine) -> dict[str, Any]:
+    place = plan.contract.slices.index(line.slice), plan.contract.clause_ids.index(line.clause)
+    own = plan.thresholds.kernel if line.unit == "kernel" else plan.thresholds.replica
+    threshold = _largest(own[:, place[0], place[1]])
+    whole = _largest(plan.thresholds.anywhere[:, place[1]]) if line.unit == "replica" else None
+    return {
+        "clause": line.clause,
+        "slice": line.slice,
+        "unit": line.unit,
+        "streams": line.streams,
+        "samples_per_s": line.samples_per_s,
+        "alarms_per_month": line.alarms_per_month,
+        "arl0": line.arl0 if math.isfinite(line.arl0) else None,
+        "threshold": threshold,
+        "threshold_anywhere": whole,
+        "guaranteed": line.guaranteed,
+    }
+
+
+def _largest(levels: NDArray[np.float64]) -> float | None:
+    """Threshold of the stream that needs most; None where no stream is watched."""
+    finite = levels[np.isfinite(levels)]
+    return float(finite.max()) if finite.size else None
+
+
+def budget_table(split: dict[str, Any]) -> Table:
+    """One row per clause and kind of unit; slices whose lines are alike share it."""
+    rows: dict[tuple[object, ...], list[str]] = {}
+    for line in split["lines"]:
+        shown = tuple(line[name] for name in _SHOWN)
+        rows.setdefault(shown, []).append(line["slice"])
+    return Table(heads=HEADS, rows=tuple(_row(dict(zip(_SHOWN, k, strict=True)), v) for k, v in rows.items()))
+
+
+_SHOWN = (
+    "clause", "unit", "streams", "samples_per_s", "alarms_per_month", "arl0", "threshold",
+    "threshold_anywhere", "guaranteed",
+)  # fmt: skip
+
+
+def _row(line: dict[str, Any], slices: list[str]) -> tuple[Cell, ...]:
+    whole = line["threshold_anywhere"]
+    note = "" if whole is None else f"{whole:.1f} over all slices"
+    threshold = "not watched" if line["threshold"] is None else f"{line['threshold']:.1f}"
+    return (
+        Cell(text=line["clause"]),
+        Cell(text=line["unit"]),
+        Cell(text=", ".join(slices)),
+        Cell(text=str(line["streams"])),
+        Cell(text=f"{line['samples_per_s']:.3g}"),
+        Cell(text=f"{line['alarms_per_month']:.2g}"),
+        Cell(text="none" if line["arl0"] is None else f"{line['arl0']:.2g}"),
+        Cell(text=threshold, note=note),
+        Cell(text="yes" if line["guaranteed"] else "no"),
+    )
