@@ -29,7 +29,7 @@ from controller.quarantine import decide
 from controller.setup import ControllerSetup
 from controller.shield import Table, shield
 from controller.state import ControllerState, initial_state
-from controller.supervise import Supervised, supervise
+from controller.supervise import Supervised, counted, supervise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,9 @@ class Decision:
     quarantine_reason int64 [B, R] (``controller.quarantine.Reason``). replica_alarm: bool [B, R, S, C].
     judged, replica_judged: float64 [B, K or R, S, C, 4], the sums behind the verdicts on kernels and
     on replicas (``controller.detectors``).
+    driven: float64 [B, S, K + 1], the table that entered the shield. Under a meta-contract: demoted: bool
+    [B], the baseline drives; demotion_reason: int64 [B], place in ``contracts.compiled_meta.METRICS``;
+    baseline_proposed: float64 [B, S, K + 1]; readings: float64 [B, M], what the supervisor read.
     """
 
     plan: RoutingPlan
@@ -59,6 +62,11 @@ class Decision:
     replica_judged: NDArray[np.float64]
     judgement: Judgement
     observation: Observation
+    driven: NDArray[np.float64]
+    demoted: NDArray[np.bool_]
+    demotion_reason: NDArray[np.int64]
+    baseline_proposed: NDArray[np.float64] | None = None
+    readings: NDArray[np.float64] | None = None
 
     @property
     def table(self) -> NDArray[np.float64]:
@@ -122,9 +130,11 @@ def resolve(
 ) -> tuple[ControllerState, Decision]:
     """Supervise and shield ``proposal`` and make it the plan."""
     state, judgement, verdicts = known.before, known.judgement, known.verdicts
-    after = replace(known.after, policy=policy_state, ejected=proposal.ejected)
-    supervised = supervise(proposal.table, state.table, known.estimate, setup)
+    supervised = supervise(proposal, state, known.after, known.estimate, known.observation, setup)
+    driving = supervised.driving
+    after = replace(known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected)
     table = _shielded(supervised, after, judgement, known.telemetry, setup)
+    after = replace(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
     after, plan, moved = _plan(state, after, table)
     return after, Decision(
         plan=plan,
@@ -133,7 +143,7 @@ def resolve(
         shield_delta=table - proposal.table,
         held=supervised.held,
         degraded=supervised.degraded,
-        capacity_move=_capacity_move(proposal, table, state, known.estimate),
+        capacity_move=_capacity_move(driving, table, state, known.estimate),
         quarantined=after.quarantined,
         quarantine_reason=after.quarantine_reason,
         replica_alarm=verdicts.alarm,
@@ -141,6 +151,11 @@ def resolve(
         replica_judged=verdicts.judged,
         judgement=judgement,
         observation=known.observation,
+        driven=supervised.table,
+        demoted=supervised.demoted,
+        demotion_reason=supervised.reason,
+        baseline_proposed=supervised.baseline_proposed,
+        readings=supervised.read,
     )
 
 

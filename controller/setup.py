@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
+from contracts.compiled_meta import CompiledMeta
 from contracts.detect.budget import SampleRates
 from contracts.layout import FleetLayout
 from controller.detectors import Detector, WindowDetector
@@ -90,12 +91,26 @@ class ControllerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSetup:
-    """Everything ``tick`` needs beside the state and the telemetry."""
+    """Everything ``tick`` needs beside the state and the telemetry.
+
+    meta: what the policy must keep (None: nobody watches it). baseline: who drives when it does not.
+    watch_only: violations are counted, and nobody is demoted.
+    """
 
     fleet: FleetSetup
     policy: Policy
     options: ControllerOptions = field(default_factory=ControllerOptions)
     detector: Detector = field(default_factory=WindowDetector)
+    meta: CompiledMeta | None = None
+    baseline: Policy | None = None
+    watch_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.meta is not None and self.baseline is None:
+            raise ValueError(
+                "baseline: expected the policy that a demoted one hands over to, got None; "
+                f"the meta-contract {self.meta.name!r} names {self.meta.baseline!r}"
+            )
 
     @property
     def layout(self) -> FleetLayout:

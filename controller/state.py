@@ -17,8 +17,9 @@ from contracts.errors import StateError
 from controller.detectors import DetectorState, Sums
 from controller.ports import PolicyState
 from controller.setup import ControllerSetup
+from controller.supervise_meta import initial_memory
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,8 @@ class ControllerState:
     ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64
     [B, S]; version: int64 [B].
     replica_detector, kernel_detector: memory of the detector over replicas and over kernels.
-    policy: memory of the policy.
+    policy: memory of the policy. supervisor, baseline: memory of the supervisor and of the policy that
+    runs beside ours under a meta-contract; empty without one.
     """
 
     ticks: NDArray[np.int64]
@@ -69,6 +71,8 @@ class ControllerState:
     replica_detector: DetectorState
     kernel_detector: DetectorState
     policy: PolicyState
+    supervisor: PolicyState
+    baseline: PolicyState
 
 
 def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
@@ -105,6 +109,8 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         replica_detector=setup.detector.initial(batch, replicas, setup.contract),
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
         policy=setup.policy.initial(batch),
+        supervisor=initial_memory(setup, batch),
+        baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
     )
 
 
@@ -167,6 +173,8 @@ def _fits(setup: ControllerSetup) -> dict[str, Any]:
         "contract_sha256": setup.contract.sha256,
         "clauses": list(setup.contract.clause_ids),
         "policy": setup.policy.policy_id,
+        "meta_sha256": "" if setup.meta is None else setup.meta.sha256,
+        "baseline": "" if setup.baseline is None else setup.baseline.policy_id,
     }
 
 

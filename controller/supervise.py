@@ -1,42 +1,143 @@
-"""The supervisor: what to do when the controller no longer knows.
+"""The supervisor: who drives, and what to do when the controller no longer knows.
 
-Telemetry that is silent fleet-wide for longer than the contract's ``stale_after_s`` says nothing bad of
-anybody: the last table is held. After ``degrade_after_s`` of silence the table degrades to the known-good
-baseline, which was certified for such a case. The shield runs after this, so a held table still respects
+Under a meta-contract a policy that breaks it is demoted to the baseline, which runs beside it
+(``controller.supervise_meta``). Telemetry that is silent fleet-wide for longer than the contract's
+``stale_after_s`` says nothing bad of anybody: the last table is held. After ``degrade_after_s`` of silence
+the table degrades to the known-good kernel, which was certified for such a case. Of these times the
+meta-contract's count where they are shorter. The shield runs after this, so a held table still respects
 what is known (hard violations, replicas that discovery reports gone).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.estimate import Estimate
+from controller.judge import Judgement
+from controller.ports import Observation, PolicyState, Proposal
 from controller.setup import ControllerSetup
 from controller.shield import normalise
+from controller.state import ControllerState
+from controller.supervise_meta import Executed, capped_ejections, count, judge_policy, readings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
-    """table: float64 [B, S, K + 1]; held, degraded: bool [B]."""
+    """Who drives, and with what.
+
+    table: float64 [B, S, K + 1], for the shield. driving: the proposal it comes from, the policy's or the
+    baseline's. held, degraded: bool [B]. own: float64 [B, S, K + 1], the policy's usable proposal.
+    With a meta-contract also demoted: bool [B]; reason: int64 [B]; read: float64 [B, M], the readings;
+    baseline_proposed: float64 [B, S, K + 1]; and the memories of supervisor and baseline.
+    """
 
     table: NDArray[np.float64]
+    driving: Proposal
     held: NDArray[np.bool_]
     degraded: NDArray[np.bool_]
+    own: NDArray[np.float64]
+    demoted: NDArray[np.bool_]
+    reason: NDArray[np.int64]
+    memory: PolicyState
+    baseline: PolicyState
+    read: NDArray[np.float64] | None = None
+    baseline_proposed: NDArray[np.float64] | None = None
 
 
 def supervise(
-    proposed: NDArray[np.float64], last: NDArray[np.float64], estimate: Estimate, setup: ControllerSetup
-) -> Supervised:
-    """The proposal, or the last table, or the known-good baseline, by how long telemetry is silent."""
-    table = normalise(proposed, last)
-    if not bool(estimate.stale.any()):
-        return Supervised(table=table, held=estimate.stale, degraded=estimate.stale)
-    degraded = estimate.stale & (estimate.silent_s > setup.options.degrade_after_s)
-    baseline = np.zeros_like(table)
+    proposal: Proposal, before: ControllerState, after: ControllerState, estimate: Estimate,
+    seen: Observation, setup: ControllerSetup,
+) -> Supervised:  # fmt: skip
+    """Choose who drives, then hold or degrade by how long telemetry has been silent."""
+    last = before.table
+    own = normalise(proposal.table, last)
+    if setup.meta is None:
+        chosen = _unsupervised(proposal, own)
+    else:
+        chosen = _choose(proposal, own, before, after, estimate, seen, setup)
+    stale, degraded = _silence(estimate, setup)
+    if not bool(stale.any()):
+        return chosen
+    baseline = np.zeros_like(own)
     baseline[:, :, setup.layout.known_good] = 1.0
-    table = np.where(estimate.stale[:, None, None], last, table)
+    table = np.where(stale[:, None, None], last, chosen.table)
     table = np.where(degraded[:, None, None], baseline, table)
-    return Supervised(table=table, held=estimate.stale & ~degraded, degraded=degraded)
+    return replace(chosen, table=table, held=stale & ~degraded, degraded=degraded)
+
+
+def counted(
+    supervised: Supervised, table: NDArray[np.float64], judgement: Judgement, seen: Observation,
+    setup: ControllerSetup,
+) -> PolicyState:  # fmt: skip
+    """The supervisor's memory after ``table`` float64 [B, S, K + 1] was put in force."""
+    if setup.meta is None:
+        return supervised.memory
+    done = Executed(
+        table=table, proposed=supervised.own, hard_violated=judgement.hard_violated,
+        certified=judgement.certified, ready=seen.ready, seen=seen,
+    )  # fmt: skip
+    return count(supervised.memory, done, setup)
+
+
+def _silence(estimate: Estimate, setup: ControllerSetup) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(stale, degraded), both bool [B]."""
+    stale, degrade_after_s = estimate.stale, setup.options.degrade_after_s
+    if setup.meta is not None:
+        stale = stale | (estimate.silent_s > setup.meta.most("telemetry_age_s"))
+        degrade_after_s = min(degrade_after_s, setup.meta.most("telemetry_age_before_fallback_s"))
+    return stale, stale & (estimate.silent_s > degrade_after_s)
+
+
+def _unsupervised(proposal: Proposal, own: NDArray[np.float64]) -> Supervised:
+    nobody = np.zeros(len(own), dtype=np.bool_)
+    return Supervised(
+        table=own, driving=proposal, held=nobody, degraded=nobody, own=own, demoted=nobody,
+        reason=np.full(len(own), -1, dtype=np.int64), memory={}, baseline={},
+    )  # fmt: skip
+
+
+def _choose(
+    proposal: Proposal, own: NDArray[np.float64], before: ControllerState, after: ControllerState,
+    estimate: Estimate, seen: Observation, setup: ControllerSetup,
+) -> Supervised:  # fmt: skip
+    """Judge the policy by what was executed up to now; the baseline proposes in any case."""
+    assert setup.baseline is not None
+    out = after.quarantined | before.ejected
+    read = readings(before.supervisor, out, estimate.silent_s, seen.now_s, setup)
+    memory = judge_policy(before.supervisor, read, seen.now_s, setup)
+    shadow, baseline = setup.baseline.propose(seen, before.baseline)
+    demoted = np.asarray(memory["demoted"], dtype=np.bool_)
+    driving = _driving(proposal, shadow, demoted)
+    table = np.where(demoted[:, None, None], normalise(shadow.table, before.table), own)
+    ejected = capped_ejections(driving, before.ejected, after.quarantined, setup)
+    nobody = np.zeros(len(own), dtype=np.bool_)
+    return Supervised(
+        table=table,
+        driving=Proposal(table=driving.table, ejected=ejected, capacity_only=driving.capacity_only),
+        held=nobody,
+        degraded=nobody,
+        own=own,
+        demoted=demoted,
+        reason=np.asarray(memory["reason"], dtype=np.int64),
+        memory=memory,
+        baseline=baseline,
+        read=read,
+        baseline_proposed=shadow.table,
+    )
+
+
+def _driving(proposal: Proposal, shadow: Proposal, demoted: NDArray[np.bool_]) -> Proposal:
+    """The policy's proposal, or where it is demoted the baseline's."""
+    if not bool(demoted.any()):
+        return proposal
+    nothing = np.zeros(len(demoted), dtype=np.bool_)
+    theirs = nothing if shadow.capacity_only is None else shadow.capacity_only
+    ours = nothing if proposal.capacity_only is None else proposal.capacity_only
+    return Proposal(
+        table=np.where(demoted[:, None, None], shadow.table, proposal.table),
+        ejected=np.where(demoted[:, None], shadow.ejected, proposal.ejected),
+        capacity_only=np.where(demoted, theirs, ours),
+    )

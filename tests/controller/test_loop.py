@@ -16,7 +16,7 @@ from controller.explain import explain, record_json
 from controller.loop import Controller, Decision, tick
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.setup import ControllerOptions, ControllerSetup
-from controller.state import initial_state, state_from_json, state_to_json
+from controller.state import STATE_VERSION, initial_state, state_from_json, state_to_json
 from policies.baselines import BASELINES, make_arm
 from tests.builders import make_fleet, make_layout
 from tests.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
@@ -118,7 +118,7 @@ def test_state_before_the_first_tick_survives_json() -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"version": 0}, "state version: expected 1, got 0"),
+        ({"version": 0}, f"state version: expected {STATE_VERSION}, got 0"),
         ({"fits": {}}, r"state\.fits\.kernels"),
         ({"state": {}}, "expected the arrays"),
     ],
