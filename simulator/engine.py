@@ -47,11 +47,11 @@ class FleetEngine:
         shape = (batch, spec.replicas, spec.slices)
         self._fleets = np.zeros(batch, FLEET)
         self._fleets["retry_head"] = -1
-        self._fleets["free_head"] = -1
         self._replicas = _fresh_replicas(spec, batch)
         self._arrivals = np.zeros((batch, _FIRST_ROOM), ARRIVAL)
         self._requests = zeros((batch, _FIRST_ROOM), REQUEST)
-        kernels.add_records(self._fleets, self._requests, 0)
+        # Record numbers; those from ``in_use`` on are free, and taken in this order.
+        self._free = np.tile(np.arange(_FIRST_ROOM, dtype=np.int32), (batch, 1))
         self._sessions = np.zeros((batch, spec.session_slots, spec.kernels), SESSION)
         self._table = np.zeros((batch, spec.slices, spec.kernels + 1))
         self._table[:, :, 0] = 1.0
@@ -170,9 +170,9 @@ class FleetEngine:
     def _advance(self, first: int, stop: int, until_s: float) -> None:
         kernels.advance_fleets(
             first, stop, float(until_s), self._fleets, self._replicas, self._arrivals, self._requests,
-            self._table, self._members, self._sessions, self._row_changed, self._violating, self._timeout,
-            self._quality, self._slo_ms, self._edges, self._limits, self._cells, self._excess_tv,
-            self._per_slice, self._histogram,
+            self._free, self._table, self._members, self._sessions, self._row_changed, self._violating,
+            self._timeout, self._quality, self._slo_ms, self._edges, self._limits, self._cells,
+            self._excess_tv, self._per_slice, self._histogram,
         )  # fmt: skip
 
     # ------------------------------------------------------------ what comes out
@@ -242,7 +242,8 @@ class FleetEngine:
         if alive > size:
             records = zeros((self.batch, _doubled(size, alive)), REQUEST)
             records[:, :size] = self._requests
-            kernels.add_records(self._fleets, records, size)
+            more = np.arange(size, records.shape[1], dtype=np.int32)
+            self._free = np.hstack([self._free, np.tile(more, (self.batch, 1))])
             self._requests = records
 
     def _mark_changed(self, rows: NDArray[np.bool_]) -> None:

@@ -156,8 +156,7 @@ FLEET = np.dtype(
         ("now", "f8"),
         ("cursor", "i8"),  # next arrival to route
         ("fed", "i8"),
-        ("free_head", "i8"),  # first unused request record
-        ("in_use", "i8"),
+        ("in_use", "i8"),  # request records; which ones are free stands from here on in the list of them
         ("retry_head", "i8"),
         ("retry_tail", "i8"),
     ],

@@ -53,6 +53,8 @@ _TURN = 0.6180339887498949
 _TURN_ERROR = 0.4142135623730951
 _NONE = -1
 # The fields of a replica and the slots of a dozen sequences.
+# Records asked for before their use: while an arrival is routed, and while another fleet is advanced.
+_AHEAD, _FRESH = 4, 16
 _WARM_BYTES = 7 * CACHE_LINE
 _NEVER = np.int64(2**31 - 1)
 
@@ -77,6 +79,23 @@ def prefetch(_typing: Any, record: Any, _offset: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(record, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch_row(_typing: Any, array: Any) -> Any:
+    """Ask for the cache line at the beginning of ``array``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        word = ir.IntType(32)
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.bitcast(data, byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
+        builder.call(function, [address, word(1), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array), codegen
 
 
 # ---------------------------------------------------------------- one replica
@@ -683,12 +702,14 @@ def bucket(value: float, edges: Array) -> int:
 
 
 @compiled
-def take_record(fleet: Record, arrival: Record, q: Array) -> int:
+def take_record(fleet: Record, arrival: Record, q: Array, free: Array) -> int:
     """Give an arrival a request record; its number."""
-    i = fleet.free_head
+    i = free[fleet.in_use]
     x = q[i]
-    fleet.free_head = x.next
     fleet.in_use += 1
+    soon = free[min(fleet.in_use + _AHEAD, free.shape[0] - 1)]
+    prefetch(q[soon], 0)
+    prefetch(q[soon], CACHE_LINE)
     x.arrived = arrival.arrived
     x.slice = arrival.slice
     x.prompt_tokens = arrival.prompt_tokens
@@ -720,12 +741,11 @@ def take_record(fleet: Record, arrival: Record, q: Array) -> int:
 
 
 @compiled
-def release_record(fleet: Record, i: int, q: Array, limits: Array) -> None:
+def release_record(fleet: Record, i: int, free: Array, limits: Array) -> None:
     """Let the next arrival use the record of an ended request, unless all are kept."""
     if limits[2] == 0:
-        q[i].next = fleet.free_head
-        fleet.free_head = i
         fleet.in_use -= 1
+        free[fleet.in_use] = i
 
 
 @compiled
@@ -736,7 +756,7 @@ def fetch_replica(r: Record) -> None:
 
 
 @compiled
-def look_ahead(x: Record, table: Array, members: Array, reps: Array) -> None:
+def look_ahead(x: Record, table: Array, members: Array, sessions: Array, reps: Array) -> None:
     """Fetch the replicas that arrival ``x`` will probably compare, while the one before it is routed.
 
     A guess that costs nothing when wrong; without it a large fleet waits for memory at every arrival.
@@ -752,6 +772,8 @@ def look_ahead(x: Record, table: Array, members: Array, reps: Array) -> None:
         b = members[k, 1 + int(x.u_second / _UNIT * n)]
         fetch_replica(reps[a])
         fetch_replica(reps[b])
+    if x.session >= 0:
+        prefetch(sessions[x.session & (sessions.shape[0] - 1), k], 0)
 
 
 @compiled
@@ -760,6 +782,7 @@ def count_ended(
     fleet: Record,
     reps: Array,
     q: Array,
+    free: Array,
     limits: Array,
     quality: Array,
     slo_ms: Array,
@@ -801,9 +824,41 @@ def count_ended(
         if following != _NONE:
             prefetch(q[following], 0)
             prefetch(q[following], CACHE_LINE)
-        release_record(fleet, i, q, limits)
+        release_record(fleet, i, free, limits)
         i = following
     r.ended_head = _NONE
+
+
+@compiled
+def fetch_fleet(
+    fleet: Record, reps: Array, q: Array, free: Array, arrivals: Array, cells: Array, histogram: Array
+) -> None:
+    """Ask for what the next fleet will touch while this one is advanced."""
+    for a in range(reps.shape[0]):
+        fetch_replica(reps[a])
+        for s in range(histogram.shape[1]):
+            for f in range(histogram.shape[2]):
+                prefetch_row(histogram[a, s, f])
+            prefetch_row(cells[a, s])
+    for j in range(fleet.in_use, min(fleet.in_use + _FRESH, free.shape[0])):
+        prefetch(q[free[j]], 0)
+        prefetch(q[free[j]], CACHE_LINE)
+    mask = arrivals.shape[0] - 1
+    for j in range(min(fleet.fed - fleet.cursor, 4 * _FRESH)):
+        prefetch(arrivals[(fleet.cursor + j) & mask], 0)
+
+
+@compiled
+def fetch_requests(reps: Array, q: Array) -> None:
+    """Ask for the requests that a fleet is serving."""
+    for a in range(reps.shape[0]):
+        r = reps[a]
+        for j in range(r.running):
+            prefetch(q[r.slots[j, RID]], 0)
+            prefetch(q[r.slots[j, RID]], CACHE_LINE)
+        for j in range(r.prefilling):
+            prefetch(q[r.slots[j, PART]], 0)
+            prefetch(q[r.slots[j, PART]], CACHE_LINE)
 
 
 @compiled
@@ -815,6 +870,7 @@ def advance_fleets(
     replicas: Array,
     arrivals: Array,
     requests: Array,
+    free_records: Array,
     table: Array,
     members: Array,
     sessions: Array,
@@ -837,6 +893,7 @@ def advance_fleets(
         fleet = fleets[b]
         reps = replicas[b]
         q = requests[b]
+        free = free_records[b]
         rows = table[b]
         group = members[b]
         remembered = sessions[b]
@@ -846,6 +903,13 @@ def advance_fleets(
         total = per_slice[b]
         counts = histogram[b]
         changed = row_changed[b]
+        if b > first:
+            fetch_requests(reps, q)
+        if b + 1 < stop:
+            fetch_fleet(
+                fleets[b + 1], replicas[b + 1], requests[b + 1], free_records[b + 1], arrivals[b + 1],
+                cells[b + 1], histogram[b + 1],
+            )  # fmt: skip
         while fleet.retry_head != _NONE or fleet.cursor < fleet.fed:
             if fleet.retry_head != _NONE:
                 i = np.int64(fleet.retry_head)
@@ -859,12 +923,31 @@ def advance_fleets(
                 fleet.cursor += 1
                 total[arrival.slice, OFFERED] += 1
                 total[arrival.slice, OFFERED_TOKENS] += arrival.output_tokens
-                i = take_record(fleet, arrival, q)
+                i = take_record(fleet, arrival, q, free)
                 if fleet.cursor < fleet.fed:
-                    look_ahead(arrivals[b, fleet.cursor & mask], rows, group, reps)
+                    look_ahead(arrivals[b, fleet.cursor & mask], rows, group, remembered, reps)
             route(i, at, reps, q, rows, group, remembered, timeout, wrong, cell, total, limits)
             if q[i].status != _IN_FLIGHT:
-                release_record(fleet, i, q, limits)
+                release_record(fleet, i, free, limits)
+            else:
+                a = np.int64(q[i].replica)
+                if reps[a].ended_head != _NONE:
+                    count_ended(
+                        a,
+                        fleet,
+                        reps,
+                        q,
+                        free,
+                        limits,
+                        quality,
+                        slo_ms,
+                        edges,
+                        changed,
+                        cell,
+                        tv,
+                        total,
+                        counts,
+                    )
         for a in range(reps.shape[0]):
             if a + 2 < reps.shape[0]:
                 fetch_replica(reps[a + 2])
@@ -876,7 +959,7 @@ def advance_fleets(
                 run_replica(reps[a], until, q)
             if reps[a].ended_head != _NONE:
                 count_ended(
-                    a, fleet, reps, q, limits, quality, slo_ms, edges, changed, cell, tv, total, counts
+                    a, fleet, reps, q, free, limits, quality, slo_ms, edges, changed, cell, tv, total, counts
                 )
         fleet.now = until
 
@@ -990,22 +1073,6 @@ def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
     for b in range(old.shape[0]):
         for i in range(fleets[b].cursor, fleets[b].fed):
             new[b, i & (new.shape[1] - 1)] = old[b, i & (old.shape[1] - 1)]
-
-
-@compiled
-def add_records(fleets: Array, requests: Array, first: int) -> None:
-    """Append the records from ``first`` on to every fleet's free list."""
-    size = requests.shape[1]
-    for b in range(requests.shape[0]):
-        for i in range(first, size):
-            requests[b, i].next = i + 1 if i + 1 < size else _NONE
-        i = fleets[b].free_head
-        if i == _NONE:
-            fleets[b].free_head = first
-            continue
-        while requests[b, i].next != _NONE:
-            i = np.int64(requests[b, i].next)
-        requests[b, i].next = first
 
 
 @compiled
