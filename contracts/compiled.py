@@ -40,9 +40,11 @@ class Level(IntEnum):
     FALLBACK = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledContract:
     """Clause arrays, one entry per clause (C), for the slices of one layout (S).
+
+    Compared and hashed by identity, so that what follows from a contract can be kept beside it.
 
     source, column, edge: int64 [C]; ``column`` is a probe metric or latency family, ``edge`` the
         histogram edge at or above the threshold (-1 elsewhere).

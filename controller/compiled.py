@@ -1,6 +1,7 @@
-"""Compiled loops of the controller: sums over replicas, and telemetry into sums.
+"""Compiled loops of the controller: what arrived, and telemetry into sums.
 
-Each fleet is worked through by itself and in one fixed order, so no result depends on the batch.
+Each fleet is worked through by itself and in one fixed order, so no result depends on the batch. Arrays
+that are brought up to date are written to: the caller hands in copies.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import numpy as np
 from numba import njit
 
 from contracts.compiled import Source
+from contracts.telemetry import ReplicaState
 from contracts.units import MS_PER_S
 
-# Plain integers, because compiled code does not know the enumeration.
+# Plain integers, because compiled code does not know the enumerations.
 PROBE, LATENCY, FAILED = int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)
-#: The gauges stand one after the other: fingerprint, trace fields, KV use.
-FINGERPRINT, KV_USED = int(Source.FINGERPRINT), int(Source.KV_USED)
+FINGERPRINT, TRACE_FIELDS = int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
+KV_USED = int(Source.KV_USED)
+READY = int(ReplicaState.READY)
 
 #: Values are bounded here even where a clause has no clip, so that an infinite one leaves sums finite.
 MOST_VALUE = 1e12
@@ -39,6 +42,90 @@ def largest(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no c
 
 
 @njit(cache=True)
+def pool_included(out, sums, included, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the sums [B, R, X] of the included [B, R] replicas to their kernel's, in replica order."""
+    for b in range(sums.shape[0]):
+        for r in range(len(owner)):
+            if not included[b, r]:
+                continue
+            for x in range(sums.shape[2]):
+                out[b, owner[r], x] += sums[b, r, x]
+
+
+@njit(cache=True)
+def pool_news(out, out_news, sums, news, included, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The same of sums [B, R, S, C, 4] of one tick, where only cells with ``news`` [B, R, S] hold any."""
+    for b in range(sums.shape[0]):
+        for r in range(len(owner)):
+            for s in range(sums.shape[2]):
+                if not included[b, r] or not news[b, r, s]:
+                    continue
+                out_news[b, owner[r], s] = True
+                for c in range(sums.shape[3]):
+                    for i in range(4):
+                        out[b, owner[r], s, c, i] += sums[b, r, s, c, i]
+
+
+@njit(cache=True)
+def hear(  # type: ignore[no-untyped-def]  # pragma: no cover
+    scraped_s, heard_s, fresh, known, heard, now_s, stale_after_s, scraped_at_ms, sampled_at_ms, valid
+):
+    """What is new and not older than ``stale_after_s``; late news say nothing about now.
+
+    Brings ``scraped_s`` [B, R] and ``heard_s`` [B] up to date; fills fresh (a new scrape arrived) and known
+    (the newest one is not stale), bool [B, R], and heard bool [B, P], probes that count.
+    """
+    for b in range(len(now_s)):
+        oldest_s = now_s[b] - stale_after_s
+        anything = np.isnan(heard_s[b])
+        for r in range(scraped_s.shape[1]):
+            before, newest = scraped_s[b, r], scraped_at_ms[b, r] / MS_PER_S
+            if np.isnan(newest) or newest < before:
+                newest = before
+            known[b, r] = newest >= oldest_s
+            newer = newest > (-np.inf if np.isnan(before) else before)
+            fresh[b, r] = newer and known[b, r]
+            scraped_s[b, r] = newest
+            anything |= fresh[b, r]
+        for p in range(valid.shape[1]):
+            heard[b, p] = valid[b, p] and sampled_at_ms[b, p] >= oldest_s * MS_PER_S
+            anything |= heard[b, p]
+        if anything:
+            heard_s[b] = now_s[b]
+
+
+@njit(cache=True)
+def follow_rates(  # type: ignore[no-untyped-def]  # pragma: no cover
+    progress_s, answered_rps, failed_rps, offered_rps, failing_now, now_s, since_s, keep, first, fresh,
+    running, replica_state, answered, failed, offered,
+):  # fmt: skip
+    """Last sign of progress and smoothed rates; the very first rates are taken as they come.
+
+    A replica makes progress when it answers or has nothing to answer: nothing runs, or it is not ready at
+    all. Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale is not
+    hung.
+    """
+    for b in range(len(now_s)):
+        new = 1.0 if first[b] else 1.0 - keep[b]
+        for r in range(progress_s.shape[1]):
+            well, ill = 0, 0
+            for s in range(answered.shape[2]):
+                well += answered[b, r, s]
+                ill += failed[b, r, s]
+            failing_now[b, r] = ill > 0
+            idle = (fresh[b, r] and not running[b, r] > 0.0) or replica_state[b, r] != READY
+            if idle or well > 0 or np.isnan(progress_s[b, r]):
+                progress_s[b, r] = now_s[b]
+            old = 0.0 if first[b] else keep[b] * answered_rps[b, r]
+            answered_rps[b, r] = old + new * well / since_s[b]
+            old = 0.0 if first[b] else keep[b] * failed_rps[b, r]
+            failed_rps[b, r] = old + new * ill / since_s[b]
+        for s in range(offered.shape[1]):
+            old = 0.0 if first[b] else keep[b] * offered_rps[b, s]
+            offered_rps[b, s] = old + new * offered[b, s] / since_s[b]
+
+
+@njit(cache=True)
 def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit into one cell of sums."""
     cell[0] += 1.0
@@ -51,67 +138,128 @@ def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  
 
 @njit(cache=True)
 def fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
-    window, probed_s, replica, slice_, sampled_at_ms, values, valid, source, column, threshold, sense,
-    clip, applies,
+    window, sums, news, probed_s, replica, slice_, sampled_at_ms, values, valid, clauses, column, threshold,
+    sense, clip, applies,
 ):  # fmt: skip
-    """Each valid probe sample is one unit for every probe clause of its slice."""
+    """Each valid probe sample is one unit for every probe clause of its slice.
+
+    window: [B, R, S, C, 4]; sums: the same of this tick alone, or without a fleet where nobody asks; news:
+    bool [B, R, S], where anything came. clauses: int64, those on probes.
+    """
+    twice = sums.shape[0] > 0
     for b in range(valid.shape[0]):
         for p in range(valid.shape[1]):
             if not valid[b, p]:
                 continue
             r, s = replica[b, p], slice_[b, p]
             probed_s[b, r, s] = max(probed_s[b, r, s], sampled_at_ms[b, p] / MS_PER_S)
-            for c in range(len(source)):
-                if source[c] != PROBE or not applies[c, s]:
-                    continue
+            for c in clauses:
                 value = values[b, p, column[c]]
-                if not np.isnan(value):
-                    _add(window[b, r, s, c], value, clip[c], threshold[c], sense[c])
+                if not applies[c, s] or np.isnan(value):
+                    continue
+                _add(window[b, r, s, c], value, clip[c], threshold[c], sense[c])
+                if twice:
+                    _add(sums[b, r, s, c], value, clip[c], threshold[c], sense[c])
+                    news[b, r, s] = True
 
 
 @njit(cache=True)
 def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
-    window, answered, failed, latency_le, known, source, column, edge, applies
+    window, sums, news, answered, failed, latency_le, known, clauses, source, column, edge, applies
 ):
     """Each answer is a unit of the latency clauses, each ended request one of the failure clauses.
 
     Edge -1 (a threshold above every edge) reads the total: nothing is known to lie over it.
     """
-    last = latency_le.shape[4] - 1
-    for c in range(len(source)):
-        if source[c] != LATENCY and source[c] != FAILED:
-            continue
-        for b in range(answered.shape[0]):
-            for r in range(answered.shape[1]):
-                for s in range(answered.shape[2]):
-                    if not applies[c, s]:
+    twice, last = sums.shape[0] > 0, latency_le.shape[4] - 1
+    for b in range(answered.shape[0]):
+        for r in range(answered.shape[1]):
+            for s in range(answered.shape[2]):
+                for c in clauses:
+                    if source[c] == FAILED:
+                        units, over = answered[b, r, s] + failed[b, r, s], failed[b, r, s]
+                    elif not known[b, r]:
                         continue
-                    if source[c] == LATENCY:
-                        if not known[b, r]:
-                            continue
+                    else:
                         units = latency_le[b, r, s, column[c], last]
                         over = units - latency_le[b, r, s, column[c], edge[c]]
-                    else:
-                        units = answered[b, r, s] + failed[b, r, s]
-                        over = failed[b, r, s]
-                    cell = window[b, r, s, c]
-                    cell[0] += units
-                    cell[1] += over
-                    cell[2] += over
-                    cell[3] += over
+                    if (units == 0 and over == 0) or not applies[c, s]:
+                        continue
+                    _add_counts(window[b, r, s, c], units, over)
+                    if twice:
+                        _add_counts(sums[b, r, s, c], units, over)
+                        news[b, r, s] = True
 
 
 @njit(cache=True)
-def fold_gauges(window, gauges, fresh, source, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_counts(cell, units, over):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """So many units, each 1 where it is over and else 0."""
+    cell[0] += units
+    cell[1] += over
+    cell[2] += over
+    cell[3] += over
+
+
+@njit(cache=True)
+def fold_gauges(  # type: ignore[no-untyped-def]  # pragma: no cover
+    window, sums, news, fingerprint_match, trace_fields_ratio, kv_used_ratio, fresh, clauses, source,
+    threshold, sense, applies,
+):  # fmt: skip
     """Each fresh scrape is one unit of the fingerprint, trace-field and KV clauses, on every slice."""
-    for c in range(len(source)):
-        if source[c] < FINGERPRINT or source[c] > KV_USED:
-            continue
-        for b in range(fresh.shape[0]):
-            for r in range(fresh.shape[1]):
-                value = gauges[b, r, source[c] - FINGERPRINT]
-                if not fresh[b, r] or np.isnan(value):
-                    continue
-                for s in range(applies.shape[1]):
-                    if applies[c, s]:
-                        _add(window[b, r, s, c], value, np.inf, threshold[c], sense[c])
+    for b in range(fresh.shape[0]):
+        for r in range(fresh.shape[1]):
+            if not fresh[b, r]:
+                continue
+            for c in clauses:
+                if source[c] == FINGERPRINT:
+                    value = 1.0 - fingerprint_match[b, r]
+                elif source[c] == TRACE_FIELDS:
+                    value = 1.0 - trace_fields_ratio[b, r]
+                else:
+                    value = kv_used_ratio[b, r]
+                if not np.isnan(value):
+                    _add_everywhere(window[b, r], c, value, threshold[c], sense[c], applies[c])
+                    if sums.shape[0] > 0:
+                        _add_everywhere(sums[b, r], c, value, threshold[c], sense[c], applies[c])
+                        news[b, r] |= applies[c]
+
+
+@njit(cache=True)
+def _add_everywhere(sums, c, value, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One unit of clause ``c`` on every slice that it applies to."""
+    for s in range(len(applies)):
+        if applies[s]:
+            _add(sums[s, c], value, np.inf, threshold, sense)
+
+
+@njit(cache=True)
+def note_overload(  # type: ignore[no-untyped-def]  # pragma: no cover
+    overloaded_s, now_s, replica_state, away, owner, table, offered_rps, capacity_rps, overload_ratio
+):
+    """Bring up to date when each kernel was last offered more than it carries, ``overloaded_s`` [B, K].
+
+    away: bool [B, R], taken out of rotation.
+    """
+    fleets, kernels = overloaded_s.shape
+    ready, load_rps = np.zeros(kernels, np.int64), np.zeros(kernels)
+    for b in range(fleets):
+        ready[:], load_rps[:] = 0, 0.0
+        for r in range(len(owner)):
+            ready[owner[r]] += replica_state[b, r] == READY and not away[b, r]
+        for s in range(offered_rps.shape[1]):
+            for k in range(kernels):
+                load_rps[k] += table[b, s, k] * offered_rps[b, s]
+        for k in range(kernels):
+            if load_rps[k] > overload_ratio * ready[k] * capacity_rps[k]:
+                overloaded_s[b, k] = now_s[b]
+
+
+@njit(cache=True)
+def excuse_overloaded(sums, overloaded_s, now_s, window_s, owner, latency):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Drop the ``latency`` clauses of replicas whose kernel is, or within ``window_s`` was, overloaded."""
+    for b in range(sums.shape[0]):
+        for r in range(len(owner)):
+            if now_s[b] - overloaded_s[b, owner[r]] < window_s:
+                for s in range(sums.shape[2]):
+                    for c in latency:
+                        sums[b, r, s, c] = 0.0

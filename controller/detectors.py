@@ -54,7 +54,8 @@ class Arrivals:
     pooled: the units are kernels, else replicas. probes, heard: bool [B, P], probe samples and which of
     them count. unit_of: int64 [R], replica to unit. sums: float64 [B, U, S, C, 4], of this tick alone.
     doubted: bool [B, U, S, C], condemned so far, so that evidence of health is wanted. since_s: float64 [B],
-    time since the last tick.
+    time since the last tick. news: bool [B, U, S], where units came; elsewhere ``sums`` are 0
+    (None: not known, anywhere).
     """
 
     pooled: bool
@@ -64,6 +65,7 @@ class Arrivals:
     sums: Sums
     doubted: NDArray[np.bool_]
     since_s: NDArray[np.float64]
+    news: NDArray[np.bool_] | None = None
 
 
 class Detector(Protocol):
@@ -80,13 +82,14 @@ class Detector(Protocol):
         """Memory of ``batch`` fleets with ``units`` replicas or kernels each."""
 
     def update(
-        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
-        arrived: Arrivals | None = None,
+        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],
+        contract: CompiledContract, arrived: Arrivals | None = None, *, consume: bool = False,
     ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
         """Take in ``sums`` [B, U, S, C, 4] of the window that ends now where ``closed`` [B].
 
-        Where ``closed`` is False, ``sums`` holds the running window so far. Detectors ``by_unit`` read
-        ``arrived`` instead.
+        Where ``closed`` is False, ``sums`` holds the running window so far; None: no window closes and none
+        runs. Detectors ``by_unit`` read ``arrived`` instead. ``consume``: the caller gives the arrays of
+        ``state`` away, so they may be written to; otherwise they stay as they are.
         """
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
@@ -134,10 +137,12 @@ class WindowDetector:
         }
 
     def update(
-        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
-        arrived: Arrivals | None = None,  # noqa: ARG002
+        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],
+        contract: CompiledContract, arrived: Arrivals | None = None, *, consume: bool = False,  # noqa: ARG002
     ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
         """Judge what is complete; see the protocol."""
+        if sums is None:
+            return _standing(state), state
         state, fresh = self._alarm_at_once(state, sums, contract)
         if bool(closed.any()):
             state, judged = self._close(state, sums, closed, contract)
@@ -206,6 +211,18 @@ class WindowDetector:
         }
         merged = {name: _where(ends, after[name], state[name]) for name in after}
         return merged, (ready | (expired & ends))
+
+
+def _standing(state: DetectorState) -> Verdicts:
+    """The verdicts as they were; none of them fresh."""
+    alarm = _flags(state, "alarm")
+    return Verdicts(
+        alarm=alarm,
+        excess=_floats(state, "excess"),
+        inside=_flags(state, "inside"),
+        fresh=np.zeros(alarm.shape, dtype=np.bool_),
+        judged=_floats(state, "judged"),
+    )
 
 
 def _since_alarm(

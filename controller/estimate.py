@@ -3,20 +3,36 @@
 Every observation unit adds to four sums (units, clipped values, squares, units over the threshold) of
 the running window. Sums are kept per replica; those of a kernel are the sums of its replicas that are
 not quarantined. What is missing or late adds nothing: stale is not bad.
+
+Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
+traffic is overloaded next. The running window forgets the latencies of kernels that are, or lately were,
+overloaded; capacity is the policies' business.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled import CompiledContract
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.compiled import CompiledContract, Source
+from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
-from controller.compiled import add_up, fold_gauges, fold_probes, fold_requests, largest
+from controller.compiled import (
+    add_up,
+    excuse_overloaded,
+    fold_gauges,
+    fold_probes,
+    fold_requests,
+    follow_rates,
+    hear,
+    largest,
+    note_overload,
+    pool_included,
+)
 from controller.detectors import Sums
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
@@ -32,7 +48,9 @@ class Estimate:
     closed: bool [B], the window ends with this tick (``state.window`` then holds it in full).
     stale: bool [B], nothing arrived for longer than ``stale_after_s``. silent_s: float64 [B], for how long.
     fresh: bool [B, R], a new scrape arrived. failing_now: bool [B, R], failed answers arrived.
-    heard: bool [B, P], probes that count as evidence.
+    heard: bool [B, P], probes that count as evidence. since_s: float64 [B], time since the last tick.
+    sums: float64 [B, R, S, C, 4] of this tick alone, news: bool [B, R, S], where anything came; both without
+    a fleet (B = 0) where no detector is ``by_unit``.
     """
 
     state: ControllerState
@@ -42,6 +60,9 @@ class Estimate:
     fresh: NDArray[np.bool_]
     failing_now: NDArray[np.bool_]
     heard: NDArray[np.bool_]
+    since_s: NDArray[np.float64]
+    sums: Sums
+    news: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,45 +77,62 @@ class _Heard:
     known: NDArray[np.bool_]
 
 
-def fold(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> Estimate:
-    """Fold one tick of telemetry into the running window and the smoothed rates."""
+def fold(
+    state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
+) -> Estimate:
+    """Fold one tick of telemetry into the running window and the smoothed rates.
+
+    With ``consume`` the window of ``state`` is written to instead of a copy.
+    """
     now_s = seen.now_ms / MS_PER_S
     started = np.where(np.isnan(state.window_start_s), now_s, state.window_start_s)
-    scraped_s = np.fmax(state.scraped_s, seen.scraped_at_ms / MS_PER_S)
-    fresh = scraped_s > np.where(np.isnan(state.scraped_s), -np.inf, state.scraped_s)
-    heard = _hear(seen, now_s, fresh, scraped_s, setup.contract.stale_after_s)
-    anything = heard.fresh.any(axis=1) | heard.probes.any(axis=1) | np.isnan(state.heard_s)
-    heard_s = np.where(anything, now_s, state.heard_s)
-    window, probed_s = state.window.copy(), state.probed_s.copy()
-    _fold_all(window, probed_s, seen, heard, setup.contract)
-    progress_s = _progress(state, seen, now_s, heard.fresh)
-    smoothed = _smooth(state, seen, now_s, setup)
-    folded = replace(
-        state, now_s=now_s, window_start_s=started, window=window, heard_s=heard_s, scraped_s=scraped_s,
-        progress_s=progress_s, probed_s=probed_s, offered_rps=smoothed[0], answered_rps=smoothed[1],
-        failed_rps=smoothed[2], ticks=state.ticks + 1,
-    )  # fmt: skip
+    scraped_s, heard_s = state.scraped_s.copy(), state.heard_s.copy()
+    heard = _hear(scraped_s, heard_s, seen, now_s, setup.contract.stale_after_s)
+    since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
+    rates = _follow(state, seen, now_s, since_s, heard.fresh, setup)
+    window = state.window if consume else state.window.copy()
+    fleets = len(now_s) if setup.detector.by_unit else 0
+    sums, news = np.zeros((fleets, *window.shape[1:])), np.zeros((fleets, *window.shape[1:3]), dtype=np.bool_)
+    probed_s = state.probed_s.copy()
+    _fold_all(window, sums, news, probed_s, seen, heard, setup.contract)
+    overloaded_s = _note_overload(state, seen, now_s, rates.offered_rps, setup)
+    for bearer in (window, sums):
+        excuse_overloaded(
+            bearer, overloaded_s, now_s, setup.contract.window_s, setup.layout.replica_kernel,
+            _clauses(setup.contract).latency,
+        )  # fmt: skip
     silent_s = now_s - heard_s
     return Estimate(
-        state=folded,
+        state=replace(
+            state, now_s=now_s, window_start_s=started, window=window, heard_s=heard_s, scraped_s=scraped_s,
+            progress_s=rates.progress_s, probed_s=probed_s, offered_rps=rates.offered_rps,
+            answered_rps=rates.answered_rps, failed_rps=rates.failed_rps, ticks=state.ticks + 1,
+            overloaded_s=overloaded_s,
+        ),
         closed=now_s - started >= setup.contract.window_s - _CLOCK_SLACK_S,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
         fresh=heard.fresh,
-        failing_now=seen.failed.sum(axis=2) > 0,
+        failing_now=rates.failing_now,
         heard=heard.probes,
-    )
+        since_s=np.maximum(since_s, 0.0),
+        sums=sums,
+        news=news,
+    )  # fmt: skip
 
 
 def _hear(
-    seen: FleetTelemetry, now_s: NDArray[np.float64], newer: NDArray[np.bool_],
-    scraped_s: NDArray[np.float64], stale_after_s: float,
+    scraped_s: NDArray[np.float64], heard_s: NDArray[np.float64], seen: FleetTelemetry,
+    now_s: NDArray[np.float64], stale_after_s: float,
 ) -> _Heard:  # fmt: skip
-    """What is older than ``stale_after_s`` on arrival says nothing about now."""
-    oldest_s = (now_s - stale_after_s)[:, None]
-    known = scraped_s >= oldest_s
-    probes = seen.probes.valid & (seen.probes.sampled_at_ms >= oldest_s * MS_PER_S)
-    return _Heard(probes=probes, fresh=newer & known, known=known)
+    """What is older than ``stale_after_s`` on arrival says nothing of now. Moves both clocks on."""
+    fresh, known = np.empty(scraped_s.shape, dtype=np.bool_), np.empty(scraped_s.shape, dtype=np.bool_)
+    probes = np.empty(seen.probes.valid.shape, dtype=np.bool_)
+    hear(
+        scraped_s, heard_s, fresh, known, probes, now_s, stale_after_s, _plain(seen.scraped_at_ms),
+        _plain(seen.probes.sampled_at_ms), _plain(seen.probes.valid),
+    )  # fmt: skip
+    return _Heard(probes=probes, fresh=fresh, known=known)
 
 
 def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> ControllerState:
@@ -110,7 +148,9 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 
 def pool(sums: Sums, included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int) -> Sums:
     """Sums [B, K, S, C, 4] of the ``included`` [B, R] replicas of each kernel, added in replica order."""
-    return kernel_sum(np.where(included[:, :, None, None, None], sums, 0.0), replica_kernel, kernels)
+    pooled = np.zeros((sums.shape[0], kernels, *sums.shape[2:]))
+    pool_included(_flat(pooled), _flat(sums), included, replica_kernel)
+    return pooled
 
 
 def kernel_max(
@@ -146,58 +186,107 @@ def _flat(values: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values).reshape(batch, replicas, int(np.prod(values.shape[2:])))
 
 
-def _progress(
-    state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64], fresh: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """When each replica last answered, or had nothing to answer: nothing running, or not ready at all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """``ControllerState`` and ``Estimate`` say what they are."""
 
-    Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale is not hung.
-    """
-    idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
-    moved = idle | (seen.answered.sum(axis=2) > 0)
-    known = np.where(np.isnan(state.progress_s), now_s[:, None], state.progress_s)
-    return np.where(moved, now_s[:, None], known)
+    progress_s: NDArray[np.float64]
+    offered_rps: NDArray[np.float64]
+    answered_rps: NDArray[np.float64]
+    failed_rps: NDArray[np.float64]
+    failing_now: NDArray[np.bool_]
 
 
-def _smooth(
-    state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64], setup: ControllerSetup
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Exponential smoothing of offered [B, S], answered and failed [B, R] rates, in requests per second."""
-    since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
-    since_s = np.maximum(since_s, 1e-3)[:, None]
-    keep = np.exp(-since_s / setup.options.smoothing_s)
-    first = (state.ticks == 0)[:, None]
-    rates = (seen.offered, seen.answered.sum(axis=2), seen.failed.sum(axis=2))
-    before = (state.offered_rps, state.answered_rps, state.failed_rps)
-    offered, answered, failed = (
-        np.where(first, rate / since_s, keep * old + (1.0 - keep) * rate / since_s)
-        for rate, old in zip(rates, before, strict=True)
+def _follow(
+    state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64], since_s: NDArray[np.float64],
+    fresh: NDArray[np.bool_], setup: ControllerSetup,
+) -> _Rates:  # fmt: skip
+    """Progress of replicas and exponentially smoothed rates in requests per second."""
+    passed_s = np.maximum(since_s, 1e-3)
+    rates = _Rates(
+        progress_s=state.progress_s.copy(),
+        offered_rps=state.offered_rps.copy(),
+        answered_rps=state.answered_rps.copy(),
+        failed_rps=state.failed_rps.copy(),
+        failing_now=np.empty(fresh.shape, dtype=np.bool_),
     )
-    return offered, answered, failed
+    follow_rates(
+        rates.progress_s, rates.answered_rps, rates.failed_rps, rates.offered_rps, rates.failing_now, now_s,
+        passed_s, np.exp(-passed_s / setup.options.smoothing_s), state.ticks == 0, fresh,
+        _plain(seen.running), _plain(seen.replica_state), _plain(seen.answered), _plain(seen.failed),
+        _plain(seen.offered),
+    )  # fmt: skip
+    return rates
+
+
+def _note_overload(
+    state: ControllerState, seen: FleetTelemetry, now_s: NDArray[np.float64],
+    offered_rps: NDArray[np.float64], setup: ControllerSetup,
+) -> NDArray[np.float64]:  # fmt: skip
+    """When each kernel was last offered more than it carries, float64 [B, K]."""
+    overloaded_s = state.overloaded_s.copy()
+    note_overload(
+        overloaded_s, now_s, _plain(seen.replica_state), state.quarantined | state.ejected,
+        setup.layout.replica_kernel, _plain(state.table), offered_rps, setup.fleet.capacity_rps,
+        setup.options.overload_ratio,
+    )  # fmt: skip
+    return overloaded_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clauses:
+    """Which clauses read what, int64 each: probes; answers and failures; of these, latencies; gauges.
+
+    applies: bool [C, S], contiguous.
+    """
+
+    probes: NDArray[np.int64]
+    requests: NDArray[np.int64]
+    latency: NDArray[np.int64]
+    gauges: NDArray[np.int64]
+    applies: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=64)
+def _clauses(contract: CompiledContract) -> _Clauses:
+    source = contract.source
+    gauges = (source >= Source.FINGERPRINT) & (source <= Source.KV_USED)
+    return _Clauses(
+        probes=np.flatnonzero(source == Source.PROBE),
+        requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
+        latency=np.flatnonzero(source == Source.LATENCY),
+        gauges=np.flatnonzero(gauges),
+        applies=_plain(contract.applies),
+    )
 
 
 def _fold_all(
     window: Sums,
+    sums: Sums,
+    news: NDArray[np.bool_],
     probed_s: NDArray[np.float64],
     seen: FleetTelemetry,
     heard: _Heard,
     contract: CompiledContract,
 ) -> None:
-    """Add this tick's units to ``window`` and the newest probe instants to ``probed_s``, in place."""
-    probes, plain = seen.probes, np.ascontiguousarray  # other strides would compile once more
+    """Add this tick's units to ``window`` and ``sums``, newest probe instants to ``probed_s``, in place."""
+    probes, mine = seen.probes, _clauses(contract)
     fold_probes(
-        window, probed_s, plain(probes.replica), plain(probes.slice), plain(probes.sampled_at_ms),
-        plain(probes.values), heard.probes, contract.source, contract.column, contract.threshold,
-        contract.sense, contract.clip, plain(contract.applies),
+        window, sums, news, probed_s, _plain(probes.replica), _plain(probes.slice),
+        _plain(probes.sampled_at_ms), _plain(probes.values), heard.probes, mine.probes, contract.column,
+        contract.threshold, contract.sense, contract.clip, mine.applies,
     )  # fmt: skip
     fold_requests(
-        window, plain(seen.answered), plain(seen.failed), plain(seen.latency_le), heard.known,
-        contract.source, contract.column, contract.edge, plain(contract.applies),
+        window, sums, news, _plain(seen.answered), _plain(seen.failed), _plain(seen.latency_le), heard.known,
+        mine.requests, contract.source, contract.column, contract.edge, mine.applies,
     )  # fmt: skip
-    gauges = np.stack(
-        [1.0 - seen.fingerprint_match, 1.0 - seen.trace_fields_ratio, seen.kv_used_ratio], axis=-1
-    )
     fold_gauges(
-        window, gauges, heard.fresh, contract.source, contract.threshold, contract.sense,
-        plain(contract.applies),
+        window, sums, news, _plain(seen.fingerprint_match), _plain(seen.trace_fields_ratio),
+        _plain(seen.kv_used_ratio), heard.fresh, mine.gauges, contract.source, contract.threshold,
+        contract.sense, mine.applies,
     )  # fmt: skip
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Contiguous: numba would compile once more for other strides."""
+    return np.ascontiguousarray(values)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
-from controller.arrivals import kernel_arrivals, note_overload, replica_arrivals
+from controller.arrivals import kernel_arrivals, replica_arrivals
 from controller.detectors import Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
@@ -102,7 +102,7 @@ def tick(
 
 def perceive(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Perception:
     """Estimate and judge; ends where a policy proposes."""
-    estimate = note_overload(fold(state, telemetry, setup), telemetry, setup)
+    estimate = fold(state, telemetry, setup)
     arrived = replica_arrivals(state, estimate, telemetry, setup) if setup.detector.by_unit else None
     verdicts, memory = setup.detector.update(
         state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived

@@ -95,8 +95,8 @@ class BurnRateDetector:
         return latched(state, contract)
 
     def update(
-        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,  # noqa: ARG002
-        arrived: Arrivals | None = None,
+        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],  # noqa: ARG002
+        contract: CompiledContract, arrived: Arrivals | None = None, *, consume: bool = False,  # noqa: ARG002
     ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
         """Add this tick to the bins and judge the tiers whose bin ends; see the protocol."""
         if arrived is None:
