@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
+import numpy as np
+
 from contracts.detect.clauses import plan_clauses
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
@@ -21,6 +23,7 @@ from policies.burn_rate import BurnRateDetector
 from policies.capacity import Headroom
 from policies.fixed import FixedPolicy
 from policies.hysteresis import HysteresisPolicy, Pace
+from policies.linear_program import Costs, LinearProgramPolicy, numeric_limit
 from policies.shield_alone import UniformPolicy
 from policies.spec import EXAMPLE, Settings, Value, parse_spec, write_spec
 from policies.threshold import ThresholdPolicy
@@ -77,6 +80,20 @@ def _hysteresis(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     )
 
 
+def _linear_program(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
+    kernels, slices, _ = fleet.layout.shape
+    loss = np.zeros((kernels, slices)) if fleet.quality_loss is None else fleet.quality_loss
+    return LinearProgramPolicy(
+        policy_id=policy_id,
+        healthy_loss=loss,
+        limit=numeric_limit(fleet.contract, fleet.layout.probe_metrics),
+        priority=fleet.contract.priority,
+        shed_when_uncertified=fleet.contract.shed_when_uncertified,
+        costs=Costs(**{name: values[name] for name in _COSTS}),
+        **{name: values[name] for name in _PROGRAM},
+    )
+
+
 def _breaker(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     count = int(values["consecutive_failures"])
     rest = {name: value for name, value in values.numbers.items() if name != "consecutive_failures"}
@@ -120,6 +137,14 @@ _PACE = {
 }
 _WINDOW = {"window_s": 0.0, "min_samples": 0.0}
 _SEQUENTIAL = {"budget": 0.0, "confidence": 0.95, "traffic_factor": 14.0, "suspect_arl0": 1000.0}
+_COSTS = {
+    "capacity": 0.01,
+    "away": 0.02,
+    "move": 0.005,
+    "overload": 0.2,
+    "fill_ratio": 0.9,
+}
+_PROGRAM = {"dwell_s": 60.0, "suspicion": 0.0, "load_tolerance": 0.15, "replan_s": 30.0}
 _BREAKER = {
     "consecutive_failures": 5.0,
     "interval_s": 10.0,
@@ -180,6 +205,14 @@ BASELINES: Mapping[str, Baseline] = {
         quarantine=True,
         shield=True,
         description="hysteresis, driven by sequential detectors within a budget of false switches",
+        detector=_sequential,
+    ),
+    "linear-program": Baseline(
+        factory=_linear_program,
+        parameters={**_COSTS, **_PROGRAM, **_SEQUENTIAL},
+        quarantine=True,
+        shield=True,
+        description="cheapest table by measured profiles and sequential evidence, taken as certain",
         detector=_sequential,
     ),
     "threshold": Baseline(

@@ -1,0 +1,274 @@
+"""Linear program: the table that loses least if what is believed of every kernel were certain.
+
+Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains ``m[s, k]`` and the load
+``o[k]`` of each kernel beyond the planned share of its capacity:
+
+    minimise   sum_s d_s (sum_k x[s,k] (loss[k,s] + capacity work_k + away [k is not home of s])
+                          + x[s,K] shed_s + move sum_k m[s,k]) + overload sum_k o_k
+    subject to sum_k x[s,k] + x[s,K] = 1               every row is a row of shares
+               sum_s d_s x[s,k] - o_k <= room_k        planned share of the capacity in rotation
+               o_k <= ceiling_k - room_k               what a kernel carries at all
+               x[s,k] - m[s,k] <= last[s,k]            what moves has to pay
+               x[s,k] = 0 on closed cells
+
+d_s: offered rate. Closed are cells that are not compliant (``policies.targets``), or have not been for
+``dwell_s`` while another has. Where no cell of a slice is compliant the contract chooses: shed or known-good.
+
+``loss`` is certainty-equivalent: the certified loss of the healthy kernel (measured profiles), at least the
+contract's limit times one plus the relative excess where a numeric clause is in alarm, and with ``suspicion``
+above 0 that share of the limit for as much of an alarm's evidence as there is.
+
+It is solved (HiGHS) when the inputs have changed beyond a tolerance, fleet by fleet, so that no result
+depends on who shares the batch; equal costs are told apart by the order of the kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from contracts.compiled import CompiledContract, Source
+from controller.ports import Observation, PolicyState, Proposal
+from policies.targets import compliant
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Offered rates below this count as this much, so that an idle slice has a place as well.
+_LEAST_RPS = 0.01
+#: Shares below this are rounding of the solver.
+_CRUMB = 1e-7
+#: Cost of the second kernel over the first, of the third over the second...: breaks ties, decides nothing.
+_TIE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Prices, in lost requests per request (see the module). shed: of the slice of lowest priority.
+
+    fill_ratio, overload_ratio: planned and greatest load over capacity.
+    """
+
+    capacity: float = 0.01
+    away: float = 0.02
+    move: float = 0.005
+    overload: float = 0.2
+    shed: float = 1.0
+    fill_ratio: float = 0.9
+    overload_ratio: float = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One fleet's program. offered_rps: [S]; loss: [K, S]; open_: bool [K, S]; capacity_rps, work: [K];
+
+    last: [S, K + 1], table in force; home: int64 [S]; shed: [S], price of a shed request of the slice.
+    """
+
+    offered_rps: Floats
+    loss: Floats
+    open_: Flags
+    capacity_rps: Floats
+    work: Floats
+    last: Floats
+    home: NDArray[np.int64]
+    shed: Floats
+
+
+def price(problem: Problem, costs: Costs) -> Floats:
+    """Price of a request of each slice on each kernel and shed, float64 [S, K + 1]."""
+    kernels, slices = problem.loss.shape
+    away = costs.away * (np.arange(kernels) != problem.home[:, None])
+    order = _TIE * np.arange(kernels)
+    return np.column_stack(
+        [problem.loss.T + costs.capacity * problem.work + away + order, problem.shed.reshape(slices)]
+    )
+
+
+def solve(problem: Problem, costs: Costs) -> Floats:
+    """The cheapest table, float64 [S, K + 1]; always feasible, because shedding is."""
+    kernels, slices = problem.loss.shape
+    demand = np.maximum(problem.offered_rps, _LEAST_RPS)
+    unit = demand.sum()
+    demand, room = demand / unit, problem.capacity_rps / unit
+    objective = np.concatenate(
+        [
+            (demand[:, None] * price(problem, costs)).ravel(),
+            np.repeat(demand * costs.move, kernels),
+            np.full(kernels, costs.overload),
+        ]
+    )
+    closed = np.column_stack([~problem.open_.T, np.zeros((slices, 1), dtype=np.bool_)])
+    spare = room * max(costs.overload_ratio - costs.fill_ratio, 0.0)
+    highest = np.concatenate([np.where(closed, 0.0, 1.0).ravel(), np.ones(slices * kernels), spare])
+    found = linprog(
+        objective,
+        A_ub=_upper(demand, kernels),
+        b_ub=np.concatenate([room * costs.fill_ratio, problem.last[:, :kernels].ravel()]),
+        A_eq=_rows(slices, kernels),
+        b_eq=np.ones(slices),
+        bounds=np.column_stack([np.zeros(highest.size), highest]),
+        method="highs",
+    )
+    if found.x is None:
+        raise RuntimeError(f"linear program: expected an optimum, got {found.message}")
+    return _cleaned(found.x[: slices * (kernels + 1)].reshape(slices, kernels + 1))
+
+
+def _upper(demand: Floats, kernels: int) -> csr_array:
+    """Rows of the capacities [K] and of the gains [S * K] over (shares, gains, overloads)."""
+    slices, shares = demand.size, demand.size * (kernels + 1)
+    cell = np.arange(slices * kernels)
+    of_slice, of_kernel = cell // kernels, cell % kernels
+    share = of_slice * (kernels + 1) + of_kernel
+    overload = np.arange(kernels)
+    row = np.concatenate([of_kernel, overload, kernels + cell, kernels + cell])
+    column = np.concatenate([share, shares + cell.size + overload, share, shares + cell])
+    value = np.concatenate([demand[of_slice], -np.ones(kernels), np.ones(cell.size), -np.ones(cell.size)])
+    return csr_array((value, (row, column)), shape=(kernels + cell.size, shares + cell.size + kernels))
+
+
+def _rows(slices: int, kernels: int) -> csr_array:
+    """Sum of each slice's shares, over (shares, gains, overloads)."""
+    share = np.arange(slices * (kernels + 1))
+    width = share.size + slices * kernels + kernels
+    return csr_array((np.ones(share.size), (share // (kernels + 1), share)), shape=(slices, width))
+
+
+def _cleaned(table: Floats) -> Floats:
+    """Without crumbs, rows that sum to 1."""
+    kept = np.where(table < _CRUMB, 0.0, table)
+    return np.asarray(kept / kept.sum(axis=1, keepdims=True))
+
+
+def numeric_limit(contract: CompiledContract, metrics: tuple[str, ...]) -> float:
+    """Quality loss at which the contract's numeric clauses stand: its least mean total variation.
+
+    Without such a clause what Pinsker's inequality makes of its least mean KL, else 0.05.
+    """
+    for column, of in (("tv_mean", float), ("kl_mean", lambda nats: math.sqrt(nats / 2.0))):
+        limits = [
+            of(float(contract.threshold[clause]))
+            for clause in np.flatnonzero((contract.source == Source.PROBE) & ~contract.is_rate)
+            if metrics[contract.column[clause]].startswith(column)
+        ]
+        if limits:
+            return min(limits)
+    return 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearProgramPolicy:
+    """See the module. healthy_loss: float64 [K, S], of healthy kernels; limit: quality loss at which the
+    contract's numeric clauses stand; priority: int64 [S]; dwell_s: time for which a cell must have been
+    compliant; suspicion: 0 acts on alarms alone.
+
+    load_tolerance: share of a kernel's capacity by which its load may differ from what was planned;
+    loss_tolerance: change of an estimated loss that counts; replan_s: least time between two solutions that
+    nothing but the load asks for.
+    """
+
+    policy_id: str
+    healthy_loss: Floats
+    limit: float
+    priority: NDArray[np.int64]
+    shed_when_uncertified: bool
+    costs: Costs = field(default_factory=Costs)
+    dwell_s: float = 60.0
+    suspicion: float = 0.0
+    load_tolerance: float = 0.15
+    loss_tolerance: float = 0.005
+    replan_s: float = 30.0
+
+    def initial(self, batch: int) -> PolicyState:
+        """Nothing planned yet.
+
+        planned: float64 [B, S, K + 1]; solved_s: float64 [B] (-inf: never); for_open: bool [B, K, S];
+        for_loss: float64 [B, K, S]; for_capacity_rps: [B, K]; for_offered_rps: [B, S]; ill_s: [B, K, S],
+        when the cell was last not compliant.
+        """
+        kernels, slices = self.healthy_loss.shape
+        cells = (batch, kernels, slices)
+        return {
+            "planned": np.zeros((batch, slices, kernels + 1)),
+            "solved_s": np.full(batch, -np.inf),
+            "for_open": np.zeros(cells, dtype=np.bool_),
+            "for_loss": np.zeros(cells),
+            "for_capacity_rps": np.zeros((batch, kernels)),
+            "for_offered_rps": np.zeros((batch, slices)),
+            "ill_s": np.full(cells, -np.inf),
+        }
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The last plan where nothing has changed, else the new optimum."""
+        sound, now_s = compliant(seen), seen.now_s
+        ill_s = np.where(sound, np.asarray(state["ill_s"], dtype=np.float64), now_s[:, None, None])
+        open_ = self._open(sound, sound & (now_s[:, None, None] - ill_s >= self.dwell_s), seen)
+        loss = self.estimated_loss(seen)
+        changed, loaded = self._changed(seen, state, open_, loss)
+        after: PolicyState = {name: array.copy() for name, array in state.items()} | {"ill_s": ill_s}
+        for b in np.flatnonzero(changed | loaded):
+            after["planned"][b] = solve(self._problem(seen, b, open_[b], loss[b]), self.costs)
+            after["solved_s"][b], after["for_open"][b], after["for_loss"][b] = now_s[b], open_[b], loss[b]
+            after["for_capacity_rps"][b] = seen.capacity_rps[b]
+            after["for_offered_rps"][b] = seen.offered_rps[b]
+        nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+        table = np.array(after["planned"], dtype=np.float64)
+        return Proposal(table=table, ejected=nobody, capacity_only=loaded & ~changed), after
+
+    def estimated_loss(self, seen: Observation) -> Floats:
+        """Quality loss of each cell if what is believed were certain, float64 [B, K, S]."""
+        loss = np.broadcast_to(self.healthy_loss, seen.health.shape)
+        if seen.family_excess is not None:
+            excess = seen.family_excess[..., 0]
+            loss = np.where(excess > 0.0, np.maximum(loss, self.limit * (1.0 + excess)), loss)
+        if self.suspicion > 0.0 and seen.evidence_ratio is not None:
+            loss = loss + self.suspicion * self.limit * np.clip(seen.evidence_ratio, 0.0, 1.0)
+        return np.minimum(loss, 1.0)
+
+    def _open(self, sound: Flags, settled: Flags, seen: Observation) -> Flags:
+        """bool [B, K, S]: cells that may serve: settled, else compliant ones, else the contract's choice."""
+        open_ = np.where(settled.any(axis=1, keepdims=True), settled, sound)
+        known_good = int(np.argmax(seen.role_known_good))
+        if not self.shed_when_uncertified:
+            open_[:, known_good] |= ~open_.any(axis=1) & (seen.ready[:, known_good] > 0)[:, None]
+        return open_
+
+    def _changed(
+        self, seen: Observation, state: PolicyState, open_: Flags, loss: Floats
+    ) -> tuple[Flags, Flags]:
+        """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does."""
+        moved = np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance
+        changed = (open_ != state["for_open"]).any(axis=(1, 2)) | moved.any(axis=(1, 2))
+        solved_s = np.asarray(state["solved_s"], dtype=np.float64)
+        kernels = seen.capacity_rps.shape[1]
+        planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]
+        more = seen.offered_rps - state["for_offered_rps"].astype(np.float64)
+        load = np.abs((planned * more[:, :, None]).sum(axis=1))
+        other = (load > self.load_tolerance * seen.capacity_rps) | (
+            seen.capacity_rps != state["for_capacity_rps"]
+        )
+        loaded = other.any(axis=1) & (seen.now_s - solved_s >= self.replan_s)
+        return changed | np.isneginf(solved_s), np.asarray(loaded)
+
+    def _problem(self, seen: Observation, b: int, open_: Flags, loss: Floats) -> Problem:
+        replicas = np.bincount(seen.replica_kernel, minlength=open_.shape[0])
+        each = seen.capacity_rps[b] / np.maximum(seen.ready[b], 1)
+        one = np.where(seen.ready[b] > 0, each, np.inf)
+        work = np.where(replicas > 0, one[np.isfinite(one)].min(initial=np.inf) / one, 0.0)
+        rank = np.argsort(np.argsort(self.priority, kind="stable"), kind="stable")
+        return Problem(
+            offered_rps=seen.offered_rps[b],
+            loss=loss,
+            open_=open_,
+            capacity_rps=seen.capacity_rps[b],
+            work=np.nan_to_num(work),
+            last=seen.table[b],
+            home=seen.home,
+            shed=np.asarray(self.costs.shed * (1.0 + 0.01 * rank), dtype=np.float64),
+        )
