@@ -16,6 +16,7 @@ from controller.loop import tick
 from controller.setup import FleetSetup
 from controller.state import initial_state
 from policies.baselines import BASELINES, make_arm
+from policies.supervised import shipped_meta, under
 
 _METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
 #: Source, column, threshold, rate limit (None: a mean), hard, level of the ten rehearsed clauses.
@@ -93,8 +94,8 @@ def warm() -> None:
     """
     fleet = rehearsal_fleet(2, 2, 4)
     rng = np.random.Generator(np.random.PCG64(0))
-    for name, batch in product(BASELINES, (1, 2)):
-        setup = make_arm(name, fleet)
+    arms = [make_arm(name, fleet) for name in BASELINES]
+    for setup, batch in product([*arms, under(shipped_meta(), make_arm("threshold", fleet))], (1, 2)):
         state = initial_state(setup, batch)
         for now_s in (0.0, fleet.contract.window_s):
             state, _ = tick(state, _troubled(rehearsal_telemetry(fleet, now_s, batch, 4, rng)), setup)

@@ -1,0 +1,55 @@
+"""A controller set-up under a meta-contract: the arm as it is, watched, with the baseline beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from contracts.compiled_meta import CompiledMeta, compile_meta
+from contracts.documents import MetaContract
+from contracts.loader import load_as
+from contracts.uris import resolve_uri
+from controller.ports import Observation, Policy, PolicyState, Proposal
+from controller.setup import ControllerSetup, FleetSetup
+from policies.baselines import make_policy
+
+SHIPPED_META = "package:contracts/library/meta-contract.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGoodPolicy:
+    """Every slice on the known-good kernel, always; the shield sees to capacity."""
+
+    policy_id: str = "fixed_known_good"
+
+    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
+        """Nothing to remember."""
+        return {}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """Weight 1 in the known-good column."""
+        table = np.zeros(seen.table.shape)
+        table[:, :, int(np.argmax(seen.role_known_good))] = 1.0
+        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
+
+
+def shipped_meta() -> CompiledMeta:
+    """The meta-contract that ships with the library."""
+    return compile_meta(load_as(MetaContract, resolve_uri(SHIPPED_META, "selvage")))
+
+
+def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:
+    """The policy that ``meta`` hands over to, made for ``fleet``."""
+    if meta.baseline == KnownGoodPolicy().policy_id:
+        return KnownGoodPolicy()
+    return make_policy(meta.baseline, fleet)
+
+
+def under(meta: CompiledMeta, setup: ControllerSetup, *, watch_only: bool = False) -> ControllerSetup:
+    """``setup`` with its policy kept by ``meta``; ``watch_only`` counts and demotes nobody.
+
+    The baseline stands on the evidence that the arm's own detector gives: who proposes is exchanged, not
+    who looks.
+    """
+    return replace(setup, meta=meta, baseline=baseline_of(meta, setup.fleet), watch_only=watch_only)
