@@ -1,0 +1,157 @@
+"""How a learned policy acts: per slice it *chooses* a kernel or shedding, and the rest is arithmetic.
+
+A choice is an index: a kernel of the pool, or the last column, shed. Choosing what was chosen before is
+staying. What a feed-forward network would need a memory for is kept here, in ``PolicyState``, and shown to
+it behind the encoded observation: what each slice chose and when, when it last left each kernel, and when
+each kernel was last ill on it. ``policies.capacity.fit_capacity`` then turns the choices into a table that
+the kernels can carry, as it does for the policies without learning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from contracts.compiled import CompiledContract
+from controller.features import Encoder, log_time
+from controller.ports import Observation, PolicyState, Proposal
+from policies.capacity import Headroom, capacity_memory, fit_capacity
+from policies.targets import preference
+
+#: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
+CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
+#: Numbers of memory per slice: shedding chosen, since the last change of choice.
+SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLayout:
+    """Sizes of a network's input: the encoded observation, then the memory by cell, then by slice."""
+
+    encoder: Encoder
+
+    @property
+    def choices(self) -> int:
+        """Columns of a score row: the kernels, padded, and shed."""
+        return self.encoder.kernels_max + 1
+
+    @property
+    def cell_memory_size(self) -> int:
+        """Numbers of memory that belong to (kernel, slice) pairs."""
+        return self.encoder.kernels_max * self.encoder.slices * len(CELL_MEMORY)
+
+    @property
+    def size(self) -> int:
+        """Length of an input."""
+        return self.encoder.size + self.cell_memory_size + self.encoder.slices * len(SLICE_MEMORY)
+
+    def names(self) -> tuple[str, ...]:
+        """One name per number of an input."""
+        kernels, slices = range(self.encoder.kernels_max), range(self.encoder.slices)
+        cells = [f"kernel{k}.slice{s}.{name}" for k in kernels for s in slices for name in CELL_MEMORY]
+        own = [f"slice{s}.{name}" for s in slices for name in SLICE_MEMORY]
+        return (*self.encoder.names(), *cells, *own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chooser:
+    """Memory, input and proposal of choices for a pool of ``kernels`` kernels.
+
+    home: int64 [S]; priority: int64 [S], slices that keep their kernel first when capacity is short.
+    """
+
+    layout: InputLayout
+    kernels: int
+    home: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    headroom: Headroom = field(default_factory=Headroom)
+
+    @classmethod
+    def of(
+        cls, encoder: Encoder, kernels: int, home: NDArray[np.int64], contract: CompiledContract
+    ) -> Chooser:
+        """The chooser of a pool under ``contract``."""
+        return cls(
+            layout=InputLayout(encoder=encoder), kernels=kernels, home=home, priority=contract.priority
+        )
+
+    def initial(self, batch: int) -> PolicyState:
+        """Every slice at home, nothing left, nothing ill.
+
+        choice: int64 [B, S]; chosen_s: float64 [B, S], when it last changed; left_s, ill_s: float64
+        [B, K, S].
+        """
+        slices = len(self.home)
+        return {
+            **capacity_memory(batch, slices, self.kernels),
+            "choice": np.tile(self.home, (batch, 1)),
+            "chosen_s": np.full((batch, slices), -np.inf),
+            "left_s": np.full((batch, self.kernels, slices), -np.inf),
+            "ill_s": np.full((batch, self.kernels, slices), -np.inf),
+        }
+
+    def look(self, seen: Observation, state: PolicyState) -> tuple[NDArray[np.float32], PolicyState]:
+        """``(inputs, memory)``: float32 [B, size], and the memory after this tick's verdicts."""
+        ill = (seen.level > 0) | seen.hard_violated | ~seen.certified
+        memory = {**state, "ill_s": np.where(ill, seen.now_s[:, None, None], state["ill_s"])}
+        encoder, batch = self.layout.encoder, len(seen.now_s)
+        inputs = np.zeros((batch, self.layout.size), dtype=np.float32)
+        inputs[:, : encoder.size] = encoder.encode(seen)
+        _show_memory(
+            inputs[:, encoder.size :], memory["choice"],
+            log_time(seen.now_s[:, None, None] - memory["left_s"]),
+            log_time(seen.now_s[:, None, None] - memory["ill_s"]),
+            log_time(seen.now_s[:, None] - memory["chosen_s"]),
+            encoder.kernels_max,
+        )  # fmt: skip
+        return inputs, memory
+
+    def propose(
+        self, choice: NDArray[np.integer], seen: Observation, state: PolicyState
+    ) -> tuple[Proposal, PolicyState]:
+        """Proposal for ``choice`` int [B, S] in 0..kernels_max; a padded kernel is read as staying."""
+        before = np.asarray(state["choice"])
+        shed = self.layout.encoder.kernels_max
+        wished = np.where(choice == shed, self.kernels, choice)
+        chosen = np.where(
+            (wished > self.kernels) | ((choice != shed) & (wished >= self.kernels)), before, wished
+        )
+        memory = {name: array.copy() for name, array in state.items()}
+        memory["choice"] = chosen.astype(np.int64)
+        wanted = np.zeros(seen.table.shape)
+        _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
+        rank = preference(seen, by_health=True)
+        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+
+
+@njit(cache=True)
+def _show_memory(out, choice, since_left, since_ill, since_chosen, kernels_max):  # type: ignore[no-untyped-def]  # pragma: no cover
+    batch, kernels, slices = since_left.shape
+    for b in range(batch):
+        for k in range(kernels):
+            for s in range(slices):
+                place = (k * slices + s) * 3
+                out[b, place] = 1.0 if choice[b, s] == k else 0.0
+                out[b, place + 1] = since_left[b, k, s]
+                out[b, place + 2] = since_ill[b, k, s]
+        for s in range(slices):
+            place = kernels_max * slices * 3 + s * 2
+            out[b, place] = 1.0 if choice[b, s] == kernels else 0.0
+            out[b, place + 1] = since_chosen[b, s]
+
+
+@njit(cache=True)
+def _settle_choice(wanted, choice, before, chosen_s, left_s, now_s):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One-hot rows of ``wanted``, and the times of what changed."""
+    batch, slices = choice.shape
+    for b in range(batch):
+        for s in range(slices):
+            wanted[b, s, choice[b, s]] = 1.0
+            if choice[b, s] == before[b, s]:
+                continue
+            chosen_s[b, s] = now_s[b]
+            if before[b, s] < left_s.shape[1]:
+                left_s[b, before[b, s], s] = now_s[b]

@@ -1,0 +1,133 @@
+"""EDGE (torch): the warm start, imitation of a policy without learning.
+
+In the first round the teacher drives; in the others the pupil drives and the teacher, run beside it with a
+memory of its own, says what it would have chosen (DAgger). The teacher's state machines follow verdicts and
+time, not the table in force, so what it says on the pupil's path is what it would do there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from contracts.streams import stream
+from policies.baselines import make_arm
+from policies.network import Scorer, rows_in_use
+from policies.train_recipe import CloningRecipe
+from policies.train_world import Choices, Inputs, LearningWorld, Shadow, padded
+
+#: Of the ticks at which nobody would move, one in so many is kept: they are nearly all, and alike.
+KEEP_EVERY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """inputs: float32 [N, size]; labels: int64 [N, S], the teacher's choices; weights: float32 [N, S]."""
+
+    inputs: Inputs
+    labels: Choices
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloningResult:
+    """Loss and share of agreement on moves, of the last epoch of each round."""
+
+    losses: tuple[float, ...]
+    agreement: float
+
+
+def scores_of(scorer: Scorer) -> Callable[[Inputs], NDArray[np.float32]]:
+    """Scores of inputs as arrays."""
+
+    def scores(inputs: Inputs) -> NDArray[np.float32]:
+        with torch.no_grad():
+            given = torch.from_numpy(inputs)
+            out: NDArray[np.float32] = scorer(given, rows_in_use(given, scorer.layout)).numpy()
+        return out
+
+    return scores
+
+
+def clone(
+    world: LearningWorld, scorer: Scorer, recipe: CloningRecipe, seed: int,
+    report: Callable[[int, float], None] = lambda *_: None,
+) -> CloningResult:  # fmt: skip
+    """Fit ``scorer`` in place; ``report`` is called with each round's number and loss."""
+    optimiser = torch.optim.Adam(scorer.parameters(), lr=recipe.learning_rate)
+    lessons: list[Lessons] = []
+    losses: list[float] = []
+    agreement = 1.0
+    for number in range(recipe.rounds):
+        for episode in range(recipe.episodes):
+            pupil = None if number == 0 else scores_of(scorer)
+            lessons.append(_lesson(world, pupil, recipe, seed, number * recipe.episodes + episode))
+        loss, agreement = fit(scorer, optimiser, _joined(lessons), recipe, seed + number)
+        losses.append(loss)
+        report(number, loss)
+    return CloningResult(losses=tuple(losses), agreement=agreement)
+
+
+def _lesson(
+    world: LearningWorld, pupil: Callable[[Inputs], NDArray[np.float32]] | None, recipe: CloningRecipe,
+    seed: int, episode: int,
+) -> Lessons:  # fmt: skip
+    """One episode of every fleet, driven by the teacher (``pupil`` None) or by the pupil."""
+    inputs = world.begin_at(seed, episode)
+    teacher = Shadow(make_arm(recipe.teacher, world.fleet).policy, len(inputs))
+    kernels, tick = len(world.fleet.layout.kernels), 0
+    kept: list[tuple[Inputs, Choices, NDArray[np.float32]]] = []
+    while not world.over:
+        proposal, wanted = teacher.propose(world.seen)
+        moves = wanted != world.choice
+        turn = (np.arange(len(inputs)) + tick) % KEEP_EVERY == 0
+        keep, tick = turn | moves.any(axis=1), tick + 1
+        weight = np.where(moves, recipe.change_weight, np.where(turn, KEEP_EVERY, 1.0)[:, None])
+        label = padded(wanted, kernels, world.layout)
+        kept.append((inputs[keep], label[keep], weight[keep].astype(np.float32)))
+        inputs = world.drive(proposal, wanted) if pupil is None else world.step(pupil(inputs).argmax(axis=2))
+    parts = [np.concatenate(column) for column in zip(*kept, strict=True)]
+    return Lessons(inputs=parts[0], labels=parts[1], weights=parts[2])
+
+
+def _joined(lessons: list[Lessons]) -> Lessons:
+    return Lessons(
+        inputs=np.concatenate([lesson.inputs for lesson in lessons]),
+        labels=np.concatenate([lesson.labels for lesson in lessons]),
+        weights=np.concatenate([lesson.weights for lesson in lessons]),
+    )
+
+
+def fit(
+    scorer: Scorer, optimiser: torch.optim.Optimizer, lessons: Lessons, recipe: CloningRecipe, seed: int
+) -> tuple[float, float]:
+    """``(loss, agreement)``: weighted cross-entropy of the last epoch, and agreement where weight > 1."""
+    inputs, labels = torch.from_numpy(lessons.inputs), torch.from_numpy(lessons.labels)
+    weights, rng = torch.from_numpy(lessons.weights), stream(seed, "clone-order")
+    rows = rows_in_use(inputs, scorer.layout)
+    total, agreed, moves = 0.0, 0.0, 0.0
+    for _ in range(recipe.epochs):
+        order = torch.from_numpy(rng.permutation(len(inputs)))
+        total, agreed, moves = 0.0, 0.0, 0.0
+        for part in order.split(recipe.minibatch):
+            scores = scorer(inputs[part], rows)
+            loss = _loss(scores, labels[part], weights[part])
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
+            optimiser.step()
+            moving = weights[part] == recipe.change_weight
+            right = scores.argmax(dim=2) == labels[part]
+            total += float(loss.detach()) * len(part) / len(inputs)
+            agreed, moves = agreed + float((right & moving).sum()), moves + float(moving.sum())
+    return total, agreed / max(moves, 1.0)
+
+
+def _loss(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    lost = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
+    return (lost * weights.flatten()).sum() / weights.sum()

@@ -1,0 +1,130 @@
+"""What training needs of a world, without knowing which one: a protocol, and how to score drivers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.ports import Observation, Policy, Proposal
+from controller.setup import FleetSetup
+from policies.choosing import InputLayout
+
+Inputs = NDArray[np.float32]
+Choices = NDArray[np.int64]
+#: Scores [B, S, choices] of inputs [B, size].
+Scores = Callable[[Inputs], NDArray[np.float32]]
+
+
+class LearningWorld(Protocol):
+    """Fleets in lock-step; arrays are [B, ...]. Everything below ``step`` speaks of the last tick."""
+
+    @property
+    def layout(self) -> InputLayout:
+        """Of the inputs."""
+
+    @property
+    def fleet(self) -> FleetSetup:
+        """Of the running episode."""
+
+    @property
+    def seen(self) -> Observation:
+        """What the controller knows now."""
+
+    @property
+    def choice(self) -> Choices:
+        """What is chosen, kernels and, as number K, shed."""
+
+    @property
+    def over(self) -> bool:
+        """The horizon is reached."""
+
+    def begin_at(self, seed: int, episode: int) -> Inputs:
+        """Begin the episodes of that number."""
+
+    def step(self, choice: NDArray[np.integer]) -> Inputs:
+        """One tick under ``choice``."""
+
+    def drive(self, proposal: Proposal, wanted: Choices) -> Inputs:
+        """One tick under somebody else's proposal."""
+
+    def worth(self) -> dict[str, NDArray[np.float64]]:
+        """Reward and its parts, each float64 [B]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Means over fleets and ticks, in the units of the reward's terms (``policies.train_recipe``).
+
+    false_switches: per slice and month. reward: per tick, unscaled.
+    """
+
+    reward: float
+    violating: float
+    false_switches: float
+    quality: float
+    goodput: float
+    failed: float
+    moved: float
+    cost: float
+
+    def plain(self) -> dict[str, float]:
+        """As numbers by name."""
+        return asdict(self)
+
+
+def score_choices(world: LearningWorld, scores: Scores, seed: int, episodes: int) -> Score:
+    """The greedy policy of ``scores`` on the first ``episodes`` episodes of ``seed``."""
+
+    def begin() -> Callable[[Inputs], Inputs]:
+        return lambda inputs: world.step(scores(inputs).argmax(axis=2))
+
+    return _score(world, begin, seed, episodes)
+
+
+def score_policy(
+    world: LearningWorld, policy_of: Callable[[FleetSetup], Policy], seed: int, episodes: int
+) -> Score:
+    """A policy without learning that keeps ``wanted`` in its memory, on the same episodes."""
+
+    def begin() -> Callable[[Inputs], Inputs]:
+        teacher = Shadow(policy_of(world.fleet), len(world.seen.now_s))
+        return lambda _: world.drive(*teacher.propose(world.seen))
+
+    return _score(world, begin, seed, episodes)
+
+
+class Shadow:
+    """A policy that is run tick by tick, whoever drives; its choice is the heaviest column it wants."""
+
+    def __init__(self, policy: Policy, batch: int) -> None:
+        self._policy, self._memory = policy, policy.initial(batch)
+
+    def propose(self, seen: Observation) -> tuple[Proposal, Choices]:
+        """Its proposal and its choice int64 [B, S], kernels and, as number K, shed."""
+        proposal, self._memory = self._policy.propose(seen, self._memory)
+        wanted = np.asarray(self._memory.get("wanted", proposal.table))
+        return proposal, wanted.argmax(axis=2)
+
+
+def padded(choice: Choices, kernels: int, layout: InputLayout) -> Choices:
+    """``choice`` with shed (number ``kernels``) as the last of the padded columns."""
+    return np.where(choice == kernels, layout.encoder.kernels_max, choice)
+
+
+def _score(
+    world: LearningWorld, begin: Callable[[], Callable[[Inputs], Inputs]], seed: int, episodes: int
+) -> Score:
+    totals: dict[str, list[float]] = {}
+    for episode in range(episodes):
+        inputs = world.begin_at(seed, episode)
+        step = begin()
+        while not world.over:
+            inputs = step(inputs)
+            for name, values in world.worth().items():
+                totals.setdefault(name, []).append(float(values.mean()))
+    means = {name: float(np.mean(values)) for name, values in totals.items()}
+    return Score(**{name: means[name] for name in Score.__slots__})

@@ -1,0 +1,251 @@
+"""The lock-step fleets as training sees them: choices in, inputs with memory out, rewards from the truth.
+
+Beside the environment's reward count the time on kernels that break the contract and false switches, as E5
+defines them (``policies.train_recipe.RewardRecipe``). A composition root: ``policies`` learns, ``simulator``
+lives, neither knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from contracts.units import SECONDS_PER_MONTH
+from contracts.uris import resolve_uri
+from controller.detectors import Detector
+from controller.ports import Observation, PolicyState, Proposal
+from controller.setup import FleetSetup
+from policies.baselines import make_arm
+from policies.choosing import Chooser, InputLayout
+from policies.train_recipe import RecipeSpec, RewardRecipe
+from policies.train_world import padded
+from simulator.env_core import EnvConfig, EnvCore
+from simulator.env_terms import RewardWeights, Terms
+
+#: A switch is true if what it leaves broke the contract within so many seconds (``contracts.switches``).
+RECENT_S = 60.0
+#: A seed's streams for training and cloning; validation has its own seed in the recipe.
+_NO_INFO: dict[str, Any] = {}
+
+
+def make_core(recipe: RecipeSpec, file: str, *, horizon_s: float | None = None) -> EnvCore:
+    """The recipe's environment; ``file`` is what its URIs are relative to."""
+    episodes, reward = recipe.episodes, recipe.reward
+    config = EnvConfig(
+        scenarios=tuple(resolve_uri(uri, file) for uri in episodes.scenarios),
+        horizon_s=episodes.horizon_s if horizon_s is None else horizon_s,
+        kernels_max=episodes.kernels_max,
+        weights=RewardWeights(quality=reward.quality, move=reward.move, capacity=reward.capacity),
+        detector=detector_of(episodes.detector),
+    )
+    return EnvCore(config, episodes.fleets)
+
+
+def detector_of(arm: str) -> Any:
+    """What ``EnvConfig.detector`` wants: a fleet's detector as ``arm`` has it."""
+
+    def make(fleet: FleetSetup) -> Detector:
+        return make_arm(arm, fleet).detector
+
+    return make
+
+
+def chooser_of(core: EnvCore) -> Chooser:
+    """The chooser of the pool that the running episode has."""
+    fleet = core.setup.fleet
+    return Chooser.of(core.encoder, len(fleet.layout.kernels), fleet.home, fleet.contract)
+
+
+class FalseSwitches:
+    """Which changes of choice leave a kernel that keeps the contract, by the truth of the last minute."""
+
+    def __init__(self, core: EnvCore) -> None:
+        layout = core.setup.layout
+        kernels, slices, _ = layout.shape
+        self._members = [np.flatnonzero(layout.replica_kernel == kernel) for kernel in range(kernels)]
+        self._bad_s = np.full((core.batch, kernels, slices), -np.inf)
+        self._share = np.zeros((core.batch, kernels, slices))
+
+    def watch(self, core: EnvCore, in_rotation: NDArray[np.bool_]) -> None:
+        """Take note of the truth of the tick that passed; ``in_rotation`` bool [B, R]."""
+        breaking, now_s = core.fleets.breaking, core.perception.observation.now_s
+        for kernel, members in enumerate(self._members):
+            bad, serving = breaking[:, members], in_rotation[:, members, None]
+            self._share[:, kernel] = (bad & serving).sum(axis=1) / np.maximum(serving.sum(axis=1), 1)
+            self._bad_s[:, kernel] = np.where(bad.any(axis=1), now_s[:, None], self._bad_s[:, kernel])
+
+    def violating(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Float64 [B]: mean over slices of the weight on replicas that break the contract."""
+        weight = table[:, :, :-1].transpose(0, 2, 1)
+        return np.asarray((weight * self._share).sum(axis=1).mean(axis=1))
+
+    def false(self, before: NDArray[np.int64], after: NDArray[np.int64], now_s: float) -> NDArray[np.bool_]:
+        """Bool [B, S]: the choice changed and what it left was sound."""
+        kernels = self._bad_s.shape[1]
+        left = np.minimum(before, kernels - 1)
+        recent = np.take_along_axis(self._bad_s, left[:, None], axis=1)[:, 0] > now_s - RECENT_S
+        return np.asarray((before != after) & (before < kernels) & ~recent)
+
+
+def step_reward(
+    terms: Terms, recipe: RewardRecipe, violating: NDArray[np.float64], false: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``RewardRecipe``'s formula, float64 [B]."""
+    worth = terms.reward - 1.0 - recipe.violating * violating - recipe.false_switch * false
+    return np.asarray(recipe.scale * worth)
+
+
+class TrainingWorld:
+    """Lock-step fleets with choices for actions; ``step`` takes choices int [B, S].
+
+    After ``step``, float64 [B]: ``reward``; ``cost``, the environment's per offered request; ``false``, share
+    of slices that switched falsely; ``violating``.
+    """
+
+    def __init__(self, recipe: RecipeSpec, file: str, *, horizon_s: float | None = None) -> None:
+        self.core, self._recipe = make_core(recipe, file, horizon_s=horizon_s), recipe.reward
+        self.layout = InputLayout(encoder=self.core.encoder)
+
+    @property
+    def seen(self) -> Observation:
+        """What the controller knows now."""
+        return self.core.perception.observation
+
+    @property
+    def fleet(self) -> FleetSetup:
+        """Fixed facts of the running episode's fleets."""
+        return self.core.setup.fleet
+
+    @property
+    def choice(self) -> NDArray[np.int64]:
+        """Int64 [B, S]: what is chosen."""
+        return np.asarray(self.memory["choice"])
+
+    @property
+    def over(self) -> bool:
+        """The horizon is reached."""
+        return self.core.fleets.over
+
+    def reset(self, seed: int | None = None) -> NDArray[np.float32]:
+        """Begin the next episodes, or with ``seed`` its first; inputs float32 [B, size]."""
+        self.core.reset(seed)
+        self.chooser = chooser_of(self.core)
+        self._truth = FalseSwitches(self.core)
+        self.memory: PolicyState = self.chooser.initial(self.core.batch)
+        return self._look()
+
+    def begin_at(self, seed: int, episode: int) -> NDArray[np.float32]:
+        """Begin the episodes number ``episode`` of ``seed``, as if those before had run."""
+        self.core._seed, self.core._episode = seed, episode - 1
+        return self.reset()
+
+    def step(self, choice: NDArray[np.integer]) -> NDArray[np.float32]:
+        """One tick under ``choice``; what ``reset`` gives, after the horizon still of the old episodes."""
+        before = self.choice.copy()
+        proposal, self.memory = self.chooser.propose(choice, self.seen, self.memory)
+        return self._advance(proposal, before)
+
+    def drive(self, proposal: Proposal, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
+        """One tick under somebody else's ``proposal``, whose choice is ``wanted`` (number K: shed)."""
+        before = self.choice.copy()
+        choice = padded(wanted, self.chooser.kernels, self.layout)
+        _, self.memory = self.chooser.propose(choice, self.seen, self.memory)
+        return self._advance(proposal, before)
+
+    def worth(self) -> dict[str, NDArray[np.float64]]:
+        """What the last tick was worth, each float64 [B]; names of ``policies.train_world.Score``."""
+        terms, month_ticks = self.terms, SECONDS_PER_MONTH / self.core.setup.fleet.tick_s
+        lost = (terms.failed + terms.shed) / np.maximum(terms.offered, 1.0)
+        return {
+            "reward": self.reward / self._recipe.scale,
+            "violating": self.violating,
+            "false_switches": self.false * month_ticks,
+            "quality": terms.quality,
+            "goodput": terms.goodput,
+            "failed": lost,
+            "moved": terms.moved,
+            "cost": self.cost,
+        }
+
+    def _advance(self, proposal: Proposal, before: NDArray[np.int64]) -> NDArray[np.float32]:
+        now_s = float(self.seen.now_s[0])
+        self.false = self._truth.false(before, self.choice, now_s).mean(axis=1)
+        step = self.core.step_proposal(proposal)
+        plan = step.decision.plan
+        self._truth.watch(self.core, plan.in_rotation)
+        self.terms = step.terms
+        self.violating = self._truth.violating(plan.table)
+        self.reward = step_reward(step.terms, self._recipe, self.violating, self.false)
+        self.cost = step.terms.cost / np.maximum(step.terms.offered, 1.0)
+        return self._look()
+
+    def _look(self) -> NDArray[np.float32]:
+        inputs, self.memory = self.chooser.look(self.seen, self.memory)
+        return inputs
+
+
+class ChoiceVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is optional, so untyped here
+    """``TrainingWorld`` for Stable-Baselines3; ``costs`` float64 [B] are those of the last step."""
+
+    def __init__(self, world: TrainingWorld) -> None:
+        self.world = world
+        size, slices = world.layout.size, world.core.encoder.slices
+        seen = spaces.Box(-np.inf, np.inf, (size,), dtype=np.float32)
+        super().__init__(world.core.batch, seen, spaces.MultiDiscrete([world.layout.choices] * slices))
+        self._seed: int | None = None
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seed of the next reset."""
+        self._seed = seed
+        return [seed] * self.num_envs
+
+    def reset(self) -> NDArray[np.float32]:
+        """First inputs, float32 [B, size]."""
+        inputs, self._seed = self.world.reset(self._seed), None
+        return inputs
+
+    def step_async(self, actions: NDArray[np.integer]) -> None:
+        """Keep ``actions`` for ``step_wait``; nothing runs beside this process."""
+        self._actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """One tick of every fleet."""
+        inputs = self.world.step(self._actions)
+        reward, over = self.world.reward.astype(np.float32), self.world.over
+        self.costs = self.world.cost
+        infos = [_NO_INFO] * self.num_envs
+        if over:
+            infos = [{"terminal_observation": last, "TimeLimit.truncated": True} for last in inputs]
+            inputs = self.world.reset()
+        return inputs, reward, np.full(self.num_envs, over), infos
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """The attribute of the lock-step world, once per fleet asked for."""
+        return [getattr(self.world, attr_name, None) for _ in self._places(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Refused: fleets in lock-step have no attributes of their own."""
+        raise NotImplementedError(f"set_attr({attr_name!r}): fleets in lock-step share one world")
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Refused: a method would act on all fleets, not on some."""
+        raise NotImplementedError(f"env_method({method_name!r}): fleets in lock-step share one world")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:  # noqa: ARG002
+        """No fleet is wrapped by itself."""
+        return [False for _ in self._places(indices)]
+
+    def _places(self, indices: Any) -> Iterable[int]:
+        return list(self._get_indices(indices))
