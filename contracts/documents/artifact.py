@@ -20,11 +20,30 @@ from contracts.documents.envelope import (
 from contracts.documents.profile import Version
 
 
+class TrainingRun(Strict):
+    """One seed of the training, whether its policy was shipped or not."""
+
+    seed: Count
+    env_steps: Count
+    """Environment steps taken, warm start included."""
+    chosen_at: Count
+    """Update after which the seed's weights were kept; 0: the warm start."""
+    score: float
+    """On the validation scenarios, higher is better: the recipe's reward per tick."""
+    shipped: bool = False
+
+
 class Training(Strict):
     """How the policy was trained."""
 
     command: Text
     seeds: Annotated[tuple[Count, ...], Field(min_length=1, max_length=64)]
+    recipe_sha256: Sha256 | None = None
+    """Of the canonical form of the ``TrainingRecipe``; absent where no recipe was used."""
+    data: Annotated[tuple[FileRef, ...], Field(max_length=64)] = ()
+    """Documents that decided what was trained on: scenarios, pools, contract, logged data sets."""
+    runs: Annotated[tuple[TrainingRun, ...], Field(max_length=64)] = ()
+    """Every seed, not the best alone."""
     versions: Annotated[tuple[Version, ...], Field(max_length=64)] = ()
 
 
@@ -72,7 +91,8 @@ class ArtifactSpec(Strict):
     encoding_version: PositiveCount
     """Version of the observation and action encoding."""
     training: Training
-    certificate: Certificate
+    certificate: Certificate | None = None
+    """Absent: not certified, so refused wherever it would drive."""
 
 
 class PolicyArtifact(Document):

@@ -72,8 +72,9 @@ def _judgeable(clause: MetaClause, path: Path) -> Iterator[Breach]:
 
 
 def artifact_breaches(spec: ArtifactSpec) -> Iterator[Breach]:
-    """Broken rules of one artefact: without a passing certificate it is refused."""
-    yield from under(("certificate",), certificate_breaches(spec.certificate))
+    """Broken rules of one artefact. Without a certificate it is a document, but drives nowhere."""
+    if spec.certificate is not None:
+        yield from under(("certificate",), certificate_breaches(spec.certificate))
 
 
 def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
