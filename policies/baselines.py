@@ -23,6 +23,7 @@ from policies.burn_rate import BurnRateDetector
 from policies.capacity import Headroom
 from policies.fixed import FixedPolicy
 from policies.hysteresis import HysteresisPolicy, Pace
+from policies.informed import InformedPolicy, Notices, no_notices
 from policies.linear_program import Costs, LinearProgramPolicy, numeric_limit
 from policies.shield_alone import UniformPolicy
 from policies.spec import EXAMPLE, Settings, Value, parse_spec, write_spec
@@ -91,6 +92,19 @@ def _linear_program(fleet: FleetSetup, policy_id: str, values: Settings) -> Poli
         shed_when_uncertified=fleet.contract.shed_when_uncertified,
         costs=Costs(**{name: values[name] for name in _COSTS}),
         **{name: values[name] for name in _PROGRAM},
+    )
+
+
+def _informed(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
+    kernels, slices, _ = fleet.layout.shape
+    return InformedPolicy(
+        policy_id=policy_id,
+        notices=no_notices(slices) if values.notices is None else values.notices,
+        kernels=kernels,
+        slices=slices,
+        priority=fleet.contract.priority,
+        shed_when_uncertified=fleet.contract.shed_when_uncertified,
+        headroom=_headroom(values),
     )
 
 
@@ -207,6 +221,14 @@ BASELINES: Mapping[str, Baseline] = {
         description="hysteresis, driven by sequential detectors within a budget of false switches",
         detector=_sequential,
     ),
+    "informed": Baseline(
+        factory=_informed,
+        parameters={**_HEADROOM, **_SEQUENTIAL},
+        quarantine=True,
+        shield=True,
+        description="reference: the threshold rule, told of each fault after a known-law CUSUM's delay",
+        detector=_sequential,
+    ),
     "linear-program": Baseline(
         factory=_linear_program,
         parameters={**_COSTS, **_PROGRAM, **_SEQUENTIAL},
@@ -236,12 +258,16 @@ def make_policy(spec: str, fleet: FleetSetup, **parameters: Value) -> Policy:
 
 
 def make_arm(
-    spec: str, fleet: FleetSetup, options: ControllerOptions | None = None, **parameters: Value
-) -> ControllerSetup:
-    """Controller set-up in which ``spec`` runs as an arm of E5; ``options`` replaces the arm's levers."""
+    spec: str, fleet: FleetSetup, options: ControllerOptions | None = None,
+    notices: Notices | None = None, **parameters: Value,
+) -> ControllerSetup:  # fmt: skip
+    """Controller set-up in which ``spec`` runs as an arm of E5; ``options`` replaces the arm's levers.
+
+    notices: what ``informed`` is told; no other policy sees it.
+    """
     name, chosen = _chosen(spec, parameters)
     baseline = _lookup(name)
-    values = _settings(baseline, chosen)
+    values = replace(_settings(baseline, chosen), notices=notices)
     fleet = _windowed(fleet, values)
     levers = options or ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
     watch = WindowDetector() if baseline.detector is None else baseline.detector(fleet, values)

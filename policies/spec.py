@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
+from policies.informed import Notices
+
 EXAMPLE = "hysteresis:dwell_s=120"
 
 Value = float | str
@@ -13,10 +15,14 @@ Value = float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a factory is given: every parameter of the policy, numbers by ``[]`` and texts by ``text``."""
+    """What a factory is given: every parameter of the policy, numbers by ``[]`` and texts by ``text``.
+
+    notices: what the informed reference is told; None: nothing.
+    """
 
     numbers: Mapping[str, float]
     texts: Mapping[str, str] = field(default_factory=dict)
+    notices: Notices | None = None
 
     def __getitem__(self, name: str) -> float:
         return self.numbers[name]

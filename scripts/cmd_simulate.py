@@ -29,6 +29,8 @@ from controller.loop import Decision
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 from policies.baselines import make_arm
+from policies.spec import parse_spec
+from scripts.e5_arms import notices_for
 from scripts.output import ready_folder, write_whole
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -144,7 +146,8 @@ def _load(file: Path, trace: Path | None) -> CompiledScenario:
 
 def _arm(policy: str, scenario: CompiledScenario) -> ControllerSetup:
     try:
-        return make_arm(policy, scenario.setup)
+        notices = notices_for(parse_spec(policy)[0], scenario)
+        return make_arm(policy, scenario.setup, notices=notices)
     except ValueError as error:
         problem = Problem(
             "selvage simulate", 0, "--policy", "a policy", str(error), "e.g. --policy hysteresis:dwell_s=120"

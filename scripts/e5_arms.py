@@ -11,13 +11,18 @@ from dataclasses import dataclass, replace
 
 from contracts.errors import DocumentError, Problem
 from controller.loop import Decision
-from controller.setup import FleetSetup
+from controller.setup import ControllerSetup, FleetSetup
 from policies.baselines import BASELINES, make_arm, make_policy
+from policies.informed import Notices
 from policies.spec import parse_spec
+from scripts.known_faults import known_faults
 from simulator.drive import ControllerDriver
+from simulator.world import CompiledScenario
 
 #: The arm whose healthy rows are the quality baseline; it always runs.
 BASELINE_ARM = "fixed-bare"
+#: The arm that is told of the faults.
+INFORMED = "informed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +43,19 @@ class Arm:
         """What is set differently from the policy's defaults."""
         return self.name.removeprefix(self.policy)
 
-    def driver(self, fleet: FleetSetup, watch: Callable[[Decision], None] | None = None) -> ControllerDriver:
-        """Driver of this arm for ``fleet``; ``watch`` sees every decision."""
+    def setup(self, scenario: CompiledScenario) -> ControllerSetup:
+        """Controller set-up of this arm for ``scenario``; only the informed reference hears of faults."""
+        fleet = scenario.setup
         if self.alarm_confidence is not None:
             contract = replace(fleet.contract, alarm_confidence=self.alarm_confidence)
             fleet = replace(fleet, contract=contract)
-        return ControllerDriver(make_arm(self.spec, fleet), name=self.name, watch=watch)
+        return make_arm(self.spec, fleet, notices=notices_for(self.policy, scenario))
+
+    def driver(
+        self, scenario: CompiledScenario, watch: Callable[[Decision], None] | None = None
+    ) -> ControllerDriver:
+        """Driver of this arm for ``scenario``; ``watch`` sees every decision."""
+        return ControllerDriver(self.setup(scenario), name=self.name, watch=watch)
 
     def check(self, fleet: FleetSetup) -> None:
         """Refuse a setting that the policy does not know, before anything runs."""
@@ -51,6 +63,11 @@ class Arm:
             make_policy(self.spec, fleet)
         except ValueError as error:
             raise refused(self.name, "settings of the policy", str(error)) from None
+
+
+def notices_for(policy: str, scenario: CompiledScenario) -> Notices | None:
+    """What ``policy`` is told of ``scenario``: nothing, unless it is the informed reference."""
+    return known_faults(scenario) if policy == INFORMED else None
 
 
 def parse_arm(text: str) -> Arm:

@@ -82,7 +82,7 @@ def run_job(job: Job) -> JobResult:
     for start in range(0, len(job.seeds), job.batch):
         beliefs: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
         watch = _watch_first(beliefs) if job.keep_example and start == 0 else None
-        driver = job.arm.driver(scenario.setup, watch)
+        driver = job.arm.driver(scenario, watch)
         records += run_episodes(scenario, driver, job.seeds[start : start + job.batch], batch=job.batch)
         if watch is not None:
             example = timeline(records[0], _health(beliefs, records[0]), job.arm.name)

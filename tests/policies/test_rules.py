@@ -143,6 +143,7 @@ def test_arms_differ_by_their_levers() -> None:
         (True, False),  # fixed
         (False, False),  # fixed-bare
         (True, True),  # hysteresis
+        (True, True),  # informed
         (True, True),  # linear-program
         (True, True),  # sequential
         (False, True),  # shield-alone
