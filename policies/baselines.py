@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from pathlib import Path
 
 import numpy as np
 
@@ -106,6 +107,17 @@ def _informed(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
         shed_when_uncertified=fleet.contract.shed_when_uncertified,
         headroom=_headroom(values),
     )
+
+
+def _learned(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
+    # Only who runs a learned policy needs onnxruntime.
+    from policies.artifact_files import load_learned
+    from policies.learned import learned_policy
+
+    onnx = values.text("onnx")
+    if onnx:
+        return learned_policy(Path(onnx).read_bytes(), fleet, policy_id, onnx)
+    return load_learned(values.text("artefact"), fleet, policy_id)
 
 
 def _breaker(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
@@ -247,6 +259,22 @@ BASELINES: Mapping[str, Baseline] = {
 }
 
 
+#: Every policy by name: the baselines, and ``learned``, which needs a file. artefact: URI of a certified
+#: artefact ("": the shipped one); onnx: an ONNX file alone, for certification and choice only.
+POLICIES: Mapping[str, Baseline] = {
+    **BASELINES,
+    "learned": Baseline(
+        factory=_learned,
+        parameters=_SEQUENTIAL,
+        texts={"artefact": "", "onnx": ""},
+        quarantine=True,
+        shield=True,
+        description="learned, on the evidence of the sequential detectors",
+        detector=_sequential,
+    ),
+}
+
+
 def make_policy(spec: str, fleet: FleetSetup, **parameters: Value) -> Policy:
     """Policy ``spec`` ("name" or "name:key=value,...") for ``fleet``; ``parameters`` override the text.
 
@@ -322,6 +350,6 @@ def _check_range(name: str, parameter: str, value: Value) -> None:
 
 
 def _lookup(name: str) -> Baseline:
-    if name not in BASELINES:
-        raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(BASELINES))}")
-    return BASELINES[name]
+    if name not in POLICIES:
+        raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(POLICIES))}")
+    return POLICIES[name]

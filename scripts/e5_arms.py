@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from contracts.errors import DocumentError, Problem
 from controller.loop import Decision
 from controller.setup import ControllerSetup, FleetSetup
-from policies.baselines import BASELINES, make_arm, make_policy
+from policies.baselines import POLICIES, make_arm, make_policy
 from policies.informed import Notices
 from policies.spec import parse_spec
 from scripts.known_faults import known_faults
@@ -78,8 +78,8 @@ def parse_arm(text: str) -> Arm:
         level = float(confidence) if at else None
     except ValueError as error:
         raise refused(text, "policy[:key=number,...][@confidence]", str(error)) from None
-    if name not in BASELINES:
-        raise refused(text, f"one of {', '.join(sorted(BASELINES))}", repr(name))
+    if name not in POLICIES:
+        raise refused(text, f"one of {', '.join(sorted(POLICIES))}", repr(name))
     if level is not None and not 0.5 < level < 1.0:
         raise refused(text, "a confidence between 0.5 and 1", confidence)
     return Arm(name=text, spec=spec, alarm_confidence=level)
@@ -89,7 +89,7 @@ def parse_arms(texts: Iterable[str]) -> tuple[Arm, ...]:
     """Arms in the given order, each once, the baseline arm first if it is not named."""
     names = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
     if not names:
-        raise refused("", f"one or more of {', '.join(sorted(BASELINES))}", "none")
+        raise refused("", f"one or more of {', '.join(sorted(POLICIES))}", "none")
     with_baseline = names if BASELINE_ARM in names else [BASELINE_ARM, *names]
     return tuple(parse_arm(name) for name in with_baseline)
 
