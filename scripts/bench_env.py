@@ -31,6 +31,7 @@ from simulator.env_core import DEFAULT_SCENARIO, EnvConfig, EnvCore
 from simulator.env_fleets import SteppedFleets
 from simulator.env_terms import TermsOfTicks
 from simulator.randomise import EpisodeSpace
+from simulator.traffic import Traffic
 
 SEED = 2026
 FLEETS = 64
@@ -47,7 +48,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("reset", EnvCore, "reset"),
     ("fleets", SteppedFleets, "advance"),
     ("fleets_engine", FleetEngine, "_advance"),
-    ("fleets_arrivals", SteppedFleets, "_feed"),
+    ("fleets_arrivals", Traffic, "feed"),
     ("perceive", env_core, "perceive"),
     ("resolve", env_core, "resolve"),
     ("terms", TermsOfTicks, "of"),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simulator import engine_kernels as kernels
 from simulator.engine_columns import CELL_COLUMNS, SLICE_COLUMNS
-from simulator.engine_dtypes import ARRIVAL, FLEET, REPLICA, REQUEST, SESSION, zeros
+from simulator.engine_dtypes import ARRIVAL, FLEET, NOWHERE, REPLICA, REQUEST, SESSION, zeros
 from simulator.engine_records import (
     REQUEST_RECORD,
     Arrivals,
@@ -77,21 +77,24 @@ class FleetEngine:
 
     # ------------------------------------------------------------ what goes in
 
-    def feed(self, fleet: int, arrivals: Arrivals, *, checked: bool = False) -> None:
+    def feed(self, fleet: int, arrivals: Arrivals) -> None:
         """Append arrivals; they may not lie before the fleet's current time or earlier arrivals.
 
-        ``checked``: they come from a stream whose like has passed this check, so it is left out.
         Raises ``ValueError`` for times out of order, indices out of range, or a request that could never
         fit the KV cache of every kernel.
         """
-        if not checked:
-            check_arrivals(self.spec, arrivals, after_s=self._last_fed_s(fleet))
+        check_arrivals(self.spec, arrivals, after_s=self._last_fed_s(fleet))
         self._make_room(fleet, len(arrivals))
         kernels.feed_arrivals(
             fleet, self._fleets, self._arrivals, arrivals.arrived_s, arrivals.slice,
             arrivals.prompt_tokens, arrivals.output_tokens, arrivals.session, arrivals.prompt,
             arrivals.uniforms,
         )  # fmt: skip
+
+    def feed_records(self, fleet: int, records: NDArray[np.void]) -> None:
+        """Append arrivals as records ``ARRIVAL`` [n] of a stream whose workload has been checked."""
+        self._make_room(fleet, len(records))
+        kernels.feed_records(fleet, self._fleets, self._arrivals, records)
 
     def set_table(self, table: NDArray[np.float64]) -> None:
         """Route by ``table`` float64 [B, S, K + 1] from now on; the last column is shed."""
@@ -168,12 +171,15 @@ class FleetEngine:
         self._advance(fleet, fleet + 1, until_s)
 
     def _advance(self, first: int, stop: int, until_s: float) -> None:
-        kernels.advance_fleets(
+        stuck = kernels.advance_fleets(
             first, stop, float(until_s), self._fleets, self._replicas, self._arrivals, self._requests,
             self._free, self._table, self._members, self._sessions, self._row_changed, self._violating,
             self._timeout, self._quality, self._slo_ms, self._edges, self._limits, self._cells,
             self._excess_tv, self._per_slice, self._histogram,
         )  # fmt: skip
+        if stuck != NOWHERE:
+            self._add_records()
+            self._advance(stuck, stop, until_s)
 
     # ------------------------------------------------------------ what comes out
 
@@ -229,22 +235,26 @@ class FleetEngine:
         return max(now, float(ring[(fed - 1) % ring.shape[0]]))
 
     def _make_room(self, fleet: int, count: int) -> None:
-        """Room for ``count`` more arrivals, and for a record of each request that may be alive then."""
+        """Room for ``count`` more arrivals."""
         state = self._fleets[fleet]
         ahead = int(state["fed"] - state["cursor"]) + count
         size = self._arrivals.shape[1]
         if ahead > size:
-            grown = np.zeros((self.batch, _doubled(size, ahead)), ARRIVAL)
+            grown = np.empty((self.batch, _doubled(size, ahead)), ARRIVAL)
             kernels.move_arrivals(self._fleets, self._arrivals, grown)
             self._arrivals = grown
+
+    def _add_records(self) -> None:
+        """Twice the room for requests in flight."""
         size = self._requests.shape[1]
-        alive = int(state["in_use"]) + ahead
-        if alive > size:
-            records = zeros((self.batch, _doubled(size, alive)), REQUEST)
-            records[:, :size] = self._requests
-            more = np.arange(size, records.shape[1], dtype=np.int32)
-            self._free = np.hstack([self._free, np.tile(more, (self.batch, 1))])
-            self._requests = records
+        grown = zeros((self.batch, 2 * size), REQUEST)
+        # As bytes: numpy copies records field by field.
+        one_fleet = (self.batch, -1)
+        old = self._requests.view(np.uint8).reshape(one_fleet)
+        grown.view(np.uint8).reshape(one_fleet)[:, : old.shape[1]] = old
+        more = np.arange(size, 2 * size, dtype=np.int32)
+        self._free = np.hstack([self._free, np.tile(more, (self.batch, 1))])
+        self._requests = grown
 
     def _mark_changed(self, rows: NDArray[np.bool_]) -> None:
         now = np.broadcast_to(self._fleets["now"][:, None], rows.shape)
@@ -295,6 +305,7 @@ def warm() -> None:
     )
     for _ in range(2 * _FIRST_ROOM):
         engine.feed(0, request)
+    engine.feed_records(0, np.zeros(1, ARRIVAL))
     engine.advance(0.0)
     engine.set_effect(0, 0, ReplicaEffect(condition=1, step_time_factor=2.0))
     engine.crash(0, 0)

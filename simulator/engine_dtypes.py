@@ -133,6 +133,11 @@ REQUEST = _in_lines(
 
 SESSION = np.dtype([("tag", "i4"), ("epoch", "i4"), ("replica", "i2"), ("condition", "i2")], align=True)
 
+#: No fleet.
+NOWHERE = -1
+#: Uniforms are kept in units of 2**-32.
+UNIT = 4294967296.0
+
 #: What is known of a request before it arrives; its record is taken from a free list when it does, so
 #: that the records in use stay few and warm.
 ARRIVAL = np.dtype(

@@ -38,7 +38,20 @@ from simulator.engine_columns import (
     TOKENS,
     UNROUTED,
 )
-from simulator.engine_dtypes import BASE, CACHE_LINE, CHUNK, DECODE, IDLE, LAST, MIXED, PART, RID, STALL
+from simulator.engine_dtypes import (
+    BASE,
+    CACHE_LINE,
+    CHUNK,
+    DECODE,
+    IDLE,
+    LAST,
+    MIXED,
+    NOWHERE,
+    PART,
+    RID,
+    STALL,
+    UNIT,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -48,7 +61,6 @@ Array = NDArray[Any]
 # RequestStatus as plain integers, which the compiler freezes.
 _IN_FLIGHT, _ANSWERED, _TIMEOUT, _RESET, _HTTP_ERROR, _REJECTED, _NO_REPLICA, _SHED = range(8)
 # Weyl steps: later attempts reuse the request's own uniforms, turned by an irrational angle.
-_UNIT = 4294967296.0
 _TURN = 0.6180339887498949
 _TURN_ERROR = 0.4142135623730951
 _NONE = -1
@@ -520,7 +532,7 @@ def pick_kernel(x: Record, table: Array, reps: Array, members: Array) -> int:
     """Kernel by the row's weights; the column after the last is shed, -1 where none has a replica left."""
     s = x.slice
     kernels = table.shape[1] - 1
-    u = x.u_kernel / _UNIT + x.attempts * _TURN
+    u = x.u_kernel / UNIT + x.attempts * _TURN
     u -= math.floor(u)
     if x.attempts == 0:
         total = 0.0
@@ -577,9 +589,9 @@ def candidate(x: Record, u: float, k: int, members: Array) -> int:
 def pick_replica(x: Record, k: int, now: float, reps: Array, members: Array, q: Array) -> int:
     """The less loaded of two random members of kernel ``k``, advanced to ``now``."""
     turn = x.attempts * _TURN
-    u = x.u_first / _UNIT + turn
+    u = x.u_first / UNIT + turn
     a = candidate(x, u - math.floor(u), k, members)
-    u = x.u_second / _UNIT + turn
+    u = x.u_second / UNIT + turn
     b = candidate(x, u - math.floor(u), k, members)
     if reps[a].end <= now:
         run_replica(reps[a], now, q)
@@ -596,7 +608,7 @@ def offer(r: Record, x: Record, now: float) -> int:
     if now < r.alive_at:
         return _RESET
     if r.error_ratio > 0.0:
-        u = x.u_error / _UNIT + x.attempts * _TURN_ERROR
+        u = x.u_error / UNIT + x.attempts * _TURN_ERROR
         if u - math.floor(u) < r.error_ratio:
             return _HTTP_ERROR
     if r.waiting >= r.queue_limit:
@@ -761,15 +773,15 @@ def look_ahead(x: Record, table: Array, members: Array, sessions: Array, reps: A
 
     A guess that costs nothing when wrong; without it a large fleet waits for memory at every arrival.
     """
-    u = x.u_kernel / _UNIT
+    u = x.u_kernel / UNIT
     k = 0
     while k < members.shape[0] - 1 and u >= table[x.slice, k]:
         u -= table[x.slice, k]
         k += 1
     n = members[k, 0]
     if n > 0:
-        a = members[k, 1 + int(x.u_first / _UNIT * n)]
-        b = members[k, 1 + int(x.u_second / _UNIT * n)]
+        a = members[k, 1 + int(x.u_first / UNIT * n)]
+        b = members[k, 1 + int(x.u_second / UNIT * n)]
         fetch_replica(reps[a])
         fetch_replica(reps[b])
     if x.session >= 0:
@@ -885,8 +897,11 @@ def advance_fleets(
     excess_tv: Array,
     per_slice: Array,
     histogram: Array,
-) -> None:
-    """Advance fleets ``first .. stop - 1`` to ``until``: retries now due, then arrivals in order."""
+) -> int:
+    """Advance fleets ``first .. stop - 1`` to ``until``: retries now due, then arrivals in order.
+
+    Returns ``NOWHERE``, or the fleet that has no free record left, with the work there begun.
+    """
     mask = arrivals.shape[1] - 1
     for b in range(first, stop):
         # Views once per fleet: each one made costs two atomic reference counts.
@@ -920,6 +935,8 @@ def advance_fleets(
                 at = arrival.arrived
                 if at > until:
                     break
+                if fleet.in_use == free.shape[0]:
+                    return b
                 fleet.cursor += 1
                 total[arrival.slice, OFFERED] += 1
                 total[arrival.slice, OFFERED_TOKENS] += arrival.output_tokens
@@ -962,6 +979,7 @@ def advance_fleets(
                     a, fleet, reps, q, free, limits, quality, slo_ms, edges, changed, cell, tv, total, counts
                 )
         fleet.now = until
+    return NOWHERE
 
 
 @compiled
@@ -1060,11 +1078,21 @@ def feed_arrivals(
         x.output_tokens = output_tokens[j]
         x.session = session[j]
         x.prompt = prompt[j]
-        x.u_kernel = int(uniforms[j, 0] * _UNIT)
-        x.u_first = int(uniforms[j, 1] * _UNIT)
-        x.u_second = int(uniforms[j, 2] * _UNIT)
-        x.u_error = int(uniforms[j, 3] * _UNIT)
+        x.u_kernel = int(uniforms[j, 0] * UNIT)
+        x.u_first = int(uniforms[j, 1] * UNIT)
+        x.u_second = int(uniforms[j, 2] * UNIT)
+        x.u_error = int(uniforms[j, 3] * UNIT)
     fleet.fed += arrived.shape[0]
+
+
+@compiled
+def feed_records(b: int, fleets: Array, arrivals: Array, records: Array) -> None:
+    """Append records of arrivals to the ring, which has room."""
+    mask = arrivals.shape[1] - 1
+    fleet = fleets[b]
+    for j in range(records.shape[0]):
+        arrivals[b, (fleet.fed + j) & mask] = records[j]
+    fleet.fed += records.shape[0]
 
 
 @compiled

@@ -73,8 +73,7 @@ class EngineSpec:
     slo_ms: float64 [S, F], inf where there is none. hard_slices: bool [S].
     quality: float64 [K, Q, N], excess total variation to the reference of kernel k under condition q
         (0 is healthy) on traffic prompt n, in 0..1.
-    session_slots: sessions remembered at once per fleet (a power of two; twice those alive at once forget
-        none of them).
+    session_slots: sessions remembered at once per fleet (a power of two).
     """
 
     replica_kernel: NDArray[np.int64]
@@ -91,7 +90,7 @@ class EngineSpec:
     queue_limit: int = 256
     max_attempts: int = 3
     sticky: bool = True
-    session_slots: int = 512
+    session_slots: int = 4096
     histogram_edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine_records import MAX_ATTEMPTS, MAX_BATCH, Arrivals, EngineSpec, ReplicaEffect
+from simulator.workload import WorkloadSpec
 
 
 def _require(fine: bool, name: str, expected: str, actual: object) -> None:
@@ -79,6 +80,18 @@ def check_arrivals(spec: EngineSpec, arrivals: Arrivals, *, after_s: float) -> N
     _require(
         int(tokens.max()) <= room, "tokens", f"at most {room} (KV cache of a replica)", int(tokens.max())
     )
+
+
+def check_workload(spec: EngineSpec, workload: WorkloadSpec) -> None:
+    """Raise ``ValueError`` for a workload that can draw a request that ``check_arrivals`` refuses."""
+    slices, prompts = workload.slice_share.shape[0], workload.prompt_ids
+    _require(slices == spec.slices, "slice_share", f"{spec.slices} slices", slices)
+    _require_index(prompts, spec.quality.shape[2], "prompt_ids")
+    room = (int(spec.kv_blocks.min()) - spec.watermark_blocks) * spec.block_tokens
+    longest = max(law.high for law in workload.prompt_tokens) + max(
+        law.high for law in workload.output_tokens
+    )
+    _require(longest <= room, "tokens", f"at most {room} (KV cache of a replica)", longest)
 
 
 def check_effect(spec: EngineSpec, effect: ReplicaEffect) -> None:

@@ -21,9 +21,6 @@ from simulator.recorder import Recorder
 from simulator.truth import numeric_or_observability, runtime
 from simulator.world import CompiledScenario
 
-#: Requests are handed to the engine this far ahead: 64 fleets then stay in the processor's cache.
-FEED_S = 8.0
-
 
 class _Truth(Recorder):
     """The part of the truth that the engine counts exposures with; nothing is written down."""
@@ -94,8 +91,6 @@ class SteppedFleets(FleetSimulation):
             seeds,
             each=each,
             recorder=_Truth(each[0], batch),
-            feed_s=FEED_S,
-            checked=True,
         )
         for fleet in range(batch):
             for replica in range(len(each[0].layout.replicas)):

@@ -26,6 +26,7 @@ from simulator.disturbances import COLD_START_S
 from simulator.drive import Driver
 from simulator.engine import FleetEngine
 from simulator.engine_records import Gauges
+from simulator.engine_validate import check_workload
 from simulator.probes import Probes
 from simulator.recorder import Recorder
 from simulator.telemetry import Telemetry
@@ -35,8 +36,6 @@ from simulator.world import CompiledScenario, FleetChange
 #: A draining replica is stopped after this time whether or not it still has requests (Kubernetes'
 #: default termination grace period).
 DRAIN_S = 30.0
-#: Requests are handed to the engine in pieces of so many simulated seconds, which bounds its memory.
-FEED_S = 30.0
 
 Steps = Generator[simpy.Event, None, None]
 Progress = Callable[[float], None]
@@ -83,7 +82,6 @@ class FleetSimulation:
     ``each`` gives every fleet a scenario of its own. They share with ``scenario`` its layout, contract,
     engine, horizon, tick, probe rate and scrape delay, and may differ in workload, absent replicas,
     faults, changes, scrape interval and scrape loss. ``recorder`` stands in for the one that keeps records.
-    ``checked`` skips the check of arrivals, for workloads whose like has passed it.
     """
 
     def __init__(
@@ -95,14 +93,13 @@ class FleetSimulation:
         progress: Progress | None = None,
         each: Sequence[CompiledScenario] | None = None,
         recorder: Recorder | None = None,
-        feed_s: float = FEED_S,
-        checked: bool = False,
     ) -> None:
         self._scenario, self._driver, self._progress = scenario, driver, progress
-        self._batch, self._checked = len(seeds), checked
+        self._batch = len(seeds)
         self._each = [scenario] * self._batch if each is None else list(each)
-        own = zip(self._each, seeds, strict=True)
-        self._traffic = [Traffic(mine.workload, seed, feed_s) for mine, seed in own]
+        for mine in self._each:
+            check_workload(scenario.engine, mine.workload)
+        self._traffic = Traffic([mine.workload for mine in self._each], seeds)
         self._parts = _Parts(
             engine=FleetEngine(scenario.engine, self._batch),
             board=ReplicaBoard(self._each),
@@ -154,17 +151,10 @@ class FleetSimulation:
         in_rotation = plan.in_rotation & board.is_ready()
         engine.set_table(plan.table)
         engine.set_rotation(in_rotation)
-        self._feed()
+        self._traffic.feed(engine, (self._tick + 1) * self._scenario.tick_s)
         moved = self._driver.capacity_move
         self._parts.recorder.open(self._tick, plan.table, in_rotation, plan.in_rotation, moved)
         self._parts.probes.open(self._tick, board.condition, board.answers)
-
-    def _feed(self) -> None:
-        starts_s = self._tick * self._scenario.tick_s
-        for fleet, traffic in enumerate(self._traffic):
-            due = traffic.due(starts_s + self._scenario.tick_s)
-            if due is not None:
-                self._parts.engine.feed(fleet, due, checked=self._checked)
 
     def _read(self) -> FleetTelemetry:
         """Advance to the end of the running interval and write down what happened and what shows of it."""

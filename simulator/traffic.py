@@ -1,4 +1,4 @@
-"""The scenario's workload as arrivals of one fleet: documents to ``simulator.workload``, piece by piece."""
+"""The scenario's workload as arrivals of one fleet: documents to ``simulator.workload``, block by block."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from contracts.azure_trace import load_trace
 from contracts.documents.scenario import ScenarioSpec, TokenLengths, Workload
 from contracts.layout import FleetLayout
 from contracts.uris import resolve_uri
-from simulator.engine_records import Arrivals
+from simulator.engine import FleetEngine
+from simulator.engine_dtypes import ARRIVAL
 from simulator.tables import PromptPlan
-from simulator.workload import WorkloadSpec, WorkloadStream
+from simulator.workload import BLOCK, WorkloadSpec, WorkloadStream
 from simulator.world import Surge
 
 #: Longest output as a share of the smallest KV cache, and with a prompt together: every request must fit
@@ -76,15 +77,16 @@ def _law(lengths: TokenLengths, longest: int) -> LengthLaw:
 
 
 class Traffic:
-    """The arrivals of one fleet, handed out in pieces of ``piece_s`` ahead of the clock."""
+    """The arrivals of B fleets, drawn into their engine block by block, ahead of the clock."""
 
-    def __init__(self, workload: WorkloadSpec, seed: int, piece_s: float) -> None:
-        self._stream = WorkloadStream(workload, seed)
-        self._piece_s, self._until_s = piece_s, 0.0
+    def __init__(self, workloads: list[WorkloadSpec], seeds: list[int]) -> None:
+        self._streams = [WorkloadStream(*mine) for mine in zip(workloads, seeds, strict=True)]
+        self._drawn_s = np.full(len(seeds), -np.inf)
+        self._block = np.empty(BLOCK, ARRIVAL)
 
-    def due(self, until_s: float) -> Arrivals | None:
-        """The next piece, unless those handed out so far reach ``until_s``."""
-        if until_s <= self._until_s:
-            return None
-        self._until_s = until_s + self._piece_s
-        return self._stream.until(self._until_s)
+    def feed(self, engine: FleetEngine, until_s: float) -> None:
+        """Give ``engine`` at least all arrivals up to and with ``until_s``."""
+        for fleet in np.flatnonzero(self._drawn_s <= until_s):
+            while self._drawn_s[fleet] <= until_s:
+                self._drawn_s[fleet] = self._streams[fleet].draw(self._block)
+                engine.feed_records(int(fleet), self._block)

@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from contracts.arrivals import GapProcess, LengthLaw, RateProfile, TraceProcess
+from contracts.arrivals import GapProcess, LengthLaw, RateProfile, TraceProcess, constant_rate
 from contracts.azure_trace import Trace
 from contracts.streams import stream
+from simulator.engine_dtypes import ARRIVAL, UNIT
 from simulator.engine_records import Arrivals
 
 BLOCK = 4096
+_NO_SESSIONS = np.empty((0, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,46 +73,48 @@ class WorkloadStream:
         self._gaps = GapProcess(self._rng["arrivals"], gap_cv=spec.gap_cv)
         self._replay = TraceProcess(spec.trace) if spec.trace is not None else None
         self._share_edges = np.cumsum(spec.slice_share)[:-1]
-        self._block = self._draw()
-        self._used = 0
+        self._rest = np.empty(0, ARRIVAL)
 
     def until(self, end_s: float) -> Arrivals:
         """The arrivals up to and with ``end_s`` that no earlier call has returned."""
-        pieces: list[Arrivals] = []
-        while self._block.arrived_s[-1] <= end_s:
-            pieces.append(_cut(self._block, self._used, len(self._block)))
-            self._block, self._used = self._draw(), 0
-        stop = max(int(np.searchsorted(self._block.arrived_s, end_s, side="right")), self._used)
-        pieces.append(_cut(self._block, self._used, stop))
-        self._used = stop
-        return pieces[0] if len(pieces) == 1 else _joined(pieces)
+        pieces = [self._rest]
+        while not pieces[-1].size or pieces[-1]["arrived"][-1] <= end_s:
+            pieces.append(np.empty(BLOCK, ARRIVAL))
+            self.draw(pieces[-1])
+        records = np.concatenate(pieces)
+        count = int(np.searchsorted(records["arrived"], end_s, side="right"))
+        self._rest = records[count:]
+        return _unpacked(records[:count])
 
-    def _draw(self) -> Arrivals:
-        """The next ``BLOCK`` requests with all their random numbers."""
+    def draw(self, block: NDArray[np.void]) -> float:
+        """The next ``BLOCK`` requests, with all their random numbers, as records ``ARRIVAL`` [BLOCK].
+
+        Written over ``block``; returned is the instant of the last one. Not to be mixed with ``until``.
+        """
         spec, rng = self._spec, self._rng
-        slices = np.searchsorted(self._share_edges, rng["slices"].random(BLOCK), side="right")
-        prompt_tokens = self._lengths(spec.prompt_tokens, slices)
-        output_tokens = self._lengths(spec.output_tokens, slices)
+        of_slice = rng["slices"].random(BLOCK)
+        prompt_tokens = self._lengths(spec.prompt_tokens, of_slice)
+        output_tokens = self._lengths(spec.output_tokens, of_slice)
         if self._replay is None:
             counts = self._gaps.take(BLOCK)
         else:
             counts, row = self._replay.take(BLOCK)
             prompt_tokens, output_tokens = self._recorded(row)
         arrived_s = spec.profile.clock_s(counts)
-        return Arrivals(
-            arrived_s=arrived_s,
-            slice=slices,
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            session=self._sessions(slices, arrived_s),
-            prompt=self._prompts(slices),
-            uniforms=rng["routing"].random((BLOCK, 4)),
-        )
+        session = rng["sessions"].random((BLOCK, 2)) if spec.session_ratio > 0.0 else _NO_SESSIONS
+        _pack(
+            block, arrived_s, of_slice, prompt_tokens, output_tokens, session,
+            rng["prompts"].random(BLOCK), rng["routing"].random((BLOCK, 4)), self._share_edges,
+            spec.session_ratio, max(spec.sessions // spec.slice_share.shape[0], 1), spec.session_life_s,
+            spec.prompt_ids, spec.prompt_offsets,
+        )  # fmt: skip
+        return float(arrived_s[-1])
 
-    def _lengths(self, laws: tuple[LengthLaw, ...], slices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _lengths(self, laws: tuple[LengthLaw, ...], of_slice: NDArray[np.float64]) -> NDArray[np.int64]:
         normal = self._rng["lengths"].standard_normal(BLOCK)
         if len(laws) == 1:
             return laws[0].from_normal(normal)
+        slices = np.searchsorted(self._share_edges, of_slice, side="right")
         tokens = np.empty(BLOCK, np.int64)
         for s, law in enumerate(laws):
             chosen = slices == s
@@ -126,45 +131,62 @@ class WorkloadStream:
             np.clip(trace.output_tokens[row], output.low, output.high),
         )
 
-    def _sessions(self, slices: NDArray[np.int64], arrived_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Session of each request, -1 for none; a session stays within its slice and is replaced with age."""
-        spec = self._spec
-        if spec.session_ratio == 0.0:
-            return np.full(BLOCK, -1, np.int64)
-        u = self._rng["sessions"].random((BLOCK, 2))
-        many = spec.slice_share.shape[0]
-        place = (u[:, 1] * max(spec.sessions // many, 1)).astype(np.int64) * many + slices
-        # Each place changes hands at its own phase, so that sessions do not all end at once.
-        generation = (arrived_s / spec.session_life_s + place * 0.6180339887498949).astype(np.int64)
-        size = max(spec.sessions // many, 1) * many
-        return np.where(u[:, 0] < spec.session_ratio, place + size * generation, -1)
 
-    def _prompts(self, slices: NDArray[np.int64]) -> NDArray[np.int64]:
-        offsets = self._spec.prompt_offsets
-        counts = np.diff(offsets)
-        at = (self._rng["prompts"].random(BLOCK) * counts[slices]).astype(np.int64)
-        return np.asarray(self._spec.prompt_ids[offsets[slices] + at], np.int64)
+@njit(cache=True)
+def _pack(  # type: ignore[no-untyped-def]  # pragma: no cover
+    block, arrived_s, of_slice, prompt_tokens, output_tokens, of_session, of_prompt, routing, share_edges,
+    session_ratio, places, life_s, prompt_ids, prompt_offsets,
+):  # fmt: skip
+    """Uniforms to what they choose.
+
+    A session stays within its slice and is replaced with age; each place changes hands at its own phase, so
+    that sessions do not all end at once. -1 is none.
+    """
+    slices = share_edges.shape[0] + 1
+    for j in range(block.shape[0]):
+        x = block[j]
+        s = 0
+        for edge in share_edges:
+            s += edge <= of_slice[j]
+        x.slice = s
+        x.arrived = arrived_s[j]
+        x.prompt_tokens = prompt_tokens[j]
+        x.output_tokens = output_tokens[j]
+        x.session = -1
+        if session_ratio > 0.0 and of_session[j, 0] < session_ratio:
+            place = int(of_session[j, 1] * places) * slices + s
+            generation = int(arrived_s[j] / life_s + place * 0.6180339887498949)
+            x.session = place + places * slices * generation
+        first = prompt_offsets[s]
+        x.prompt = prompt_ids[first + int(of_prompt[j] * (prompt_offsets[s + 1] - first))]
+        x.u_kernel = int(routing[j, 0] * UNIT)
+        x.u_first = int(routing[j, 1] * UNIT)
+        x.u_second = int(routing[j, 2] * UNIT)
+        x.u_error = int(routing[j, 3] * UNIT)
 
 
-def _cut(block: Arrivals, start: int, stop: int) -> Arrivals:
+def _unpacked(records: NDArray[np.void]) -> Arrivals:
+    names = ("u_kernel", "u_first", "u_second", "u_error")
     return Arrivals(
-        arrived_s=block.arrived_s[start:stop],
-        slice=block.slice[start:stop],
-        prompt_tokens=block.prompt_tokens[start:stop],
-        output_tokens=block.output_tokens[start:stop],
-        session=block.session[start:stop],
-        prompt=block.prompt[start:stop],
-        uniforms=block.uniforms[start:stop],
+        arrived_s=records["arrived"].copy(),
+        slice=records["slice"].astype(np.int64),
+        prompt_tokens=records["prompt_tokens"].astype(np.int64),
+        output_tokens=records["output_tokens"].astype(np.int64),
+        session=records["session"].astype(np.int64),
+        prompt=records["prompt"].astype(np.int64),
+        uniforms=np.stack([records[name] / UNIT for name in names], axis=1),
     )
 
 
-def _joined(pieces: list[Arrivals]) -> Arrivals:
-    return Arrivals(
-        arrived_s=np.concatenate([piece.arrived_s for piece in pieces]),
-        slice=np.concatenate([piece.slice for piece in pieces]),
-        prompt_tokens=np.concatenate([piece.prompt_tokens for piece in pieces]),
-        output_tokens=np.concatenate([piece.output_tokens for piece in pieces]),
-        session=np.concatenate([piece.session for piece in pieces]),
-        prompt=np.concatenate([piece.prompt for piece in pieces]),
-        uniforms=np.concatenate([piece.uniforms for piece in pieces]),
+def warm() -> None:
+    """Compile what this module compiles, so that no job pays for it after a fork."""
+    law = (LengthLaw(mean=1.0),)
+    spec = WorkloadSpec(
+        profile=constant_rate(1.0),
+        slice_share=np.ones(1),
+        prompt_tokens=law,
+        output_tokens=law,
+        prompt_ids=np.zeros(1, np.int64),
+        prompt_offsets=np.arange(2),
     )
+    WorkloadStream(spec, 0).until(0.0)
