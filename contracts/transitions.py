@@ -3,9 +3,9 @@
 Every world writes the same record, so that incidents of a live fleet, of drills and of simulations can train
 and evaluate policies together. A file is one ``.npz`` without pickle: the arrays and a JSON header.
 
-``log_density`` is the propensity: the logarithm of the density with which the policy that drove drew the
-action. It is NaN where that policy was deterministic; then no re-weighting of the log can say what another
-policy would have earned.
+``log_probability`` is the propensity: the logarithm of the probability with which the policy that drove
+drew the choices of a tick. It is NaN where that policy was deterministic; then no re-weighting of the log can
+say what another policy would have earned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.files import write_pinned
 
 FORMAT_VERSION = 1
-_ARRAYS = ("observation", "action", "reward", "cost", "log_density")
+_ARRAYS = ("observation", "choice", "reward", "cost", "log_probability")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class TransitionHeader:
 
     world: "simulation", "live" or "cluster". episode: name, e.g. of scenario or drill. seed: of the
     simulation (-1 elsewhere). reward_source: "telemetry" (``controller.observed``) or "truth".
-    encoding_version: of observations and actions (``controller.features``).
+    encoding_version: of observations (``controller.features``).
     """
 
     world: str
@@ -49,37 +49,38 @@ class TransitionHeader:
 class Transitions:
     """One episode of T ticks.
 
-    observation: float32 [T + 1, N]; action: float32 [T, A], as asked for, before clipping; reward, cost:
-    float64 [T]; log_density: float64 [T], NaN where the policy was deterministic.
+    observation: float32 [T + 1, N], what a learned policy is shown; choice: int64 [T, S], for each slice
+    the kernel that was asked to take most of it, or shed; reward, cost: float64 [T]; log_probability:
+    float64 [T], NaN where the policy was deterministic.
     """
 
     header: TransitionHeader
     observation: NDArray[np.float32]
-    action: NDArray[np.float32]
+    choice: NDArray[np.int64]
     reward: NDArray[np.float64]
     cost: NDArray[np.float64]
-    log_density: NDArray[np.float64]
+    log_probability: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        ticks = len(self.action)
+        ticks = len(self.choice)
         if len(self.observation) != ticks + 1:
             raise ValueError(f"observation: expected {ticks + 1} rows, got {len(self.observation)}")
-        for name in ("reward", "cost", "log_density"):
+        for name in ("reward", "cost", "log_probability"):
             if getattr(self, name).shape != (ticks,):
                 raise ValueError(f"{name}: expected shape ({ticks},), got {getattr(self, name).shape}")
-        for name in ("observation", "action", "reward", "cost"):
+        for name in ("observation", "reward", "cost"):
             if not bool(np.isfinite(getattr(self, name)).all()):
                 raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
 
     @property
     def ticks(self) -> int:
         """Number of transitions, T."""
-        return len(self.action)
+        return len(self.choice)
 
     @property
     def has_propensity(self) -> bool:
-        """Every action was drawn from a known density."""
-        return bool(np.isfinite(self.log_density).all())
+        """Every choice was drawn with a known probability."""
+        return bool(np.isfinite(self.log_probability).all())
 
 
 def save_transitions(path: Path, log: Transitions) -> str:
@@ -116,7 +117,7 @@ def load_all(paths: Iterable[Path]) -> list[Transitions]:
         for what, expected, actual in (
             ("encoding version", first.header.encoding_version, log.header.encoding_version),
             ("observation size", first.observation.shape[1], log.observation.shape[1]),
-            ("action size", first.action.shape[1], log.action.shape[1]),
+            ("number of slices", first.choice.shape[1], log.choice.shape[1]),
         ):
             if expected != actual:
                 raise _refused(

@@ -1,8 +1,7 @@
 """Logged transitions as a Minari dataset, and back: the form in which offline learners exchange data.
 
-Infos are kept, because the cost and the propensity of every action stand in them. An episode of Minari is
-one log; it is truncated at its end, never terminated. Actions are what was asked for, before clipping, so
-their space is unbounded.
+Infos are kept, because the cost and the propensity of every choice stand in them. An episode of Minari is
+one log; it is truncated at its end, never terminated. An action is one choice per slice.
 """
 
 from __future__ import annotations
@@ -23,22 +22,20 @@ from minari.data_collector import EpisodeBuffer
 
 from contracts.errors import DocumentError, Problem
 from contracts.transitions import TransitionHeader, Transitions
-from controller.features import Encoder
+from policies.choosing import InputLayout
 
 #: Environment variable by which Minari finds its datasets.
 _ROOT = "MINARI_DATASETS_PATH"
 
 
-def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, encoder: Encoder) -> Path:
+def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layout: InputLayout) -> Path:
     """Write ``logs`` as the dataset ``dataset_id`` (e.g. "selvage/incidents-v0") under ``root``.
 
     Returns the dataset's folder; DocumentError where it exists or the logs are of another encoding.
     """
-    low, high = encoder.bounds()
-    if logs[0].observation.shape[1] != encoder.size:
-        raise _refused(
-            dataset_id, f"observations of {encoder.size} numbers", str(logs[0].observation.shape[1])
-        )
+    numbers = logs[0].observation.shape[1]
+    if numbers != layout.size:
+        raise _refused(dataset_id, f"observations of {layout.size} numbers", str(numbers))
     if (root / dataset_id).exists():
         raise _refused(dataset_id, "a name that is free", f"{root / dataset_id} exists")
     with _datasets_under(root), warnings.catch_warnings():
@@ -47,8 +44,8 @@ def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, encod
         minari.create_dataset_from_buffers(
             dataset_id=dataset_id,
             buffer=[_buffer(number, log) for number, log in enumerate(logs)],
-            observation_space=spaces.Box(low, high, dtype=np.float32),
-            action_space=spaces.Box(-np.inf, np.inf, (encoder.action_size,), dtype=np.float32),
+            observation_space=spaces.Box(-np.inf, np.inf, (layout.size,), dtype=np.float32),
+            action_space=spaces.MultiDiscrete([layout.choices] * layout.encoder.slices),
             algorithm_name=", ".join(sorted({log.header.policy_id for log in logs})),
             description=json.dumps([asdict(log.header) for log in logs], sort_keys=True),
         )
@@ -81,12 +78,12 @@ def _datasets_under(root: Path) -> Iterator[None]:
 def _buffer(number: int, log: Transitions) -> EpisodeBuffer:
     """One episode; infos have a row for the first observation too, where nothing was earned yet."""
     ended = np.arange(log.ticks) == log.ticks - 1
-    infos = {"cost": np.append(0.0, log.cost), "log_density": np.append(np.nan, log.log_density)}
+    infos = {"cost": np.append(0.0, log.cost), "log_probability": np.append(np.nan, log.log_probability)}
     return EpisodeBuffer(
         id=number,
         seed=max(log.header.seed, 0),
         observations=list(log.observation),
-        actions=list(log.action),
+        actions=list(log.choice),
         rewards=log.reward.tolist(),
         terminations=[False] * log.ticks,
         truncations=ended.tolist(),
@@ -98,10 +95,10 @@ def _log(header: dict[str, Any], episode: Any) -> Transitions:
     return Transitions(
         header=TransitionHeader(**header),
         observation=np.asarray(episode.observations, dtype=np.float32),
-        action=np.asarray(episode.actions, dtype=np.float32),
+        choice=np.asarray(episode.actions, dtype=np.int64),
         reward=np.asarray(episode.rewards, dtype=np.float64),
         cost=np.asarray(episode.infos["cost"], dtype=np.float64)[1:],
-        log_density=np.asarray(episode.infos["log_density"], dtype=np.float64)[1:],
+        log_probability=np.asarray(episode.infos["log_probability"], dtype=np.float64)[1:],
     )
 
 

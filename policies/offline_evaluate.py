@@ -3,7 +3,7 @@
 Two estimators, both with their honesty beside them:
 
 * *fitted Q* (Le, Voloshin, Yue 2019): an ensemble of networks fitted to r + gamma Q(s', pi(s')). Its spread
-  says how far the networks disagree, not how far all of them are wrong: where the logs hold no such actions
+  says how far the networks disagree, not how far all of them are wrong: where the logs hold no such choices
   the value is extrapolated, which ``support`` measures.
 * *weighted per-decision importance sampling* (Precup 2000): needs propensities. ``effective_episodes`` says
   how many episodes still count after weighting; below a handful the estimate stands on one of them.
@@ -26,9 +26,10 @@ from torch import nn
 
 from contracts.streams import stream
 from contracts.transitions import Transitions
+from policies.offline_train import joined
 
-#: Deterministic actions float32 [N, A] of observations float32 [N, O].
-Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+#: Deterministic choices int64 [N, S] of observations float32 [N, O].
+Act = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 Floats = NDArray[np.float64]
 _TARGET_RATE = 0.01
 
@@ -37,8 +38,8 @@ _TARGET_RATE = 0.01
 class FittedValue:
     """Mean reward and cost per tick, discounted: mean and spread over the ensemble.
 
-    support: share of the policy's actions (clipped) nearer than ``NEAR`` per number to the logged one.
-    identified: every logged action has a propensity.
+    support: share of the policy's choices (over slices and ticks) that are the logged ones.
+    identified: every logged choice has a propensity.
     """
 
     reward: float
@@ -70,16 +71,12 @@ class FittedRecipe:
     seed: int = 1
 
 
-#: Actions within this root mean square distance per number count as the logged ones.
-NEAR = 0.25
-
-
-def fitted_value(act: Act, logs: Sequence[Transitions], recipe: FittedRecipe) -> FittedValue:
+def fitted_value(act: Act, logs: Sequence[Transitions], choices: int, recipe: FittedRecipe) -> FittedValue:
     """Value of the deterministic policy ``act`` from the first observation of every log."""
     first = np.stack([log.observation[0] for log in logs])
-    members = [_member(act, logs, recipe, number) for number in range(recipe.members)]
+    members = [_member(_Pairing(act, choices), logs, recipe, number) for number in range(recipe.members)]
     with torch.no_grad():
-        start = torch.from_numpy(np.concatenate([first, np.clip(act(first), -1.0, 1.0)], axis=1))
+        start = _Pairing(act, choices).would(first)
         values = np.stack([member(start).mean(dim=0).numpy() for member in members]) * (1.0 - recipe.gamma)
     spread = values.std(axis=0, ddof=1) if len(members) > 1 else np.full(2, np.nan)
     return FittedValue(
@@ -92,12 +89,12 @@ def fitted_value(act: Act, logs: Sequence[Transitions], recipe: FittedRecipe) ->
     )
 
 
-def _member(act: Act, logs: Sequence[Transitions], recipe: FittedRecipe, number: int) -> nn.Module:
-    """One network [N, O + A] -> [N, 2] (reward, cost), on its own bootstrap of the episodes."""
+def _member(pairing: _Pairing, logs: Sequence[Transitions], recipe: FittedRecipe, number: int) -> nn.Module:
+    """One network, pairs -> [N, 2] (reward, cost), on its own bootstrap of the episodes."""
     rng = stream(recipe.seed, "fitted", number)
     torch.manual_seed(int(rng.integers(2**31)))
     drawn = [logs[index] for index in rng.integers(0, len(logs), len(logs))]
-    here, after, earned = _pairs(act, drawn)
+    here, after, earned = pairing.of(drawn)
     network = nn.Sequential(*create_mlp(here.shape[1], 2, list(recipe.hidden)))
     slow = nn.Sequential(*create_mlp(here.shape[1], 2, list(recipe.hidden)))
     slow.load_state_dict(network.state_dict())
@@ -127,36 +124,38 @@ class _Unscaled(nn.Module):  # type: ignore[misc]  # torch is optional, so untyp
         return self._network(pairs) * self._scale + self._offset
 
 
-def _pairs(act: Act, logs: Sequence[Transitions]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Logged pairs, next observations with the policy's action, and (reward, cost) [N, 2]."""
-    seen = np.concatenate([log.observation[:-1] for log in logs])
-    done = np.clip(np.concatenate([log.action for log in logs]), -1.0, 1.0)
-    then = np.concatenate([log.observation[1:] for log in logs])
-    earned = np.concatenate([np.stack([log.reward, log.cost], axis=1) for log in logs])
-    joined = np.concatenate([then, np.clip(act(then), -1.0, 1.0)], axis=1)
-    return (
-        torch.from_numpy(np.concatenate([seen, done], axis=1)),
-        torch.from_numpy(joined),
-        torch.from_numpy(earned.astype(np.float32)),
-    )
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """Joins observations with choices, logged ones or those of the policy."""
+
+    act: Act
+    choices: int
+
+    def of(self, logs: Sequence[Transitions]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logged pairs, next observations with the policy's choices, and (reward, cost) [N, 2]."""
+        seen = torch.from_numpy(np.concatenate([log.observation[:-1] for log in logs]))
+        done = torch.from_numpy(np.concatenate([log.choice for log in logs]))
+        earned = np.concatenate([np.stack([log.reward, log.cost], axis=1) for log in logs])
+        after = self.would(np.concatenate([log.observation[1:] for log in logs]))
+        return joined(seen, done, self.choices), after, torch.from_numpy(earned.astype(np.float32))
+
+    def would(self, seen: NDArray[np.float32]) -> torch.Tensor:
+        """Observations with what the policy would choose."""
+        return joined(torch.from_numpy(seen), torch.from_numpy(self.act(seen)), self.choices)
 
 
 def support(act: Act, logs: Sequence[Transitions]) -> float:
-    """Share of logged ticks where the policy would have done what was done, to within ``NEAR``."""
-    near, ticks = 0, 0
-    for log in logs:
-        distance = np.clip(act(log.observation[:-1]), -1.0, 1.0) - np.clip(log.action, -1.0, 1.0)
-        near += int((np.sqrt((distance**2).mean(axis=1)) <= NEAR).sum())
-        ticks += log.ticks
-    return near / max(1, ticks)
+    """Share of (tick, slice) where the policy would have chosen what was chosen."""
+    same = [act(log.observation[:-1]) == log.choice for log in logs]
+    return float(np.concatenate([agreed.ravel() for agreed in same]).mean())
 
 
 def weighted_value(
-    log_density: Callable[[NDArray[np.float32], NDArray[np.float32]], Floats],
+    log_probability: Callable[[NDArray[np.float32], NDArray[np.int64]], Floats],
     logs: Sequence[Transitions],
     gamma: float,
 ) -> WeightedValue | None:
-    """Value of the random policy with ``log_density(seen, action)`` [N]; None without propensities.
+    """Value of the random policy with ``log_probability(seen, choice)`` [N]; None without propensities.
 
     Logs are cut to the shortest. Weights of every tick are normalised over the episodes.
     """
@@ -164,7 +163,10 @@ def weighted_value(
         return None
     ticks = min(log.ticks for log in logs)
     ratios = np.stack(
-        [np.cumsum((log_density(log.observation[:-1], log.action) - log.log_density)[:ticks]) for log in logs]
+        [
+            np.cumsum((log_probability(log.observation[:-1], log.choice) - log.log_probability)[:ticks])
+            for log in logs
+        ]
     )
     weights = np.exp(ratios - ratios.max(axis=0))
     weights /= weights.sum(axis=0)

@@ -1,8 +1,8 @@
 """Train a policy from logs alone, conservatively: implicit Q-learning on parts of Stable-Baselines3.
 
 Kostrikov, Nair, Levine: Offline Reinforcement Learning with Implicit Q-Learning (2021). Values are never
-asked of actions that the logs do not hold: V is the upper expectile of Q over logged actions, Q is fitted
-to r + gamma V, and the policy imitates logged actions weighted by exp(beta (Q - V)), so it stays where
+asked of choices that the logs do not hold: V is the upper expectile of Q over logged choices, Q is fitted
+to r + gamma V, and the policy imitates logged choices weighted by exp(beta (Q - V)), so it stays where
 there are data. The libraries that offer this pin other versions of Gymnasium, so the update is written
 out here.
 
@@ -63,10 +63,10 @@ class ConservativeRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """seen, after: float32 [N, O]; action: float32 [N, A]; reward: float32 [N]."""
+    """seen, after: float32 [N, O]; choice: int64 [N, S]; reward: float32 [N]."""
 
     seen: torch.Tensor
-    action: torch.Tensor
+    choice: torch.Tensor
     reward: torch.Tensor
     after: torch.Tensor
 
@@ -75,7 +75,7 @@ class Batch:
         index = torch.from_numpy(chosen)
         return Batch(
             seen=self.seen[index],
-            action=self.action[index],
+            choice=self.choice[index],
             reward=self.reward[index],
             after=self.after[index],
         )
@@ -86,42 +86,51 @@ def stack(logs: Sequence[Transitions], cost_weight: float) -> Batch:
     reward = np.concatenate([log.reward - cost_weight * np.maximum(log.cost, 0.0) for log in logs])
     return Batch(
         seen=torch.from_numpy(np.concatenate([log.observation[:-1] for log in logs])),
-        action=torch.from_numpy(np.concatenate([log.action for log in logs])),
+        choice=torch.from_numpy(np.concatenate([log.choice for log in logs])),
         reward=torch.from_numpy(reward.astype(np.float32)),
         after=torch.from_numpy(np.concatenate([log.observation[1:] for log in logs])),
     )
 
 
-class TwinQ(nn.Module):  # type: ignore[misc]  # torch is optional, so untyped here
-    """Two estimates float [N] of the value of an action; the smaller one is believed."""
+def joined(seen: torch.Tensor, choice: torch.Tensor, choices: int) -> torch.Tensor:
+    """What a Q network reads, float32 [N, O + S choices]: the observation and the choices as one-hot rows."""
+    marked = nn.functional.one_hot(choice, choices).flatten(1)
+    return torch.cat([seen, marked.to(seen.dtype)], dim=1)
 
-    def __init__(self, observation_size: int, action_size: int, hidden: Sequence[int]) -> None:
+
+class TwinQ(nn.Module):  # type: ignore[misc]  # torch is optional, so untyped here
+    """Two estimates [N] of the value of choices; the smaller one is believed."""
+
+    def __init__(self, width: int, hidden: Sequence[int]) -> None:
         super().__init__()
-        width = observation_size + action_size
         self.first = nn.Sequential(*create_mlp(width, 1, list(hidden)))
         self.second = nn.Sequential(*create_mlp(width, 1, list(hidden)))
 
-    def both(self, seen: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def both(self, pairs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Both estimates."""
-        joined = torch.cat([seen, action], dim=1)
-        return self.first(joined).squeeze(1), self.second(joined).squeeze(1)
+        return self.first(pairs).squeeze(1), self.second(pairs).squeeze(1)
 
-    def forward(self, seen: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
         """The smaller estimate."""
-        return torch.minimum(*self.both(seen, action))
+        return torch.minimum(*self.both(pairs))
 
 
 class ConservativeTrainer:
-    """Trains ``policy`` in place on ``data``; ``run`` may be called again to go on."""
+    """Trains ``policy`` in place on ``data``; ``run`` may be called again to go on.
 
-    def __init__(self, policy: ActorCriticPolicy, data: Batch, recipe: ConservativeRecipe) -> None:
+    choices: number of values that a choice may take.
+    """
+
+    def __init__(
+        self, policy: ActorCriticPolicy, data: Batch, choices: int, recipe: ConservativeRecipe
+    ) -> None:
         torch.manual_seed(recipe.seed)
-        self._policy, self._data, self._recipe = policy, _scaled(data), recipe
-        sizes = data.seen.shape[1], data.action.shape[1]
-        self._q = TwinQ(*sizes, recipe.hidden)
-        self._slow_q = TwinQ(*sizes, recipe.hidden)
+        self._policy, self._data, self._recipe, self._choices = policy, _scaled(data), recipe, choices
+        seen, slices = data.seen.shape[1], data.choice.shape[1]
+        self._q = TwinQ(seen + slices * choices, recipe.hidden)
+        self._slow_q = TwinQ(seen + slices * choices, recipe.hidden)
         self._slow_q.load_state_dict(self._q.state_dict())
-        self._value = nn.Sequential(*create_mlp(sizes[0], 1, list(recipe.hidden)))
+        self._value = nn.Sequential(*create_mlp(seen, 1, list(recipe.hidden)))
         self._optimisers = {
             name: torch.optim.Adam(module.parameters(), lr=recipe.learning_rate)
             for name, module in (("q", self._q), ("v", self._value), ("policy", policy))
@@ -142,16 +151,17 @@ class ConservativeTrainer:
 
     def _step(self, batch: Batch) -> dict[str, torch.Tensor]:
         recipe = self._recipe
+        pairs = joined(batch.seen, batch.choice, self._choices)
         with torch.no_grad():
-            believed = self._slow_q(batch.seen, batch.action)
+            believed = self._slow_q(pairs)
         value = self._value(batch.seen).squeeze(1)
         v_loss = expectile_loss(believed - value, recipe.expectile)
         with torch.no_grad():
             target = batch.reward + recipe.gamma * self._value(batch.after).squeeze(1)
             weight = torch.exp(recipe.beta * (believed - value)).clamp(max=_MOST_WEIGHT)
-        q_loss = sum(((q - target) ** 2).mean() for q in self._q.both(batch.seen, batch.action))
-        _, log_density, _ = self._policy.evaluate_actions(batch.seen, batch.action)
-        policy_loss = -(weight * log_density).mean() / batch.action.shape[1]
+        q_loss = sum(((q - target) ** 2).mean() for q in self._q.both(pairs))
+        _, log_probability, _ = self._policy.evaluate_actions(batch.seen, batch.choice)
+        policy_loss = -(weight * log_probability).mean() / batch.choice.shape[1]
         for name, loss in (("v", v_loss), ("q", q_loss), ("policy", policy_loss)):
             self._optimisers[name].zero_grad()
             loss.backward()

@@ -16,10 +16,12 @@ from contracts.transitions import TransitionHeader, Transitions
 from controller.features import ENCODING_VERSION, Encoder
 from controller.loop import Decision
 from controller.observed import observed_cost, observed_reward
+from controller.ports import PolicyState
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 from policies.baselines import make_arm
-from policies.exploring import ACTION, LOG_DENSITY, ExploringPolicy
+from policies.choosing import Chooser
+from policies.exploring import CHOICE, LOG_PROBABILITY, ExploringPolicy, choice_of
 from simulator.drive import ControllerDriver
 from simulator.env_core import KERNELS_MAX
 from simulator.fleet import run_episodes
@@ -30,44 +32,54 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True, kw_only=True)
 class TransitionRecorder:
-    """Listens to the ticks of one batch of fleets; ``logs`` hands the episodes over."""
+    """Listens to the ticks of one batch of fleets; ``logs`` hands the episodes over.
+
+    chooser: shows the memory of what was chosen, as a learned policy would see it.
+    """
 
     setup: ControllerSetup
-    encoder: Encoder
+    chooser: Chooser
     _last: Decision | None = None
+    _memory: PolicyState = field(default_factory=dict)
     _observations: list[NDArray[np.float32]] = field(default_factory=list)
-    _actions: list[NDArray[np.float32]] = field(default_factory=list)
-    _densities: list[Floats] = field(default_factory=list)
+    _choices: list[NDArray[np.int64]] = field(default_factory=list)
+    _probabilities: list[Floats] = field(default_factory=list)
     _rewards: list[Floats] = field(default_factory=list)
     _costs: list[Floats] = field(default_factory=list)
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:  # noqa: ARG002 - the driver's protocol
-        """One tick: what the last action was worth, and what is asked for now."""
-        self._observations.append(self.encoder.encode(decision.observation))
+        """One tick: what the last choice was worth, and what is chosen now."""
+        seen = decision.observation
+        inputs, memory = self.chooser.look(seen, self._memory or self.chooser.initial(len(seen.now_s)))
+        self._observations.append(inputs)
         if self._last is not None:
             self._rewards.append(observed_reward(self._last, decision, self.setup))
             self._costs.append(observed_cost(self._last, decision, self.setup))
-        action, density = self._asked(after, decision)
-        self._actions.append(action)
-        self._densities.append(density)
+        choice, probability = self._chosen(after, decision)
+        _, self._memory = self.chooser.propose(choice, seen, memory)
+        self._choices.append(choice)
+        self._probabilities.append(probability)
         self._last = decision
 
-    def _asked(self, after: ControllerState, decision: Decision) -> tuple[NDArray[np.float32], Floats]:
-        if ACTION in after.policy:
-            return after.policy[ACTION].astype(np.float32), after.policy[LOG_DENSITY].astype(np.float64)
-        action = self.encoder.action(decision.proposed, self.setup.fleet.home)
-        return action, np.full(len(action), np.nan)
+    def _chosen(self, after: ControllerState, decision: Decision) -> tuple[NDArray[np.int64], Floats]:
+        """Choices as a learned policy numbers them, shedding behind all padding; their log probability."""
+        known = CHOICE in after.policy
+        choice = after.policy[CHOICE].astype(np.int64) if known else choice_of(decision.proposed)
+        choice = np.where(choice == self.chooser.kernels, self.chooser.layout.encoder.kernels_max, choice)
+        if known:
+            return choice, after.policy[LOG_PROBABILITY].astype(np.float64)
+        return choice, np.full(len(choice), np.nan)
 
     def logs(self, episode: str, seeds: Sequence[int]) -> list[Transitions]:
-        """One log per fleet; the last tick's action has no outcome and is left out."""
+        """One log per fleet; the last tick's choice has no outcome and is left out."""
         return [
             Transitions(
                 header=self._header(episode, seed),
                 observation=np.stack([row[b] for row in self._observations]),
-                action=np.stack([row[b] for row in self._actions[:-1]]),
+                choice=np.stack([row[b] for row in self._choices[:-1]]),
                 reward=np.array([row[b] for row in self._rewards]),
                 cost=np.array([row[b] for row in self._costs]),
-                log_density=np.array([row[b] for row in self._densities[:-1]]),
+                log_probability=np.array([row[b] for row in self._probabilities[:-1]]),
             )
             for b, seed in enumerate(seeds)
         ]
@@ -86,14 +98,21 @@ class TransitionRecorder:
 
 
 def record_incidents(
-    scenario: CompiledScenario, spec: str, seeds: Sequence[int], std: float, noise_seed: int = 0
+    scenario: CompiledScenario, spec: str, seeds: Sequence[int], rate: float, explore_seed: int = 0
 ) -> list[Transitions]:
-    """Logs of ``scenario`` under the arm ``spec``, explored with noise ``std`` (0: as it is)."""
+    """Logs of ``scenario`` under the arm ``spec``, explored at ``rate`` per slice and tick (0: as it is)."""
     setup = make_arm(spec, scenario.setup)
-    encoder = Encoder(kernels_max=KERNELS_MAX, slices=len(scenario.contract.slices))
-    if std > 0.0:
-        exploring = ExploringPolicy(base=setup.policy, encoder=encoder, std=std, seed=noise_seed)
+    if rate > 0.0:
+        slices = len(scenario.contract.slices)
+        exploring = ExploringPolicy(base=setup.policy, slices=slices, rate=rate, seed=explore_seed)
         setup = replace(setup, policy=exploring)
-    recorder = TransitionRecorder(setup=setup, encoder=encoder)
+    recorder = TransitionRecorder(setup=setup, chooser=chooser_of(scenario))
     run_episodes(scenario, ControllerDriver(setup, log=recorder.take), seeds, batch=max(1, len(seeds)))
     return recorder.logs(scenario.name, seeds)
+
+
+def chooser_of(scenario: CompiledScenario) -> Chooser:
+    """The chooser of the scenario's pool."""
+    kernels, slices, _ = scenario.layout.shape
+    encoder = Encoder(kernels_max=KERNELS_MAX, slices=slices)
+    return Chooser.of(encoder, kernels, scenario.setup.home, scenario.contract)

@@ -12,21 +12,21 @@ pytestmark = pytest.mark.needs("rl")
 
 
 def bandit(episodes: int, good_share: float, seed: int = 1) -> list[Transitions]:
-    """One number is asked for near +0.5 (reward 1) or near -0.5 (reward 0); the state says nothing."""
+    """Two slices, three choices: 2 on the first slice is good (reward 1), 0 is bad, 1 is never made."""
     logs = []
     for number in range(episodes):
         rng = np.random.default_rng([seed, number])
         good = rng.random(50) < good_share
-        action = (np.where(good, 0.5, -0.5) + 0.05 * rng.normal(size=50)).astype(np.float32)
+        choice = np.stack([np.where(good, 2, 0), rng.integers(0, 3, 50)], axis=1)
         observation = rng.uniform(-1.0, 1.0, (51, 2)).astype(np.float32)
         logs.append(
             Transitions(
                 header=made_up().header,
                 observation=observation,
-                action=action[:, None],
+                choice=choice,
                 reward=good.astype(np.float64),
                 cost=np.where(good, -1.0, 3.0),
-                log_density=np.full(50, np.nan),
+                log_probability=np.full(50, np.nan),
             )
         )
     return logs
@@ -58,13 +58,11 @@ def test_the_better_of_two_logged_actions_is_learned_though_it_is_rare() -> None
     from policies.offline_train import ConservativeRecipe, ConservativeTrainer, stack
 
     torch.manual_seed(0)
-    policy = ActorCriticPolicy(
-        spaces.Box(-1.0, 1.0, (2,)), spaces.Box(-1.0, 1.0, (1,)), lambda _: 1e-3, log_std_init=-1.0
-    )
+    policy = ActorCriticPolicy(spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([3, 3]), lambda _: 1e-3)
     recipe = ConservativeRecipe(steps=600, batch_size=256, learning_rate=3e-3, gamma=0.0, hidden=(32,))
-    history = ConservativeTrainer(policy, stack(bandit(40, 0.2), recipe.cost_weight), recipe).run(600)
+    history = ConservativeTrainer(policy, stack(bandit(40, 0.2), 0.0), 3, recipe).run(600)
     asked, _ = policy.predict(np.zeros((1, 2), dtype=np.float32), deterministic=True)
-    assert 0.35 < float(asked[0, 0]) < 0.6
+    assert int(asked[0, 0]) == 2
     assert history[-1]["q_loss"] < history[0]["q_loss"]
 
 
@@ -86,20 +84,20 @@ def test_fitted_q_knows_the_value_of_actions_that_are_logged() -> None:
 
     recipe = FittedRecipe(steps=500, members=2, gamma=0.5, learning_rate=3e-3, hidden=(32,))
     logs = bandit(30, 0.5)
-    good = fitted_value(lambda seen: np.full((len(seen), 1), 0.5, dtype=np.float32), logs, recipe)
-    bad = fitted_value(lambda seen: np.full((len(seen), 1), -0.5, dtype=np.float32), logs, recipe)
+    good = fitted_value(lambda seen: np.tile([2, 1], (len(seen), 1)), logs, 3, recipe)
+    bad = fitted_value(lambda seen: np.tile([0, 1], (len(seen), 1)), logs, 3, recipe)
     assert good.reward == pytest.approx(1.0, abs=0.15)
     assert bad.reward == pytest.approx(0.0, abs=0.15)
     assert bad.cost == pytest.approx(3.0, abs=0.6)
-    assert 0.3 < good.support < 0.7
+    assert 0.3 < good.support < 0.6
     assert not good.identified
 
 
-def test_actions_that_nobody_logged_have_no_support() -> None:
-    """A policy far from every logged action is reported as unsupported."""
+def test_choices_that_nobody_logged_have_no_support() -> None:
+    """A policy that never chooses what was logged is reported as unsupported."""
     from policies.offline_evaluate import support
 
-    assert support(lambda seen: np.full((len(seen), 1), 1.0, dtype=np.float32), bandit(5, 0.0)) == 0.0
+    assert support(lambda seen: np.tile([1, 7], (len(seen), 1)), bandit(5, 0.0)) == 0.0
 
 
 def test_importance_sampling_of_the_logged_policy_itself_is_its_mean() -> None:
@@ -108,8 +106,8 @@ def test_importance_sampling_of_the_logged_policy_itself_is_its_mean() -> None:
 
     rng = np.random.default_rng(3)
     logs = [made_up(ticks=8, seed=int(seed)) for seed in rng.integers(1000, size=12)]
-    densities = iter([log.log_density for log in logs])
-    value = weighted_value(lambda seen, action: next(densities), logs, 0.9)
+    densities = iter([log.log_probability for log in logs])
+    value = weighted_value(lambda seen, choice: next(densities), logs, 0.9)
     discount = 0.9 ** np.arange(8)
     mean = np.stack([log.reward for log in logs]).mean(axis=0)
     assert value is not None
@@ -121,4 +119,4 @@ def test_without_propensities_importance_sampling_says_nothing() -> None:
     """Logs of a deterministic policy give no weighted value at all."""
     from policies.offline_evaluate import weighted_value
 
-    assert weighted_value(lambda seen, action: np.zeros(len(seen)), bandit(2, 0.5), 0.9) is None
+    assert weighted_value(lambda seen, choice: np.zeros(len(seen)), bandit(2, 0.5), 0.9) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
+from numpy.typing import NDArray
 
 from contracts.errors import DocumentError
 from contracts.transitions import (
@@ -18,13 +18,12 @@ from contracts.transitions import (
     save_transitions,
 )
 from contracts.uris import resolve_uri
-from controller.features import Encoder
 from controller.loop import Decision
 from controller.observed import MOVE_WEIGHT
 from controller.ports import Observation
 from policies.baselines import make_arm
-from policies.exploring import ACTION, LOG_DENSITY, TICK, ExploringPolicy, log_density
-from scripts.offline_logs import record_incidents
+from policies.exploring import CHOICE, LOG_PROBABILITY, TICK, ExploringPolicy, log_probability
+from scripts.offline_logs import chooser_of, record_incidents
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.scenario import load_scenario
@@ -42,10 +41,10 @@ def made_up(ticks: int = 5, seed: int = 1, **header: object) -> Transitions:
     return Transitions(
         header=TransitionHeader(**(fields | header)),  # type: ignore[arg-type]
         observation=rng.normal(size=(ticks + 1, 4)).astype(np.float32),
-        action=rng.normal(size=(ticks, 3)).astype(np.float32),
+        choice=rng.integers(0, 9, (ticks, 3)),
         reward=rng.normal(size=ticks),
         cost=rng.normal(size=ticks),
-        log_density=rng.normal(size=ticks),
+        log_probability=-rng.exponential(size=ticks),
     )
 
 
@@ -63,7 +62,7 @@ def test_a_log_comes_back_from_its_file_as_it_was_and_equal_logs_give_equal_byte
     back = load_transitions(tmp_path / "a.npz")
     assert first == second
     assert back.header == log.header
-    for name in ("observation", "action", "reward", "cost", "log_density"):
+    for name in ("observation", "choice", "reward", "cost", "log_probability"):
         np.testing.assert_array_equal(getattr(back, name), getattr(log, name))
 
 
@@ -112,35 +111,48 @@ def test_telemetry_rates_a_fault_lower_than_health_and_a_cure_higher_than_none(
         assert not log.has_propensity
 
 
-def test_exploration_writes_the_density_it_drew_from(incident: CompiledScenario) -> None:
-    """The logged propensity is the normal density of the drawn action around the base policy's."""
-    encoder = Encoder(kernels_max=8, slices=len(incident.contract.slices))
-    rng = np.random.default_rng(5)
-    mean = rng.uniform(-1.0, 1.0, (3, encoder.action_size)).astype(np.float32)
-    drawn = (mean + 0.3 * rng.normal(size=mean.shape)).astype(np.float32)
-    expected = stats.norm.logpdf(drawn.astype(np.float64), mean.astype(np.float64), 0.3).sum(axis=1)
-    np.testing.assert_allclose(log_density(drawn, mean, 0.3), expected, rtol=1e-9)
-    (log,) = record_incidents(incident, "hysteresis", [3], 0.3)
+def test_the_probabilities_of_all_choices_sum_to_one() -> None:
+    """Over every choice that could have been drawn, the logged propensities sum to 1, open or not."""
+    open_to = np.array([[[True, False, True]], [[False, False, False]], [[True, True, True]]])
+    usual = np.array([[1], [2], [3]])
+    total = np.zeros(3)
+    with np.errstate(divide="ignore"):
+        for choice in range(4):
+            total += np.exp(log_probability(np.full((3, 1), choice), usual, open_to, 0.3))
+    np.testing.assert_allclose(total, 1.0)
+
+
+def test_exploration_chooses_as_often_as_its_propensity_says(incident: CompiledScenario) -> None:
+    """The logged choices depart from the base policy's as often as their probabilities say."""
+    (log,) = record_incidents(incident, "fixed", [3], 0.1)
     assert log.has_propensity
-    typical = -encoder.action_size * (np.log(0.3) + 0.5 * np.log(2.0 * np.pi) + 0.5)
-    assert abs(log.log_density.mean() - typical) < 3.0 * np.sqrt(0.5 * encoder.action_size / log.ticks)
+    usual = np.where(log.choice == scenario_home(incident), 1, 0)
+    away, ticks = (usual == 0).sum(), usual.size
+    expected = 0.1 * 4 / 5  # one of five open kernels is home itself
+    assert abs(away - expected * ticks) < 4.0 * np.sqrt(expected * ticks)
+    assert np.all(log.log_probability <= 0.0)
+
+
+def scenario_home(scenario: CompiledScenario) -> NDArray[np.int64]:
+    """Home kernel of every slice."""
+    return scenario.setup.home
 
 
 def test_a_restored_explorer_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
     """Noise depends on seed, fleet and tick alone, so a restored memory goes on with the same actions."""
     scenario = load_scenario(write_world(tmp_path))
     setup = make_arm("hysteresis", scenario.setup)
-    encoder = Encoder(kernels_max=8, slices=len(scenario.contract.slices))
-    policy = ExploringPolicy(base=setup.policy, encoder=encoder, std=0.3, seed=7)
+    slices = len(scenario.contract.slices)
+    policy = ExploringPolicy(base=setup.policy, slices=slices, rate=0.5, seed=7)
     seen = _observation(scenario)
     state = policy.initial(1)
     for _ in range(3):
         _, state = policy.propose(seen, state)
     again = {name: array.copy() for name, array in state.items()}
     (_, one), (_, other) = policy.propose(seen, state), policy.propose(seen, again)
-    np.testing.assert_array_equal(one[ACTION], other[ACTION])
+    np.testing.assert_array_equal(one[CHOICE], other[CHOICE])
     assert int(one[TICK][0]) == 4
-    assert np.isfinite(one[LOG_DENSITY]).all()
+    assert np.isfinite(one[LOG_PROBABILITY]).all()
 
 
 def _observation(scenario: CompiledScenario) -> Observation:
@@ -155,14 +167,14 @@ def test_minari_keeps_every_number_of_the_logs(tmp_path: Path, incident: Compile
     """Logs written as a Minari dataset come back as they were, costs and propensities included."""
     from policies.offline_data import read_minari, write_minari
 
-    encoder = Encoder(kernels_max=8, slices=len(incident.contract.slices))
+    layout = chooser_of(incident).layout
     logs = record_incidents(incident, "fixed", [3, 4], 0.2)
-    folder = write_minari(logs, "selvage/incidents-v0", tmp_path, encoder)
+    folder = write_minari(logs, "selvage/incidents-v0", tmp_path, layout)
     back = read_minari("selvage/incidents-v0", tmp_path)
     assert folder.is_dir()
     for one, other in zip(logs, back, strict=True):
         assert one.header == other.header
-        for name in ("observation", "action", "reward", "cost", "log_density"):
+        for name in ("observation", "choice", "reward", "cost", "log_probability"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     with pytest.raises(DocumentError, match="free"):
-        write_minari(logs, "selvage/incidents-v0", tmp_path, encoder)
+        write_minari(logs, "selvage/incidents-v0", tmp_path, layout)
