@@ -10,6 +10,7 @@ in its test form, a binomial tail through the incomplete beta function; means us
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -20,6 +21,7 @@ from scipy import special
 
 from contracts.compiled import CompiledContract, Source
 from contracts.telemetry import ProbeSamples
+from controller.windows_compiled import alarm_at_once, close_windows, find_at_once, latch
 
 #: Last axis of every sums array: units, sum of (clipped) values, sum of squares, units over the threshold.
 COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
@@ -138,15 +140,15 @@ class WindowDetector:
 
     def update(
         self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],
-        contract: CompiledContract, arrived: Arrivals | None = None, *, consume: bool = False,  # noqa: ARG002
+        contract: CompiledContract, arrived: Arrivals | None = None,  # noqa: ARG002
+        *, consume: bool = False,
     ) -> tuple[Verdicts, DetectorState]:  # fmt: skip
         """Judge what is complete; see the protocol."""
         if sums is None:
             return _standing(state), state
-        state, fresh = self._alarm_at_once(state, sums, contract)
+        state, fresh = self._alarm_at_once(state, sums, contract, consume)
         if bool(closed.any()):
-            state, judged = self._close(state, sums, closed, contract)
-            fresh = fresh | judged
+            state = self._close(state, sums, closed, contract, fresh, consume)
         return Verdicts(
             alarm=_flags(state, "alarm"),
             excess=_floats(state, "excess"),
@@ -164,53 +166,49 @@ class WindowDetector:
         return latched(state, contract)
 
     def _alarm_at_once(
-        self, state: DetectorState, sums: Sums, contract: CompiledContract
+        self, state: DetectorState, sums: Sums, contract: CompiledContract, consume: bool
     ) -> tuple[DetectorState, NDArray[np.bool_]]:
-        zero = zero_tolerance(contract)
         fresh = np.zeros(sums.shape[:-1], dtype=np.bool_)
-        if not bool(zero.any()):
+        places = np.flatnonzero(zero_tolerance(contract))
+        if not places.size:
             return state, fresh
-        places = np.flatnonzero(zero)
-        fresh[..., places] = applies(contract)[:, places] & (sums[..., places, OVER] > 0.0)
-        if not bool(fresh.any()):
-            return state, fresh
-        rate = sums[..., OVER] / np.maximum(sums[..., COUNT], 1.0)
-        excess, sums_of_it = _floats(state, "excess"), fresh[..., None]
-        return {
-            **state,
-            "alarm": _flags(state, "alarm") | fresh,
-            "excess": np.where(fresh, np.maximum(rate, excess), excess),
-            "inside": _flags(state, "inside") & ~fresh,
-            "since_alarm": np.where(sums_of_it, 0.0, _floats(state, "since_alarm")),
-            "judged": np.where(sums_of_it, sums, _floats(state, "judged")),
-        }, fresh
+        names = ("alarm", "excess", "inside", "since_alarm", "judged")
+        if find_at_once(fresh, sums, places, applies(contract), *(state[name] for name in names)):
+            state = state if consume else _copied(state, names)
+            alarm_at_once(fresh, sums, places, *(state[name] for name in names))
+        return state, fresh
 
     def _close(
-        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract
-    ) -> tuple[DetectorState, NDArray[np.bool_]]:
-        ends = closed[:, None, None, None]
-        total = _floats(state, "carried") + sums
-        ready = (total[..., COUNT] >= contract.min_samples) & applies(contract) & ends
-        beyond, excess = beyond_limit(total, ready, contract)
-        trusted = _since_alarm(_floats(state, "since_alarm"), total, ready, beyond, contract)
-        inside = inside_limit(trusted, ready & ~beyond, contract, self.recertify_confidence)
-        silent = np.where(sums[..., COUNT] > 0.0, 0, _counts(state, "silent_windows") + 1)
-        expired = (silent >= self.expiry_windows) & from_traffic(contract) & _flags(state, "alarm")
-        age = np.where(ready, 0, _counts(state, "carried_windows") + 1)
-        keep = ~ready & (age < self.carry_windows) & (total[..., COUNT] > 0.0)
-        alarm = np.where(ready, beyond, _flags(state, "alarm") & ~expired)
-        after: DetectorState = {
-            "alarm": alarm,
-            "excess": np.where(ready, excess, np.where(alarm, _floats(state, "excess"), 0.0)),
-            "inside": np.where(ready, inside, _flags(state, "inside") | expired),
-            "carried": np.where(keep[..., None], total, 0.0),
-            "carried_windows": np.where(keep, age, 0),
-            "judged": np.where(ready[..., None], total, _floats(state, "judged")),
-            "since_alarm": trusted,
-            "silent_windows": silent,
-        }
-        merged = {name: _where(ends, after[name], state[name]) for name in after}
-        return merged, (ready | (expired & ends))
+        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
+        fresh: NDArray[np.bool_], consume: bool,
+    ) -> DetectorState:  # fmt: skip
+        """Judge the windows that end; adds to ``fresh`` what is judged."""
+        state = state if consume else _copied(state, _WINDOWS)
+        speaks, hopeful = np.zeros_like(fresh), np.zeros_like(fresh)
+        close_windows(
+            *(state[name] for name in _WINDOWS), fresh, speaks, hopeful, sums, closed, applies(contract),
+            from_traffic(contract), contract.is_rate, contract.rate_limit, contract.threshold, contract.sense,
+            contract.min_samples, self.carry_windows, self.expiry_windows,
+        )  # fmt: skip
+        judged, since = _floats(state, "judged"), _floats(state, "since_alarm")
+        beyond = _significant(judged, speaks, contract, contract.alarm_confidence, above=True)
+        _flags(state, "alarm")[speaks] = beyond
+        _floats(state, "excess")[speaks] *= beyond
+        _flags(state, "inside")[hopeful] = _significant(
+            since, hopeful, contract, self.recertify_confidence, above=False
+        )
+        return state
+
+
+#: The memory of a ``WindowDetector``, in the order of ``close_windows``.
+_WINDOWS = (
+    "alarm", "excess", "inside", "carried", "carried_windows", "judged", "since_alarm", "silent_windows",
+)  # fmt: skip
+
+
+def _copied(state: DetectorState, names: Sequence[str]) -> DetectorState:
+    """``state`` with copies of the arrays ``names``, which may then be written to."""
+    return {**state, **{name: state[name].copy() for name in names}}
 
 
 def _standing(state: DetectorState) -> Verdicts:
@@ -225,15 +223,6 @@ def _standing(state: DetectorState) -> Verdicts:
     )
 
 
-def _since_alarm(
-    before: Sums, total: Sums, ready: NDArray[np.bool_], beyond: NDArray[np.bool_], contract: CompiledContract
-) -> Sums:
-    """Sums since the last alarm; a window that speaks against the clause starts them anew."""
-    against = beyond | (ready & (relative_excess(total, contract) > 0.0))
-    grown = np.where(ready[..., None], before + total, before)
-    return np.where(against[..., None], 0.0, grown)
-
-
 def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
     """Every array of ``state`` back at 0 or False where ``mask`` bool [B, U, S, C]."""
     return {
@@ -245,9 +234,12 @@ def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
 def latched(state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
     """float64 [B, U, S]: 1 where a clause that moves traffic is in alarm, else 0; see the protocol."""
     alarm = _flags(state, "alarm")
-    return np.asarray((alarm & moves_traffic(contract)).any(axis=3), dtype=np.float64)
+    ratio = np.zeros(alarm.shape[:3])
+    latch(ratio, alarm, moves_traffic(contract))
+    return ratio
 
 
+@lru_cache(maxsize=64)
 def moves_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: clauses whose alarm moves traffic; soft L1 clauses only inform."""
     return np.asarray((contract.level >= 2) | contract.hard)
@@ -261,27 +253,25 @@ def _flags(state: DetectorState, name: str) -> NDArray[np.bool_]:
     return np.asarray(state[name], dtype=np.bool_)
 
 
-def _counts(state: DetectorState, name: str) -> NDArray[np.int64]:
-    return np.asarray(state[name], dtype=np.int64)
-
-
-def _where(mask: NDArray[np.bool_], yes: NDArray[np.generic], no: NDArray[np.generic]) -> NDArray[np.generic]:
-    """``np.where`` with ``mask`` [B, 1, 1, 1] against arrays of four or five axes."""
-    if bool(mask.all()):
-        return yes
-    return np.asarray(np.where(mask.reshape(mask.shape[:1] + (1,) * (yes.ndim - 1)), yes, no))
-
-
+@lru_cache(maxsize=64)
 def applies(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [S, C]: the clause is judged on the slice, online."""
-    return np.asarray(contract.applies.T & (contract.source != Source.OFFLINE))
+    return np.ascontiguousarray(contract.applies.T & (contract.source != Source.OFFLINE))
 
 
+@lru_cache(maxsize=64)
+def probe_clauses(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses that probes give units to."""
+    return np.flatnonzero(contract.source == Source.PROBE)
+
+
+@lru_cache(maxsize=64)
 def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: only served traffic gives units, so without traffic there is no evidence."""
     return np.asarray((contract.source == Source.LATENCY) | (contract.source == Source.FAILED))
 
 
+@lru_cache(maxsize=64)
 def zero_tolerance(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: a hard rate clause with limit 0, where one unit over the threshold is an alarm."""
     return contract.hard & contract.is_rate & (contract.rate_limit <= 0.0)

@@ -6,62 +6,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.estimate import kernel_count, kernel_max, kernel_sum
+from controller.encode_compiled import see_kernels, see_replicas
 from controller.judge import Judgement
 from controller.ports import Observation
 from controller.running import family_excess, running_ratio
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
-#: Answers per second below which a replica's failed ratio says nothing.
-_LEAST_RPS = 1e-6
-
 
 def observe(
     state: ControllerState, judgement: Judgement, seen: FleetTelemetry, setup: ControllerSetup
 ) -> Observation:
     """The observation of this tick, from what is known and nothing else."""
-    kernels, _, _ = setup.layout.shape
-    owner = setup.layout.replica_kernel
-    in_rotation = rotation(state, seen)
-    ready = kernel_count(in_rotation, owner, kernels)
-    capacity_rps = ready * setup.fleet.capacity_rps
-    ended_rps = state.answered_rps + state.failed_rps
-    now_s = state.now_s
+    batch, owner, plain = len(state.ticks), setup.layout.replica_kernel, np.ascontiguousarray
+    kernels, slices, replicas = setup.layout.shape
+    in_rotation, failed_ratio = np.empty((batch, replicas), dtype=np.bool_), np.empty((batch, replicas))
+    ready, running, waiting = np.zeros((batch, kernels), dtype=np.int64), *np.zeros((2, batch, kernels))
+    see_replicas(
+        in_rotation, failed_ratio, ready, running, waiting, plain(seen.replica_state), state.quarantined,
+        plain(state.ejected), state.answered_rps, state.failed_rps, plain(seen.running), plain(seen.waiting),
+        owner, np.maximum(np.bincount(owner, minlength=kernels), 1),
+    )  # fmt: skip
+    capacity_rps, load_ratio = np.empty((2, batch, kernels))
+    age_s, since_move_s = np.empty((batch, kernels, slices)), np.empty((batch, slices))
+    see_kernels(
+        capacity_rps, load_ratio, age_s, since_move_s, ready, setup.fleet.capacity_rps, plain(state.table),
+        state.offered_rps, state.now_s, state.probed_s, state.row_moved_s, owner,
+    )  # fmt: skip
     return Observation(
-        now_s=now_s,
+        now_s=state.now_s,
         table=state.table,
         health=judgement.health,
         level=judgement.level,
         hard_violated=judgement.hard_violated,
         evidence_count=judgement.evidence_count,
-        evidence_age_s=now_s[:, None, None] - kernel_max(state.probed_s, owner, kernels),
+        evidence_age_s=age_s,
         certified=judgement.certified,
         ready=ready,
         capacity_rps=capacity_rps,
-        load_ratio=kernel_load_rps(state, kernels) / np.maximum(capacity_rps, 1e-9),
+        load_ratio=load_ratio,
         offered_rps=state.offered_rps,
         consecutive_failed=seen.consecutive_failed,
-        failed_ratio=np.where(
-            ended_rps > _LEAST_RPS, state.failed_rps / np.maximum(ended_rps, _LEAST_RPS), 0.0
-        ),
+        failed_ratio=failed_ratio,
         in_rotation=in_rotation,
         quarantined=state.quarantined,
-        since_move_s=now_s[:, None] - state.row_moved_s,
+        since_move_s=since_move_s,
         role_known_good=np.arange(kernels) == setup.layout.known_good,
         home=setup.fleet.home,
         replica_kernel=owner,
-        family_excess=_family_excess(judgement, setup),
+        family_excess=family_excess(judgement.alarm, judgement.excess, setup.contract),
         running_ratio=_running_ratio(state, setup),
         evidence_ratio=judgement.evidence_ratio,
-        running=_per_replica(seen.running, owner, kernels),
-        waiting=_per_replica(seen.waiting, owner, kernels),
+        running=running,
+        waiting=waiting,
     )
-
-
-def _family_excess(judgement: Judgement, setup: ControllerSetup) -> NDArray[np.float64]:
-    """Largest excess in alarm [B, K, S, 4] by family; a clause in alarm is never at 0."""
-    return family_excess(judgement.alarm, judgement.excess, setup.contract)
 
 
 def _running_ratio(state: ControllerState, setup: ControllerSetup) -> NDArray[np.float64] | None:
@@ -73,21 +71,7 @@ def _running_ratio(state: ControllerState, setup: ControllerSetup) -> NDArray[np
     return running_ratio(state.window, ~state.quarantined, owner, kernels, setup.contract)
 
 
-def _per_replica(values: NDArray[np.float64], owner: NDArray[np.int64], kernels: int) -> NDArray[np.float64]:
-    """Mean [B, K] of ``values`` [B, R] over the replicas of each kernel, nothing known counting as 0."""
-    count = np.maximum(np.bincount(owner, minlength=kernels), 1)
-    return np.asarray(kernel_sum(np.fmax(values, 0.0), owner, kernels) / count)
-
-
 def rotation(state: ControllerState, seen: FleetTelemetry) -> NDArray[np.bool_]:
     """bool [B, R]: replicas that take traffic: ready, not in quarantine, not ejected."""
     ready = seen.replica_state == ReplicaState.READY
     return np.asarray(ready & ~state.quarantined & ~state.ejected)
-
-
-def kernel_load_rps(state: ControllerState, kernels: int) -> NDArray[np.float64]:
-    """Offered requests per second [B, K] under the table in force."""
-    load = np.zeros((len(state.ticks), kernels))
-    for index in range(state.table.shape[1]):
-        load += state.table[:, index, :kernels] * state.offered_rps[:, index, None]
-    return load

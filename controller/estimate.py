@@ -33,7 +33,7 @@ from controller.compiled import (
     note_overload,
     pool_included,
 )
-from controller.detectors import Sums
+from controller.detectors import Sums, probe_clauses
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
@@ -252,7 +252,7 @@ def _clauses(contract: CompiledContract) -> _Clauses:
     source = contract.source
     gauges = (source >= Source.FINGERPRINT) & (source <= Source.KV_USED)
     return _Clauses(
-        probes=np.flatnonzero(source == Source.PROBE),
+        probes=probe_clauses(contract),
         requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
         latency=np.flatnonzero(source == Source.LATENCY),
         gauges=np.flatnonzero(gauges),

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled import Level, Source
-from contracts.health import health
-from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.detectors import COUNT, Arrivals, DetectorState, Verdicts, relative_excess
-from controller.estimate import Estimate, kernel_count, kernel_max, pool
+from contracts.telemetry import FleetTelemetry
+from controller.detectors import Arrivals, DetectorState, Sums, Verdicts, probe_clauses, relative_excess
+from controller.estimate import Estimate, kernel_count, pool
+from controller.judge_compiled import condemn, count_evidence, note_down, take_over, weigh
 from controller.quarantine import Departures, Pooled, severe_clauses
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
@@ -44,54 +43,63 @@ class Judgement:
 
 def judge(
     estimate: Estimate, state: ControllerState, seen: FleetTelemetry, verdicts: Verdicts,
-    apart: Departures, setup: ControllerSetup, pooled: Pooled | None = None,
+    apart: Departures, setup: ControllerSetup, pooled: Pooled | None = None, *, consume: bool = False,
 ) -> tuple[ControllerState, Judgement]:  # fmt: skip
     """Judge the kernels: pooled detector, alarms that spread from replicas, latch of the condemned.
 
     A hard violation, like every condemnation, lasts until the clause is re-certified. ``pooled``: what a
-    detector ``by_unit`` said of the kernels before quarantine acted.
+    detector ``by_unit`` said of the kernels before quarantine acted. ``consume``: the memory of the kernels'
+    detector may be written to.
     """
-    kernels, _, _ = setup.layout.shape
-    owner = setup.layout.replica_kernel
+    contract = setup.contract
     if pooled is None:
-        sums = pool_if_due(state, estimate, setup)
-        judged, memory = setup.detector.update(state.kernel_detector, sums, estimate.closed, setup.contract)
+        judged, memory = setup.detector.update(
+            state.kernel_detector, pool_if_due(state, estimate, setup), estimate.closed, contract,
+            consume=consume,
+        )  # fmt: skip
     else:
         judged, memory = _without_the_departed(pooled, estimate, state, verdicts, setup)
-    spread = kernel_count(apart.spread, owner, kernels) > 0 if bool(apart.spread.any()) else None
-    alarm, excess = judged.alarm, judged.excess
-    if spread is not None:
-        worst = kernel_max(np.where(apart.spread, verdicts.excess, 0.0), owner, kernels)
-        alarm, excess = alarm | spread, np.maximum(excess, np.where(spread, worst, 0.0))
-    condemned = alarm | (state.condemned & ~(judged.inside & judged.fresh))
-    score, level = _health(alarm, excess, setup)
+    alarm, excess = _spread(judged, verdicts, apart, setup)
     down_until_s = _down_until_s(state, seen, apart, setup)
     down = state.now_s[:, None] < down_until_s
-    sick = down[:, :, None]
+    shape = alarm.shape[:3]
+    hard_violated, certified = np.empty(shape, dtype=np.bool_), np.empty(shape, dtype=np.bool_)
+    condemned = state.condemned.copy()
+    condemn(
+        condemned, hard_violated, certified, alarm, judged.inside, judged.fresh, down, contract.hard,
+        severe_clauses(setup),
+    )  # fmt: skip
+    score, level = _health(alarm, excess, down, setup)
+    count, ratio = np.zeros(shape), setup.detector.evidence_ratio(memory, contract).copy()
+    count_evidence(count, ratio, judged.judged, alarm, probe_clauses(contract), severe_clauses(setup))
     judgement = Judgement(
-        alarm=alarm,
-        excess=excess,
-        health=np.where(sick, np.maximum(score, setup.contract.fallback_threshold), score),
-        level=np.where(sick, int(Level.FALLBACK), level),
-        hard_violated=np.asarray((condemned & setup.contract.hard).any(axis=3)),
-        certified=~(condemned & severe_clauses(setup)).any(axis=3) & ~sick,
-        evidence_count=judged.judged[..., setup.contract.source == Source.PROBE, COUNT].max(
-            axis=3, initial=0.0
-        ),
-        judged=judged.judged,
-        spread=alarm & ~judged.alarm,
-        down=down,
-        evidence_ratio=_evidence_ratio(memory, alarm, setup),
-    )
+        alarm=alarm, excess=excess, health=score, level=level, hard_violated=hard_violated,
+        certified=certified, evidence_count=count, judged=judged.judged, spread=alarm & ~judged.alarm,
+        down=down, evidence_ratio=ratio,
+    )  # fmt: skip
     state = replace(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)
     return state, judgement
 
 
-def pooled_verdicts(estimate: Estimate, arrived: Arrivals, setup: ControllerSetup) -> Pooled:
+def _spread(
+    judged: Verdicts, verdicts: Verdicts, apart: Departures, setup: ControllerSetup
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Alarm and excess of the kernels, with what spread from single replicas."""
+    if apart.spread is None:
+        return judged.alarm, judged.excess
+    alarm, excess = judged.alarm.copy(), judged.excess.copy()
+    take_over(alarm, excess, apart.spread, verdicts.excess, setup.layout.replica_kernel)
+    return alarm, excess
+
+
+def pooled_verdicts(
+    estimate: Estimate, arrived: Arrivals, setup: ControllerSetup, *, consume: bool = False
+) -> Pooled:
     """What a detector ``by_unit`` says of the kernels, with everybody who was in rotation."""
     before = estimate.state.kernel_detector
-    nothing = np.zeros((*arrived.sums.shape[:-1], 4))
-    verdicts, memory = setup.detector.update(before, nothing, estimate.closed, setup.contract, arrived)
+    verdicts, memory = setup.detector.update(
+        before, None, estimate.closed, setup.contract, arrived, consume=consume
+    )
     return Pooled(verdicts=verdicts, memory=memory)
 
 
@@ -101,9 +109,10 @@ def _without_the_departed(
     """Drop evidence that a replica now in quarantine took part in, where the rest speaks for the kernel."""
     kernels, _, _ = setup.layout.shape
     owner = setup.layout.replica_kernel
-    left = kernel_count(state.quarantined & ~estimate.state.quarantined, owner, kernels) > 0
-    if not bool(left.any()):
+    gone = state.quarantined & ~estimate.state.quarantined
+    if not bool(gone.any()):
         return pooled.verdicts, pooled.memory
+    left = kernel_count(gone, owner, kernels) > 0
     rest = pool(verdicts.judged, ~state.quarantined, owner, kernels)
     dropped = left[:, :, None, None] & (relative_excess(rest, setup.contract) <= 0.0)
     before = estimate.state.kernel_detector["alarm"].astype(np.bool_)
@@ -114,34 +123,24 @@ def _without_the_departed(
 
 
 def _health(
-    alarm: NDArray[np.bool_], excess: NDArray[np.float64], setup: ControllerSetup
+    alarm: NDArray[np.bool_], excess: NDArray[np.float64], down: NDArray[np.bool_], setup: ControllerSetup
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    score, level = np.zeros(alarm.shape[:3]), np.zeros(alarm.shape[:3], dtype=np.int64)
-    some = np.flatnonzero(alarm.any(axis=(1, 2, 3)))
-    if some.size:
-        score[some], level[some] = health(alarm[some], excess[some], setup.contract)
+    contract = setup.contract
+    score, level = np.empty(alarm.shape[:3]), np.empty(alarm.shape[:3], dtype=np.int64)
+    weigh(
+        score, level, alarm, excess, down, contract.level, contract.weight,
+        np.ascontiguousarray(contract.applies), contract.guard_threshold, contract.fallback_threshold,
+    )  # fmt: skip
     return score, level
 
 
-def _evidence_ratio(
-    memory: DetectorState, alarm: NDArray[np.bool_], setup: ControllerSetup
-) -> NDArray[np.float64]:
-    """The pool's, and at least 1 where an alarm that moves traffic spread from single replicas."""
-    own = setup.detector.evidence_ratio(memory, setup.contract)
-    some = np.flatnonzero(alarm.any(axis=(1, 2, 3)))
-    if some.size:
-        in_force = (alarm[some] & severe_clauses(setup)).any(axis=3)
-        own[some] = np.where(in_force, np.maximum(own[some], 1.0), own[some])
-    return own
-
-
-def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> NDArray[np.float64]:
-    """Pooled window sums of the kernels where the window closes, zero elsewhere."""
-    kernels, slices, _ = setup.layout.shape
+def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> Sums | None:
+    """Pooled window sums of the kernels where the window closes, zero elsewhere; None: nowhere."""
     if not bool(estimate.closed.any()):
-        return np.zeros((len(state.ticks), kernels, slices, len(setup.contract.clause_ids), 4))
-    pooled = pool(state.window, ~state.quarantined, setup.layout.replica_kernel, kernels)
-    return np.asarray(np.where(estimate.closed[:, None, None, None, None], pooled, 0.0))
+        return None
+    kernels, _, _ = setup.layout.shape
+    counted = ~state.quarantined & estimate.closed[:, None]
+    return pool(state.window, counted, setup.layout.replica_kernel, kernels)
 
 
 def _down_until_s(
@@ -154,11 +153,10 @@ def _down_until_s(
     """
     if not bool(apart.down.any()):
         return state.down_until_s
-    kernels, _, _ = setup.layout.shape
-    owner = setup.layout.replica_kernel
-    serving = (seen.replica_state == ReplicaState.READY) & ~state.quarantined
-    broken = apart.down | (seen.consecutive_failed >= setup.options.failing_after)
-    count = kernel_count(serving, owner, kernels)
-    whole = (count > 0) & (kernel_count(serving & broken, owner, kernels) == count)
-    now = whole & (kernel_count(serving & apart.down, owner, kernels) > 0)
-    return np.where(now, state.now_s[:, None] + setup.options.readmit_after_s, state.down_until_s)
+    down_until_s = state.down_until_s.copy()
+    note_down(
+        down_until_s, state.now_s, np.ascontiguousarray(seen.replica_state), state.quarantined, apart.down,
+        np.ascontiguousarray(seen.consecutive_failed), setup.options.failing_after,
+        setup.options.readmit_after_s, setup.layout.replica_kernel,
+    )  # fmt: skip
+    return down_until_s

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import (
     COUNT,
-    OVER,
-    TOTAL,
     DetectorState,
     Sums,
     Verdicts,
@@ -34,9 +32,21 @@ from controller.detectors import (
     relative_excess,
     zero_tolerance,
 )
-from controller.estimate import Estimate, kernel_count, kernel_sum
+from controller.estimate import Estimate, kernel_count, pool
+from controller.quarantine_compiled import (
+    admit,
+    ask_away,
+    compare,
+    explain_departures,
+    find_hung,
+    recertify,
+    release,
+    stay_with_kernel,
+)
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
+
+Flags = NDArray[np.bool_]
 
 
 class Reason(IntEnum):
@@ -51,12 +61,13 @@ class Reason(IntEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departures:
     """Who stands apart. wanted: int64 [B, R], a ``Reason``; spread: bool [B, R, S, C], alarms of replicas
-    in rotation that speak against the whole kernel; down: bool [B, R], failing or hung right now.
+    in rotation that speak against the whole kernel, None: there are none; down: bool [B, R], failing or hung
+    right now.
     """
 
     wanted: NDArray[np.int64]
-    spread: NDArray[np.bool_]
-    down: NDArray[np.bool_]
+    spread: Flags | None
+    down: Flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,36 +78,40 @@ class Pooled:
     memory: DetectorState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alarms:
+    """Alarms that move traffic, all bool [B, R, S, C]; replicas that depart, and that stay together."""
+
+    severe: Flags
+    departs: Flags
+    together: Flags
+
+
 def decide(
     estimate: Estimate, seen: FleetTelemetry, verdicts: Verdicts, setup: ControllerSetup,
     pooled: Pooled | None = None,
 ) -> tuple[ControllerState, Departures]:  # fmt: skip
     """Quarantine, release, and report which alarms stay with the kernel."""
-    state = _recertify(estimate.state, verdicts)
-    ready = seen.replica_state == ReplicaState.READY
-    severe = verdicts.alarm & severe_clauses(setup)
-    departs, together = _against_siblings(severe, estimate, verdicts, ready, setup)
-    if pooled is not None:
-        explained = _explained(departs, estimate, setup)
-        departs, together = departs & ~explained, together | explained
+    state, ready = estimate.state, np.asarray(seen.replica_state == ReplicaState.READY)
+    condemned, severe = state.replica_condemned.copy(), np.empty_like(state.replica_condemned)
+    some = recertify(
+        condemned, severe, verdicts.alarm, verdicts.inside, verdicts.fresh, severe_clauses(setup)
+    )
+    alarms = _stand_apart(severe, estimate, verdicts, ready, setup, pooled) if some else None
     if setup.options.quarantine:
-        if pooled is None:
-            culprits = _culprits(estimate, ready, setup)
-        else:
-            culprits = _culprits_at_once(estimate, verdicts, pooled.verdicts, ready, setup)
-        departs = departs | culprits
-        state = replace(state, replica_condemned=state.replica_condemned | culprits)
-    hung, failing = _hung(estimate, seen, ready, setup), _failing(estimate, seen, setup)
-    wanted = np.where(departs.any(axis=(2, 3)), int(Reason.DEPARTS), int(Reason.NONE))
-    wanted = np.where(failing, int(Reason.FAILING), wanted)
-    wanted = np.where(hung, int(Reason.HUNG), wanted)
+        culprits = _culprits_of(estimate, verdicts, ready, setup, pooled)
+        if culprits is not None:
+            nothing = np.zeros_like(severe)
+            alarms = alarms or _Alarms(severe=severe, departs=nothing, together=nothing)
+            alarms = replace(alarms, departs=alarms.departs | culprits)
+            condemned |= culprits
+    hung = _hung(estimate, seen, ready, setup)
+    wanted, down = _wanted(alarms, hung, estimate, seen, ready, setup)
+    changes: dict[str, Any] = {}
     if setup.options.quarantine:
-        state = _release(_admit(state, wanted, ready, setup), severe, hung, ready, estimate, setup)
-    spread = together | (severe & zero_tolerance(setup.contract))
-    if setup.options.quarantine:
-        spread = spread | departs
-    in_rotation = ~state.quarantined[:, :, None, None]
-    return state, Departures(wanted=wanted, spread=spread & in_rotation, down=hung | failing)
+        changes = _admitted_and_released(state, wanted, condemned, severe, hung, ready, estimate, setup)
+    state = replace(state, replica_condemned=condemned, **changes)
+    return state, Departures(wanted=wanted, spread=_spread(alarms, state, setup), down=down)
 
 
 def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
@@ -104,27 +119,34 @@ def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
     return moves_traffic(setup.contract)
 
 
-def _recertify(state: ControllerState, verdicts: Verdicts) -> ControllerState:
-    condemned = verdicts.alarm | (state.replica_condemned & ~(verdicts.inside & verdicts.fresh))
-    return replace(state, replica_condemned=condemned)
+def _stand_apart(
+    severe: Flags, estimate: Estimate, verdicts: Verdicts, ready: Flags, setup: ControllerSetup,
+    pooled: Pooled | None,
+) -> _Alarms:  # fmt: skip
+    """Who departs and who stays together.
+
+    Detectors ``by_unit`` hear one replica before another when all are ill: on a clause that the whole kernel
+    is condemned for, on whatever slice, no replica stands apart.
+    """
+    departs, together = _against_siblings(severe, estimate, verdicts, ready, setup)
+    if pooled is not None:
+        explain_departures(departs, together, estimate.state.condemned, setup.layout.replica_kernel)
+    return _Alarms(severe=severe, departs=departs, together=together)
 
 
 def _against_siblings(
-    severe: NDArray[np.bool_], estimate: Estimate, verdicts: Verdicts, ready: NDArray[np.bool_],
-    setup: ControllerSetup,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
+    severe: Flags, estimate: Estimate, verdicts: Verdicts, ready: Flags, setup: ControllerSetup
+) -> tuple[Flags, Flags]:
     """(departs, together), both bool [B, R, S, C]: in alarm against most siblings, or with most of them.
 
     A sibling speaks against the kernel as soon as its own estimate lies beyond the limit: that it is not
     in alarm yet may only mean that it has shown less.
     """
     departs, together = np.zeros_like(severe), np.zeros_like(severe)
-    if not bool(severe.any()):
-        return departs, together
     kernels, _, _ = setup.layout.shape
     contract, plain = setup.contract, np.ascontiguousarray
     given = np.zeros((0, 0, 0, 0), dtype=np.bool_) if verdicts.against is None else verdicts.against
-    _compare(
+    compare(
         departs, together, plain(severe), plain(verdicts.judged), plain(estimate.state.window), plain(ready),
         setup.layout.replica_kernel, kernels, zero_tolerance(contract), plain(given), contract.is_rate,
         contract.rate_limit, contract.threshold, contract.sense,
@@ -132,224 +154,136 @@ def _against_siblings(
     return departs, together
 
 
-@njit(cache=True)
-def _compare(  # type: ignore[no-untyped-def]  # pragma: no cover
-    departs, together, severe, judged, window, ready, owner, kernels, zero, given, is_rate, rate_limit,
-    threshold, sense,
-):  # fmt: skip
-    fleets, replicas, slices, clauses = severe.shape
-    heard, against = np.zeros(kernels, np.int64), np.zeros(kernels, np.int64)
-    for b in range(fleets):
-        for s in range(slices):
-            for c in range(clauses):
-                if not _any_both(severe[b, :, s, c], ready[b]):
-                    continue
-                heard[:], against[:] = 0, 0
-                for r in range(replicas):
-                    alarmed, cell = severe[b, r, s, c], judged[b, r, s, c]
-                    known = cell[COUNT] > 0.0 or (zero[c] and window[b, r, s, c, COUNT] > 0.0)
-                    if ready[b, r] and (alarmed or known):
-                        heard[owner[r]] += 1
-                        if given.shape[0] > 0:
-                            beyond = given[b, r, s, c]
-                        else:
-                            beyond = _beyond(cell, is_rate[c], rate_limit[c], threshold[c], sense[c])
-                        against[owner[r]] += alarmed or beyond
-                for r in range(replicas):
-                    if severe[b, r, s, c] and ready[b, r]:
-                        others, others_against = heard[owner[r]] - 1, against[owner[r]] - 1
-                        departs[b, r, s, c] = 2 * others_against < others
-                        together[b, r, s, c] = 2 * others_against >= others and others_against > 0
-
-
-@njit(cache=True)
-def _any_both(first, second):  # type: ignore[no-untyped-def]  # pragma: no cover
-    found = False
-    for i in range(len(first)):
-        found |= first[i] and second[i]
-    return found
-
-
-@njit(cache=True)
-def _beyond(cell, is_rate, rate_limit, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """The estimate of one cell of sums lies beyond the clause's limit, as ``relative_excess`` > 0 has it."""
-    count = max(cell[COUNT], 1.0)
-    if is_rate:
-        return cell[OVER] / count - rate_limit > 0.0
-    return sense * (cell[TOTAL] / count - threshold) > 0.0
-
-
-def _speaks_against(verdicts: Verdicts, setup: ControllerSetup) -> NDArray[np.bool_]:
+def _speaks_against(verdicts: Verdicts, setup: ControllerSetup) -> Flags:
     """Bool [B, R, S, C]: the estimate lies beyond the limit."""
     if verdicts.against is not None:
         return verdicts.against
     return np.asarray(relative_excess(verdicts.judged, setup.contract) > 0.0)
 
 
-def _explained(departs: NDArray[np.bool_], estimate: Estimate, setup: ControllerSetup) -> NDArray[np.bool_]:
-    """Departures, bool [B, R, S, C], on a clause that the whole kernel is condemned on, on whatever slice.
-
-    Detectors ``by_unit`` hear one replica before another when all are ill; what the kernel is condemned for
-    makes no replica stand apart.
-    """
-    if not bool(departs.any()):
-        return departs
-    condemned = np.asarray(estimate.state.condemned.any(axis=2, keepdims=True))
-    return np.asarray(departs & condemned[:, setup.layout.replica_kernel])
-
-
-def _culprits(estimate: Estimate, ready: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.bool_]:
+def _culprits_of(
+    estimate: Estimate, verdicts: Verdicts, ready: Flags, setup: ControllerSetup, pooled: Pooled | None
+) -> Flags | None:
     """Bool [B, R, S, C]: the one replica without which the pool of its kernel is not beyond the limit.
 
     A pool sees more units than a replica and speaks earlier; when it is beyond a limit because of one
     member, that member is to go and not the kernel. Several such members, or none, leave it with the
-    kernel.
+    kernel. None: nobody anywhere.
     """
+    if pooled is None:
+        return _culprits(estimate, ready, setup)
+    return _culprits_at_once(estimate, verdicts, pooled.verdicts, ready, setup)
+
+
+def _culprits(estimate: Estimate, ready: Flags, setup: ControllerSetup) -> Flags | None:
+    """Judged by the windows that close now."""
     state, contract = estimate.state, setup.contract
-    nobody = np.zeros(state.window.shape[:-1], dtype=np.bool_)
     if not bool(estimate.closed.any()):
-        return nobody
+        return None
     kernels, _, _ = setup.layout.shape
-    owner = setup.layout.replica_kernel
     counted = ready & ~state.quarantined
-    own = np.where(counted[:, :, None, None, None], state.window, 0.0)
-    pooled = kernel_sum(own, owner, kernels)
+    pooled = pool(state.window, counted, setup.layout.replica_kernel, kernels)
     enough = (pooled[..., COUNT] >= contract.min_samples) & estimate.closed[:, None, None, None]
     beyond, _ = beyond_limit(pooled, enough & applies(contract) & severe_clauses(setup), contract)
     if not bool(beyond.any()):
-        return nobody
-    return _guilty(own, pooled, beyond, setup)
+        return None
+    return _guilty(state.window, counted, beyond, setup)
 
 
 def _culprits_at_once(
-    estimate: Estimate, verdicts: Verdicts, pooled: Verdicts, ready: NDArray[np.bool_], setup: ControllerSetup
-) -> NDArray[np.bool_]:
+    estimate: Estimate, verdicts: Verdicts, pooled: Verdicts, ready: Flags, setup: ControllerSetup
+) -> Flags | None:
     """The same at the tick of a pool's alarm, by the recent sums of its members."""
-    before = estimate.state.kernel_detector["alarm"].astype(np.bool_)
-    rung = pooled.alarm & ~before & severe_clauses(setup)
-    if not bool(rung.any()):
-        return np.zeros_like(verdicts.alarm)
+    rung = pooled.alarm & ~estimate.state.kernel_detector["alarm"].astype(np.bool_)
+    if not bool(rung.any()) or not bool((rung & severe_clauses(setup)).any()):
+        return None
     kernels, _, _ = setup.layout.shape
-    counted = ready & ~estimate.state.quarantined
-    own = np.where(counted[:, :, None, None, None], verdicts.judged, 0.0)
-    owner = setup.layout.replica_kernel
-    guilty = _guilty(own, kernel_sum(own, owner, kernels), rung, setup)
+    counted, owner = ready & ~estimate.state.quarantined, setup.layout.replica_kernel
+    guilty = _guilty(verdicts.judged, counted, rung & severe_clauses(setup), setup)
     against = _speaks_against(verdicts, setup) & counted[:, :, None, None]
     return np.asarray(guilty & (kernel_count(against, owner, kernels)[:, owner] - against == 0))
 
 
-def _guilty(own: Sums, pooled: Sums, beyond: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.bool_]:
-    """Bool [B, R, S, C]: the one member of a pool ``beyond`` its limit without which it would not be."""
+def _guilty(sums: Sums, counted: Flags, beyond: Flags, setup: ControllerSetup) -> Flags:
+    """Bool [B, R, S, C]: the one ``counted`` member that puts its pool ``beyond`` the limit."""
     kernels, _, _ = setup.layout.shape
     owner, contract = setup.layout.replica_kernel, setup.contract
-    rest = pooled[:, owner] - own
+    some = np.flatnonzero(beyond.any(axis=(1, 2, 3)))
+    own = np.where(counted[some][:, :, None, None, None], sums[some], 0.0)
+    rest = pool(own, counted[some], owner, kernels)[:, owner] - own
     heard = 2.0 * rest[..., COUNT] >= contract.min_samples
     cleared = heard & (relative_excess(rest, contract) <= 0.0)
-    guilty = beyond[:, owner] & cleared & (relative_excess(own, contract) > 0.0) & (own[..., COUNT] > 0.0)
-    return np.asarray(guilty & (kernel_count(guilty, owner, kernels)[:, owner] == 1))
+    guilty = np.zeros(sums.shape[:-1], dtype=np.bool_)
+    alone = beyond[some][:, owner] & cleared & (relative_excess(own, contract) > 0.0)
+    alone &= own[..., COUNT] > 0.0
+    guilty[some] = alone & (kernel_count(alone, owner, kernels)[:, owner] == 1)
+    return guilty
 
 
-def _hung(
-    estimate: Estimate, seen: FleetTelemetry, ready: NDArray[np.bool_], setup: ControllerSetup
-) -> NDArray[np.bool_]:
-    """Requests run, scrapes arrive, and no answer has come for too long, or while siblings gave many."""
+def _hung(estimate: Estimate, seen: FleetTelemetry, ready: Flags, setup: ControllerSetup) -> Flags:
+    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long."""
     state, options = estimate.state, setup.options
-    known = state.now_s[:, None] - state.scraped_s <= setup.contract.stale_after_s
-    quiet_s = np.fmin(state.now_s[:, None], state.scraped_s) - state.progress_s
-    busy = ready & known & (seen.running > 0.0)
-    if not bool((busy & (quiet_s >= options.hung_least_s)).any()):
-        return np.zeros_like(busy)
-    missed = quiet_s * _siblings_rps(state, ready, setup)
-    outpaced = (quiet_s >= options.hung_least_s) & (missed >= options.hung_answers)
-    return np.asarray(busy & ((quiet_s >= options.hung_after_s) | outpaced))
+    hung = np.zeros(ready.shape, dtype=np.bool_)
+    find_hung(
+        hung, ready, np.ascontiguousarray(seen.running), state.scraped_s, state.progress_s,
+        state.answered_rps, state.quarantined, state.now_s, setup.layout.replica_kernel,
+        setup.contract.stale_after_s, options.hung_after_s, options.hung_answers, options.hung_least_s,
+    )  # fmt: skip
+    return hung
 
 
-def _siblings_rps(
-    state: ControllerState, ready: NDArray[np.bool_], setup: ControllerSetup
-) -> NDArray[np.float64]:
-    """float64 [B, R]: mean answers per second of the other replicas of the kernel in rotation."""
+def _wanted(
+    alarms: _Alarms | None, hung: Flags, estimate: Estimate, seen: FleetTelemetry, ready: Flags,
+    setup: ControllerSetup,
+) -> tuple[NDArray[np.int64], Flags]:  # fmt: skip
+    """(wanted, down): who should go and why, int64 [B, R], and who is failing or hung, bool [B, R]."""
+    wanted, down = np.zeros(ready.shape, dtype=np.int64), np.zeros(ready.shape, dtype=np.bool_)
+    departs = np.zeros((0, 0, 0, 0), dtype=np.bool_) if alarms is None else alarms.departs
+    ask_away(
+        wanted, down, hung, departs, estimate.failing_now, np.ascontiguousarray(seen.consecutive_failed),
+        setup.options.failing_after,
+    )  # fmt: skip
+    return wanted, down
+
+
+def _admitted_and_released(
+    state: ControllerState, wanted: NDArray[np.int64], condemned: Flags, severe: Flags, hung: Flags,
+    ready: Flags, estimate: Estimate, setup: ControllerSetup,
+) -> dict[str, NDArray[np.generic]]:  # fmt: skip
+    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
+    asked, away = bool(wanted.any()), bool(state.quarantined.any())
+    if not asked and not away:
+        return {}
+    quarantined, reason = state.quarantined.copy(), state.quarantine_reason.copy()
+    since_s, times = state.quarantined_at_s.copy(), state.quarantines.copy()
+    readmitted_s, owner, now_s = state.readmitted_at_s.copy(), setup.layout.replica_kernel, state.now_s
     kernels, _, _ = setup.layout.shape
-    owner = setup.layout.replica_kernel
-    serving = ready & ~state.quarantined
-    own_rps = np.where(serving, state.answered_rps, 0.0)
-    total_rps = kernel_sum(own_rps, owner, kernels)[:, owner] - own_rps
-    others = kernel_count(serving, owner, kernels)[:, owner] - serving
-    return np.asarray(total_rps / np.maximum(others, 1))
+    if asked:
+        admit(
+            quarantined, reason, since_s, times, wanted, ready, owner, kernels,
+            setup.contract.ejection_cap_ratio, now_s,
+        )  # fmt: skip
+    release(
+        quarantined, reason, readmitted_s, since_s, times, now_s, ready, hung, estimate.stale, state.probed_s,
+        condemned, severe, severe_clauses(setup), owner, setup.contract.window_s,
+        setup.options.readmit_after_s, setup.options.readmit_every_s,
+    )  # fmt: skip
+    return {
+        "quarantined": quarantined,
+        "quarantine_reason": reason,
+        "quarantined_at_s": since_s,
+        "quarantines": times,
+        "readmitted_at_s": readmitted_s,
+    }
 
 
-def _failing(estimate: Estimate, seen: FleetTelemetry, setup: ControllerSetup) -> NDArray[np.bool_]:
-    """A run of failed answers that still grows, as the gateway counts it."""
-    return estimate.failing_now & (seen.consecutive_failed >= setup.options.failing_after)
-
-
-def _admit(
-    state: ControllerState, wanted: NDArray[np.int64], ready: NDArray[np.bool_], setup: ControllerSetup
-) -> ControllerState:
-    """Put the wanted replicas into quarantine as far as the cap allows."""
-    if not bool((wanted > 0).any()):
-        return state
-    quarantined = state.quarantined.copy()
-    kernels, _, _ = setup.layout.shape
-    _fill_quarantine(
-        quarantined, wanted, ready, setup.layout.replica_kernel, kernels, setup.contract.ejection_cap_ratio
-    )
-    new = quarantined & ~state.quarantined
-    return replace(
-        state,
-        quarantined=quarantined,
-        quarantine_reason=np.where(new, wanted, state.quarantine_reason),
-        quarantined_at_s=np.where(new, state.now_s[:, None], state.quarantined_at_s),
-        quarantines=state.quarantines + new,
-    )
-
-
-def _release(
-    state: ControllerState, severe: NDArray[np.bool_], hung: NDArray[np.bool_], ready: NDArray[np.bool_],
-    estimate: Estimate, setup: ControllerSetup,
-) -> ControllerState:  # fmt: skip
-    """Re-admit who has served its time, answers and is re-certified, one replica of a kernel at a time."""
-    if not bool(state.quarantined.any()):
-        return state
-    options, now_s = setup.options, state.now_s[:, None]
-    condemned = (state.replica_condemned & severe_clauses(setup)).any(axis=(2, 3))
-    served = now_s - state.quarantined_at_s >= options.readmit_after_s * np.minimum(state.quarantines, 10)
-    clean = ~condemned & ~severe.any(axis=(2, 3)) & ~hung & ~estimate.stale[:, None]
-    candidate = state.quarantined & ready & served & clean & _answers_probes(state, setup)
-    quarantined, readmitted_at_s = state.quarantined.copy(), state.readmitted_at_s.copy()
-    for replica, kernel in enumerate(setup.layout.replica_kernel):
-        rested = state.now_s - readmitted_at_s[:, kernel] >= options.readmit_every_s
-        back = candidate[:, replica] & rested
-        quarantined[back, replica] = False
-        readmitted_at_s[back, kernel] = state.now_s[back]
-    reason = np.where(quarantined, state.quarantine_reason, int(Reason.NONE))
-    return replace(state, quarantined=quarantined, readmitted_at_s=readmitted_at_s, quarantine_reason=reason)
-
-
-def _answers_probes(state: ControllerState, setup: ControllerSetup) -> NDArray[np.bool_]:
-    """Bool [B, R]: a probe sent since the quarantine began came back lately.
-
-    A hung replica looks idle once its requests have timed out, so only an answer shows that it lives.
-    Where nobody is ever probed there is nothing to ask for.
-    """
-    newest_s = state.probed_s.max(axis=2)
-    since_s = np.maximum(state.quarantined_at_s, state.now_s[:, None] - setup.contract.window_s)
-    return np.asarray((newest_s > since_s) | np.isneginf(newest_s).all(axis=1, keepdims=True))
-
-
-@njit(cache=True)
-def _fill_quarantine(quarantined, wanted, ready, owner, kernels, cap_ratio):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Hung first, then failing, then departing, each in replica order, as far as the cap allows."""
-    for b in range(wanted.shape[0]):
-        for k in range(kernels):
-            present, away = 0, 0
-            for r in range(len(owner)):
-                if owner[r] == k and ready[b, r]:
-                    present += 1
-                    away += quarantined[b, r]
-            room = min(max(1, int(np.floor(cap_ratio * present + 1e-9))), present - 1) - away
-            for reason in (3, 2, 1):
-                for r in range(len(owner)):
-                    asks = owner[r] == k and ready[b, r] and wanted[b, r] == reason
-                    if asks and not quarantined[b, r] and room > 0:
-                        quarantined[b, r] = True
-                        room -= 1
+def _spread(alarms: _Alarms | None, state: ControllerState, setup: ControllerSetup) -> Flags | None:
+    """Bool [B, R, S, C]: alarms of replicas in rotation that stay with the kernel; None: there are none."""
+    if alarms is None:
+        return None
+    spread = np.zeros_like(alarms.severe)
+    some = stay_with_kernel(
+        spread, alarms.together, alarms.severe, alarms.departs, setup.options.quarantine,
+        zero_tolerance(setup.contract), state.quarantined,
+    )  # fmt: skip
+    return spread if some else None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from contracts.compiled import CompiledContract, Source
-from controller.detectors import COUNT, OVER, TOTAL
+from contracts.compiled import CompiledContract
+from controller.detectors import COUNT, OVER, TOTAL, probe_clauses
 
 #: A limit of 0 is read as this: the first unit beyond it is far beyond.
 LEAST_LIMIT = 1e-9
-#: A plain integer, because compiled code does not know the enumeration.
-PROBE = int(Source.PROBE)
 #: Clause families in the order of ``Observation.family_excess``.
 FAMILIES = "NSRO"
 #: Shown of a clause in alarm whose excess has gone back to 0.
@@ -27,9 +27,13 @@ def family_excess(
     0 where no clause of the family is in alarm, at least ``LEAST_EXCESS`` where one is.
     """
     worst = np.zeros((*alarm.shape[:3], len(FAMILIES)))
-    family = np.array([FAMILIES.index(letter) for letter in contract.family], dtype=np.int64)
-    _family_excess(worst, np.ascontiguousarray(alarm), np.ascontiguousarray(excess), family)
+    _family_excess(worst, np.ascontiguousarray(alarm), np.ascontiguousarray(excess), _families(contract))
     return worst
+
+
+@lru_cache(maxsize=64)
+def _families(contract: CompiledContract) -> NDArray[np.int64]:
+    return np.array([FAMILIES.index(letter) for letter in contract.family], dtype=np.int64)
 
 
 @njit(cache=True)
@@ -54,37 +58,48 @@ def running_ratio(
     for their kernel. The worst clause decides; 0 without a unit. No verdict: few units say little.
     """
     worst = np.zeros((window.shape[0], kernels, window.shape[2]))
-    limit = np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
     _running_ratio(
-        worst, window, included, replica_kernel, contract.source, contract.is_rate, limit, contract.sense,
-        np.ascontiguousarray(contract.applies),
+        worst, window, included, replica_kernel, probe_clauses(contract), contract.is_rate, _limit(contract),
+        contract.sense, np.ascontiguousarray(contract.applies),
     )  # fmt: skip
     return worst
 
 
+@lru_cache(maxsize=64)
+def _limit(contract: CompiledContract) -> NDArray[np.float64]:
+    return np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
+
+
 @njit(cache=True)
 def _running_ratio(  # type: ignore[no-untyped-def]  # pragma: no cover
-    worst, window, included, owner, source, is_rate, limit, sense, applies
+    worst, window, included, owner, clauses, is_rate, limit, sense, applies
 ):
-    batch, replicas, slices, clauses, _ = window.shape
-    sums = np.zeros((worst.shape[1], 3))
+    batch, replicas, slices, _, _ = window.shape
+    kernels, probed = worst.shape[1], len(clauses)
+    sums = np.zeros((kernels, slices, probed, 2))  # units, and of them those over or their sum
     for b in range(batch):
-        for s in range(slices):
-            for c in range(clauses):
-                if source[c] != PROBE or not applies[c, s]:
-                    continue
-                sums[:] = 0.0
-                for r in range(replicas):
-                    if included[b, r]:
-                        sums[owner[r], 0] += window[b, r, s, c, COUNT]
-                        sums[owner[r], 1] += window[b, r, s, c, TOTAL]
-                        sums[owner[r], 2] += window[b, r, s, c, OVER]
-                for k in range(worst.shape[1]):
-                    if sums[k, 0] <= 0.0:
-                        continue
-                    value = sums[k, 2 if is_rate[c] else 1] / sums[k, 0]
-                    if is_rate[c] or sense[c] > 0.0:
-                        ratio = value / max(limit[c], LEAST_LIMIT)
-                    else:
-                        ratio = limit[c] / max(value, LEAST_LIMIT)
-                    worst[b, k, s] = max(worst[b, k, s], ratio)
+        sums[:] = 0.0
+        for r in range(replicas):
+            if not included[b, r]:
+                continue
+            for s in range(slices):
+                for i in range(probed):
+                    cell = window[b, r, s, clauses[i]]
+                    sums[owner[r], s, i, 0] += cell[COUNT]
+                    sums[owner[r], s, i, 1] += cell[OVER if is_rate[clauses[i]] else TOTAL]
+        for k in range(kernels):
+            for s in range(slices):
+                for i in range(probed):
+                    c = clauses[i]
+                    if sums[k, s, i, 0] > 0.0 and applies[c, s]:
+                        value = sums[k, s, i, 1] / sums[k, s, i, 0]
+                        ratio = _share(value, limit[c], is_rate[c] or sense[c] > 0.0)
+                        worst[b, k, s] = max(worst[b, k, s], ratio)
+
+
+@njit(cache=True)
+def _share(value, limit, at_most):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """How near ``value`` is to a limit that it may reach ``at_most``, or must at least."""
+    if at_most:
+        return value / max(limit, LEAST_LIMIT)
+    return limit / max(value, LEAST_LIMIT)
