@@ -26,6 +26,7 @@ from torch import nn
 
 from contracts.streams import stream
 from contracts.transitions import Transitions
+from policies.offline_recipes import FittedRecipe
 from policies.offline_train import joined
 
 #: Deterministic choices int64 [N, S] of observations float32 [N, O].
@@ -56,19 +57,6 @@ class WeightedValue:
 
     reward: float
     effective_episodes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedRecipe:
-    """Settings of fitted Q."""
-
-    steps: int = 3000
-    batch_size: int = 512
-    gamma: float = 0.99
-    learning_rate: float = 1e-3
-    members: int = 4
-    hidden: tuple[int, ...] = (128, 128)
-    seed: int = 1
 
 
 def fitted_value(act: Act, logs: Sequence[Transitions], choices: int, recipe: FittedRecipe) -> FittedValue:

@@ -11,14 +11,16 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 
 from contracts.documents import Suite
 from contracts.loader import load_text
 from contracts.transitions import Transitions, load_all, save_transitions
 from contracts.uris import resolve_uri
 from controller.features import Encoder
+from policies.artifact_files import load_artefact
 from policies.choosing import InputLayout
+from policies.offline_recipes import ConservativeRecipe, FittedRecipe
 from scripts.e5_suite import expand_suite, load_suite
 from scripts.offline_logs import record_incidents
 from scripts.output import ready_folder
@@ -27,11 +29,15 @@ from simulator.randomise import EpisodeSpace, draw_episode, load_base
 from simulator.scenario import compile_scenario, load_scenario
 from simulator.world import CompiledScenario
 
+USUAL, USUAL_JUDGE = ConservativeRecipe(), FittedRecipe()
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command()(record)
     app.command()(dataset)
+    app.command()(train)
+    app.command()(evaluate)
 
 
 def record(
@@ -70,6 +76,52 @@ def dataset(
 
     loaded = read_logs(logs)
     typer.echo(str(write_minari(loaded, name, root, layout_of(loaded))))
+
+
+def train(
+    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the artefact.")],
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps.")] = USUAL.steps,
+    cost_weight: Annotated[
+        float, typer.Option(min=0.0, help="Reward lost per request beyond a soft clause's budget.")
+    ] = USUAL.cost_weight,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 1,
+    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "offline",
+    judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
+) -> None:
+    """Train a conservative policy from LOGS alone and judge it by every second log, left out of training.
+
+    The artefact has no certificate: `selvage policy certify` decides whether it may drive.
+    """
+    from scripts.offline_fit import fit, hashes, judge, write_offline  # needs the extra ``rl``
+
+    loaded = read_logs(logs)
+    learned, kept = loaded[::2], loaded[1::2] or loaded
+    recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=steps)
+        content, history = fit(
+            learned, layout_of(loaded), recipe, lambda done: bar.update(task, completed=done)
+        )
+    evaluation = judge(content, kept, FittedRecipe(seed=seed, steps=judge_steps))
+    command = f"selvage offline train LOGS --steps {steps} --cost-weight {cost_weight:g} --seed {seed}"
+    manifest = write_offline(out, name, content, hashes(logs), evaluation, seed, command)
+    report = {"manifest": str(manifest), "last_losses": history[-1], "evaluation": evaluation}
+    typer.echo(json.dumps(report, sort_keys=True))
+
+
+def evaluate(
+    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    artefact: Annotated[str, typer.Argument(help="Manifest of the policy; package:... for shipped ones.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation.")] = 1,
+    judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
+) -> None:
+    """Print what LOGS say that ARTEFACT would have earned, and how far they can say it."""
+    from scripts.offline_fit import judge  # needs the extra ``rl``
+
+    content = load_artefact(artefact, allow_uncertified=True).content
+    recipe = FittedRecipe(seed=seed, steps=judge_steps)
+    typer.echo(json.dumps(judge(content, read_logs(logs), recipe), sort_keys=True))
 
 
 def read_logs(folder: Path) -> list[Transitions]:

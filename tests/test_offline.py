@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from contracts.errors import DocumentError
 from contracts.transitions import Transitions
+from policies.artifact_files import load_artefact
+from scripts.selvage import app
 from tests.test_transitions import made_up
 
 pytestmark = pytest.mark.needs("rl")
@@ -55,7 +62,8 @@ def test_the_better_of_two_logged_actions_is_learned_though_it_is_rare() -> None
     from gymnasium import spaces
     from stable_baselines3.common.policies import ActorCriticPolicy
 
-    from policies.offline_train import ConservativeRecipe, ConservativeTrainer, stack
+    from policies.offline_recipes import ConservativeRecipe
+    from policies.offline_train import ConservativeTrainer, stack
 
     torch.manual_seed(0)
     policy = ActorCriticPolicy(spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([3, 3]), lambda _: 1e-3)
@@ -80,7 +88,8 @@ def test_the_price_of_costs_turns_the_choice() -> None:
 
 def test_fitted_q_knows_the_value_of_actions_that_are_logged() -> None:
     """The fitted value of "always good" is near 1, of "always bad" near 0; support says both are logged."""
-    from policies.offline_evaluate import FittedRecipe, fitted_value
+    from policies.offline_evaluate import fitted_value
+    from policies.offline_recipes import FittedRecipe
 
     recipe = FittedRecipe(steps=500, members=2, gamma=0.5, learning_rate=3e-3, hidden=(32,))
     logs = bandit(30, 0.5)
@@ -120,3 +129,30 @@ def test_without_propensities_importance_sampling_says_nothing() -> None:
     from policies.offline_evaluate import weighted_value
 
     assert weighted_value(lambda seen, choice: np.zeros(len(seen)), bandit(2, 0.5), 0.9) is None
+
+
+def test_the_softmax_of_scores_is_a_probability_over_all_choices() -> None:
+    """Over every pair of choices of two slices the probabilities sum to 1."""
+    from scripts.offline_fit import log_softmax
+
+    scores = np.random.default_rng(4).normal(size=(1, 2, 3)).astype(np.float32)
+    pairs = [np.array([[first, second]]) for first in range(3) for second in range(3)]
+    assert sum(float(np.exp(log_softmax(scores, pair)[0])) for pair in pairs) == pytest.approx(1.0)
+
+
+def test_a_policy_learned_from_logs_is_an_artefact_that_may_not_drive_yet(tmp_path: Path) -> None:
+    """Recorded incidents give an ONNX artefact and an evaluation; without a certificate it is refused."""
+    runner = CliRunner()
+    logs, out = tmp_path / "logs", tmp_path / "policy"
+    scenario = "package:contracts/library/scenarios/silent-requantise.yaml"
+    record = ["offline", "record", scenario, "--out", str(logs), "--seeds", "2", "--policy", "fixed"]
+    train = ["offline", "train", str(logs), "--out", str(out), "--steps", "3", "--judge-steps", "3"]
+    for words in (record, train):
+        done = runner.invoke(app, words)
+        assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["evaluation"]["fitted_q"]["identified"]
+    assert 1.0 <= report["evaluation"]["importance_sampling"]["effective_episodes"] <= 2.0
+    with pytest.raises(DocumentError, match="certificate"):
+        load_artefact(report["manifest"])
+    assert load_artefact(report["manifest"], allow_uncertified=True).manifest.spec.training.data
