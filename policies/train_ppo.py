@@ -8,7 +8,7 @@ that stops between two of them goes on as if it had not (``policies.train_checkp
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,12 +79,21 @@ class LagrangianCallback(BaseCallback):  # type: ignore[misc]  # as above
         self.logger.record("lagrangian/multiplier", self._env.multiplier.value)
 
 
-class EachEpisode(BaseCallback):  # type: ignore[misc]  # as above
-    """Calls ``between`` with the number of finished rollouts before every rollout but the first."""
+class Stop(Protocol):
+    """Somebody may ask a run to stop."""
 
-    def __init__(self, between: Callable[[int], bool], done: int = 0) -> None:
+    flag: bool
+
+
+class EachEpisode(BaseCallback):  # type: ignore[misc]  # as above
+    """Calls ``between`` with the number of finished rollouts before every rollout but the first.
+
+    Training ends at once where ``stop`` is flagged, and at the next step where ``between`` says no.
+    """
+
+    def __init__(self, between: Callable[[int], bool], stop: Stop, done: int = 0) -> None:
         super().__init__()
-        self._between, self._done, self._started = between, done, False
+        self._between, self._stop, self._done, self._started = between, stop, done, False
         self._more = True
 
     def _on_rollout_start(self) -> None:
@@ -94,7 +103,7 @@ class EachEpisode(BaseCallback):  # type: ignore[misc]  # as above
         self._started = True
 
     def _on_step(self) -> bool:
-        return self._more
+        return self._more and not self._stop.flag
 
 
 def build_ppo(

@@ -26,7 +26,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "profile": (("scripts.cmd_profile",), "Measure kernels against the reference kernel."),
     "simulate": (("scripts.cmd_simulate",), "Run one scenario on the simulated fleet."),
     "e5": (("scripts.cmd_e5",), "Compare policies under injected faults (experiment E5)."),
+    "policy": (
+        ("scripts.cmd_policy", "scripts.cmd_policy_artifact"),
+        "Certify routing policies, and show, export and evaluate their artefacts.",
+    ),
+    "train": (("scripts.cmd_train",), "Train routing policies by a recipe, several seeds."),
     "bench": (("scripts.cmd_bench",), "Print the figures of a benchmark."),
+    "offline": (("scripts.cmd_offline",), "Log incidents; learn and judge policies from logs."),
     "doctor": (("scripts.cmd_doctor",), "Say what is installed, shadowed or missing."),
 }
 

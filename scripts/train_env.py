@@ -33,7 +33,9 @@ RECENT_S = 60.0
 _NO_INFO: dict[str, Any] = {}
 
 
-def make_core(recipe: RecipeSpec, file: str, *, horizon_s: float | None = None) -> EnvCore:
+def make_core(
+    recipe: RecipeSpec, file: str, *, horizon_s: float | None = None, fleets: int | None = None
+) -> EnvCore:
     """The recipe's environment; ``file`` is what its URIs are relative to."""
     episodes, reward = recipe.episodes, recipe.reward
     config = EnvConfig(
@@ -43,7 +45,7 @@ def make_core(recipe: RecipeSpec, file: str, *, horizon_s: float | None = None) 
         weights=RewardWeights(quality=reward.quality, move=reward.move, capacity=reward.capacity),
         detector=detector_of(episodes.detector),
     )
-    return EnvCore(config, episodes.fleets)
+    return EnvCore(config, episodes.fleets if fleets is None else fleets)
 
 
 def detector_of(arm: str) -> Any:
@@ -107,8 +109,10 @@ class TrainingWorld:
     of slices that switched falsely; ``violating``.
     """
 
-    def __init__(self, recipe: RecipeSpec, file: str, *, horizon_s: float | None = None) -> None:
-        self.core, self._recipe = make_core(recipe, file, horizon_s=horizon_s), recipe.reward
+    def __init__(
+        self, recipe: RecipeSpec, file: str, *, horizon_s: float | None = None, fleets: int | None = None
+    ) -> None:
+        self.core, self._recipe = make_core(recipe, file, horizon_s=horizon_s, fleets=fleets), recipe.reward
         self.layout = InputLayout(encoder=self.core.encoder)
 
     @property
@@ -131,9 +135,9 @@ class TrainingWorld:
         """The horizon is reached."""
         return self.core.fleets.over
 
-    def reset(self, seed: int | None = None) -> NDArray[np.float32]:
-        """Begin the next episodes, or with ``seed`` its first; inputs float32 [B, size]."""
-        self.core.reset(seed)
+    def reset(self) -> NDArray[np.float32]:
+        """Begin the next episodes; inputs float32 [B, size]."""
+        self.core.reset()
         self.chooser = chooser_of(self.core)
         self._truth = FalseSwitches(self.core)
         self.memory: PolicyState = self.chooser.initial(self.core.batch)
@@ -141,8 +145,12 @@ class TrainingWorld:
 
     def begin_at(self, seed: int, episode: int) -> NDArray[np.float32]:
         """Begin the episodes number ``episode`` of ``seed``, as if those before had run."""
-        self.core._seed, self.core._episode = seed, episode - 1
+        self.begin_before(seed, episode)
         return self.reset()
+
+    def begin_before(self, seed: int, episode: int) -> None:
+        """Let the next ``reset`` begin the episodes number ``episode`` of ``seed``."""
+        self.core.next_episode(seed, episode)
 
     def step(self, choice: NDArray[np.integer]) -> NDArray[np.float32]:
         """One tick under ``choice``; what ``reset`` gives, after the horizon still of the old episodes."""
@@ -197,17 +205,16 @@ class ChoiceVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is option
         size, slices = world.layout.size, world.core.encoder.slices
         seen = spaces.Box(-np.inf, np.inf, (size,), dtype=np.float32)
         super().__init__(world.core.batch, seen, spaces.MultiDiscrete([world.layout.choices] * slices))
-        self._seed: int | None = None
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed of the next reset."""
-        self._seed = seed
+        """Let the next reset begin the first episodes of ``seed``."""
+        if seed is not None:
+            self.world.begin_before(seed, 0)
         return [seed] * self.num_envs
 
     def reset(self) -> NDArray[np.float32]:
         """First inputs, float32 [B, size]."""
-        inputs, self._seed = self.world.reset(self._seed), None
-        return inputs
+        return self.world.reset()
 
     def step_async(self, actions: NDArray[np.integer]) -> None:
         """Keep ``actions`` for ``step_wait``; nothing runs beside this process."""

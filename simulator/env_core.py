@@ -115,6 +115,10 @@ class EnvCore:
 
     # ------------------------------------------------------------ an episode
 
+    def next_episode(self, seed: int, episode: int) -> None:
+        """Let the next ``reset`` begin episode number ``episode`` of ``seed``, as if those before had run."""
+        self._seed, self._episode = seed, episode - 1
+
     def reset(self, seed: int | None = None) -> NDArray[np.float32]:
         """Begin the next episode of every fleet, or with ``seed`` the first ones of that seed."""
         if seed is not None:
@@ -136,7 +140,8 @@ class EnvCore:
 
     def _let_pass(self, state: ControllerState, plan: RoutingPlan) -> Terms:
         seen, fleets = self.fleets.advance(plan), self.fleets
-        self.perception: Perception = perceive(state, seen, self.setup)
+        # Nobody else holds the last state, so its arrays are used again.
+        self.perception: Perception = perceive(state, seen, self.setup, consume=True)
         return self._terms.of(plan.table, fleets.counters, fleets.gauges, fleets.board, fleets.latency_counts)
 
     def observation(self) -> NDArray[np.float32]:

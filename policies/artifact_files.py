@@ -1,0 +1,111 @@
+"""Artefacts on disk: an ONNX file and its manifest, written whole and loaded only when everything fits.
+
+Refused are an ONNX file whose hash is not the manifest's, another encoding version, a missing or failing
+certificate, and a certificate that speaks of another network. No pickle anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
+from contracts.documents.artifact import ArtifactSpec, Certificate, Training
+from contracts.errors import DocumentError, Problem
+from contracts.files import write_pinned
+from contracts.loader import dump_text, load_as
+from contracts.uris import read_pinned, resolve_uri
+from controller.features import ENCODING_VERSION
+from controller.setup import FleetSetup
+from policies.certificate import refuse_unless_certified
+from policies.learned import LearnedPolicy, learned_policy
+
+#: The policy that ships with the library.
+SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
+#: The meta-contract that a certificate must pass.
+META = "package:contracts/library/meta-contract.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefact:
+    """A loaded artefact: manifest, where it lies, and the content of its ONNX file, whose hash fits."""
+
+    manifest: PolicyArtifact
+    file: Path
+    content: bytes
+
+
+def write_artefact(
+    folder: Path, name: str, content: bytes, description: str, training: Training,
+    certificate: Certificate | None = None,
+) -> Path:  # fmt: skip
+    """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
+
+    Equal arguments give equal bytes.
+    """
+    manifest = PolicyArtifact(
+        metadata=Metadata(name=name),
+        spec=ArtifactSpec(
+            description=description,
+            onnx=FileRef(uri=f"{name}.onnx", sha256=hashlib.sha256(content).hexdigest()),
+            encoding_version=ENCODING_VERSION,
+            training=training,
+            certificate=certificate,
+        ),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_pinned(folder / f"{name}.onnx", content)
+    path = folder / f"{name}.yaml"
+    write_pinned(path, dump_text(manifest).encode())
+    return path
+
+
+def with_certificate(artefact: Artefact, certificate: Certificate) -> PolicyArtifact:
+    """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
+    spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
+    manifest = artefact.manifest.model_copy(update={"spec": spec})
+    refuse_unless_certified(manifest, _meta(), str(artefact.file))
+    return manifest
+
+
+def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
+    """The artefact whose manifest is ``uri`` (a path or ``package:``).
+
+    ``allow_uncertified``: for evaluation and certification alone, never to drive.
+    Raises DocumentError for whatever does not fit; see the module.
+    """
+    file = resolve_uri(uri, "")
+    manifest = load_as(PolicyArtifact, file)
+    content = read_pinned(manifest.spec.onnx, file)
+    if manifest.spec.encoding_version != ENCODING_VERSION:
+        raise DocumentError(
+            [
+                Problem(
+                    str(file), 0, "spec.encoding_version", f"{ENCODING_VERSION}",
+                    f"{manifest.spec.encoding_version}", "train the policy again with this version",
+                )
+            ]
+        )  # fmt: skip
+    if not allow_uncertified:
+        _refuse_bare(manifest, file)
+        refuse_unless_certified(manifest, _meta(), str(file))
+    return Artefact(manifest=manifest, file=file, content=content)
+
+
+def _refuse_bare(manifest: PolicyArtifact, file: Path) -> None:
+    if manifest.spec.certificate is None:
+        hint = "run `selvage policy certify` on it, then `selvage policy export --certificate`"
+        raise DocumentError([Problem(str(file), 0, "spec.certificate", "a certificate", "none", hint)])
+
+
+def _meta() -> MetaContract:
+    return load_as(MetaContract, resolve_uri(META, "artefact"))
+
+
+def load_learned(
+    uri: str, fleet: FleetSetup, policy_id: str = "learned", *, allow_uncertified: bool = False
+) -> LearnedPolicy:
+    """The policy of the artefact ``uri`` for ``fleet``; ``load_artefact`` says what is refused."""
+    artefact = load_artefact(uri or SHIPPED_ARTEFACT, allow_uncertified=allow_uncertified)
+    return learned_policy(artefact.content, fleet, policy_id, str(artefact.file))

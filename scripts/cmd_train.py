@@ -1,0 +1,189 @@
+"""``selvage train``: train routing policies by a recipe, several seeds beside each other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.loader import document_sha256
+from contracts.uris import resolve_uri
+from policies.train_recipe import TrainingRecipe, load_recipe
+from scripts.environment import package_version
+from scripts.output import ready_folder, write_whole
+from scripts.warm import warm
+
+SHIPPED_RECIPE = "package:contracts/library/recipes/routing.yaml"
+#: Packages whose versions decide the weights.
+PACKAGES = ("numba", "numpy", "selvage", "stable-baselines3", "torch")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(train)
+
+
+def train(
+    out: Annotated[Path, typer.Option("--out", help="Folder: one sub-folder per seed, and training.json.")],
+    recipe: Annotated[str, typer.Option(help="Recipe (file or package: URI).")] = SHIPPED_RECIPE,
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-4 or 1,7.")] = "0-4",
+    jobs: Annotated[int, typer.Option(help="Seeds beside each other.")] = 1,
+    backend: Annotated[str, typer.Option(help="joblib back end: loky, or ray for a cluster.")] = "loky",
+    updates: Annotated[int | None, typer.Option(help="PPO episodes; the recipe's without it.")] = None,
+    compare: Annotated[bool, typer.Option(help="Validate the recipe's baselines as well.")] = True,
+) -> None:
+    """Train every seed, or go on where its checkpoint stands.
+
+    Ctrl-C or TERM stops after the running step; the same command goes on with the last checkpoint.
+    No result depends on --jobs, --backend or interruptions.
+    """
+    wanted, file = parse_seeds(seeds), str(resolve_uri(recipe, "selvage train"))
+    document = load_recipe(file)
+    ready_folder(out)
+    warm()
+    total = document.spec.ppo.episodes if updates is None else updates
+    with _bar(out, wanted, total):
+        results = _run_all(file, wanted, out, updates, jobs, backend)
+    command = shlex.join(["selvage", "train", "--recipe", recipe, "--seeds", seeds])
+    from scripts.train_run import baseline_scores
+
+    finished = all(result.finished for result in results)
+    arms = document.spec.baselines if compare and finished else ()
+    baselines = {name: score.plain() for name, score in baseline_scores(file, arms).items()}
+    content = summary(document, command if updates is None else f"{command} --updates {updates}", results)
+    write_whole(out / "training.json", _json(content | {"baselines": baselines}))
+    _show(results, baselines)
+    if not finished:
+        raise typer.Exit(130)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``0-4`` or ``1,7`` to numbers; DocumentError for anything else."""
+    try:
+        first, dash, last = text.partition("-")
+        numbers = range(int(first), int(last) + 1) if dash else [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
+        raise DocumentError(
+            [Problem("selvage train", 0, "--seeds", "e.g. 0-4 or 1,7", repr(text), "try 0-4")]
+        )
+    return tuple(numbers)
+
+
+def summary(recipe: TrainingRecipe, command: str, results: list[Any]) -> dict[str, Any]:
+    """What ``training.json`` holds: command, recipe, versions, and every seed's outcome."""
+    return {
+        "command": command,
+        "recipe": recipe.metadata.name,
+        "recipe_sha256": document_sha256(recipe),
+        "versions": {name: package_version(name) for name in PACKAGES},
+        "runs": [
+            {
+                "seed": result.seed,
+                "env_steps": result.env_steps,
+                "chosen_at": result.chosen_at,
+                "score": result.score,
+                "finished": result.finished,
+            }
+            for result in results
+        ],
+    }
+
+
+def _run_all(
+    file: str, seeds: tuple[int, ...], out: Path, updates: int | None, jobs: int, backend: str
+) -> list[Any]:
+    from scripts.train_run import train_seed
+
+    folders = [str(seed_folder(out, seed)) for seed in seeds]
+    if jobs == 1:
+        return [train_seed(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
+    joblib = _joblib(backend)
+    tasks = (
+        joblib.delayed(train_seed)(file, seed, folder, updates)
+        for seed, folder in zip(seeds, folders, strict=True)
+    )
+    with joblib.parallel_config(backend=backend, n_jobs=jobs, inner_max_num_threads=_threads(backend)):
+        return list(joblib.Parallel()(tasks))
+
+
+def _threads(backend: str) -> int | None:
+    return 1 if backend == "loky" else None
+
+
+def _joblib(backend: str) -> Any:
+    """joblib, with Ray registered where it is asked for."""
+    import joblib
+
+    if backend == "ray":
+        try:
+            from ray.util.joblib import register_ray
+        except ModuleNotFoundError:
+            raise MissingPartError("--backend ray needs Ray; run: pip install ray") from None
+        register_ray()
+    elif backend != "loky":
+        raise DocumentError([Problem("selvage train", 0, "--backend", "loky or ray", backend, "try loky")])
+    return joblib
+
+
+def seed_folder(out: Path, seed: int) -> Path:
+    """Where a seed's files are."""
+    return out / f"seed-{seed}"
+
+
+@contextmanager
+def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
+    """A bar per seed on stderr, fed by the checkpoints, so that it sees seeds in other processes too."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    done = threading.Event()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {seed: bar.add_task(f"seed {seed}", total=total) for seed in seeds}
+
+        def follow() -> None:
+            while not done.wait(1.0):
+                for seed, task in tasks.items():
+                    bar.update(task, completed=_updates(seed_folder(out, seed)))
+
+        watcher = threading.Thread(target=follow, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _updates(folder: Path) -> int:
+    try:
+        return int(json.loads((folder / "checkpoint.json").read_text())["updates"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _show(results: list[Any], baselines: dict[str, dict[str, float]]) -> None:
+    table = Table(title="Validation episodes: reward per tick", title_justify="left")
+    for head in ("seed", "reward", "chosen at update", "env steps", "finished"):
+        table.add_column(head, justify="right")
+    for result in results:
+        done = "yes" if result.finished else "no"
+        table.add_row(
+            str(result.seed), f"{result.score:.5f}", str(result.chosen_at), str(result.env_steps), done
+        )
+    for name, score in baselines.items():
+        table.add_row(name, f"{score['reward']:.5f}", "–", "–", "–")
+    Console().print(table)
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, indent=1) + "\n"
