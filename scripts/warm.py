@@ -10,7 +10,13 @@ import sys
 from importlib import import_module
 
 #: Modules with a ``warm()`` that compiles their numba functions for the types the program uses.
-WARMED = ("simulator.engine", "simulator.telemetry", "simulator.workload", "policies.rehearsal")
+WARMED = (
+    "simulator.engine",
+    "simulator.probes",
+    "simulator.telemetry",
+    "simulator.workload",
+    "policies.rehearsal",
+)
 
 
 def warm() -> list[str]:

@@ -17,6 +17,7 @@ from faults.effects import ReplicaEffect
 from simulator.board import ReplicaBoard
 from simulator.engine_records import Counters, Gauges
 from simulator.fleet import FleetSimulation
+from simulator.probes import Probes
 from simulator.recorder import Recorder
 from simulator.truth import numeric_or_observability, runtime
 from simulator.world import CompiledScenario
@@ -57,9 +58,7 @@ class _Truth(Recorder):
     ) -> None:
         """Nothing to write down."""
 
-    def close(
-        self, tick: int, counters: Counters, board: ReplicaBoard, probe_tokens: NDArray[np.float64]
-    ) -> None:
+    def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: Probes) -> None:
         """Nothing to write down."""
 
 
@@ -91,6 +90,7 @@ class SteppedFleets(FleetSimulation):
             seeds,
             each=each,
             recorder=_Truth(each[0], batch),
+            reuse=True,
         )
         for fleet in range(batch):
             for replica in range(len(each[0].layout.replicas)):

@@ -82,6 +82,7 @@ class FleetSimulation:
     ``each`` gives every fleet a scenario of its own. They share with ``scenario`` its layout, contract,
     engine, horizon, tick, probe rate and scrape delay, and may differ in workload, absent replicas,
     faults, changes, scrape interval and scrape loss. ``recorder`` stands in for the one that keeps records.
+    ``reuse``: see ``Telemetry``.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class FleetSimulation:
         progress: Progress | None = None,
         each: Sequence[CompiledScenario] | None = None,
         recorder: Recorder | None = None,
+        reuse: bool = False,
     ) -> None:
         self._scenario, self._driver, self._progress = scenario, driver, progress
         self._batch = len(seeds)
@@ -104,7 +106,7 @@ class FleetSimulation:
             engine=FleetEngine(scenario.engine, self._batch),
             board=ReplicaBoard(self._each),
             probes=Probes(scenario, seeds),
-            telemetry=Telemetry(self._each, seeds),
+            telemetry=Telemetry(self._each, seeds, reuse=reuse),
             recorder=Recorder(scenario, seeds) if recorder is None else recorder,
         )
         self._env = simpy.Environment()
@@ -167,7 +169,7 @@ class FleetSimulation:
         seen = parts.telemetry.read(
             tick, now_s, counters, self._gauges, parts.engine.latency_counts, parts.board, probes
         )
-        parts.recorder.close(tick, counters, parts.board, parts.probes.tokens())
+        parts.recorder.close(tick, counters, parts.board, parts.probes)
         return seen
 
     # ------------------------------------------------------------ faults

@@ -12,9 +12,8 @@ nothing. Quarantined replicas are probed like the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from contracts.streams import stream
@@ -37,120 +36,96 @@ def probe_share(
     return np.asarray(probes_per_s * (coefficients[:, 0] + probe_tokens * coefficients[:, 1]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbePlan:
-    """When which replica computes which probe, for one fleet. P slots per tick.
-
-    unit: int64 [T, P], place on the probe axis. repeat: int64 [T, P]. at_s: float64 [T, P].
-    due: bool [T, P], the slot is used.
-    """
-
-    unit: NDArray[np.int64]
-    repeat: NDArray[np.int64]
-    at_s: NDArray[np.float64]
-    due: NDArray[np.bool_]
-
-
 def slots_per_replica(scenario: CompiledScenario) -> int:
     """Most probes of one replica in one tick."""
     return int(np.ceil(scenario.telemetry.probes_per_s * scenario.tick_s - 1e-9))
 
 
-def plan_probes(scenario: CompiledScenario, seed: int) -> ProbePlan:
-    """The probe schedule of the fleet with ``seed``; nothing else draws from its stream."""
-    slots, ticks = slots_per_replica(scenario), scenario.ticks
-    replicas, repeats = len(scenario.layout.replicas), _repeats(scenario)
-    of_slices = [scenario.prompts.probe_of(index) for index in range(len(scenario.layout.slices))]
-    count = slots * replicas
-    unit = np.zeros((ticks, count), dtype=np.int64)
-    repeat, at_s = np.zeros_like(unit), np.full((ticks, count), np.inf)
-    for replica in range(replicas if slots else 0):
-        rng = stream(seed, "probes", replica)
-        times = _times(scenario, float(rng.random()))
-        tick = np.minimum(np.ceil(times / scenario.tick_s).astype(np.int64) - 1, ticks - 1)
-        place = replica * slots + np.arange(times.size) - np.searchsorted(tick, tick)
-        unit[tick, place] = _units(of_slices, replica, times.size, rng)
-        repeat[tick, place] = np.arange(times.size) % repeats
-        at_s[tick, place] = times
-    return ProbePlan(unit=unit, repeat=repeat, at_s=at_s, due=np.isfinite(at_s))
-
-
-def _times(scenario: CompiledScenario, phase: float) -> NDArray[np.float64]:
-    """Instants in (0, horizon] at which one replica computes its probes."""
-    gap_s = 1.0 / scenario.telemetry.probes_per_s
-    count = int(np.floor(scenario.horizon_s / gap_s - phase - 1e-9)) + 1
-    return np.asarray((phase + 1e-9 + np.arange(max(count, 0))) * gap_s, dtype=np.float64)
-
-
-def _units(
-    of_slices: list[NDArray[np.int64]], replica: int, count: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    slices = len(of_slices)
-    units = np.zeros(count, dtype=np.int64)
-    for index, prompts in enumerate(of_slices):
-        order = rng.permutation(prompts)
-        # Replica r begins with slice r and goes round.
-        mine = units[(index - replica) % slices :: slices]
-        mine[:] = np.resize(order, mine.size)
-    return units
-
-
 class Probes:
-    """The probes of B fleets, tick by tick."""
+    """The probes of B fleets, tick by tick: P slots per tick, ``slots_per_replica`` of them each replica's.
+
+    Of the tick that is open: unit int64 [B, P], place on the probe axis; repeat int64 [B, P]; at_s float64
+    [B, P], when it is computed, inf where the slot is not used.
+    """
 
     def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
-        plans = [plan_probes(scenario, seed) for seed in seeds]
-        self._unit = np.stack([plan.unit for plan in plans], axis=1)
-        self._repeat = np.stack([plan.repeat for plan in plans], axis=1)
-        self._at_s = np.stack([plan.at_s for plan in plans], axis=1)
-        self._due = np.stack([plan.due for plan in plans], axis=1)
-        slots = slots_per_replica(scenario)
-        replicas = np.arange(len(scenario.layout.replicas), dtype=np.int64)
-        self._replica = np.repeat(replicas, slots)
+        self._scenario, slots = scenario, slots_per_replica(scenario)
+        replicas, slices = len(scenario.layout.replicas), len(scenario.layout.slices)
+        self._replica = np.repeat(np.arange(replicas, dtype=np.int64), slots)
         self._kernel = scenario.layout.replica_kernel[self._replica]
-        self._owner = np.broadcast_to(self._replica, (len(seeds), self._replica.size))
-        self._lengths = scenario.prompts.probe_tokens
-        self._prompts, self._slices = scenario.prompts.probe_ids, scenario.prompts.probe_slice
-        deepest = max(table.probe.shape[0] for table in scenario.tables)
-        repeats = _repeats(scenario)
-        blocks = [_deepened(table.probe[:, :, :repeats], deepest) for table in scenario.tables]
-        self._values = np.stack(blocks)
+        of_slices = [scenario.prompts.probe_of(index) for index in range(slices)]
+        self._sizes = np.array([prompts.size for prompts in of_slices], dtype=np.int64)
+        self._order = np.zeros((len(seeds), replicas, slices, int(self._sizes.max())), dtype=np.int32)
+        self._phase = np.zeros((len(seeds), replicas))
+        for fleet, seed in enumerate(seeds if slots else ()):
+            for replica in range(replicas):
+                rng = stream(seed, "probes", replica)
+                self._phase[fleet, replica] = rng.random()
+                for index, prompts in enumerate(of_slices):
+                    self._order[fleet, replica, index, : prompts.size] = rng.permutation(prompts)
+        gap_s = 1.0 / scenario.telemetry.probes_per_s if slots else np.inf
+        # Instants in (0, horizon].
+        count = np.floor(scenario.horizon_s / gap_s - self._phase - 1e-9) + 1.0
+        self._count, self._gap_s = np.maximum(count, 0.0).astype(np.int64), gap_s
+        self._done = np.zeros(self._phase.shape, dtype=np.int64)
+        shape = len(seeds), self._replica.size
+        self._owner = np.broadcast_to(self._replica, shape)
+        self.unit, self.repeat = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        self.at_s = np.full(shape, np.inf)
+        self._values, self._repeats = _values(scenario), _repeats(scenario)
         self._noise = scenario.telemetry.repeat_noise
-        self._rngs = [stream(seed, "repeat_noise") for seed in seeds]
-        self._tick = -1
-        self._condition = np.zeros(self._owner.shape, dtype=np.int64)
-        self._answers = np.zeros(self._owner.shape, dtype=np.bool_)
+        self._rngs = [stream(seed, "repeat_noise") for seed in seeds] if self._noise > 0.0 else []
+        self._condition = np.zeros(shape, dtype=np.int64)
+        self._answers = np.zeros(shape, dtype=np.bool_)
 
     def open(self, tick: int, condition: NDArray[np.int64], answers: NDArray[np.bool_]) -> None:
-        """Begin ``tick`` with the replicas' states, ``condition`` int64 [B, R], ``answers`` bool [B, R]."""
-        self._tick = tick
+        """Begin ``tick``, one after the other from 0 on, with the states of the replicas.
+
+        ``condition`` int64 [B, R], ``answers`` bool [B, R].
+        """
+        last = tick == self._scenario.ticks - 1
+        _schedule(
+            tick, last, self._scenario.tick_s, self._gap_s, self._phase, self._count, self._done, self._order,
+            self._sizes, self._repeats, self.unit, self.repeat, self.at_s,
+        )  # fmt: skip
         self._condition = condition[:, self._replica]
         self._answers = answers[:, self._replica]
 
+    @property
+    def due(self) -> NDArray[np.bool_]:
+        """Bool [B, P]: the slot is used in the tick that is open."""
+        return np.isfinite(self.at_s)
+
     def change(self, fleet: int, replica: int, at_s: float, condition: int, answers: bool) -> None:
         """From ``at_s`` on, within the tick that is open, the replica is in another state."""
-        later = (self._replica == replica) & (self._at_s[self._tick, fleet] > at_s)
+        later = (self._replica == replica) & (self.at_s[fleet] > at_s)
         self._condition[fleet, later] = condition
         self._answers[fleet, later] = answers
 
     def close(self, delivered: NDArray[np.bool_]) -> ProbeSamples:
         """Results of the tick that is open; ``delivered`` bool [B, R] is False where telemetry is lost."""
-        unit, at_s = self._unit[self._tick], self._at_s[self._tick]
-        valid = self._due[self._tick] & self._answers & delivered[:, self._replica]
-        values = self._values[self._kernel, self._condition, unit, self._repeat[self._tick]]
+        shape, prompts = self.unit.shape, self._scenario.prompts
+        slices, ids = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
+        sampled_at_ms, valid = np.empty(shape), np.empty(shape, dtype=np.bool_)
+        values = np.empty((*shape, self._values.shape[4]))
+        _collect(
+            self.unit, self.repeat, self.at_s, self._condition, self._answers, delivered, self._replica,
+            self._kernel, self._values, prompts.probe_slice, prompts.probe_ids, slices, ids, sampled_at_ms,
+            values, valid,
+        )  # fmt: skip
         return ProbeSamples(
             replica=self._owner.copy(),
-            slice=self._slices[unit],
-            prompt=self._prompts[unit],
-            sampled_at_ms=np.where(valid, np.maximum(at_s - PROBE_LATENCY_S, 0.0) * MS_PER_S, 0.0),
+            slice=slices,
+            prompt=ids,
+            sampled_at_ms=sampled_at_ms,
             values=self._noisy(values),
             valid=valid,
         )
 
     def tokens(self) -> NDArray[np.float64]:
         """Probe tokens that the replicas of each kernel computed in the open tick, float64 [B, K]."""
-        computed = self._due[self._tick] & self._answers
-        tokens = np.where(computed, self._lengths[self._unit[self._tick]], 0)
+        computed = self.due & self._answers
+        tokens = np.where(computed, self._scenario.prompts.probe_tokens[self.unit], 0)
         kernels = range(self._values.shape[0])
         sums = [tokens[:, self._kernel == kernel].sum(axis=1) for kernel in kernels]
         return np.stack(sums, axis=1).astype(np.float64)
@@ -162,6 +137,55 @@ class Probes:
         return np.asarray(values * np.exp(self._noise * factors))
 
 
+@njit(cache=True)
+def _schedule(  # type: ignore[no-untyped-def]  # pragma: no cover
+    tick, last, tick_s, gap_s, phase, count, done, order, sizes, repeats, unit, repeat, at_s,
+):  # fmt: skip
+    """The probes of ``tick``: replica r begins with slice r, goes round, and repeats each slice's order.
+
+    ``done`` int64 [B, R] counts those of earlier ticks. The last tick takes what rounding left over.
+    """
+    batch, replicas, slices, _ = order.shape
+    slots = unit.shape[1] // replicas
+    for b in range(batch):
+        for p in range(unit.shape[1]):
+            r, n = p // slots, done[b, p // slots]
+            instant_s = (phase[b, r] + 1e-9 + n) * gap_s
+            if n < count[b, r] and (last or int(np.ceil(instant_s / tick_s)) - 1 <= tick):
+                s = (n + r) % slices
+                unit[b, p], repeat[b, p], at_s[b, p] = (
+                    order[b, r, s, n // slices % sizes[s]],
+                    n % repeats,
+                    instant_s,
+                )
+                done[b, r] += 1
+            else:
+                unit[b, p], repeat[b, p], at_s[b, p] = 0, 0, np.inf
+
+
+@njit(cache=True)
+def _collect(  # type: ignore[no-untyped-def]  # pragma: no cover
+    unit, repeat, at_s, condition, answers, delivered, replica, kernel, measured, slice_of, id_of, slices,
+    prompts, sampled_at_ms, values, valid,
+):  # fmt: skip
+    """Look up what was ``measured`` [K, Q, prompt, repeat, metric]."""
+    for b in range(unit.shape[0]):
+        for p in range(unit.shape[1]):
+            n = unit[b, p]
+            heard = np.isfinite(at_s[b, p]) and answers[b, p] and delivered[b, replica[p]]
+            slices[b, p], prompts[b, p], valid[b, p] = slice_of[n], id_of[n], heard
+            sampled_at_ms[b, p] = max(at_s[b, p] - PROBE_LATENCY_S, 0.0) * MS_PER_S if heard else 0.0
+            for m in range(values.shape[2]):
+                values[b, p, m] = measured[kernel[p], condition[b, p], n, repeat[b, p], m]
+
+
+def _values(scenario: CompiledScenario) -> NDArray[np.float64]:
+    """Measured values of all kernels, [K, Q, prompt, repeat, metric]; missing rungs repeat the last."""
+    deepest = max(table.probe.shape[0] for table in scenario.tables)
+    repeats = _repeats(scenario)
+    return np.stack([_deepened(table.probe[:, :, :repeats], deepest) for table in scenario.tables])
+
+
 def _repeats(scenario: CompiledScenario) -> int:
     """Repeats that every kernel of the pool was measured with."""
     return min(int(table.probe.shape[2]) for table in scenario.tables)
@@ -170,3 +194,18 @@ def _repeats(scenario: CompiledScenario) -> int:
 def _deepened(probe: NDArray[np.float64], conditions: int) -> NDArray[np.float64]:
     missing = conditions - probe.shape[0]
     return np.concatenate([probe, np.repeat(probe[-1:], missing, axis=0)]) if missing else probe
+
+
+def warm() -> None:
+    """Compile what this module compiles, so that no job pays for it after a fork."""
+    for batch in (1, 2):
+        one, whole = (batch, 1), np.zeros((batch, 1), dtype=np.int64)
+        _schedule(
+            0, True, 1.0, 1.0, np.zeros(one), whole, whole.copy(), np.zeros((*one, 1, 1), dtype=np.int32),
+            np.ones(1, dtype=np.int64), 1, whole.copy(), whole.copy(), np.zeros(one),
+        )  # fmt: skip
+        yes, place = np.ones(one, dtype=np.bool_), np.zeros(1, dtype=np.int64)
+        _collect(
+            whole, whole, np.zeros(one), whole, yes, yes, place, place, np.zeros((1, 1, 1, 1, 1)), place,
+            place, whole.copy(), whole.copy(), np.zeros(one), np.zeros((*one, 1)), yes.copy(),
+        )  # fmt: skip

@@ -14,6 +14,7 @@ from faults.effects import ReplicaEffect
 from faults.schedule import acts
 from simulator.board import ReplicaBoard
 from simulator.engine_records import Counters
+from simulator.probes import Probes
 from simulator.truth import numeric_or_observability, runtime
 from simulator.world import CompiledScenario
 
@@ -77,9 +78,7 @@ class Recorder:
         self._violating[:, tick] |= self.now_violating
         self._runtime[:, tick] |= self._now_runtime
 
-    def close(
-        self, tick: int, counters: Counters, board: ReplicaBoard, probe_tokens: NDArray[np.float64]
-    ) -> None:
+    def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: Probes) -> None:
         """What happened in ``tick``."""
         counts = self._counts[:, :, tick]
         answered = counters.answered
@@ -93,7 +92,7 @@ class Recorder:
         held = board.state != int(ReplicaState.ABSENT)
         for kernel, own in enumerate(self._of_kernel):
             self._accelerator_s[:, tick, kernel] = held[:, own].sum(axis=1) * self._scenario.tick_s
-        self._probe_tokens[:, tick] = probe_tokens
+        self._probe_tokens[:, tick] = probes.tokens()
         self._blind[:, tick] = board.telemetry_lost
 
     def records(self, policy: str) -> list[EpisodeRecord]:
