@@ -94,7 +94,7 @@ class Probes:
     @property
     def due(self) -> NDArray[np.bool_]:
         """Bool [B, P]: the slot is used in the tick that is open."""
-        return np.isfinite(self.at_s)
+        return np.asarray(np.isfinite(self.at_s))
 
     def change(self, fleet: int, replica: int, at_s: float, condition: int, answers: bool) -> None:
         """From ``at_s`` on, within the tick that is open, the replica is in another state."""
