@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
         ("scripts.cmd_policy", "scripts.cmd_policy_artifact"),
         "Certify routing policies, and show, export and evaluate their artefacts.",
     ),
+    "tune": (("scripts.cmd_tune",), "Search the settings of a baseline on training episodes."),
     "train": (("scripts.cmd_train",), "Train routing policies by a recipe, several seeds."),
     "bench": (("scripts.cmd_bench",), "Print the figures of a benchmark."),
     "offline": (("scripts.cmd_offline",), "Log incidents; learn and judge policies from logs."),
