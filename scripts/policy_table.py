@@ -1,0 +1,251 @@
+"""One policy against all others in a finished run of E5: better or not, dominated or not, how near the best.
+
+    python -m scripts.policy_table OUT --suite SUITE --candidate learned [--json]
+
+reads the measures of every episode from ``OUT/parts``. Differences are candidate minus other, paired by seed
+and scenario, with bootstrap limits clustered by seed. *Dominated*: another arm is no worse in every mean and
+better in one. The quality lost is E5's quality loss over the incident window, as a ratio to the
+informed reference: of step faults, of every other shape, and of every scenario alone. *Probe tokens* of an
+arm are compared with those of ``fixed-bare``, on scenarios where no replica dies or starts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from contracts.errors import DocumentError, Problem
+from contracts.intervals import Interval, paired_difference, paired_ratio
+from contracts.uris import resolve_uri
+from scripts.e5_arms import BASELINE_ARM, INFORMED
+from scripts.e5_suite import SHIPPED_SUITE, SuiteEntry, expand_suite, load_suite
+
+Floats = NDArray[np.float64]
+
+#: Arms that no policy is meant to beat: the reference that is told.
+REFERENCES = (INFORMED,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A measure of the comparison. lower: less is better; path: where a part file keeps it."""
+
+    name: str
+    lower: bool
+    path: tuple[str, str]
+
+
+MEASURES = (
+    Compared(name="mttr_s", lower=True, path=("incident", "mttr_s")),
+    Compared(name="quality_preservation", lower=False, path=("quality", "preservation")),
+    Compared(name="false_switches_per_slice_month", lower=True, path=("switches", "false_switches")),
+    Compared(name="failed_ratio", lower=True, path=("service", "failed_ratio")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Episodes by (arm, scenario, seed) as plain measures, and the scenarios in suite order."""
+
+    episodes: dict[tuple[str, str, int], dict[str, Any]]
+    entries: tuple[SuiteEntry, ...]
+    seeds: tuple[int, ...]
+    arms: tuple[str, ...]
+
+    def matrix(self, arm: str, path: tuple[str, str], names: list[str]) -> Floats:
+        """Float64 [seeds, scenarios]; NaN where there is none."""
+        return np.array([[self._value(arm, name, seed, path) for name in names] for seed in self.seeds])
+
+    def _value(self, arm: str, name: str, seed: int, path: tuple[str, str]) -> float:
+        episode = self.episodes.get((arm, name, seed), {})
+        part = episode.get(path[0]) or {}
+        value = part.get(path[1])
+        if value is None:
+            return math.nan
+        return value / part["slice_months"] if path[0] == "switches" else float(value)
+
+
+def load_run(out: Path, suite: Path | None) -> Run:
+    """The run whose parts lie in ``out``; DocumentError where there are none."""
+    document, file = load_suite(suite)
+    entries = expand_suite(document, file)
+    names = {entry.name for entry in entries}
+    rows = [row for part in sorted(out.glob("parts/*/*.json")) for row in json.loads(part.read_text("utf-8"))]
+    episodes = {
+        (row["policy"], row["scenario"], row["seed"]): row for row in rows if row["scenario"] in names
+    }
+    if not episodes:
+        raise _refused(str(out), "parts of a run of this suite", "none", "run selvage e5 --suite ... first")
+    return Run(
+        episodes=episodes,
+        entries=entries,
+        seeds=tuple(sorted({seed for _, _, seed in episodes})),
+        arms=tuple(dict.fromkeys(row["policy"] for row in rows)),
+    )
+
+
+def whole_arms(run: Run) -> list[str]:
+    """Arms that ran on every scenario with every seed."""
+    names = [entry.name for entry in run.entries]
+    return [
+        arm
+        for arm in run.arms
+        if all((arm, name, seed) in run.episodes for name in names for seed in run.seeds)
+    ]
+
+
+def compare(run: Run, candidate: str) -> dict[str, Any]:
+    """The whole comparison, JSON-ready but for NaN."""
+    arms = whole_arms(run)
+    if candidate not in arms:
+        raise _refused("--candidate", " or ".join(arms) or "an arm on every scenario", candidate, "name one")
+    names = [entry.name for entry in run.entries]
+    means = {arm: {m.name: _mean(run.matrix(arm, m.path, names)) for m in MEASURES} for arm in arms}
+    others = [arm for arm in arms if arm != candidate]
+    differences = {
+        arm: {
+            m.name: asdict(
+                paired_difference(
+                    run.matrix(candidate, m.path, names),
+                    run.matrix(arm, m.path, names),
+                    name=f"{candidate}|{arm}|{m.name}",
+                )
+            )
+            for m in MEASURES
+        }
+        for arm in others
+    }
+    return {
+        "candidate": candidate,
+        "seeds": len(run.seeds),
+        "scenarios": names,
+        "means": means,
+        "differences": differences,
+        "verdicts": {arm: verdict(differences[arm]) for arm in others},
+        "dominated_by": [
+            arm for arm in others if arm not in REFERENCES and dominates(means[arm], means[candidate])
+        ],
+        "quality_lost_to_informed": _to_informed(run, candidate, arms),
+        "probe_tokens_to_bare": {arm: _probe_ratio(run, arm) for arm in arms},
+    }
+
+
+def verdict(differences: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Per measure: better, worse, or not told apart, by the limits of the paired difference."""
+    words = {}
+    for measure in MEASURES:
+        low, high = (differences[measure.name][side] for side in ("ci_low", "ci_high"))
+        better, worse = (high < 0.0, low > 0.0) if measure.lower else (low > 0.0, high < 0.0)
+        words[measure.name] = "better" if better else "worse" if worse else "no difference shown"
+    return words
+
+
+def dominates(one: dict[str, float], other: dict[str, float]) -> bool:
+    """``one`` is no worse in every mean and better in one."""
+    signed = [(1.0 if m.lower else -1.0) * (one[m.name] - other[m.name]) for m in MEASURES]
+    return all(value <= 0.0 for value in signed) and any(value < 0.0 for value in signed)
+
+
+def shape_of(entry: SuiteEntry) -> str:
+    """Shape of a scenario's faults, ``none`` or ``mixed``."""
+    shapes = {fault.shape for fault in entry.scenario().spec.faults}
+    return "none" if not shapes else shapes.pop() if len(shapes) == 1 else "mixed"
+
+
+def _to_informed(run: Run, candidate: str, arms: list[str]) -> dict[str, Any] | None:
+    """Ratios of the quality lost to the informed reference's; None where it did not run."""
+    if INFORMED not in arms or candidate == INFORMED:
+        return None
+    incident = [entry for entry in run.entries if entry.group not in ("control", "near_miss")]
+    shapes: dict[str, list[str]] = {}
+    for entry in incident:
+        shapes.setdefault(shape_of(entry), []).append(entry.name)
+    return {
+        "by_shape": {shape: asdict(_loss_ratio(run, candidate, mine)) for shape, mine in shapes.items()},
+        "by_scenario": {entry.name: asdict(_loss_ratio(run, candidate, [entry.name])) for entry in incident},
+    }
+
+
+def _loss_ratio(run: Run, candidate: str, names: list[str]) -> Interval:
+    path = ("quality", "loss")
+    both = (run.matrix(candidate, path, names), run.matrix(INFORMED, path, names))
+    return paired_ratio(*both, name=f"{candidate}|loss|{','.join(names)}")
+
+
+def _probe_ratio(run: Run, arm: str) -> float:
+    """Probe tokens of ``arm`` over those of the bare arm, where every replica lives throughout."""
+    steady = [
+        entry.name
+        for entry in run.entries
+        if not any(fault.kind in ("crash", "hang") for fault in entry.scenario().spec.faults)
+        and not any(
+            change.kind in ("rolling_restart", "scale_up", "scale_down")
+            for change in entry.scenario().spec.changes
+        )
+    ]
+    path = ("service", "probe_tokens")
+    return _mean(run.matrix(arm, path, steady)) / _mean(run.matrix(BASELINE_ARM, path, steady))
+
+
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem("scripts.policy_table", 0, path, expected, actual, next_step)])
+
+
+def plain(value: Any) -> Any:
+    """``value`` with null for what JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder of a run of selvage e5.")],
+    suite: Annotated[str, typer.Option(help="Suite that was run.")] = SHIPPED_SUITE,
+    candidate: Annotated[str, typer.Option(help="Arm that is compared with all others.")] = "learned",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Compare one arm with all others."""
+    found = compare(load_run(out, resolve_uri(suite, "scripts.policy_table")), candidate)
+    if as_json:
+        typer.echo(json.dumps(plain(found), sort_keys=True, indent=1, allow_nan=False))
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    console = Console(width=150)
+    table = Table(title=f"{found['candidate']} minus each arm, {found['seeds']} seeds, 95 % limits")
+    table.add_column("arm")
+    for measure in MEASURES:
+        table.add_column(measure.name)
+    for arm, row in found["differences"].items():
+        cells = [
+            f"{row[m.name]['mean']:+.4g} ({row[m.name]['ci_low']:.3g} to {row[m.name]['ci_high']:.3g})"
+            for m in MEASURES
+        ]
+        table.add_row(arm, *cells)
+    console.print(table)
+    console.print(f"dominated by: {', '.join(found['dominated_by']) or 'none'}")
+    for shape, ratio in ((found["quality_lost_to_informed"] or {}).get("by_shape") or {}).items():
+        limits = f"{ratio['ci_low']:.3g} to {ratio['ci_high']:.3g}"
+        console.print(f"quality lost / informed, {shape}: {ratio['mean']:.3g} ({limits})")
+
+
+if __name__ == "__main__":
+    typer.run(main)
