@@ -50,6 +50,14 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """What a detector says of replicas or of kernels, and its memory after saying so."""
+
+    verdicts: Verdicts
+    memory: DetectorState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
     """What one tick brought for U units of evidence, in its order; read by detectors ``by_unit``.
 
@@ -91,7 +99,7 @@ class Detector(Protocol):
 
         Where ``closed`` is False, ``sums`` holds the running window so far; None: no window closes and none
         runs. Detectors ``by_unit`` read ``arrived`` instead. ``consume``: the caller gives the arrays of
-        ``state`` away, so they may be written to; otherwise they stay as they are.
+        ``state`` away, so all but ``alarm`` and ``excess`` may be written to; else they stay as they are.
         """
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
@@ -172,9 +180,9 @@ class WindowDetector:
         places = np.flatnonzero(zero_tolerance(contract))
         if not places.size:
             return state, fresh
-        names = ("alarm", "excess", "inside", "since_alarm", "judged")
+        names = (*_WINDOWS[:3], "since_alarm", "judged")
         if find_at_once(fresh, sums, places, applies(contract), *(state[name] for name in names)):
-            state = state if consume else _copied(state, names)
+            state = _copied(state, names[:2] if consume else names)
             alarm_at_once(fresh, sums, places, *(state[name] for name in names))
         return state, fresh
 
@@ -183,7 +191,7 @@ class WindowDetector:
         fresh: NDArray[np.bool_], consume: bool,
     ) -> DetectorState:  # fmt: skip
         """Judge the windows that end; adds to ``fresh`` what is judged."""
-        state = state if consume else _copied(state, _WINDOWS)
+        state = _copied(state, _WINDOWS[:2] if consume else _WINDOWS)
         speaks, hopeful = np.zeros_like(fresh), np.zeros_like(fresh)
         close_windows(
             *(state[name] for name in _WINDOWS), fresh, speaks, hopeful, sums, closed, applies(contract),

@@ -8,10 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
-from controller.detectors import Arrivals, DetectorState, Sums, Verdicts, probe_clauses, relative_excess
+from controller.detectors import (
+    Arrivals,
+    DetectorState,
+    Opinion,
+    Sums,
+    Verdicts,
+    probe_clauses,
+    relative_excess,
+)
 from controller.estimate import Estimate, kernel_count, pool
 from controller.judge_compiled import condemn, count_evidence, note_down, take_over, weigh
-from controller.quarantine import Departures, Pooled, severe_clauses
+from controller.quarantine import Departures, severe_clauses
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
@@ -43,7 +51,7 @@ class Judgement:
 
 def judge(
     estimate: Estimate, state: ControllerState, seen: FleetTelemetry, verdicts: Verdicts,
-    apart: Departures, setup: ControllerSetup, pooled: Pooled | None = None, *, consume: bool = False,
+    apart: Departures, setup: ControllerSetup, pooled: Opinion | None = None, *, consume: bool = False,
 ) -> tuple[ControllerState, Judgement]:  # fmt: skip
     """Judge the kernels: pooled detector, alarms that spread from replicas, latch of the condemned.
 
@@ -94,17 +102,17 @@ def _spread(
 
 def pooled_verdicts(
     estimate: Estimate, arrived: Arrivals, setup: ControllerSetup, *, consume: bool = False
-) -> Pooled:
+) -> Opinion:
     """What a detector ``by_unit`` says of the kernels, with everybody who was in rotation."""
     before = estimate.state.kernel_detector
     verdicts, memory = setup.detector.update(
         before, None, estimate.closed, setup.contract, arrived, consume=consume
     )
-    return Pooled(verdicts=verdicts, memory=memory)
+    return Opinion(verdicts=verdicts, memory=memory)
 
 
 def _without_the_departed(
-    pooled: Pooled, estimate: Estimate, state: ControllerState, verdicts: Verdicts, setup: ControllerSetup
+    pooled: Opinion, estimate: Estimate, state: ControllerState, verdicts: Verdicts, setup: ControllerSetup
 ) -> tuple[Verdicts, DetectorState]:
     """Drop evidence that a replica now in quarantine took part in, where the rest speaks for the kernel."""
     kernels, _, _ = setup.layout.shape
@@ -135,7 +143,7 @@ def _health(
 
 
 def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> Sums | None:
-    """Pooled window sums of the kernels where the window closes, zero elsewhere; None: nowhere."""
+    """Opinion window sums of the kernels where the window closes, zero elsewhere; None: nowhere."""
     if not bool(estimate.closed.any()):
         return None
     kernels, _, _ = setup.layout.shape

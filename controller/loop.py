@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.arrivals import kernel_arrivals, replica_arrivals
-from controller.detectors import Verdicts
+from controller.detectors import Opinion, Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
 from controller.judge import Judgement, judge, pooled_verdicts
@@ -92,27 +92,33 @@ class Perception:
 
 
 def tick(
-    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
+    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
 ) -> tuple[ControllerState, Decision]:
-    """Take in ``telemetry`` and decide: estimate, judge, propose, supervise, shield, plan."""
-    known = perceive(state, telemetry, setup)
+    """Take in ``telemetry`` and decide: estimate, judge, propose, supervise, shield, plan.
+
+    Pure, unless the caller gives ``state`` away with ``consume``: then evidence is added to its arrays in
+    place, with equal results, and ``state`` and the sums in the decision before are of no use any more.
+    """
+    known = perceive(state, telemetry, setup, consume=consume)
     proposal, policy_state = setup.policy.propose(known.observation, known.after.policy)
     return resolve(known, proposal, policy_state, setup)
 
 
-def perceive(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Perception:
-    """Estimate and judge; ends where a policy proposes."""
-    estimate = fold(state, telemetry, setup)
+def perceive(
+    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
+) -> Perception:
+    """Estimate and judge; ends where a policy proposes. ``consume``: see ``tick``."""
+    estimate = fold(state, telemetry, setup, consume=consume)
     arrived = replica_arrivals(state, estimate, telemetry, setup) if setup.detector.by_unit else None
     verdicts, memory = setup.detector.update(
-        state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived
-    )
-    pooled = None
+        state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived,
+        consume=consume,
+    )  # fmt: skip
+    replicas, pooled = Opinion(verdicts=verdicts, memory=memory), None
     if arrived is not None:
-        pooled = pooled_verdicts(estimate, kernel_arrivals(state, arrived, setup), setup)
-    after, apart = decide(estimate, telemetry, verdicts, setup, pooled)
-    after = replace(after, replica_detector=memory)
-    after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled)
+        pooled = pooled_verdicts(estimate, kernel_arrivals(state, arrived, setup), setup, consume=consume)
+    after, apart = decide(estimate, telemetry, replicas, setup, pooled)
+    after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled, consume=consume)
     after = next_window(after, estimate.closed)
     return Perception(
         before=state,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import (
     COUNT,
-    DetectorState,
+    Opinion,
     Sums,
     Verdicts,
     applies,
@@ -71,14 +71,6 @@ class Departures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pooled:
-    """Verdicts on the kernels from before quarantine acts, and the detector's memory after them."""
-
-    verdicts: Verdicts
-    memory: DetectorState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Alarms:
     """Alarms that move traffic, all bool [B, R, S, C]; replicas that depart, and that stay together."""
 
@@ -88,10 +80,14 @@ class _Alarms:
 
 
 def decide(
-    estimate: Estimate, seen: FleetTelemetry, verdicts: Verdicts, setup: ControllerSetup,
-    pooled: Pooled | None = None,
+    estimate: Estimate, seen: FleetTelemetry, replicas: Opinion, setup: ControllerSetup,
+    pooled: Opinion | None = None,
 ) -> tuple[ControllerState, Departures]:  # fmt: skip
-    """Quarantine, release, and report which alarms stay with the kernel."""
+    """Quarantine, release, and report which alarms stay with the kernel.
+
+    pooled: what a detector ``by_unit`` says of the kernels, with everybody who was in rotation.
+    """
+    verdicts = replicas.verdicts
     state, ready = estimate.state, np.asarray(seen.replica_state == ReplicaState.READY)
     condemned, severe = state.replica_condemned.copy(), np.empty_like(state.replica_condemned)
     some = recertify(
@@ -110,7 +106,7 @@ def decide(
     changes: dict[str, Any] = {}
     if setup.options.quarantine:
         changes = _admitted_and_released(state, wanted, condemned, severe, hung, ready, estimate, setup)
-    state = replace(state, replica_condemned=condemned, **changes)
+    state = replace(state, replica_condemned=condemned, replica_detector=replicas.memory, **changes)
     return state, Departures(wanted=wanted, spread=_spread(alarms, state, setup), down=down)
 
 
@@ -121,7 +117,7 @@ def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
 
 def _stand_apart(
     severe: Flags, estimate: Estimate, verdicts: Verdicts, ready: Flags, setup: ControllerSetup,
-    pooled: Pooled | None,
+    pooled: Opinion | None,
 ) -> _Alarms:  # fmt: skip
     """Who departs and who stays together.
 
@@ -162,7 +158,7 @@ def _speaks_against(verdicts: Verdicts, setup: ControllerSetup) -> Flags:
 
 
 def _culprits_of(
-    estimate: Estimate, verdicts: Verdicts, ready: Flags, setup: ControllerSetup, pooled: Pooled | None
+    estimate: Estimate, verdicts: Verdicts, ready: Flags, setup: ControllerSetup, pooled: Opinion | None
 ) -> Flags | None:
     """Bool [B, R, S, C]: the one replica without which the pool of its kernel is not beyond the limit.
 
