@@ -27,7 +27,7 @@ from controller.ports import (
 )
 from controller.quarantine import decide
 from controller.setup import ControllerSetup
-from controller.shield import Table, shield
+from controller.shield import Reason, Shielded, ShieldView, may_move, shield, unshielded
 from controller.state import ControllerState, initial_state
 from controller.supervise import Supervised, counted, supervise
 
@@ -38,7 +38,8 @@ class Decision:
 
     plan: what to actuate (``plan.table``, ``plan.in_rotation``, ``plan.version``). moved: bool [B], table
     or rotation differ from the last plan. proposed: float64 [B, S, K + 1], the policy's own table.
-    shield_delta: float64 [B, S, K + 1], change by shield and supervisor. held, degraded: bool [B].
+    shield_delta: float64 [B, S, K + 1], change by shield and supervisor; shielded: what the shield did
+    and why. held, degraded: bool [B].
     capacity_move: bool [B], the table changed for capacity alone. quarantined: bool [B, R] and
     quarantine_reason int64 [B, R] (``controller.quarantine.Reason``). replica_alarm: bool [B, R, S, C].
     judged, replica_judged: float64 [B, K or R, S, C, 4], the sums behind the verdicts on kernels and
@@ -52,6 +53,7 @@ class Decision:
     moved: NDArray[np.bool_]
     proposed: NDArray[np.float64]
     shield_delta: NDArray[np.float64]
+    shielded: Shielded
     held: NDArray[np.bool_]
     degraded: NDArray[np.bool_]
     capacity_move: NDArray[np.bool_]
@@ -139,17 +141,20 @@ def resolve(
     supervised = supervise(proposal, state, known.after, known.estimate, known.observation, setup)
     driving = supervised.driving
     after = replace(known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected)
-    table = _shielded(supervised, after, judgement, known.telemetry, setup)
+    shielded = _shielded(supervised, after, judgement, known.telemetry, setup)
+    table = shielded.table
     after = replace(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
-    after, plan, moved = _plan(state, after, table)
+    after, plan, moved = _plan(state, after, shielded, setup)
+    after, for_capacity = _capacity_move(driving, state, after, shielded)
     return after, Decision(
         plan=plan,
         moved=moved,
         proposed=proposal.table,
         shield_delta=table - proposal.table,
+        shielded=shielded,
         held=supervised.held,
         degraded=supervised.degraded,
-        capacity_move=_capacity_move(driving, table, state, known.estimate),
+        capacity_move=for_capacity,
         quarantined=after.quarantined,
         quarantine_reason=after.quarantine_reason,
         replica_alarm=verdicts.alarm,
@@ -168,43 +173,59 @@ def resolve(
 def _shielded(
     supervised: Supervised, after: ControllerState, judgement: Judgement, telemetry: FleetTelemetry,
     setup: ControllerSetup,
-) -> Table:  # fmt: skip
+) -> Shielded:  # fmt: skip
     if not setup.options.shield:
-        return supervised.table
+        return unshielded(supervised.table)
     kernels, _, _ = setup.layout.shape
-    ready = kernel_count(rotation(after, telemetry), setup.layout.replica_kernel, kernels)
-    return shield(
-        supervised.table, judgement.hard_violated, judgement.certified, judgement.health, ready,
-        setup.layout.known_good, setup.contract,
-    )  # fmt: skip
+    limits = setup.options.limits
+    view = ShieldView(
+        last=after.table,
+        hard_violated=judgement.hard_violated,
+        certified=judgement.certified,
+        ready=kernel_count(rotation(after, telemetry), setup.layout.replica_kernel, kernels),
+        offered_rps=after.offered_rps,
+        may_move=may_move(after.now_s, after.row_began_s, setup.fleet.tick_s, limits),
+    )
+    return shield(supervised.table, view, setup.fleet, limits)
 
 
 def _plan(
-    before: ControllerState, after: ControllerState, table: Table
+    before: ControllerState, after: ControllerState, shielded: Shielded, setup: ControllerSetup
 ) -> tuple[ControllerState, RoutingPlan, NDArray[np.bool_]]:
-    """Put ``table`` into the state; the version counts plans that differ from the one before."""
+    """Put the table into the state; the version counts plans that differ from the one before."""
+    table = shielded.table
     row_moved = (table != before.table).any(axis=2)
     in_rotation = ~(after.quarantined | after.ejected)
     turned = (in_rotation != ~(before.quarantined | before.ejected)).any(axis=1)
     moved = row_moved.any(axis=1) | turned
+    now_s = after.now_s[:, None]
+    rested = now_s - before.row_began_s >= setup.options.limits.min_dwell_s - 1e-6 * setup.fleet.tick_s
     after = replace(
         after,
         table=table,
-        row_moved_s=np.where(row_moved, after.now_s[:, None], after.row_moved_s),
+        row_moved_s=np.where(row_moved, now_s, after.row_moved_s),
+        row_began_s=np.where(shielded.voluntary & rested, now_s, before.row_began_s),
         version=after.version + moved,
     )
     return after, RoutingPlan(table=table, in_rotation=in_rotation, version=after.version), moved
 
 
 def _capacity_move(
-    proposal: Proposal, table: Table, before: ControllerState, estimate: Estimate
-) -> NDArray[np.bool_]:
-    """The table moved, as the policy proposed it, and the policy says it was for capacity alone."""
-    if proposal.capacity_only is None:
-        return np.zeros(len(estimate.stale), dtype=np.bool_)
-    changed = (table != before.table).any(axis=(1, 2))
-    untouched = (table == proposal.table).all(axis=(1, 2))
-    return np.asarray(changed & untouched & proposal.capacity_only, dtype=np.bool_)
+    driving: Proposal, before: ControllerState, after: ControllerState, shielded: Shielded
+) -> tuple[ControllerState, NDArray[np.bool_]]:
+    """The table moved for capacity alone, says the policy, and the shield forced nothing but capacity.
+
+    A slowed move for another reason is owed until it is done: its later ticks are not for capacity.
+    """
+    capacity_only = driving.capacity_only
+    if capacity_only is None:
+        return after, np.zeros(len(before.owed), dtype=np.bool_)
+    owed = before.owed | ~capacity_only
+    forced = (shielded.reason & (Reason.HARD | Reason.POOL | Reason.DARK)) != 0
+    changed = (after.table != before.table).any(axis=(1, 2))
+    slowed = (shielded.reason & (Reason.SLEW | Reason.DWELL)) != 0
+    after = replace(after, owed=owed & slowed.any(axis=1))
+    return after, np.asarray(changed & ~owed & ~forced.any(axis=1))
 
 
 class Controller:
@@ -226,6 +247,11 @@ class Controller:
         after, decision = tick(before, source.read(), self.setup)
         acknowledged = actuator.apply(decision.plan)
         if not acknowledged:
-            after = replace(after, table=before.table, row_moved_s=before.row_moved_s)
+            after = replace(
+                after,
+                table=before.table,
+                row_moved_s=before.row_moved_s,
+                row_began_s=before.row_began_s,
+            )
         self.state = after
         return decision, acknowledged

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +12,60 @@ from numpy.typing import NDArray
 from contracts.compiled import CompiledContract
 from contracts.compiled_meta import CompiledMeta
 from contracts.detect.budget import SampleRates
+from contracts.documents.pool import PoolKernel
+from contracts.documents.route import ShieldSettings
 from contracts.layout import FleetLayout
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
 
 USUAL_RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=5.0)
+
+
+class Stage(IntEnum):
+    """How far a kernel has been let in: shadow takes no user traffic, canary a bounded share."""
+
+    SHADOW = 0
+    CANARY = 1
+    ACTIVE = 2
+
+
+def stages_of(kernels: Iterable[PoolKernel]) -> NDArray[np.int64]:
+    """int64 [K], the ``Stage`` of each entry of a pool."""
+    return np.array([int(Stage[kernel.stage.upper()]) for kernel in kernels], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShieldLimits:
+    """``ShieldSettings`` as the shield computes with them; the defaults are the document's.
+
+    max_move_ratio: most of a row, as half L1, that moves in one tick of the policy's own will.
+    min_dwell_s: time from the begin of one such move to the begin of the next.
+    canary_most_ratio, canary_least_ratio: bounds of a canary's weight on a slice.
+    max_load_ratio: load over capacity above which traffic is spilled and then shed.
+    max_shed_ratio: share of a slice that a policy may shed although there is room.
+    min_ready_replicas: a kernel with fewer in rotation counts as gone.
+    """
+
+    max_move_ratio: float = 0.25
+    min_dwell_s: float = 30.0
+    canary_most_ratio: float = 0.05
+    canary_least_ratio: float = 0.01
+    max_load_ratio: float = 1.25
+    max_shed_ratio: float = 0.5
+    min_ready_replicas: int = 1
+
+    @classmethod
+    def of(cls, settings: ShieldSettings) -> ShieldLimits:
+        """Limits that a ``RoutePolicy`` asks for."""
+        return cls(
+            max_move_ratio=settings.max_weight_move_per_tick,
+            min_dwell_s=settings.min_dwell_s,
+            canary_most_ratio=settings.new_kernel_traffic_ratio,
+            canary_least_ratio=settings.new_kernel_least_ratio,
+            max_load_ratio=settings.max_load_ratio,
+            max_shed_ratio=settings.max_shed_ratio,
+            min_ready_replicas=settings.min_ready_replicas,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +77,7 @@ class FleetSetup:
     rates: probes and scrapes of one replica, which turn a budget per month into one per sample.
     quality_loss: float64 [K, S], total variation to the reference of a healthy kernel on a slice, as measured
         when it was certified (None: not measured); for policies that plan with measured profiles.
+    stage: int64 [K], a ``Stage`` each (None: all active).
     """
 
     layout: FleetLayout
@@ -35,6 +87,7 @@ class FleetSetup:
     tick_s: float = 1.0
     rates: SampleRates = USUAL_RATES
     quality_loss: NDArray[np.float64] | None = None
+    stage: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         kernels, slices, _ = self.layout.shape
@@ -53,6 +106,8 @@ class FleetSetup:
                 f"contract slices: expected {self.layout.slices}, got {self.contract.slices}; "
                 "compile the contract for this layout"
             )
+        if self.stage is not None and self.stage.shape != (kernels,):
+            raise ValueError(f"stage: expected shape ({kernels},), got {self.stage.shape}")
         if not self.tick_s > 0.0:
             raise ValueError(f"tick_s: expected a number > 0, got {self.tick_s}")
 
@@ -62,7 +117,8 @@ class ControllerOptions:
     """Settings of the controller itself, each with its reason.
 
     quarantine: use the second lever (single replicas); off in the arm "fixed bare".
-    shield: mask hard violations and empty kernels; off for arms that must show a bare policy.
+    shield: let allowed tables through only; off for arms that must show a bare policy.
+    limits: of the shield.
     failing_after: failed answers in a row before a replica is failing (Envoy's own default is 5).
     hung_after_s: requests running and none answered for so long means hung; longer than a healthy
         answer takes, because a replica with one long request answers nothing else.
@@ -78,6 +134,7 @@ class ControllerOptions:
 
     quarantine: bool = True
     shield: bool = True
+    limits: ShieldLimits = field(default_factory=ShieldLimits)
     failing_after: int = 5
     hung_after_s: float = 30.0
     hung_answers: float = 20.0

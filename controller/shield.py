@@ -1,39 +1,223 @@
 """The shield: every proposal passes here, learned or not, and comes out allowed.
 
-Allowed means: no weight on a kernel whose hard clause is violated on that slice, none on a kernel without
-a replica in rotation, no emptied row while a certified kernel lives, finite weights >= 0 that sum to 1.
-An allowed table comes back untouched, bit for bit, and shielding twice is shielding once. The one
-exception is written in the contract: where no certified kernel lives, a row that would be empty is shed or
-served by the known-good kernel.
+In this order, each yielding to those before it:
+
+1. *hard*: no weight of a slice on a kernel whose hard clause on that slice is violated, that is not
+   certified there, that has too few replicas in rotation or that is in shadow; at once, past slew and dwell;
+2. *pool*: while a certified kernel lives, a slice is served; where none does, the contract chooses between
+   shedding it and the known-good kernel;
+3. *capacity*: no kernel above its limit, what does not fit is shed, the lowest priority first;
+4. *exploration*: a canary gets at least and at most a stated share of a slice;
+5. *slew and dwell*: what the policy moves of its own will goes slowly, and not again too soon.
+
+An allowed table comes back bit for bit, and shielding twice is shielding once. Pure, batched over fleets,
+no result depends on the batch. ``docs/shield.md`` states every rule.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntFlag
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from contracts.compiled import CompiledContract
+from controller import shield_rows
+from controller.setup import FleetSetup, ShieldLimits, Stage
+from controller.shield_exact import solve_exactly
+from controller.shield_fleet import plan_fleet, settle_fleet
 
 Table = NDArray[np.float64]
 
+#: Columns of ``Shielded.size``.
+STAGES = ("hard", "pool", "capacity", "exploration", "slew")
 #: Rows whose weights sum to 1 within this are left as they are.
 _SUM_SLACK = 1e-9
+#: Rounds in which bounds of canaries and capacity settle; two or three do.
+_MOST_ROUNDS = 20
 
 
-def shield(
-    table: Table, hard_violated: NDArray[np.bool_], certified: NDArray[np.bool_],
-    health: NDArray[np.float64], ready: NDArray[np.int64], known_good: int, contract: CompiledContract,
-) -> Table:  # fmt: skip
-    """The allowed table next to ``table`` float64 [B, S, K + 1].
+class Reason(IntFlag):
+    """Why a row is not as proposed. DARK: no certified kernel lives, the contract's choice stands."""
 
-    hard_violated, certified: bool [B, K, S]; health: float64 [B, K, S]; ready: int64 [B, K], replicas in
-    rotation. Weight taken from a masked kernel goes to the row's other kernels in proportion; an emptied
-    row goes to the best certified kernel (known-good first, then the healthiest).
+    HARD = shield_rows.HARD
+    POOL = shield_rows.POOL
+    DARK = shield_rows.DARK
+    CAPACITY = shield_rows.CAPACITY
+    EXPLORATION = shield_rows.EXPLORATION
+    SLEW = shield_rows.SLEW
+    DWELL = shield_rows.DWELL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShieldView:
+    """What the shield goes by.
+
+    last: float64 [B, S, K + 1], table in force. hard_violated, certified: bool [B, K, S]. ready: int64
+    [B, K], replicas in rotation. offered_rps: float64 [B, S]. may_move: bool [B, S], see ``may_move``.
     """
-    safe = np.array(table, dtype=np.float64)
-    _shield(safe, hard_violated, certified, health, ready, known_good, contract.shed_when_uncertified)
-    return safe
+
+    last: Table
+    hard_violated: NDArray[np.bool_]
+    certified: NDArray[np.bool_]
+    ready: NDArray[np.int64]
+    offered_rps: NDArray[np.float64]
+    may_move: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shielded:
+    """table: float64 [B, S, K + 1], allowed. reason: int64 [B, S], bits of ``Reason``. size: float64
+    [B, S, 5], half L1 that each of ``STAGES`` changed. fallback: bool [B], the exact solver placed it.
+    voluntary: bool [B, S], the row moved because the policy asked for it.
+    """
+
+    table: Table
+    reason: NDArray[np.int64]
+    size: NDArray[np.float64]
+    fallback: NDArray[np.bool_]
+    voluntary: NDArray[np.bool_]
+
+
+def unshielded(table: Table) -> Shielded:
+    """``table`` as it is, for arms that run without a shield."""
+    shape = table.shape[:2]
+    return Shielded(
+        table=table,
+        reason=np.zeros(shape, dtype=np.int64),
+        size=np.zeros((*shape, len(STAGES))),
+        fallback=np.zeros(shape[0], dtype=np.bool_),
+        voluntary=np.zeros(shape, dtype=np.bool_),
+    )
+
+
+def may_move(
+    now_s: NDArray[np.float64], began_s: NDArray[np.float64], tick_s: float, limits: ShieldLimits
+) -> NDArray[np.bool_]:
+    """bool [B, S]: rows that may move of the policy's own will at ``now_s`` [B].
+
+    began_s: [B, S], when the last such move began. It may run as many ticks as a whole row needs at
+    ``max_move_ratio``; the next may begin ``min_dwell_s`` after the begin of the last.
+    """
+    since_s = now_s[:, None] - began_s
+    running_s = np.ceil(1.0 / limits.max_move_ratio) * tick_s
+    slack_s = 1e-6 * tick_s
+    return np.asarray((since_s < running_s - slack_s) | (since_s >= limits.min_dwell_s - slack_s))
+
+
+def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> Shielded:
+    """The allowed table next to ``proposal`` float64 [B, S, K + 1], whose rows sum to 1."""
+    facts = _facts(view, fleet, limits)
+    done = _once(np.ascontiguousarray(proposal, dtype=np.float64), facts, view, limits)
+    if not (bool(facts.canary.any()) or bool(done.fallback.any())):
+        return done
+    # Bounds of canaries and capacity free room for each other; repeated until nothing changes.
+    for _ in range(_MOST_ROUNDS):
+        again = _once(done.table, facts, view, limits)
+        if np.array_equal(again.table, done.table):
+            break
+        done = replace(
+            done,
+            table=again.table,
+            reason=done.reason | again.reason,
+            fallback=done.fallback | again.fallback,
+        )
+    return done
+
+
+def _once(wish: Table, facts: _Facts, view: ShieldView, limits: ShieldLimits) -> Shielded:
+    batch, slices, columns = wish.shape
+    goal, table = np.empty_like(wish), np.empty_like(wish)
+    reason, size = np.zeros((batch, slices), dtype=np.int64), np.zeros((batch, slices, len(STAGES)))
+    stuck, voluntary = np.zeros(batch, dtype=np.bool_), np.zeros((batch, slices), dtype=np.bool_)
+    bounded = np.empty((batch, columns - 1), dtype=np.bool_)
+    _plan(table, goal, wish, *facts, reason, size, stuck, bounded)
+    for b in np.flatnonzero(stuck):
+        table[b] = solve_exactly(goal[b], facts.ok[b], facts.rate[b], facts.capacity[b], facts.order)
+    _settle(
+        table, goal, wish, facts.last, facts.ok, facts.refuge, bounded, facts.rate, facts.capacity,
+        facts.least, facts.most, np.ascontiguousarray(view.may_move), limits.max_move_ratio, reason, size,
+        voluntary,
+    )  # fmt: skip
+    return Shielded(table=table, reason=reason, size=size, fallback=stuck, voluntary=voluntary)
+
+
+class _Facts(NamedTuple):
+    """What the passes are told. ok: bool [B, S, K], cells that may carry weight. refuge: int64 [B, S], see
+    ``aim``. canary: bool [K]. rate: requests per second [B, S]. capacity: [B, K], with the load ratio.
+    order: int64 [S], highest priority first. least, most: bounds of a canary's weight.
+    """
+
+    last: Table
+    ok: NDArray[np.bool_]
+    refuge: NDArray[np.int64]
+    canary: NDArray[np.bool_]
+    rate: NDArray[np.float64]
+    capacity: NDArray[np.float64]
+    order: NDArray[np.int64]
+    known_good: int
+    least: float
+    most: float
+    max_shed: float
+
+
+def _facts(view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> _Facts:
+    known_good, contract = fleet.layout.known_good, fleet.contract
+    kernels = len(fleet.layout.kernels)
+    stage = np.full(kernels, int(Stage.ACTIVE)) if fleet.stage is None else fleet.stage
+    alive = view.ready >= limits.min_ready_replicas
+    open_to_users = alive & (stage != Stage.SHADOW)
+    sound = view.certified & ~view.hard_violated & open_to_users[:, :, None]
+    ok = np.ascontiguousarray(sound.transpose(0, 2, 1))
+    dark = ~ok.any(axis=2)
+    serves = alive[:, known_good] & (not contract.shed_when_uncertified)
+    refuge = np.where(dark, np.where(serves, known_good, kernels)[:, None], -1)
+    ok[:, :, known_good] |= dark & serves[:, None]
+    return _Facts(
+        last=np.ascontiguousarray(view.last),
+        ok=ok,
+        refuge=refuge,
+        canary=stage == Stage.CANARY,
+        rate=np.ascontiguousarray(view.offered_rps),
+        capacity=view.ready * (fleet.capacity_rps * limits.max_load_ratio),
+        order=np.argsort(-contract.priority, kind="stable"),
+        known_good=known_good,
+        least=min(limits.canary_least_ratio, limits.canary_most_ratio),
+        most=limits.canary_most_ratio,
+        max_shed=limits.max_shed_ratio,
+    )
+
+
+@njit(cache=True)
+def _plan(  # type: ignore[no-untyped-def]  # pragma: no cover
+    table, goal, wish, last, ok, refuge, canary, rate, capacity, order, known_good, least, most, max_shed,
+    reason, size, stuck, bounded,
+):  # fmt: skip
+    fleets, slices, kernels = ok.shape
+    room, spill, queue = np.empty(kernels), np.empty(slices), np.empty(kernels, np.int64)
+    seen = np.empty(kernels, np.bool_)
+    for b in range(fleets):
+        stuck[b] = plan_fleet(
+            table[b], goal[b], wish[b], last[b], ok[b], refuge[b], canary, rate[b], capacity[b], order,
+            known_good, least, most, max_shed, reason[b], size[b], room, spill, seen, queue,
+            bounded[b],
+        )  # fmt: skip
+
+
+@njit(cache=True)
+def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
+    table, goal, wish, last, ok, refuge, bounded, rate, capacity, least, most, may_move, max_move, reason,
+    size, voluntary,
+):  # fmt: skip
+    fleets, slices, kernels = ok.shape
+    slowed, room = np.empty((slices, kernels + 1)), np.empty(kernels)
+    for b in range(fleets):
+        settle_fleet(
+            table[b], goal[b], wish[b], last[b], ok[b], refuge[b], bounded[b], rate[b], capacity[b], least,
+            most, may_move[b], max_move, reason[b], size[b], voluntary[b], slowed, room,
+        )  # fmt: skip
 
 
 def normalise(table: Table, last: Table) -> Table:
@@ -46,51 +230,3 @@ def normalise(table: Table, last: Table) -> Table:
     scaled = table / np.where(usable, total, 1.0)[:, :, None]
     kept = np.where(exact[:, :, None], table, scaled)
     return np.where(usable[:, :, None], kept, last)
-
-
-@njit(cache=True)
-def _shield(table, hard_violated, certified, health, ready, known_good, shed):  # type: ignore[no-untyped-def]  # pragma: no cover
-    fleets, slices, columns = table.shape
-    for b in range(fleets):
-        for s in range(slices):
-            kept, removed = 0.0, 0.0
-            for k in range(columns - 1):
-                if hard_violated[b, k, s] or ready[b, k] <= 0:
-                    removed += table[b, s, k]
-                else:
-                    kept += table[b, s, k]
-            if kept > 0.0:
-                if removed > 0.0:
-                    _spread(table[b, s], hard_violated[b, :, s], ready[b], kept, removed)
-                continue
-            refuge = _refuge(
-                hard_violated[b, :, s], certified[b, :, s], health[b, :, s], ready[b], known_good
-            )
-            if refuge < 0 and not shed and ready[b, known_good] > 0:
-                refuge = known_good
-            table[b, s, :] = 0.0
-            table[b, s, refuge if refuge >= 0 else columns - 1] = 1.0
-
-
-@njit(cache=True)
-def _spread(row, hard_violated, ready, kept, removed):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Zero the masked kernels and share their weight over the others in proportion."""
-    for k in range(len(row) - 1):
-        if hard_violated[k] or ready[k] <= 0:
-            row[k] = 0.0
-        else:
-            row[k] *= (kept + removed) / kept
-
-
-@njit(cache=True)
-def _refuge(hard_violated, certified, health, ready, known_good):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Best certified kernel that lives, or -1."""
-    best = -1
-    for k in range(len(ready)):
-        if hard_violated[k] or not certified[k] or ready[k] <= 0:
-            continue
-        if k == known_good:
-            return k
-        if best < 0 or health[k] < health[best]:
-            best = k
-    return best

@@ -19,7 +19,7 @@ from controller.ports import PolicyState
 from controller.setup import ControllerSetup
 from controller.supervise_meta import initial_memory
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ class ControllerState:
     condemned: bool [B, K, S, C], alarm seen and not re-certified since; replica_condemned: bool
     [B, R, S, C], the same of a replica.
     ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64
-    [B, S]; version: int64 [B].
+    [B, S]; row_began_s: float64 [B, S], when the row last began to move because the policy wanted it.
+    owed: bool [B], a move that was not for capacity alone is not done yet. version: int64 [B].
     replica_detector, kernel_detector: memory of the detector over replicas and over kernels.
     policy: memory of the policy. supervisor, baseline: memory of the supervisor and of the policy that
     runs beside ours under a meta-contract; empty without one.
@@ -67,6 +68,8 @@ class ControllerState:
     ejected: NDArray[np.bool_]
     table: NDArray[np.float64]
     row_moved_s: NDArray[np.float64]
+    row_began_s: NDArray[np.float64]
+    owed: NDArray[np.bool_]
     version: NDArray[np.int64]
     replica_detector: DetectorState
     kernel_detector: DetectorState
@@ -105,6 +108,8 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         ejected=np.zeros((batch, replicas), dtype=np.bool_),
         table=table,
         row_moved_s=np.full((batch, slices), -np.inf),
+        row_began_s=np.full((batch, slices), -np.inf),
+        owed=np.zeros(batch, dtype=np.bool_),
         version=np.zeros(batch, dtype=np.int64),
         replica_detector=setup.detector.initial(batch, replicas, setup.contract),
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),

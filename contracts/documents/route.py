@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from contracts.documents.envelope import (
     DnsName,
@@ -22,10 +24,21 @@ from contracts.documents.envelope import (
 class ShieldSettings(Strict):
     """Limits that hold whatever the policy proposes."""
 
-    max_weight_move_per_tick: Ratio = 0.25
+    max_weight_move_per_tick: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
+    """Largest part of a slice's row, as half L1, that moves in one tick of the policy's own will."""
     min_dwell_s: NonNegative = 30.0
+    """From the begin of one such move of a slice to the begin of the next."""
     new_kernel_traffic_ratio: Ratio = 0.05
+    """Largest weight of a kernel at stage ``canary`` on a slice."""
+    new_kernel_least_ratio: Ratio = 0.01
+    """Least weight of such a kernel where it is certified, so that evidence comes in."""
+    max_load_ratio: Positive = 1.25
+    """Load over capacity above which traffic is spilled to others and then shed. A derived capacity is 0.8
+    of the steady-state limit, so at 1.25 queues grow without end."""
+    max_shed_ratio: Ratio = 0.5
+    """Share of a slice that a policy may shed although a certified kernel has room."""
     min_ready_replicas: PositiveCount = 1
+    """A kernel with fewer replicas in rotation takes no traffic."""
 
 
 class OwnedRoute(Strict):
