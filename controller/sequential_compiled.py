@@ -1,34 +1,92 @@
-"""Compiled fold of the sequential detector; each fleet by itself, units in their order of arrival.
+"""Compiled tick of the sequential detector; each fleet by itself, units in their order of arrival.
 
-Two things grow with every unit: the evidence that a clause is broken (``contracts.detect``), and, where it
-is wanted, the evidence that it is kept again (the form of ``contracts.detect.recovery``).
+The fold itself is ``contracts.detect.fold_compiled``; here is what follows it: alarms, recovery, memory. Only
+what can change is looked at: evidence changes where units came, and without units only a fading sum fades, an
+alarm expires, and other thresholds come into force.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from contracts.detect.compiled import CEILING
-from contracts.detect.fold_compiled import AT_ONCE, PROBE, take, unit_value
+from contracts.detect.fold_compiled import (
+    AT_ONCE,
+    BETTING,
+    COUNT,
+    GROUPS,
+    HEALTHS,
+    fold_probes_of,
+    fold_scrapes_of,
+    reaches,
+)
 
 
-@njit(cache=True)
-def grow_health(health, y, kind, null_mean, range_, gain, shares):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """One unit ``y`` in [0, range_] into one stream's evidence of health [H].
+class Streams(NamedTuple):
+    """Memory of U units of B fleets, changed in place by ``advance``.
 
-    At limit 0 every clean unit multiplies it by ``gain`` and any other one begins the attempt anew.
+    cells: float64 [B, U, S, C, G + 3] (``fold_compiled``), anywhere [B, U, C, G + 3] over all slices
+    ([B, 0, C, G + 3]: not watched); health: float64 [B, U, S, C, H], 1 where not ``tested`` bool
+    [B, U, S, C]; silent_s: float64 [B, U, S, C], of clauses on traffic; recent: float64 [B, U, S, C, 4], sums
+    that fade. alarm, against: bool [B, U, S, C] and excess: float64, the last verdicts.
     """
-    for h in range(health.shape[0]):
-        if kind == AT_ONCE:
-            health[h] = min(health[h] * gain, CEILING) if y <= 0.0 else 1.0
-        else:
-            most = null_mean / (range_ - null_mean)
-            short = 1.0 - min(max(y, 0.0), range_) / null_mean
-            health[h] = min(health[h] * (1.0 + shares[h] * most * short), CEILING)
+
+    cells: NDArray[np.float64]
+    anywhere: NDArray[np.float64]
+    health: NDArray[np.float64]
+    tested: NDArray[np.bool_]
+    silent_s: NDArray[np.float64]
+    recent: NDArray[np.float64]
+    alarm: NDArray[np.bool_]
+    against: NDArray[np.bool_]
+    excess: NDArray[np.float64]
 
 
-@njit(cache=True)
+class Arrived(NamedTuple):
+    """One tick's units: ``controller.detectors.Arrivals`` as plain arrays; kept: float64 [B], what a sum that
+    fades keeps over this tick.
+    """
+
+    unit_of: NDArray[np.int64]
+    heard: NDArray[np.bool_]
+    replica: NDArray[np.int64]
+    slice: NDArray[np.int64]
+    values: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    news: NDArray[np.bool_]
+    doubted: NDArray[np.bool_]
+    since_s: NDArray[np.float64]
+    kept: NDArray[np.float64]
+
+
+class Levels(NamedTuple):
+    """When what happens. unit: float64 [2, U, S, C], anywhere [2, U, C], suspect [2, S, C] and against [2]:
+    ``near_levels`` and the log-evidence itself; returns: evidence of health that ends an alarm; expiry_s.
+    scale: float64 [C], of an excess. traffic: bool [C], clauses that only traffic can judge.
+    """
+
+    unit: NDArray[np.float64]
+    anywhere: NDArray[np.float64]
+    suspect: NDArray[np.float64]
+    against: NDArray[np.float64]
+    returns: float
+    expiry_s: float
+    scale: NDArray[np.float64]
+    traffic: NDArray[np.bool_]
+
+
+class Said(NamedTuple):
+    """Verdicts of this tick alone, [B, U, S, C], to fill in; judged has a last axis 4."""
+
+    inside: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]
+    judged: NDArray[np.float64]
+
+
+@njit(cache=True, error_model="numpy")
 def nearest_alarm(ratio, statistic, alarm, kernel, suspect, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
 
@@ -53,56 +111,172 @@ def nearest_alarm(ratio, statistic, alarm, kernel, suspect, moves):  # type: ign
                 ratio[b, k, s] = most
 
 
-@njit(cache=True)
-def fold_probes_in_order(  # type: ignore[no-untyped-def]  # pragma: no cover
-    evidence, statistic, since, health, wanted, anywhere, anywhere_statistic, anywhere_since, unit_of, heard,
-    replica, slice_, values, source, column, threshold, sense, applies, kind, is_rate, mirrored, upper, clip,
-    null_mean, bets, weights, range_, gain, shares,
-):  # fmt: skip
-    """Each heard probe is one unit of every probe clause of its slice, in the streams of its unit.
+@njit(cache=True, error_model="numpy")
+def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One tick of every fleet: fold what arrived, ring, recover, remember."""
+    cells, anywhere, health, tested, silent_s, recent, alarm, against, excess = streams
+    unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept = arrived
+    level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic = levels
+    inside, fresh, judged = said
+    applies, kind, null_mean = plan.applies, plan.kind, plan.null_mean
+    wanted, rung = np.empty(alarm.shape[1:], np.bool_), np.empty(alarm.shape[2:], np.bool_)
+    watched = anywhere.shape[1] > 0
+    for b in range(sums.shape[0]):
+        _want(wanted, health[b], tested[b], alarm[b], doubted[b])
+        fold_probes_of(
+            cells[b],
+            anywhere[b],
+            health[b],
+            wanted,
+            unit_of,
+            heard[b],
+            replica[b],
+            slice_[b],
+            values[b],
+            plan,
+        )
+        fold_scrapes_of(cells[b], anywhere[b], health[b], wanted, sums[b], news[b], plan)
+        for u in range(wanted.shape[0]):
+            rung[:] = False
+            if news[b, u].any() or alarm[b, u].any():
+                whole, least = anywhere[b, u : u + 1], level_anywhere[:, u if watched else 0]
+                rang = _ring(
+                    rung, cells[b, u], whole, news[b, u], alarm[b, u], against[b, u], level[:, u], least,
+                    suspect, level_against, kind, applies,
+                )  # fmt: skip
+                if rang:
+                    _begin_anew(rung, cells[b, u], whole, health[b, u], excess[b, u], scale, kind, null_mean)
+            _recover(
+                rung, sums[b, u], wanted[u], health[b, u], alarm[b, u], excess[b, u], silent_s[b, u],
+                inside[b, u], fresh[b, u], since_s[b], returns, expiry_s, traffic,
+            )  # fmt: skip
+            _remember(recent[b, u], judged[b, u], sums[b, u], news[b, u], kept[b])
 
-    evidence: [B, U, S, C, G] by slice; anywhere: [B, U, C, G] over all slices, what is broken on any of them.
-    """
-    for b in range(heard.shape[0]):
-        for p in range(heard.shape[1]):
-            if not heard[b, p]:
+
+@njit(cache=True, error_model="numpy")
+def _want(wanted, health, tested, alarm, doubted):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Where evidence of health is wanted; elsewhere there is none."""
+    for u in range(wanted.shape[0]):
+        for s in range(wanted.shape[1]):
+            for c in range(wanted.shape[2]):
+                asked = alarm[u, s, c] or doubted[u, s, c]
+                wanted[u, s, c] = asked
+                if tested[u, s, c] and not asked:
+                    for h in range(HEALTHS):
+                        health[u, s, c, h] = 1.0
+                tested[u, s, c] = asked
+
+
+@njit(cache=True, error_model="numpy")
+def _ring(  # type: ignore[no-untyped-def]  # pragma: no cover
+    rung, cells, anywhere, news, alarm, against, level, level_anywhere, suspect, level_against, kind, applies
+):
+    """Into ``rung`` [S, C]: streams of one unit that reach their threshold now; True if any does."""
+    slices, clauses = cells.shape[0], cells.shape[1]
+    watched = anywhere.shape[0] > 0
+    proven, rang = False, False
+    for s in range(slices):
+        for c in range(clauses):
+            rung[s, c] = False
+            if news[s]:
+                reached = reaches(cells[s, c, GROUPS], level[0, s, c], level[1, s, c])
+                rung[s, c] = reached or (kind[c] == AT_ONCE and cells[s, c, GROUPS + 2] > 0.0)
+            rang |= rung[s, c]
+            proven |= (rung[s, c] or alarm[s, c]) and suspect[1, s, c] < np.inf
+            most = max(cells[s, c, GROUPS], anywhere[0, c, GROUPS]) if watched else cells[s, c, GROUPS]
+            against[s, c] = reaches(most, level_against[0], level_against[1])
+    if not watched:
+        if proven:
+            for s in range(slices):
+                for c in range(clauses):
+                    rung[s, c] |= reaches(cells[s, c, GROUPS], suspect[0, s, c], suspect[1, s, c])
+                    rang |= rung[s, c]
+        return rang
+    for c in range(clauses):
+        if reaches(anywhere[0, c, GROUPS], level_anywhere[0, c], level_anywhere[1, c]):
+            rung[_largest(cells, c, applies), c], rang = True, True
+    return rang
+
+
+@njit(cache=True, error_model="numpy")
+def _largest(cells, c, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The first slice on which the clause's own evidence is largest."""
+    best, place = -np.inf, 0
+    for s in range(cells.shape[0]):
+        if applies[c, s] and cells[s, c, GROUPS] > best:
+            best, place = cells[s, c, GROUPS], s
+    return place
+
+
+@njit(cache=True, error_model="numpy")
+def _begin_anew(rung, cells, anywhere, health, excess, scale, kind, null_mean):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Evidence against and for begins anew with an alarm, whose excess is what it was raised for."""
+    watched = anywhere.shape[0] > 0
+    for c in range(rung.shape[1]):
+        rang = False
+        for s in range(rung.shape[0]):
+            if not rung[s, c]:
                 continue
-            u, s = unit_of[replica[b, p]], slice_[b, p]
-            for c in range(source.shape[0]):
-                if source[c] != PROBE or kind[c] == 0 or not applies[c, s]:
-                    continue
-                value = values[b, p, column[c]]
-                if value != value:
-                    continue
-                y = unit_value(value, threshold[c], sense[c], is_rate[c], mirrored[c], upper[c], clip[c])
-                take(
-                    evidence[b, u, s, c], statistic[b, u, s, c : c + 1], since[b, u, s, c], y, kind[c],
-                    null_mean[c], bets[c], weights[c],
-                )  # fmt: skip
-                take(
-                    anywhere[b, u, c], anywhere_statistic[b, u, c : c + 1], anywhere_since[b, u, c], y,
-                    kind[c], null_mean[c], bets[c], weights[c],
-                )  # fmt: skip
-                if wanted[b, u, s, c]:
-                    grow_health(health[b, u, s, c], y, kind[c], null_mean[c], range_[c], gain[c], shares)
+            rang = True
+            raised = _excess(cells[s, c], kind[c], null_mean[c], scale[c])
+            if watched:
+                raised = max(raised, _excess(anywhere[0, c], kind[c], null_mean[c], scale[c]))
+            excess[s, c] = raised
+            _blank(cells[s, c])
+            health[s, c, :] = 1.0
+        if rang and watched:
+            _blank(anywhere[0, c])
 
 
-@njit(cache=True)
-def fold_one_unit_each(  # type: ignore[no-untyped-def]  # pragma: no cover
-    evidence, statistic, since, health, wanted, value, present, applies, kind, null_mean, bets, weights,
-    range_, gain, shares,
-):  # fmt: skip
-    """One unit per stream where ``present``; ``value`` [B, U, S, C] is what the clauses bet on."""
-    for b in range(present.shape[0]):
-        for u in range(present.shape[1]):
-            for s in range(present.shape[2]):
-                for c in range(present.shape[3]):
-                    if not present[b, u, s, c] or kind[c] == 0 or not applies[c, s]:
-                        continue
-                    y = value[b, u, s, c]
-                    take(
-                        evidence[b, u, s, c], statistic[b, u, s, c : c + 1], since[b, u, s, c], y, kind[c],
-                        null_mean[c], bets[c], weights[c],
-                    )  # fmt: skip
-                    if wanted[b, u, s, c]:
-                        grow_health(health[b, u, s, c], y, kind[c], null_mean[c], range_[c], gain[c], shares)
+@njit(cache=True, error_model="numpy")
+def _excess(cell, kind, null_mean, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """How far the units since the likely change lie beyond the limit, as a share of it."""
+    null = null_mean if kind == BETTING else 0.0
+    return max(cell[-1] / max(cell[-2], 1.0) - null, 0.0) / scale
+
+
+@njit(cache=True, error_model="numpy")
+def _blank(cell):  # type: ignore[no-untyped-def]  # pragma: no cover
+    cell[:] = 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _recover(  # type: ignore[no-untyped-def]  # pragma: no cover
+    rung, sums, wanted, health, alarm, excess, silent_s, inside, fresh, since_s, returns, expiry_s, traffic
+):
+    """What ends an alarm, of one unit; ``alarm`` and ``excess`` [S, C] become this tick's."""
+    for s in range(rung.shape[0]):
+        for c in range(rung.shape[1]):
+            heard, expired, well = sums[s, c, COUNT] > 0.0, False, False
+            if traffic[c]:
+                silent_s[s, c] = 0.0 if heard else silent_s[s, c] + since_s
+            if wanted[s, c] and not rung[s, c]:
+                total = 0.0
+                for h in range(HEALTHS):
+                    total += health[s, c, h]
+                expired = traffic[c] and silent_s[s, c] >= expiry_s
+                well = expired or total / HEALTHS >= returns
+            if rung[s, c]:
+                alarm[s, c] = True
+            elif well:
+                alarm[s, c] = False
+            if not alarm[s, c]:
+                excess[s, c] = 0.0
+            inside[s, c] = well
+            fresh[s, c] = heard or rung[s, c] or expired
+
+
+@njit(cache=True, error_model="numpy")
+def _remember(recent, judged, sums, news, kept):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Sums of one unit fade and grow; what amounts to less than one unit judges nothing."""
+    for s in range(recent.shape[0]):
+        for c in range(recent.shape[1]):
+            if news[s] and sums[s, c, COUNT] > 0.0:
+                for x in range(4):
+                    recent[s, c, x] = recent[s, c, x] * kept + sums[s, c, x]
+            else:
+                for x in range(4):
+                    recent[s, c, x] *= kept
+            share = 1.0 if recent[s, c, COUNT] >= 1.0 else 0.0
+            for x in range(4):
+                judged[s, c, x] = recent[s, c, x] * share

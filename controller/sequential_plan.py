@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled import CompiledContract, Source
+from contracts.compiled import CompiledContract
 from contracts.detect.budget import Budget, BudgetSplit, split_budget
 from contracts.detect.calibrate import guaranteed_threshold
 from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
+from contracts.detect.fold_compiled import FoldPlan, fold_plan
+from contracts.detect.recovery import clean_gain
 from controller.setup import FleetSetup
 
-#: Largest value of an unclipped clause, in thresholds, as far as recovery is concerned.
-UNCLIPPED_RANGE = 50.0
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.
 AGAINST_ARL0 = 100.0
 
@@ -46,17 +46,16 @@ class Thresholds:
 class SequentialPlan:
     """Settings of the sequential detector.
 
-    range_: float64 [C], largest unit that recovery knows of; gain: of one clean unit where the limit is 0;
-    confidence: of recovery. memory_s: time constant of the sums by which siblings are compared. expiry_s:
-    silence after which an alarm on traffic is let go. split: the budget, for reports.
+    fold: clause arrays that the compiled fold reads; confidence: of recovery. memory_s: time constant of the
+    sums by which siblings are compared. expiry_s: silence after which an alarm on traffic is let go. split:
+    the budget, for reports.
     """
 
     contract: CompiledContract
     clauses: ClausePlan
     thresholds: Thresholds
     split: BudgetSplit
-    range_: Floats
-    gain: float
+    fold: FoldPlan
     confidence: float
     memory_s: float
     expiry_s: float
@@ -80,8 +79,7 @@ def sequential_plan(
         clauses=clauses,
         thresholds=_thresholds(contract, clauses, split, traffic_factor, suspect_arl0),
         split=split,
-        range_=_range(contract, clauses),
-        gain=(1.0 - confidence) ** (-1.0 / contract.min_samples),
+        fold=fold_plan(contract, clauses, clean_gain(confidence, contract.min_samples)),
         confidence=confidence,
         memory_s=contract.window_s,
         expiry_s=expiry_windows * contract.window_s,
@@ -112,15 +110,3 @@ def _levels(arl0: Floats) -> Floats:
     finite = np.isfinite(arl0)
     levels[finite] = [guaranteed_threshold(float(value)) for value in arl0[finite]]
     return levels
-
-
-def _range(contract: CompiledContract, clauses: ClausePlan) -> Floats:
-    """float64 [C]: shares lie within 1, mirrored values within their upper end, clipped ones within the clip.
-
-    A mean without a clip has no range, and without one no finite sample shows that it is kept: there values
-    are read up to ``UNCLIPPED_RANGE`` thresholds.
-    """
-    known = np.where(np.isfinite(clauses.clip), clauses.clip, UNCLIPPED_RANGE * clauses.null_mean)
-    known = np.where(clauses.mirrored, clauses.upper, known)
-    known = np.where(clauses.is_rate | (contract.source != Source.PROBE), 1.0, known)
-    return np.where(known > clauses.null_mean, known, UNCLIPPED_RANGE * clauses.null_mean)

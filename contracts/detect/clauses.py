@@ -24,11 +24,9 @@ from contracts.compiled import CompiledContract, Source
 from contracts.detect.eprocess import MEAN_BETS, MEAN_WEIGHTS, Betting, exceedances
 from contracts.detect.protocol import Flags, Floats
 
-#: Recovery of a clause with limit 0 shows that its rate is below this; no finite sample shows 0.
-AT_ONCE_RATE = 0.05
-#: When the health of a mean clause is tested, units are read up to so many times its limit: without a short
-#: range no few units show health. Damage by rarer, larger units is the business of the rate clauses.
-HEALTH_REACH = 5.0
+#: Largest value of a clause without a clip, in limits, as far as recovery is concerned: without any range no
+#: finite sample shows that a mean is kept.
+UNCLIPPED_RANGE = 50.0
 
 
 class Kind(IntEnum):
@@ -46,8 +44,9 @@ class ClausePlan:
     kind: int64 [C]. is_rate, mirrored, guaranteed: bool [C]; guaranteed: probe units, no calibration needed.
     null_mean: float64 [C] of the unit y (1 where there is no betting). upper: float64 [C], y = upper -
     value where mirrored. clip: float64 [C], y is clipped here. scale: float64 [C], the clause's own limit,
-    which relative excess is measured in. bets, weights: float64 [C, G]. health_null, health_upper: float64
-    [C], of the recovery test "the mean is still at least health_null", units read up to health_upper.
+    which relative excess is measured in. bets, weights: float64 [C, G]. health_range: float64 [C], largest
+    unit that the recovery test of "the mean is still at least null_mean" knows of: 1 for shares, the upper
+    end of mirrored values, the clip of others.
     """
 
     kind: NDArray[np.int64]
@@ -60,8 +59,7 @@ class ClausePlan:
     scale: Floats
     bets: Floats
     weights: Floats
-    health_null: Floats
-    health_upper: Floats
+    health_range: Floats
 
     def detector(self, clause: int) -> Betting:
         """Detector of one clause's units y; ValueError where the clause has none."""
@@ -93,16 +91,23 @@ def plan_clauses(contract: CompiledContract) -> ClausePlan:
     ]
     limit = np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
     groups = len(MEAN_BETS)
-    health_null = np.where(betting, null_mean, AT_ONCE_RATE)
-    reach = np.minimum(np.where(mirrored, upper, clip), HEALTH_REACH * health_null)
+    null_mean = np.where(betting, null_mean, 1.0)
     return ClausePlan(
         kind=kind.astype(np.int64), is_rate=contract.is_rate.copy(), mirrored=mirrored,
-        guaranteed=contract.source == Source.PROBE, null_mean=np.where(betting, null_mean, 1.0), upper=upper,
+        guaranteed=contract.source == Source.PROBE, null_mean=null_mean, upper=upper,
         clip=clip, scale=np.where(limit > 0.0, limit, 1.0),
         bets=np.array([b for b, _ in bets], dtype=np.float64).reshape(-1, groups),
         weights=np.array([w for _, w in bets], dtype=np.float64).reshape(-1, groups),
-        health_null=health_null, health_upper=np.where(contract.is_rate | ~betting, 1.0, reach),
+        health_range=_health_range(contract, null_mean, clip, np.where(mirrored, upper, np.inf)),
     )  # fmt: skip
+
+
+def _health_range(contract: CompiledContract, null_mean: Floats, clip: Floats, upper: Floats) -> Floats:
+    """float64 [C]; ``upper``: of mirrored values, inf elsewhere."""
+    reach = UNCLIPPED_RANGE * null_mean
+    known = np.where(np.isfinite(upper), upper, np.where(np.isfinite(clip), clip, reach))
+    known = np.where(contract.is_rate | (contract.source != Source.PROBE), 1.0, known)
+    return np.asarray(np.where(known > null_mean, known, reach))
 
 
 def _bets(

@@ -10,6 +10,13 @@ false return in ``1 / (1 - confidence)`` units, and a kernel that was broken for
   of the certified mean). With 0/1 units: null "rate >= rho".
 * ``MatchRecovery``: the paired form without repeat noise, null "at least ``share`` of the prompts differ".
 * ``ShiftRecovery``: the paired form with noise; units are paired scores, null "shifted by ``shift`` or more".
+
+Clauses (``fold_compiled.grow_health``): an attempt begins with the alarm and has one start, so "at most
+``1 - confidence``, ever" holds of it; a further alarm begins a new one. Mean and rate clauses use
+``MeanRecovery`` at their limit, on the clause's whole range: units read up to less than that would call a
+clause kept that rare large units break. The best of all starts needs no attempts, but its bound is one false
+return in so many *units*: a kernel that stays broken is brought back for certain, sooner or later. At limit
+0, which no finite sample shows, ``clean_gain``: a unit over the threshold begins anew.
 """
 
 from __future__ import annotations
@@ -31,6 +38,15 @@ def healthy_threshold(confidence: float) -> float:
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
     return -math.log1p(-confidence)
+
+
+def clean_gain(confidence: float, clean_units: int) -> float:
+    """Evidence of health of one clean unit at limit 0: ``clean_units`` in a row reach ``confidence``.
+
+    It is the e-value of "at least a share ``1 - 1 / gain`` of the units is over the threshold".
+    """
+    healthy_threshold(confidence)  # refuses what is no confidence
+    return float((1.0 - confidence) ** (-1.0 / clean_units))
 
 
 def _blank(streams: int, bets: int, start: Start) -> StreamState:

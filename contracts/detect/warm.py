@@ -7,7 +7,7 @@ import numpy as np
 from contracts.detect.calibrate import calibrated_threshold
 from contracts.detect.classical import Ewma, PageHinkley, WindowMean, gaussian_cusum
 from contracts.detect.eprocess import Betting, Gaussian
-from contracts.detect.fold_compiled import fold_one_each, fold_probe_list
+from contracts.detect.fold_compiled import FoldPlan, blank_cells, fold_one_each, fold_probe_list
 from contracts.detect.laws import Normal
 from contracts.detect.protocol import Detector, update
 from contracts.detect.ranks import rank_detector
@@ -27,17 +27,17 @@ def warm() -> None:
 
 
 def _warm_fold() -> None:
-    evidence, statistic, since = np.zeros((1, 1, 1, 1, 3)), np.zeros((1, 1, 1, 1)), np.zeros((1, 1, 1, 1, 2))
-    health, healthy = np.zeros((1, 1, 1, 1, 3)), np.zeros((1, 1, 1, 1))
     one, flag, zero = np.ones(1), np.ones(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
     grid = np.full((1, 3), 0.3)
-    two = one + 1.0
+    plan = FoldPlan(
+        source=zero, column=zero, threshold=one, sense=one, applies=flag[None], kind=zero + 2, is_rate=flag,
+        mirrored=flag, upper=one, clip=one, null_mean=one, bets=grid, weights=grid, health_range=one + 1.0,
+        gain=2.0,
+    )  # fmt: skip
+    cells, health = blank_cells(1, 1, 1, 1, bets=3), np.ones((1, 1, 1, 1, 3))
+    wanted, nowhere = np.ones((1, 1, 1, 1), dtype=np.bool_), np.empty((1, 0, 1, 6))
     fold_probe_list(
-        evidence, statistic, since, health, healthy, zero, flag[None], zero[None], zero[None],
-        np.zeros((1, 1, 1)), zero, zero, one, one, flag[None], zero + 2, flag, flag, one, one, one, grid,
-        grid, one, two,
+        cells, nowhere, health, wanted, zero, flag[None], zero[None], zero[None],
+        np.zeros((1, 1, 1)), plan,
     )  # fmt: skip
-    fold_one_each(
-        evidence, statistic, since, health, healthy, np.zeros((1, 1, 1, 1)), np.ones((1, 1, 1, 1), np.bool_),
-        flag[None], zero + 2, one, grid, grid, one, two,
-    )  # fmt: skip
+    fold_one_each(cells, nowhere, health, wanted, np.ones((1, 1, 1, 1, 4)), wanted[..., 0], plan)

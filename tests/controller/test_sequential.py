@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from contracts.compiled import CompiledContract, Source
+from contracts.detect.fold_compiled import UNITS, statistic
 from contracts.detect.protocol import update
 from contracts.detect.recovery import MeanRecovery, healthy_threshold
 from contracts.telemetry import FleetTelemetry, ProbeSamples
@@ -36,6 +37,11 @@ def fleet_of(*clauses: Clause, **changes: object) -> FleetSetup:
 def sequential_detector(fleet: FleetSetup, **settings: float) -> SequentialDetector:
     """The detector of ``fleet``."""
     return SequentialDetector(plan=sequential_plan(fleet, **settings))
+
+
+def logged(state: DetectorState, name: str = "cells") -> np.ndarray:
+    """Log-evidence of the detector's streams, by slice or (``anywhere``) over all."""
+    return statistic(np.asarray(state[name], dtype=np.float64))
 
 
 def arrivals(values: np.ndarray, contract: CompiledContract, *, doubted: bool = False) -> Arrivals:
@@ -81,7 +87,7 @@ def test_probes_of_a_tick_count_one_by_one() -> None:
         memory = alone.initial(4)
         for value in values.transpose(0, 2, 1).reshape(18, 4):
             memory, statistic = update(alone, memory, unit(value), np.ones(4, dtype=np.bool_))
-        assert state["statistic"][:, 0, 0, clause].tolist() == pytest.approx(statistic.tolist())
+        assert logged(state)[:, 0, 0, clause].tolist() == pytest.approx(statistic.tolist())
 
 
 def test_false_alarms_stay_within_the_declared_budget() -> None:
@@ -91,11 +97,12 @@ def test_false_alarms_stay_within_the_declared_budget() -> None:
     rng = np.random.Generator(np.random.PCG64(2))
     law = [rng.choice([0.05, 0.3], size=(400, 1), p=[0.8, 0.2]) for _ in range(600)]
     contract = replace(fleet.contract, threshold=np.array([0.1, 0.2]))
-    detector = replace(detector, plan=replace(detector.plan, contract=contract))
+    fold = detector.plan.fold._replace(threshold=contract.threshold)
+    detector = replace(detector, plan=replace(detector.plan, contract=contract, fold=fold))
     state, alarms = detector.initial(400, 1, contract), np.zeros(2, dtype=np.int64)
     for values in law:
         _, state = feed(detector, [values], contract, state)
-        alarms += (state["since"][:, 0, 0, :, 0] == 0.0).sum(axis=0)  # an alarm starts the evidence anew
+        alarms += (state["cells"][:, 0, 0, :, UNITS] == 0.0).sum(axis=0)  # an alarm starts the evidence anew
     for clause, count in enumerate(alarms.tolist()):
         arl0 = math.exp(detector.plan.thresholds.kernel[0, 0, clause])
         assert arl0 == pytest.approx(200.0)
@@ -259,8 +266,8 @@ def test_a_replica_is_watched_over_all_its_slices() -> None:
         verdict, state = detector.update(state, seen.sums, closed, fleet.contract, seen)
         if verdict.alarm.any():
             break
-        assert state["statistic"].max() < levels.replica.min()
-        assert state["anywhere_statistic"].max() < levels.anywhere.min()
+        assert logged(state).max() < levels.replica.min()
+        assert logged(state, "anywhere").max() < levels.anywhere.min()
     alone = detector.plan.clauses.detector(0)
     memory, statistic, units = alone.initial(1), np.zeros(1), 0
     while statistic.item() < levels.anywhere.item():
@@ -285,8 +292,8 @@ def test_a_scrape_is_one_unit_over_all_slices() -> None:
     _, state = detector.update(begin, sums, closed, fleet.contract, seen)
     alone = detector.plan.clauses.detector(0)
     _, statistic = update(alone, alone.initial(1), np.array([4.0 / 20.0]), np.array([True]))
-    assert state["anywhere_statistic"].item() == pytest.approx(statistic.item())
-    assert state["anywhere_since"][0, 0, 0, 0].tolist() == pytest.approx([1.0, 0.2])
+    assert logged(state, "anywhere").item() == pytest.approx(statistic.item())
+    assert state["anywhere"][0, 0, 0, 0, UNITS:].tolist() == pytest.approx([1.0, 0.2])
 
 
 def slice_probe(fleet: FleetSetup, slice_: int, value: float) -> Arrivals:
@@ -310,7 +317,7 @@ def test_a_kernel_in_alarm_on_one_slice_is_suspect_on_the_others() -> None:
     state, first = detector.initial(1, 1, fleet.contract), -1
     for tick in range(100):
         seen = replace(slice_probe(fleet, tick % 2, 0.9 if tick % 2 else 0.3), pooled=True)
-        before = state["statistic"][0, 0, 0, 0]
+        before = logged(state)[0, 0, 0, 0]
         verdict, state = detector.update(state, seen.sums, closed, fleet.contract, seen)
         rung = verdict.alarm[0, 0, :, 0].tolist()
         first = tick if first < 0 and rung[1] else first
@@ -350,46 +357,3 @@ def test_late_answers_of_an_overloaded_kernel_say_nothing_of_it(offered: int, al
     edits = late(60.0, offered)
     ticks = run(make_arm(arm, make_fleet(layout)), script(layout, 190, edits))
     assert any(decision.judgement.alarm[0, 0].any() for decision in ticks.decisions) == alarm
-
-
-def test_the_evidence_ratio_is_the_nearest_alarm() -> None:
-    """Below 1 it is the largest log-evidence over its threshold, which it reaches with the alarm."""
-    fleet = fleet_of(MEAN, replace(RATE, threshold=0.2))
-    detector = sequential_detector(fleet)
-    state, before, seen = detector.initial(1, 1, fleet.contract), 0.0, []
-    for _ in range(60):
-        verdicts, state = feed(detector, [np.array([[0.19]])], fleet.contract, state)
-        ratio = float(detector.evidence_ratio(state, fleet.contract)[0, 0, 0])
-        in_alarm, levels = bool(verdicts[0].alarm.any()), detector.plan.thresholds
-        level = np.minimum(levels.kernel[0, 0], levels.suspect[0]) if in_alarm else levels.kernel[0, 0]
-        shares = np.asarray(state["statistic"])[0, 0, 0] / level
-        expected = max(0.0, float(shares[verdicts[0].alarm[0, 0, 0] == in_alarm].max()))
-        assert ratio == pytest.approx(1.0 + min(expected, 1.0) if in_alarm else expected, abs=1e-12)
-        assert (ratio >= 1.0) == in_alarm
-        seen.append(ratio)
-        before = ratio
-    assert before >= 1.0
-    assert 0.0 < seen[5] < 1.0
-    assert max(seen) <= 2.0
-
-
-def test_clauses_that_only_inform_show_no_evidence() -> None:
-    """A soft L1 clause in alarm moves no traffic, so a policy is shown 0."""
-    fleet = fleet_of(replace(RATE, level=1))
-    detector = sequential_detector(fleet)
-    verdicts, state = feed(detector, [np.full((1, 3), 0.9)] * 20, fleet.contract)
-    assert verdicts[-1].alarm.all()
-    assert not detector.evidence_ratio(state, fleet.contract).any()
-
-
-@pytest.mark.parametrize("arm", ["hysteresis", "burn-rate", "sequential"])
-def test_every_detector_shows_its_alarms_to_policies(arm: str) -> None:
-    """While a kernel's alarm that moves traffic is in force, its ratio is at least 1, and 2 at most."""
-    ticks = run(make_arm(arm, FLEET), script(LAYOUT, 200, drift(LAYOUT, [0, 1, 2, 3], 20.0)))
-    shown = np.stack([decision.judgement.evidence_ratio[0] for decision in ticks.decisions])
-    alarm = np.stack([decision.judgement.alarm[0].any(axis=2) for decision in ticks.decisions])
-    assert alarm.any()
-    assert bool((shown[alarm] >= 1.0).all())
-    assert bool((shown >= 0.0).all())
-    assert bool((shown <= 2.0).all())
-    assert shown[:15].max() < 0.5

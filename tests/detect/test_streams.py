@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from contracts.compiled import Source
 from contracts.detect.budget import SampleRates, split_budget
 from contracts.detect.clauses import Kind
-from contracts.detect.eprocess import Start
 from contracts.detect.protocol import LOWEST
-from contracts.detect.recovery import MeanRecovery
+from contracts.detect.recovery import MatchRecovery, MeanRecovery, clean_gain
 from contracts.detect.streams import (
     Evidence,
     StreamPlan,
@@ -24,7 +23,6 @@ from contracts.detect.streams import (
     relative_excess,
     reset,
     stream_plan,
-    tick_units,
 )  # fmt: skip
 from contracts.telemetry import ProbeSamples
 from tests.detect.worlds import contract_arrays, fleet_layout
@@ -149,14 +147,11 @@ def test_scrapes_are_one_unit_each() -> None:
     """A tick's sums become one unit: the share over the threshold, or the mean; absent where none came."""
     sums = np.zeros((1, REPLICAS, 2, 6, 4))
     sums[0, 0, 0, 4] = [50.0, 5.0, 5.0, 5.0]
-    sums[0, 0, 0, 3] = [2.0, 1.6, 1.3, 2.0]
-    value, present = tick_units(sums, PLAN)
-    assert value[0, 0, 0, 4] == pytest.approx(0.1)
-    assert value[0, 0, 0, 3] == pytest.approx(0.2)
-    assert int(present.sum()) == 2
-    state = fold_units(initial_evidence(1, REPLICAS, PLAN), value, present, PLAN)
+    sums[0, 1, 0, 3] = [2.0, 1.6, 1.3, 2.0]  # a clause on probes, whose units are taken one by one
+    state = fold_units(initial_evidence(1, REPLICAS, PLAN), sums, PLAN)
     moved = state.statistic > LOWEST
-    assert np.argwhere(moved).tolist() == [[0, 0, 0, 3], [0, 0, 0, 4]]
+    assert np.argwhere(moved).tolist() == [[0, 0, 0, 4]]
+    assert state.since[0, 0, 0, 4].tolist() == [1.0, pytest.approx(0.1)]
     detector = PLAN.clauses.detector(4)
     plain = detector.initial(1)
     detector.advance(plain, np.array([0.1]), np.ones(1, dtype=np.bool_))
@@ -174,30 +169,42 @@ def test_offline_clauses_and_foreign_slices_have_no_stream() -> None:
 
 
 def test_evidence_of_health_is_the_recovery_test() -> None:
-    """Each stream's evidence of health equals ``MeanRecovery`` with the best start, unit by unit."""
+    """Each stream's evidence of health is the stated law's: ``MeanRecovery`` at the limit, or clean units."""
     seen = probes(8, 1, 120)
     state = fold_probes(initial_evidence(1, REPLICAS, PLAN), seen, seen.valid, OWN, PLAN)
-    clauses = PLAN.clauses
-    for c in (0, 1, 3):
-        plain = MeanRecovery(
-            null_mean=float(clauses.health_null[c]), upper=float(clauses.health_upper[c]), start=Start.BEST
-        )
-        memory = plain.initial(1)
+    clauses, level = PLAN.clauses, np.log(state.health.mean(axis=-1))
+    for c in (0, 1, 2, 3):
+        hard = clauses.kind[c] == Kind.AT_ONCE
+        plain: MeanRecovery | MatchRecovery = MatchRecovery(share=1.0 - 1.0 / PLAN.fold.gain)
+        if not hard:
+            plain = MeanRecovery(null_mean=float(clauses.null_mean[c]), upper=float(clauses.health_range[c]))
+        memory, whole = plain.initial(1), np.ones(1, dtype=np.bool_)
         for p in range(120):
             value = seen.values[0, p, PLAN.contract.column[c]]
             if not seen.valid[0, p] or seen.replica[0, p] != 1 or seen.slice[0, p] != 0 or np.isnan(value):
                 continue
             y = clauses.upper[c] - value if clauses.mirrored[c] else value
             y = float(value > PLAN.contract.threshold[c]) if clauses.is_rate[c] else y
-            plain.advance(memory, np.array([y]), np.ones(1, dtype=np.bool_))
-        assert state.healthy[0, 1, 0, c] == pytest.approx(float(memory.statistic[0]), rel=1e-9)
+            if hard and y > 0.0:
+                memory = plain.initial(1)  # a unit over begins the attempt anew
+                continue
+            plain.advance(memory, np.array([max(y, 0.0)]), whole)
+        assert level[0, 1, 0, c] == pytest.approx(float(memory.statistic[0]), rel=1e-9, abs=1e-12)
+
+
+@given(units=st.integers(1, 300), confidence=st.floats(0.5, 0.999))
+def test_clean_units_reach_the_confidence_and_not_one_sooner(units: int, confidence: float) -> None:
+    """Where the limit is 0, as many clean units as asked for show health, one fewer do not."""
+    gain = clean_gain(confidence, units)
+    assert gain**units == pytest.approx(1.0 / (1.0 - confidence), rel=1e-9)
+    assert gain ** (units - 1) < 1.0 / (1.0 - confidence)
 
 
 def test_a_healed_stream_comes_inside_and_a_broken_one_does_not() -> None:
     """After the fault is gone the clause is called inside; while it lasts, it is not."""
     state, trail = initial_evidence(1, REPLICAS, PLAN), []
-    for tick in range(120):
-        seen = probes(tick, 1, 12)
+    for tick in range(180):
+        seen = probes(tick, 1, 24)
         values = seen.values.copy()
         values[..., 0] *= 20.0 if tick < 60 else 0.1
         sick = ProbeSamples(
@@ -205,6 +212,7 @@ def test_a_healed_stream_comes_inside_and_a_broken_one_does_not() -> None:
             values=values, valid=seen.valid,
         )  # fmt: skip
         state = fold_probes(state, sick, sick.valid, OWN, PLAN)
-        trail.append(bool(inside(state, 1000.0)[..., 0].any()))
-    assert not any(trail[:60])
-    assert inside(state, 1000.0)[..., 0].all()
+        state = reset(state, alarms(state, PLAN.replica_threshold))  # an alarm begins a new attempt
+        trail.append(inside(state, PLAN)[..., 0])
+    assert not np.array(trail[40:60]).any()
+    assert inside(state, PLAN)[..., 0].all()

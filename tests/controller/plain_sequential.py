@@ -1,0 +1,178 @@
+"""The sequential detector in plain NumPy and Python loops: what the compiled one must equal, bit for bit.
+
+Slow and simple: every cell is looked at in every tick, nothing is skipped, nothing is changed in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from contracts.compiled import Source
+from contracts.detect.clauses import Kind
+from contracts.detect.compiled import CEILING, FLOOR
+from contracts.detect.protocol import LOWEST
+from contracts.detect.recovery import SHARES
+from controller.detectors import COUNT, OVER, TOTAL, Arrivals, applies, from_traffic
+from controller.sequential_plan import SequentialPlan
+
+State = dict[str, np.ndarray[Any, Any]]
+NAMES = ("evidence", "statistic", "since")
+
+
+def initial(plan: SequentialPlan, batch: int, units: int) -> State:
+    """No evidence of anything."""
+    slices, clauses = len(plan.contract.slices), len(plan.contract.clause_ids)
+    state: State = {}
+    for name, places in (("", slices), ("any_", 1)):
+        shape = (batch, units, places, clauses)
+        state[name + "evidence"] = np.zeros((*shape, plan.clauses.bets.shape[1]))
+        state[name + "statistic"] = np.full(shape, LOWEST)
+        state[name + "since"] = np.zeros((*shape, 2))
+    shape = (batch, units, slices, clauses)
+    return state | {
+        "health": np.ones((*shape, len(SHARES))), "alarm": np.zeros(shape, dtype=np.bool_),
+        "excess": np.zeros(shape), "silent_s": np.zeros(shape), "recent": np.zeros((*shape, 4)),
+    }  # fmt: skip
+
+
+def update(state: State, seen: Arrivals, plan: SequentialPlan) -> tuple[State, State]:
+    """Verdicts by name, and the state after one tick."""
+    state = {name: array.copy() for name, array in state.items()}
+    wanted = state["alarm"] | seen.doubted
+    state["health"] = np.where(wanted[..., None], state["health"], 1.0)
+    _fold_probes(state, wanted, seen, plan)
+    _fold_scrapes(state, wanted, seen, plan)
+    rung, against = _rung(state, seen, plan), _against(state, seen, plan)
+    state = _anew(state, rung, seen, plan)
+    wanted &= ~rung
+    heard = seen.sums[..., COUNT] > 0.0
+    silent_s = np.where(heard, 0.0, state["silent_s"] + seen.since_s[:, None, None, None])
+    expired = (silent_s >= plan.expiry_s) & from_traffic(plan.contract) & wanted
+    inside = expired | (wanted & (state["health"].mean(axis=-1) >= 1.0 / (1.0 - plan.confidence)))
+    alarm = rung | (state["alarm"] & ~inside)
+    excess = np.where(alarm, state["excess"], 0.0)
+    kept = np.exp(-seen.since_s / plan.memory_s)[:, None, None, None, None]
+    recent = state["recent"] * kept + seen.sums
+    judged = np.where(recent[..., COUNT, None] >= 1.0, recent, 0.0)
+    said = {
+        "alarm": alarm, "excess": excess, "inside": inside, "fresh": heard | rung | expired, "judged": judged,
+        "against": against,
+    }  # fmt: skip
+    return said, state | {"alarm": alarm, "excess": excess, "silent_s": silent_s, "recent": recent}
+
+
+def _take(state: State, prefix: str, place: tuple[int, ...], y: float, plan: SequentialPlan) -> None:
+    clauses, c = plan.clauses, place[-1]
+    evidence, statistic, since = (state[prefix + name] for name in NAMES)
+    if clauses.kind[c] == Kind.AT_ONCE:
+        since[place] += (1.0, y)
+        if y > 0.0:
+            statistic[place] = np.log(CEILING)
+        return
+    if statistic[place] < 0.0:
+        since[place] = 0.0
+    since[place] += (1.0, y)
+    total = 0.0
+    for g, (bet, weight) in enumerate(
+        zip(clauses.bets[c].tolist(), clauses.weights[c].tolist(), strict=True)
+    ):
+        grown = min(
+            (float(evidence[place][g]) + 1.0) * (1.0 + bet * (y / clauses.null_mean[c] - 1.0)), CEILING
+        )
+        evidence[place][g] = grown
+        total += weight * grown
+    statistic[place] = np.log(min(max(total, FLOOR), CEILING))
+
+
+def _grow(state: State, place: tuple[int, ...], y: float, plan: SequentialPlan) -> None:
+    clauses, c, health = plan.clauses, place[-1], state["health"][place]
+    if clauses.kind[c] == Kind.AT_ONCE:
+        health[:] = np.minimum(health * plan.fold.gain, CEILING) if y <= 0.0 else 1.0
+        return
+    null, range_ = float(clauses.null_mean[c]), float(clauses.health_range[c])
+    most, short = null / (range_ - null), 1.0 - min(max(y, 0.0), range_) / null
+    for h, share in enumerate(SHARES):
+        health[h] = min(float(health[h]) * (1.0 + share * most * short), CEILING)
+
+
+def _fold_probes(state: State, wanted: np.ndarray[Any, Any], seen: Arrivals, plan: SequentialPlan) -> None:
+    contract, clauses, online = plan.contract, plan.clauses, applies(plan.contract)
+    for b, p in np.argwhere(seen.heard).tolist():
+        u, s = int(seen.unit_of[seen.probes.replica[b, p]]), int(seen.probes.slice[b, p])
+        for c in np.flatnonzero((contract.source == Source.PROBE) & (clauses.kind != Kind.NONE) & online[s]):
+            value = float(seen.probes.values[b, p, contract.column[c]])
+            if np.isnan(value):
+                continue
+            y = clauses.upper[c] - value if clauses.mirrored[c] else min(value, float(clauses.clip[c]))
+            over = contract.sense[c] * (value - contract.threshold[c]) > 0.0
+            y = max(float(over) if clauses.is_rate[c] else float(y), 0.0)
+            _take(state, "", (b, u, s, int(c)), y, plan)
+            if not seen.pooled:
+                _take(state, "any_", (b, u, 0, int(c)), y, plan)
+            if wanted[b, u, s, c]:
+                _grow(state, (b, u, s, int(c)), y, plan)
+
+
+def _share(sums: np.ndarray[Any, Any], c: int, plan: SequentialPlan) -> float:
+    clauses, units = plan.clauses, max(float(sums[COUNT]), 1.0)
+    if clauses.is_rate[c]:
+        return max(float(sums[OVER]) / units, 0.0)
+    mean = float(sums[TOTAL]) / units
+    return max(clauses.upper[c] - mean if clauses.mirrored[c] else min(mean, float(clauses.clip[c])), 0.0)
+
+
+def _fold_scrapes(state: State, wanted: np.ndarray[Any, Any], seen: Arrivals, plan: SequentialPlan) -> None:
+    traffic = (plan.contract.source != Source.PROBE) & (plan.clauses.kind != Kind.NONE)
+    here = applies(plan.contract) & traffic
+    present = (seen.sums[..., COUNT] > 0.0) & here
+    for b, u, s, c in np.argwhere(present).tolist():
+        y = _share(seen.sums[b, u, s, c], c, plan)
+        _take(state, "", (b, u, s, c), y, plan)
+        if wanted[b, u, s, c]:
+            _grow(state, (b, u, s, c), y, plan)
+    if seen.pooled:
+        return
+    whole = np.where(here[..., None], seen.sums, 0.0).sum(axis=2)
+    for b, u, c in np.argwhere(whole[..., COUNT] > 0.0).tolist():
+        _take(state, "any_", (b, u, 0, c), _share(whole[b, u, c], c, plan), plan)
+
+
+def _rung(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any, Any]:
+    levels, statistic = plan.thresholds, state["statistic"]
+    at_once = (plan.clauses.kind == Kind.AT_ONCE) & (state["since"][..., 1] > 0.0)
+    rung = at_once | (statistic >= (levels.kernel if seen.pooled else levels.replica))
+    if seen.pooled:
+        proven = ((state["alarm"] | rung) & np.isfinite(levels.suspect)).any(axis=(2, 3), keepdims=True)
+        return np.asarray(rung | (proven & (statistic >= levels.suspect)))
+    whole = state["any_statistic"] >= levels.anywhere[:, None, :]
+    first = np.where(applies(plan.contract), statistic, -np.inf).argmax(axis=2)[:, :, None, :]
+    return np.asarray(rung | (whole & (np.arange(statistic.shape[2])[:, None] == first)))
+
+
+def _against(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any, Any]:
+    most = state["statistic"] if seen.pooled else np.maximum(state["statistic"], state["any_statistic"])
+    return np.asarray(most >= plan.thresholds.against)
+
+
+def _anew(state: State, rung: np.ndarray[Any, Any], seen: Arrivals, plan: SequentialPlan) -> State:
+    raised = _excess(state["since"], plan)
+    if not seen.pooled:
+        raised = np.maximum(raised, _excess(state["any_since"], plan))
+    blank = {"evidence": 0.0, "statistic": LOWEST, "since": 0.0}
+    after = {**state, "excess": np.where(rung, raised, state["excess"])}
+    after["health"] = np.where(rung[..., None], 1.0, state["health"])
+    for prefix, mask in (("", rung), ("any_", rung.any(axis=2, keepdims=True))):
+        for name in NAMES:
+            old = state[prefix + name]
+            after[prefix + name] = np.where(
+                mask.reshape(mask.shape + (1,) * (old.ndim - 4)), blank[name], old
+            )
+    return after
+
+
+def _excess(since: np.ndarray[Any, Any], plan: SequentialPlan) -> np.ndarray[Any, Any]:
+    null = np.where(plan.clauses.kind == Kind.BETTING, plan.clauses.null_mean, 0.0)
+    mean = since[..., 1] / np.maximum(since[..., 0], 1.0)
+    return np.asarray(np.maximum(mean - null, 0.0) / plan.clauses.scale)
