@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def kernel_sum(
 def _flat(values: NDArray[Any]) -> NDArray[Any]:
     """[B, R, X] with everything behind the second axis in one; a view where the array is contiguous."""
     batch, replicas = values.shape[:2]
-    return np.ascontiguousarray(values).reshape(batch, replicas, int(np.prod(values.shape[2:])))
+    return np.ascontiguousarray(values).reshape(batch, replicas, prod(values.shape[2:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled import Level
 from controller.actions import action_from_table, table_from_action
+from controller.estimate import kernel_max, kernel_sum
 from controller.ports import Observation
 
 #: Changes whenever a feature, its scale or the meaning of an action changes; artefacts carry it.
@@ -81,19 +82,14 @@ def log_rate(rps: Values) -> Values:
 def _per_kernel(seen: Observation, values: NDArray[np.generic]) -> Values:
     """Mean [B, K] of ``values`` [B, R] over the kernel's replicas."""
     kernels = seen.ready.shape[1]
-    total = np.zeros((values.shape[0], kernels))
-    for replica, kernel in enumerate(seen.replica_kernel):
-        total[:, kernel] += values[:, replica].astype(np.float64)
+    total = kernel_sum(values.astype(np.float64), seen.replica_kernel, kernels)
     count = np.maximum(np.bincount(seen.replica_kernel, minlength=kernels), 1)
     return np.asarray(total / count)
 
 
 def _worst(seen: Observation, values: NDArray[np.generic]) -> Values:
     """Largest [B, K] of ``values`` [B, R] >= 0 over the kernel's replicas."""
-    worst = np.zeros((values.shape[0], seen.ready.shape[1]))
-    for replica, kernel in enumerate(seen.replica_kernel):
-        np.maximum(worst[:, kernel], values[:, replica], out=worst[:, kernel])
-    return worst
+    return np.maximum(kernel_max(values.astype(np.float64), seen.replica_kernel, seen.ready.shape[1]), 0.0)
 
 
 def _by_kernel(seen: Observation, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -234,6 +230,10 @@ def _of(scope: Scope) -> tuple[Feature, ...]:
 
 
 _KERNEL, _CELL, _SLICE, _FLEET = (_of(scope) for scope in Scope)
+#: Bounds of the features of each scope, as arrays.
+_ENDS = {
+    scope: (np.array([f.low for f in _of(scope)]), np.array([f.high for f in _of(scope)])) for scope in Scope
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,14 +288,11 @@ class Encoder:
         batch, own = seen.ready.shape[0], len(_KERNEL)
         encoded = np.zeros((batch, self.size), dtype=np.float32)
         row, end = self.row_size, self.kernels_max * self.row_size
-        for index, feature in enumerate(_KERNEL):
-            _write(encoded, feature, seen, index, row, 0)
-        for index, feature in enumerate(_CELL):
-            _write(encoded, feature, seen, own + index, row, len(_CELL))
-        for index, feature in enumerate(_SLICE):
-            _write(encoded, feature, seen, end + index, len(_SLICE), 0)
-        for index, feature in enumerate(_FLEET):
-            _write(encoded, feature, seen, end + self.slices * len(_SLICE) + index, 0, 0)
+        kernels, slices = seen.ready.shape[1], self.slices
+        _write(encoded, _KERNEL, seen, (kernels, 1), (0, row, 0))
+        _write(encoded, _CELL, seen, (kernels, slices), (own, row, len(_CELL)))
+        _write(encoded, _SLICE, seen, (slices, 1), (end, len(_SLICE), 0))
+        _write(encoded, _FLEET, seen, (1, 1), (end + slices * len(_SLICE), 0, 0))
         return encoded
 
     def split(self, encoded: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -324,23 +321,28 @@ class Encoder:
 
 
 def _write(
-    encoded: NDArray[np.float32], feature: Feature, seen: Observation, first: int, outer: int, inner: int
-) -> None:
-    """Put a feature's values [B], [B, n] or [B, n, m], clipped, at ``first + i outer + j inner``."""
-    values = np.ascontiguousarray(feature.read(seen), dtype=np.float64)
-    shape = (*values.shape, 1, 1)[:3]
-    _place(encoded, values.reshape(shape), first, outer, inner, feature.low, feature.high)
+    encoded: NDArray[np.float32], features: tuple[Feature, ...], seen: Observation, shape: tuple[int, int],
+    place: tuple[int, int, int],
+) -> None:  # fmt: skip
+    """Put the features' values [B, *shape], clipped, at ``place``: f + [0] + i [1] + j [2]."""
+    batch = encoded.shape[0]
+    values = np.empty((len(features), batch, *shape))
+    for index, feature in enumerate(features):
+        values[index] = feature.read(seen).reshape(batch, *shape)
+    _place(encoded, values, *place, *_ENDS[features[0].scope])
 
 
 @njit(cache=True)
 def _place(encoded, values, first, outer, inner, low, high):  # type: ignore[no-untyped-def]  # pragma: no cover
-    for b in range(values.shape[0]):
-        for i in range(values.shape[1]):
-            for j in range(values.shape[2]):
-                value = values[b, i, j]
-                # A NaN (nothing known yet) is shown as the lower bound, so none reaches a policy.
-                value = low if np.isnan(value) else min(max(value, low), high)
-                encoded[b, first + i * outer + j * inner] = value
+    features, batch, rows, columns = values.shape
+    for f in range(features):
+        for b in range(batch):
+            for i in range(rows):
+                for j in range(columns):
+                    value = values[f, b, i, j]
+                    # A NaN (nothing known yet) is shown as the lower bound, so none reaches a policy.
+                    value = low[f] if np.isnan(value) else min(max(value, low[f]), high[f])
+                    encoded[b, first + f + i * outer + j * inner] = value
 
 
 def feature_table() -> str:
