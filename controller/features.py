@@ -29,7 +29,7 @@ from controller.estimate import kernel_max, kernel_sum
 from controller.ports import Observation
 
 #: Changes whenever a feature, its scale or the meaning of an action changes; artefacts carry it.
-ENCODING_VERSION = 2
+ENCODING_VERSION = 3
 #: Ages and times since something are shown as ``log(1 + t) / log(1 + LONGEST_S)``.
 LONGEST_S = 3600.0
 #: Rates are shown as ``log(1 + r) / log(1 + LARGEST_RPS)``.
@@ -121,6 +121,10 @@ def _evidence(seen: Observation) -> Values:
     return np.zeros(seen.health.shape) if seen.evidence_ratio is None else seen.evidence_ratio
 
 
+def _changed(seen: Observation) -> Values:
+    return np.zeros(seen.ready.shape) if seen.changed is None else _per_kernel(seen, seen.changed)
+
+
 def _queue(seen: Observation) -> Values:
     return np.zeros(seen.ready.shape) if seen.waiting is None else seen.waiting
 
@@ -153,6 +157,10 @@ FEATURES: tuple[Feature, ...] = (
     _kernel(
         "quarantined_ratio", "share of replicas", 1.0, "the controller",
         lambda o: _per_kernel(o, o.quarantined),
+    ),
+    _kernel(
+        "changed_ratio", "share of replicas", 1.0, "probes against certified values; 0 where nobody compares",
+        _changed,
     ),
     _kernel(
         "capacity_rps", f"log(1 + rps) / log(1 + {LARGEST_RPS:g})", 1.0,

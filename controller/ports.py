@@ -42,6 +42,7 @@ class Observation:
     ``controller.running.running_ratio``, only where the policy says ``reads_running = True``.
     evidence_ratio: float64 [B, K, S], 0..2, of the pooled detectors: log-evidence over its threshold, the
     largest over clauses that move traffic, >= 1 in alarm; detectors without evidence say 0 or 1.
+    changed: bool [B, R], probes say that the replica is not what was certified (``controller.paired``).
     running, waiting: float64 [B, K], requests per replica in the newest scrapes.
     """
 
@@ -68,6 +69,7 @@ class Observation:
     family_excess: NDArray[np.float64] | None = None
     running_ratio: NDArray[np.float64] | None = None
     evidence_ratio: NDArray[np.float64] | None = None
+    changed: NDArray[np.bool_] | None = None
     running: NDArray[np.float64] | None = None
     waiting: NDArray[np.float64] | None = None
 

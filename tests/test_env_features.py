@@ -55,6 +55,7 @@ def observation(seed: int = 0, batch: int = 2) -> Observation:
         family_excess=rng.random((*by_cell, 4)) * 3,
         running_ratio=rng.random(by_cell) * 6,
         evidence_ratio=rng.random(by_cell) * 3,
+        changed=rng.random(by_replica) < 0.4,
         running=rng.random((batch, KERNELS)) * 60,
         waiting=rng.random((batch, KERNELS)) * 9,
     )
@@ -211,7 +212,9 @@ def test_the_page_shows_the_features_as_they_are() -> None:
 
 def test_the_features_read_what_observations_hold() -> None:
     """Without the optional fields of an observation the encoding still works and shows zeros there."""
-    optional = dict.fromkeys(("family_excess", "running_ratio", "running", "waiting", "evidence_ratio"))
+    optional = dict.fromkeys(
+        ("family_excess", "running_ratio", "running", "waiting", "evidence_ratio", "changed")
+    )
     assert set(optional) <= {item.name for item in fields(Observation)}
     bare = ENCODER.encode(replace(observation(), **optional))  # type: ignore[arg-type]
     names = ENCODER.names()
