@@ -257,17 +257,16 @@ class LinearProgramPolicy:
         return changed | np.isneginf(solved_s), np.asarray(loaded)
 
     def _problem(self, seen: Observation, b: int, open_: Flags, loss: Floats) -> Problem:
-        replicas = np.bincount(seen.replica_kernel, minlength=open_.shape[0])
         each = seen.capacity_rps[b] / np.maximum(seen.ready[b], 1)
-        one = np.where(seen.ready[b] > 0, each, np.inf)
-        work = np.where(replicas > 0, one[np.isfinite(one)].min(initial=np.inf) / one, 0.0)
+        alive = each > 0.0
+        work = each[alive].min(initial=np.inf) / np.where(alive, each, np.inf) if alive.any() else each
         rank = np.argsort(np.argsort(self.priority, kind="stable"), kind="stable")
         return Problem(
             offered_rps=seen.offered_rps[b],
             loss=loss,
             open_=open_,
             capacity_rps=seen.capacity_rps[b],
-            work=np.nan_to_num(work),
+            work=np.asarray(work),
             last=seen.table[b],
             home=seen.home,
             shed=np.asarray(self.costs.shed * (1.0 + 0.01 * rank), dtype=np.float64),
