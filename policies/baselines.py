@@ -98,14 +98,13 @@ def _linear_program(fleet: FleetSetup, policy_id: str, values: Settings) -> Poli
 
 def _informed(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     kernels, slices, _ = fleet.layout.shape
+    make = _linear_program if values["program"] > 0.0 else _threshold
     return InformedPolicy(
         policy_id=policy_id,
         notices=no_notices(slices) if values.notices is None else values.notices,
+        planner=make(fleet, policy_id, values),
         kernels=kernels,
         slices=slices,
-        priority=fleet.contract.priority,
-        shed_when_uncertified=fleet.contract.shed_when_uncertified,
-        headroom=_headroom(values),
     )
 
 
@@ -235,10 +234,10 @@ BASELINES: Mapping[str, Baseline] = {
     ),
     "informed": Baseline(
         factory=_informed,
-        parameters={**_HEADROOM, **_SEQUENTIAL},
+        parameters={"program": 1.0, "guard_share": 1.0, **_HEADROOM, **_COSTS, **_PROGRAM, **_SEQUENTIAL},
         quarantine=True,
         shield=True,
-        description="reference: the threshold rule, told of each fault after a known-law CUSUM's delay",
+        description="reference: told of each fault after a known-law CUSUM's delay; plans by linear program",
         detector=_sequential,
     ),
     "linear-program": Baseline(

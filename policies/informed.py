@@ -2,22 +2,20 @@
 
 What it is told is plain data, computed where the scenario is known (``scripts.known_faults``): which
 kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
-Everything else is as for the others: the two-threshold rule with fallback to the known-good kernel, the
-capacity plan, the sequential detector, quarantine, shield and slew. A single replica is ejected while
-its fault is known. It returns when it knows that the fault is over and home is certified.
+Everything else is as for the others: the planner (the linear program, or the two-threshold rule), the
+sequential detector, quarantine, shield and slew. A single replica is ejected while its fault is known. It
+returns when it knows that the fault is over and home is certified.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import Level
-from controller.ports import Observation, PolicyState, Proposal
-from policies.capacity import Headroom, capacity_memory, fit_capacity
-from policies.targets import home_level, two_threshold_table
+from controller.ports import Observation, Policy, PolicyState, Proposal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +52,26 @@ def no_notices(slices: int) -> Notices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformedPolicy:
-    """See the module. priority: int64 [S]."""
+    """See the module. planner: who makes the table of what is known."""
 
     policy_id: str
     notices: Notices
+    planner: Policy
     kernels: int
     slices: int
-    priority: NDArray[np.int64]
-    shed_when_uncertified: bool
-    headroom: Headroom = field(default_factory=Headroom)
 
     def initial(self, batch: int) -> PolicyState:
-        """Only what the capacity plan remembers."""
-        return capacity_memory(batch, self.slices, self.kernels)
+        """The planner's."""
+        return self.planner.initial(batch)
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Away from what is known to be ill, home when it is known to be well."""
         cells, ejected = self.known(seen.now_s, seen.in_rotation.shape[1])
         level = np.where(cells, int(Level.FALLBACK), seen.level)
         level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
-        knowing = replace(seen, level=level, certified=seen.certified & ~cells)
-        wanted, rank = two_threshold_table(knowing, home_level(knowing), 1.0, self.shed_when_uncertified)
-        proposal, after = fit_capacity(wanted, rank, seen, state, self.priority, self.headroom)
+        proposal, after = self.planner.propose(
+            replace(seen, level=level, certified=seen.certified & ~cells), state
+        )
         return replace(proposal, ejected=ejected), after
 
     def known(self, now_s: NDArray[np.float64], replicas: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -12,7 +12,8 @@ Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains
                x[s,k] = 0 on closed cells
 
 d_s: offered rate. Closed are cells that are not compliant (``policies.targets``), or have not been for
-``dwell_s`` while another has. Where no cell of a slice is compliant the contract chooses: shed or known-good.
+``dwell_s`` (doubled with each relapse, at most eight times) while another has. Where no cell of a slice is
+compliant the contract chooses: shed or known-good.
 
 ``loss`` is certainty-equivalent: the certified loss of the healthy kernel (measured profiles), at least the
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with ``suspicion``
@@ -45,6 +46,8 @@ _LEAST_RPS = 0.01
 _CRUMB = 1e-7
 #: Cost of the second kernel over the first, of the third over the second...: breaks ties, decides nothing.
 _TIE = 1e-6
+#: Relapses that still double the dwell; a cell that was well for so many dwell times has none behind it.
+_MOST_DOUBLINGS, _FORGIVEN_DWELLS = 3, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +193,7 @@ class LinearProgramPolicy:
 
         planned: float64 [B, S, K + 1]; solved_s: float64 [B] (-inf: never); for_open: bool [B, K, S];
         for_loss: float64 [B, K, S]; for_capacity_rps: [B, K]; for_offered_rps: [B, S]; ill_s: [B, K, S],
-        when the cell was last not compliant.
+        when the cell was last not compliant; ill: bool [B, K, S], now; relapses: int64 [B, K, S].
         """
         kernels, slices = self.healthy_loss.shape
         cells = (batch, kernels, slices)
@@ -202,16 +205,21 @@ class LinearProgramPolicy:
             "for_capacity_rps": np.zeros((batch, kernels)),
             "for_offered_rps": np.zeros((batch, slices)),
             "ill_s": np.full(cells, -np.inf),
+            "ill": np.zeros(cells, dtype=np.bool_),
+            "relapses": np.zeros(cells, dtype=np.int64),
         }
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The last plan where nothing has changed, else the new optimum."""
         sound, now_s = compliant(seen), seen.now_s
-        ill_s = np.where(sound, np.asarray(state["ill_s"], dtype=np.float64), now_s[:, None, None])
-        open_ = self._open(sound, sound & (now_s[:, None, None] - ill_s >= self.dwell_s), seen)
+        health = self._remembered(sound, now_s, state)
+        rested_s = now_s[:, None, None] - health["ill_s"].astype(np.float64)
+        open_ = self._open(
+            sound, sound & (rested_s >= self.dwell_s * 2.0 ** health["relapses"].astype(np.float64)), seen
+        )
         loss = self.estimated_loss(seen)
         changed, loaded = self._changed(seen, state, open_, loss)
-        after: PolicyState = {name: array.copy() for name, array in state.items()} | {"ill_s": ill_s}
+        after: PolicyState = {name: array.copy() for name, array in state.items()} | health
         for b in np.flatnonzero(changed | loaded):
             after["planned"][b] = solve(self._problem(seen, b, open_[b], loss[b]), self.costs)
             after["solved_s"][b], after["for_open"][b], after["for_loss"][b] = now_s[b], open_[b], loss[b]
@@ -220,6 +228,18 @@ class LinearProgramPolicy:
         nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
         table = np.array(after["planned"], dtype=np.float64)
         return Proposal(table=table, ejected=nobody, capacity_only=loaded & ~changed), after
+
+    def _remembered(self, sound: Flags, now_s: Floats, state: PolicyState) -> PolicyState:
+        """When every cell was last ill, and how often it fell ill again soon after it was well."""
+        ill_s, was_ill = np.asarray(state["ill_s"], dtype=np.float64), state["ill"].astype(np.bool_)
+        fell = ~sound & ~was_ill
+        soon = now_s[:, None, None] - ill_s < _FORGIVEN_DWELLS * self.dwell_s
+        more = np.where(soon, np.minimum(state["relapses"].astype(np.int64) + 1, _MOST_DOUBLINGS), 0)
+        return {
+            "ill_s": np.where(sound, ill_s, now_s[:, None, None]),
+            "ill": ~sound,
+            "relapses": np.where(fell, more, state["relapses"].astype(np.int64)),
+        }
 
     def estimated_loss(self, seen: Observation) -> Floats:
         """Quality loss of each cell if what is believed were certain, float64 [B, K, S]."""

@@ -56,6 +56,17 @@ def test_it_returns_to_a_certified_home_only() -> None:
     assert propose(told(10.0, 20.0, kernel=0), seen).table[0, 0, 0] == 0.0
 
 
+def test_told_nothing_it_is_its_planner() -> None:
+    """Without a notice it proposes what the linear program or, so set, the threshold rule proposes."""
+    seen = ill(calm(FLEET, 15.0), 0, 0, Level.GUARD)
+    for spec, planner in (("informed", "linear-program"), ("informed:program=0", "threshold")):
+        tables = []
+        for name in (spec, planner):
+            policy = make_arm(name, FLEET).policy
+            tables.append(policy.propose(seen, policy.initial(1))[0].table)
+        assert np.array_equal(tables[0], tables[1])
+
+
 def test_it_does_not_flee_into_a_kernel_it_knows_to_be_ill() -> None:
     """With home and known-good told ill, the third kernel takes the slice."""
     one, other = told(10.0, 20.0, kernel=0), told(10.0, 20.0, kernel=2)

@@ -131,6 +131,16 @@ def test_it_returns_after_the_dwell_and_not_before() -> None:
     assert home == [1.0, 0.0, 0.0, 0.0, 1.0]
 
 
+def test_a_relapse_doubles_the_dwell() -> None:
+    """A cell that falls ill again soon after it was entered stays closed twice as long."""
+    script = [calm(FLEET, float(now)) for now in range(0, 400, 10)]
+    for now in (10, 100):
+        script[now // 10] = ill(script[now // 10], 0, 0, Level.GUARD)
+    home = [table[0, 0, 0] for table in run(program(dwell_s=60.0), *script)]
+    closed = [10 * index for index, share in enumerate(home) if share == 0.0]
+    assert closed == [*range(10, 70, 10), *range(100, 220, 10)]
+
+
 def test_the_refuge_with_the_least_certified_loss_is_taken() -> None:
     """Among equal refuges the measured profiles decide."""
     quality = np.full((4, 2), 0.03)
