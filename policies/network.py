@@ -8,7 +8,9 @@ kernel's score has a bonus, and a rule stands beside the network as a linear ter
 one, loses score, the known-good one has a little more. So an untrained network stays at home until an alarm,
 then leaves, and explores where the evidence is; training moves rule and network alike.
 
-Kernels without a replica in rotation, condemned, uncertified or in alarm are never moved *to*.
+A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
+shield would send them away, and a choice that stays there comes back with it. A kernel in alarm is never
+moved *to*.
 ``policies.onnx_graph`` writes the same arithmetic as ONNX; a test compares the two.
 """
 
@@ -39,7 +41,7 @@ def feature_names(scope: Scope) -> list[str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """An input taken apart. cells: [B, K, S, n]; kernels: [B, K, n]; slices: [B, S, n]; fleet: [B, n];
-    present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 where no slice may move to.
+    present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 for what may not be chosen.
     """
 
     cells: Tensor
@@ -76,17 +78,17 @@ def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) 
         present=rows[:, :, 0],
         chosen=memory[..., 0],
         shed_chosen=own_slices[..., per_slice],
-        blocked=_blocked(rows[:, :, :own], cells),
+        blocked=_blocked(rows[:, :, :own], cells, memory[..., 0]),
     )
 
 
-def _blocked(kernels: Tensor, cells: Tensor) -> Tensor:
+def _blocked(kernels: Tensor, cells: Tensor, chosen: Tensor) -> Tensor:
     names = feature_names(Scope.KERNEL_SLICE)
     ready = kernels[:, :, feature_names(Scope.KERNEL).index("ready_ratio")]
     certified = cells[..., names.index("certified")]
-    ill = cells[..., names.index("guard")] + cells[..., names.index("hard_violated")]
-    open_to = (ready > 0.0).float()[:, :, None] * (certified > 0.5) * (ill < 0.5)
-    return 1.0 - open_to.float()
+    alarm, hard = (cells[..., names.index(name)] > 0.5 for name in ("guard", "hard_violated"))
+    shut = ~((ready > 0.0)[:, :, None] & (certified > 0.5) & ~hard)
+    return (shut | (alarm & (chosen < 0.5))).float()
 
 
 class Reader(nn.Module):  # type: ignore[misc]  # torch is optional, so untyped here
@@ -141,7 +143,7 @@ class Scorer(nn.Module):  # type: ignore[misc]  # as above
         parts = take_apart(inputs, self.layout, kernels)
         pairs, summary = self.reader(parts)
         rule = self.rule(parts.cells) + self.kernel_rule(parts.kernels)[:, :, None]
-        moving = (self.score(pairs) + rule).squeeze(3) - BLOCKED * parts.blocked * (1.0 - parts.chosen)
+        moving = (self.score(pairs) + rule).squeeze(3) - BLOCKED * parts.blocked
         scores = (moving + self.stay * parts.chosen).transpose(1, 2)
         shed = self.shed(summary) + (self.stay * parts.shed_chosen)[..., None]
         missing = self.layout.encoder.kernels_max - scores.shape[2]

@@ -73,8 +73,8 @@ class _Graph:
         rule = self._axes("Unsqueeze", self._linear(kernels, "kernel_rule"), [2])
         rule = self._op("Add", self._linear(cells, "rule"), rule)
         score = self._op("Add", self._linear(pairs, "score"), rule)
-        open_to = self._op("Mul", self._blocked(kernels, cells), self._op("Sub", self._floats([1.0]), chosen))
-        score = self._op("Sub", score, self._op("Mul", open_to, self._floats([BLOCKED])))
+        blocked = self._blocked(kernels, cells, chosen)
+        score = self._op("Sub", score, self._op("Mul", blocked, self._floats([BLOCKED])))
         stay = self._floats(self._weights["stay"].reshape(1))
         score = self._op("Add", score, self._op("Mul", chosen, stay))
         score = self._op("Reshape", score, self._ints([-1, most, slices]))
@@ -137,21 +137,25 @@ class _Graph:
         second = self._op("Add", self._op("Add", second, over_kernels), over_slices)
         return self._op("Mul", self._op("Relu", second), present), summary
 
-    def _blocked(self, kernels: str, cells: str) -> str:
-        """1 where no slice may move to: [B, K, S, 1]."""
+    def _blocked(self, kernels: str, cells: str, chosen: str) -> str:
+        """1 for what may not be chosen: [B, K, S, 1]."""
         by_kernel, by_cell = _names(Scope.KERNEL), _names(Scope.KERNEL_SLICE)
         ready = self._axes("Unsqueeze", self._part(kernels, 2, by_kernel.index("ready_ratio"), 1), [2])
         certified = self._part(cells, 3, by_cell.index("certified"), 1)
-        guard, hard = (self._part(cells, 3, by_cell.index(n), 1) for n in ("guard", "hard_violated"))
+        alarm, hard = (
+            self._above(self._part(cells, 3, by_cell.index(name), 1), 0.5)
+            for name in ("guard", "hard_violated")
+        )
         sound = self._op("And", self._above(ready, 0.0), self._above(certified, 0.5))
-        ill = self._above(self._op("Add", guard, hard), 0.5, equal=True)
-        shut = self._node("Not", [self._op("And", sound, self._node("Not", [ill]))])
-        return self._node("Cast", [shut], to=TensorProto.FLOAT)
+        shut = self._node("Not", [self._op("And", sound, self._node("Not", [hard]))])
+        elsewhere = self._node("Not", [self._above(chosen, 0.5)])
+        blocked = self._op("Or", shut, self._op("And", alarm, elsewhere))
+        return self._node("Cast", [blocked], to=TensorProto.FLOAT)
 
     # ------------------------------------------------------------ single nodes
 
-    def _above(self, name: str, limit: float, *, equal: bool = False) -> str:
-        return self._op("GreaterOrEqual" if equal else "Greater", name, self._floats([limit]))
+    def _above(self, name: str, limit: float) -> str:
+        return self._op("Greater", name, self._floats([limit]))
 
     def _linear(self, name: str, module: str) -> str:
         weight = np.ascontiguousarray(self._weights[f"{module}.weight"].T)

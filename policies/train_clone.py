@@ -17,8 +17,8 @@ from torch import Tensor
 
 from contracts.streams import stream
 from policies.baselines import make_arm
-from policies.network import Scorer, rows_in_use
-from policies.train_recipe import CloningRecipe
+from policies.network import Scorer, rows_in_use, take_apart
+from policies.train_recipe import CloningRecipe, InsightRecipe
 from policies.train_world import Choices, Inputs, LearningWorld, Shadow, padded
 
 #: Of the ticks at which nobody would move, one in so many is kept: they are nearly all, and alike.
@@ -104,9 +104,10 @@ def _joined(lessons: list[Lessons]) -> Lessons:
 
 
 def fit(
-    scorer: Scorer, optimiser: torch.optim.Optimizer, lessons: Lessons, recipe: CloningRecipe, seed: int
-) -> tuple[float, float]:
-    """``(loss, agreement)``: weighted cross-entropy of the last epoch, and agreement where weight > 1."""
+    scorer: Scorer, optimiser: torch.optim.Optimizer, lessons: Lessons,
+    recipe: CloningRecipe | InsightRecipe, seed: int,
+) -> tuple[float, float]:  # fmt: skip
+    """``(loss, agreement)``: weighted cross-entropy of the last epoch, and agreement on moves."""
     inputs, labels = torch.from_numpy(lessons.inputs), torch.from_numpy(lessons.labels)
     weights, rng = torch.from_numpy(lessons.weights), stream(seed, "clone-order")
     rows = rows_in_use(inputs, scorer.layout)
@@ -121,13 +122,70 @@ def fit(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
             optimiser.step()
-            moving = weights[part] == recipe.change_weight
+            moving = labels[part] != _chosen(inputs[part], scorer)
             right = scores.argmax(dim=2) == labels[part]
             total += float(loss.detach()) * len(part) / len(inputs)
             agreed, moves = agreed + float((right & moving).sum()), moves + float(moving.sum())
     return total, agreed / max(moves, 1.0)
 
 
+def _chosen(inputs: Tensor, scorer: Scorer) -> Tensor:
+    """What had been chosen, int64 [B, S], from the memory in the inputs."""
+    parts = take_apart(inputs, scorer.layout)
+    return torch.cat([parts.chosen.transpose(1, 2), parts.shed_chosen[..., None]], dim=2).argmax(dim=2)
+
+
 def _loss(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     lost = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
     return (lost * weights.flatten()).sum() / weights.sum()
+
+
+def learn_insight(
+    world: LearningWorld, scorer: Scorer, recipe: InsightRecipe, seed: int,
+    report: Callable[[int, float], None] = lambda *_: None,
+) -> tuple[float, ...]:  # fmt: skip
+    """Fit ``scorer`` in place to the truth's choices on its own path; the losses of the rounds.
+
+    The scorer is left with the first caution of the recipe on its stay bonus.
+    """
+    optimiser = torch.optim.Adam(scorer.parameters(), lr=recipe.learning_rate)
+    lessons: list[Lessons] = []
+    losses: list[float] = []
+    caution = 0.0
+    for number in range(recipe.rounds):
+        lessons += [
+            _insight(world, scores_of(scorer), seed, number * recipe.episodes + episode)
+            for episode in range(recipe.episodes)
+        ]
+        add_caution(scorer, -caution)
+        losses.append(fit(scorer, optimiser, _joined(lessons), recipe, seed + number)[0])
+        caution = recipe.caution[0]
+        add_caution(scorer, caution)
+        report(number, losses[-1])
+    return tuple(losses)
+
+
+def add_caution(scorer: Scorer, nats: float) -> None:
+    """Add ``nats`` to the bonus of staying."""
+    with torch.no_grad():
+        scorer.stay.add_(nats)
+
+
+def _insight(
+    world: LearningWorld, pupil: Callable[[Inputs], NDArray[np.float32]], seed: int, episode: int
+) -> Lessons:
+    """One episode of every fleet, driven by the pupil and labelled by the truth."""
+    inputs, tick = world.begin_at(seed, episode), 0
+    kernels = len(world.fleet.layout.kernels)
+    kept: list[tuple[Inputs, Choices, NDArray[np.float32]]] = []
+    while not world.over:
+        label = world.insight()
+        turn = (np.arange(len(inputs)) + tick) % KEEP_EVERY == 0
+        keep, tick = turn | (label != world.choice).any(axis=1), tick + 1
+        # A row that would have been kept anyway stands for itself alone, else for those left out.
+        weight = np.where((label != world.choice).any(axis=1), 1.0, KEEP_EVERY)
+        weights = np.repeat(weight[keep, None], label.shape[1], axis=1).astype(np.float32)
+        kept.append((inputs[keep], padded(label, kernels, world.layout)[keep], weights))
+        inputs = world.step(pupil(inputs).argmax(axis=2))
+    parts = [np.concatenate(column) for column in zip(*kept, strict=True)]
+    return Lessons(inputs=parts[0], labels=parts[1], weights=parts[2])

@@ -81,6 +81,23 @@ class CloningRecipe(Strict):
     """Of a tick at which the teacher's choice is not what the pupil has chosen, beside 1 for staying."""
 
 
+class InsightRecipe(Strict):
+    """Imitation of the truth: at every tick the label is to leave a kernel that breaks the contract now.
+
+    The pupil drives and sees telemetry alone, so what it learns is how likely its kernel breaks the contract
+    given all that it sees: log-odds, to which ``caution`` is added in favour of staying.
+    """
+
+    rounds: PositiveCount = 3
+    episodes: PositiveCount = 1
+    """Episodes of every fleet per round."""
+    epochs: PositiveCount = 6
+    minibatch: PositiveCount = 2048
+    learning_rate: Positive = 3e-3
+    caution: tuple[NonNegative, ...] = (1.0, 2.0, 3.0, 4.0)
+    """In nats; the first drives during the rounds, and validation chooses."""
+
+
 class PpoRecipe(Strict):
     """Stable-Baselines3's names. One rollout is one episode of every fleet."""
 
@@ -127,6 +144,8 @@ class RecipeSpec(Strict):
     reward: RewardRecipe = RewardRecipe()
     network: NetworkRecipe = NetworkRecipe()
     cloning: CloningRecipe = CloningRecipe()
+    insight: InsightRecipe | None = None
+    """Absent: no imitation of the truth."""
     ppo: PpoRecipe = PpoRecipe()
     lagrangian: LagrangianRecipe | None = None
     """Absent: plain PPO."""

@@ -51,6 +51,9 @@ class LearningWorld(Protocol):
     def drive(self, proposal: Proposal, wanted: Choices) -> Inputs:
         """One tick under somebody else's proposal."""
 
+    def insight(self) -> Choices:
+        """What somebody who knows the truth would choose: away from a kernel that breaks the contract."""
+
     def worth(self) -> dict[str, NDArray[np.float64]]:
         """Reward and its parts, each float64 [B]."""
 

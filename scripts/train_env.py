@@ -22,6 +22,7 @@ from controller.ports import Observation, PolicyState, Proposal
 from controller.setup import FleetSetup
 from policies.baselines import make_arm
 from policies.choosing import Chooser, InputLayout
+from policies.targets import preference
 from policies.train_recipe import RecipeSpec, RewardRecipe
 from policies.train_world import padded
 from simulator.env_core import EnvConfig, EnvCore
@@ -85,6 +86,19 @@ class FalseSwitches:
         """Float64 [B]: mean over slices of the weight on replicas that break the contract."""
         weight = table[:, :, :-1].transpose(0, 2, 1)
         return np.asarray((weight * self._share).sum(axis=1).mean(axis=1))
+
+    def better(self, choice: NDArray[np.int64], seen: Observation) -> NDArray[np.int64]:
+        """``choice`` [B, S], moved to the best refuge where the chosen kernel breaks the contract now.
+
+        The refuge complies by observation and by truth; where there is none the choice stays.
+        """
+        kernels = self._share.shape[1]
+        share = self._share.transpose(0, 2, 1)
+        rank = np.where(share > 0.0, np.inf, preference(seen, by_health=True))
+        best, chosen = rank.argmin(axis=2), np.minimum(choice, kernels - 1)
+        found = np.isfinite(np.take_along_axis(rank, best[:, :, None], axis=2)[:, :, 0])
+        broken = np.take_along_axis(share, chosen[:, :, None], axis=2)[:, :, 0] > 0.0
+        return np.where(found & broken & (choice < kernels), best, choice)
 
     def false(self, before: NDArray[np.int64], after: NDArray[np.int64], now_s: float) -> NDArray[np.bool_]:
         """Bool [B, S]: the choice changed and what it left was sound."""
@@ -164,6 +178,10 @@ class TrainingWorld:
         choice = padded(wanted, self.chooser.kernels, self.layout)
         _, self.memory = self.chooser.propose(choice, self.seen, self.memory)
         return self._advance(proposal, before)
+
+    def insight(self) -> NDArray[np.int64]:
+        """What somebody who knows the truth would choose, int64 [B, S]."""
+        return self._truth.better(self.choice, self.seen)
 
     def worth(self) -> dict[str, NDArray[np.float64]]:
         """What the last tick was worth, each float64 [B]; names of ``policies.train_world.Score``."""

@@ -28,7 +28,7 @@ from policies import train_checkpoint
 from policies.baselines import make_policy
 from policies.lagrangian import Multiplier
 from policies.train_checkpoint import Progress
-from policies.train_clone import clone, scores_of
+from policies.train_clone import add_caution, clone, learn_insight, scores_of
 from policies.train_policy import one_thread, scorer_state
 from policies.train_ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
 from policies.train_recipe import TrainingRecipe, load_recipe
@@ -36,8 +36,9 @@ from policies.train_world import Score, score_choices, score_policy
 from scripts.train_env import ChoiceVecEnv, TrainingWorld
 
 Weights = dict[str, NDArray[np.float32]]
-#: The warm start's episodes come from this seed and PPO's from the run's own: the two never meet.
+#: Added to the run's seed for the episodes of cloning and of insight, so that no part sees another's.
 CLONING_SEED = 1_000_000
+INSIGHT_SEED = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,7 @@ class SeedRun:
         )  # fmt: skip
         self._warm_start()
         self._examine()
+        self._imitate_truth()
         self._save()
 
     def _warm_start(self) -> None:
@@ -141,6 +143,21 @@ class SeedRun:
         clone(self._world, self.model.policy.scorer, cloning, CLONING_SEED + self._seed)
         steps = cloning.rounds * cloning.episodes * self._steps * self._env.num_envs
         self._progress = replace(self._progress, env_steps=steps)
+
+    def _imitate_truth(self) -> None:
+        """Insight, left with the caution that scores best on validation."""
+        insight, scorer = self.spec.insight, self.model.policy.scorer
+        if insight is None:
+            return
+        learn_insight(self._world, scorer, insight, INSIGHT_SEED + self._seed)
+        steps = insight.rounds * insight.episodes * self._steps * self._env.num_envs
+        self._progress = replace(self._progress, env_steps=self._progress.env_steps + steps)
+        scores, now = [], insight.caution[0]
+        for caution in insight.caution:
+            add_caution(scorer, caution - now)
+            scores.append(self._examine())
+            now = caution
+        add_caution(scorer, insight.caution[int(np.argmax(scores))] - now)
 
     # ------------------------------------------------------------ PPO
 
@@ -170,11 +187,12 @@ class SeedRun:
             multiplier=multiplier,
         )  # fmt: skip
 
-    def _examine(self) -> None:
-        """Score the greedy policy on the validation episodes; keep it where it is the best so far."""
+    def _examine(self) -> float:
+        """Reward of the greedy policy on the validation episodes; kept where it is the best so far."""
         check, scorer = self.spec.validation, self.model.policy.scorer
         score = score_choices(self._exam, scores_of(scorer), check.seed, 1)
         row = {"update": float(self._progress.updates), "env_steps": float(self._progress.env_steps)}
+        row["stay_bonus"] = float(scorer.stay.detach())
         row |= score.plain() | {"multiplier": self._progress.multiplier.value}
         self._progress = replace(self._progress, curve=(*self._progress.curve, row))
         write_curve(self._folder / "curve.csv", self._progress.curve)
@@ -184,6 +202,7 @@ class SeedRun:
             }
             at = self._progress.updates
             self._progress = replace(self._progress, best_at=at, best_score=score.reward)
+        return score.reward
 
     # ------------------------------------------------------------ files
 
