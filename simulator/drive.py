@@ -66,6 +66,11 @@ class ControllerDriver:
         """Bool [B]: the last plan changed the table for capacity alone."""
         return self._capacity_move
 
+    @property
+    def state(self) -> ControllerState | None:
+        """What the controller remembers now; None before ``begin``."""
+        return self._state
+
     def begin(self, batch: int) -> RoutingPlan:
         """Start anew; every slice at home, every replica in rotation."""
         self._state = initial_state(self._setup, batch)

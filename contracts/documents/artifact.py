@@ -74,6 +74,8 @@ class Certificate(Strict):
     meta_contract_sha256: Sha256
     suite_sha256: Sha256
     quiet_suite_sha256: Sha256 | None = None
+    worlds_sha256: Sha256 | None = None
+    """Over every scenario, contract and profile that the suites lead to."""
     command: Text
     code_version: Text
     seeds: PositiveCount

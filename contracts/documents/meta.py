@@ -77,7 +77,7 @@ class Certification(Strict):
     """``Suite`` of the clauses judged on incidents."""
     quiet: Uri
     """``Suite`` without faults, for the clauses judged on quiet fleets."""
-    quiet_slice_days: Positive = 150.0
+    quiet_slice_days: Positive = 120.0
     """Least time on it; to show at most 1 false switch per slice-month takes 111 slice-days without any."""
 
 

@@ -34,7 +34,7 @@ from tests.worlds import Run, drift, run, script, silence
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=4)
 FLEET = make_fleet(LAYOUT)
-META = shipped_meta()
+META = replace(shipped_meta(), baseline="threshold")
 OSCILLATION = METRICS.index("oscillation_sign_changes_per_hour")
 HOME, OTHER = 0, 1
 
@@ -96,11 +96,13 @@ def test_a_flapping_policy_is_demoted_when_its_fifth_turn_has_been_seen(period_s
     assert found.decisions[first].demotion_reason[0] == OSCILLATION
 
 
-def test_behind_a_demotion_the_fleet_does_what_the_baseline_does() -> None:
-    """A minute behind it tables, rotation and condemnations are the baseline arm's, byte for byte."""
+@pytest.mark.parametrize("baseline", ["threshold", "hysteresis"])
+def test_behind_a_demotion_the_fleet_does_what_the_baseline_does(baseline: str) -> None:
+    """A minute behind it tables and quarantine are the baseline arm's, byte for byte."""
     edits = (drift(LAYOUT, [0, 1, 2, 3], 520.0, 560.0), drift(LAYOUT, [4], 600.0))
-    found = run(watched(Swinging(period_s=60.0)), script(LAYOUT, 700, *edits))
-    alone = run(make_arm("threshold", FLEET), script(LAYOUT, 700, *edits))
+    meta = replace(META, baseline=baseline)
+    found = run(watched(Swinging(period_s=60.0), meta), script(LAYOUT, 700, *edits))
+    alone = run(make_arm(baseline, FLEET), script(LAYOUT, 700, *edits))
     since = int(demoted(found).argmax()) + 60
     assert 0 < since < 500
     assert (alone.tables()[520:] != alone.tables()[0]).any()

@@ -1,0 +1,287 @@
+"""The certificate of a policy: clauses of the meta-contract judged on episodes, and who refuses what.
+
+A clause passes when the upper limit of a two-sided 95 % interval lies within its threshold. Counts over an
+exposure have exact Poisson limits, shares of episodes exact binomial ones, means a bootstrap clustered by
+seed, a percentile of decisions the order statistic that bounds it. A clause with threshold 0 is a law: it is
+counted, and one event fails it.
+
+A certificate is bound to what it speaks of by hashes: ``subject_sha256``, the meta-contract, the suites. That
+shows accidents and careless edits, not somebody who certifies anew: trust comes from where the hash of
+the manifest is pinned (``RoutePolicy.spec.artifact.sha256``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
+
+from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents.artifact import Certificate, CertifiedClause
+from contracts.documents.meta import MetaClause
+from contracts.errors import DocumentError, Problem
+from contracts.incident_measures import IncidentMeasures
+from contracts.intervals import CONFIDENCE, clustered_mean, poisson_rate
+from contracts.loader import document_sha256
+from contracts.rules.policy import certificate_breaches
+from contracts.yaml_positions import dotted
+
+_TAIL = (1.0 - CONFIDENCE) / 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeEvidence:
+    """What one watched episode adds. Counts of moves and turns leave out what the meta-contract exempts.
+
+    slice_hours: slices times hours. false_switches: by the truth, false quarantines among them.
+    shed_requests: beyond the exemptions. demoted: the supervisor would have taken over.
+    """
+
+    scenario: str
+    seed: int
+    incident: IncidentMeasures | None
+    slice_hours: float
+    false_switches: int
+    moves: int
+    turns: int
+    shed_requests: float
+    offered_requests: float
+    empty_ticks: int
+    demoted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that a certificate stands on. decision_ms: float64 [n], one deciding tick each."""
+
+    incidents: tuple[EpisodeEvidence, ...]
+    quiet: tuple[EpisodeEvidence, ...]
+    decision_ms: NDArray[np.float64]
+
+    def of(self, suite: str) -> tuple[EpisodeEvidence, ...]:
+        """Episodes of "incidents" or "quiet"."""
+        return self.quiet if suite == "quiet" else self.incidents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A value with its upper limit (None: nothing to judge) and the observations behind it."""
+
+    method: str
+    value: float | None
+    ci_high: float | None
+    n: int
+
+
+def judge_clauses(meta: MetaContract, evidence: Evidence) -> tuple[CertifiedClause, ...]:
+    """Every clause that is checked offline, in the order of the document."""
+    return tuple(
+        _certified(clause, _METHODS[clause.metric](evidence.of(clause.judged_on or ""), evidence))
+        for clause in meta.spec.clauses
+        if clause.checked != "online"
+    )
+
+
+def _certified(clause: MetaClause, judged: _Judged) -> CertifiedClause:
+    assert clause.judged_on is not None
+    return CertifiedClause.model_validate(
+        {
+            "id": clause.id,
+            "metric": clause.metric,
+            "judged_on": clause.judged_on,
+            "method": judged.method,
+            "threshold": clause.threshold,
+            "value": judged.value,
+            "ci_high": judged.ci_high,
+            "n": judged.n,
+            "passed": judged.ci_high is not None and judged.ci_high <= clause.threshold,
+        }
+    )
+
+
+def _count(method: str, events: int, exposure: float) -> _Judged:
+    if exposure <= 0.0:
+        return _Judged(method=method, value=None, ci_high=None, n=0)
+    rate = poisson_rate(events, exposure)
+    return _Judged(method=method, value=rate.mean, ci_high=rate.ci_high, n=events)
+
+
+def _moves(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    return _count("exact_poisson", sum(e.moves for e in episodes), sum(e.slice_hours for e in episodes))
+
+
+def _turns(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    return _count("exact_poisson", sum(e.turns for e in episodes), sum(e.slice_hours for e in episodes))
+
+
+def _false_switches(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    months = sum(e.slice_hours for e in episodes) / (30.0 * 24.0)
+    return _count("exact_poisson", sum(e.false_switches for e in episodes), months)
+
+
+def _empty(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    if not episodes:
+        return _Judged(method="count", value=None, ci_high=None, n=0)
+    total = sum(e.empty_ticks for e in episodes)
+    return _Judged(method="count", value=float(total), ci_high=float(total), n=len(episodes))
+
+
+def _lag(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    """Censored at the horizon; incidents that were guarded before they began have none."""
+    return _mean("detection_lag_s", episodes, lambda e: _of(e.incident, "detection_lag_s", guarded=math.nan))
+
+
+def _mttr(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    return _mean("mttr_s", episodes, lambda e: _of(e.incident, "mttr_s"))
+
+
+def _shed(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    return _mean("shed_ratio", episodes, lambda e: e.shed_requests / max(e.offered_requests, 1.0))
+
+
+def _of(incident: IncidentMeasures | None, name: str, guarded: float | None = None) -> float:
+    if incident is None:
+        return math.nan
+    return guarded if guarded is not None and incident.guarded else float(getattr(incident, name))
+
+
+def _mean(
+    name: str, episodes: Sequence[EpisodeEvidence], value: Callable[[EpisodeEvidence], float]
+) -> _Judged:
+    """Mean over episodes, bootstrap clustered by seed; one seed gives no limit."""
+    scenarios = list(dict.fromkeys(e.scenario for e in episodes))
+    seeds = sorted({e.seed for e in episodes})
+    matrix = np.full((len(seeds), max(len(scenarios), 1)), np.nan)
+    for e in episodes:
+        matrix[seeds.index(e.seed), scenarios.index(e.scenario)] = value(e)
+    found = clustered_mean(matrix, name=name)
+    known = found.n > 0 and math.isfinite(found.ci_high)
+    return _Judged(
+        method="clustered_bootstrap",
+        value=found.mean if found.n else None,
+        ci_high=found.ci_high if known else None,
+        n=found.n,
+    )
+
+
+def _demoted(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
+    """Share of episodes, with the exact limit of Clopper and Pearson (1934)."""
+    n, events = len(episodes), sum(e.demoted for e in episodes)
+    if n == 0:
+        return _Judged(method="exact_binomial", value=None, ci_high=None, n=0)
+    high = 1.0 if events == n else float(beta.ppf(1.0 - _TAIL, events + 1, n - events))
+    return _Judged(method="exact_binomial", value=events / n, ci_high=high, n=n)
+
+
+def _decision(_: Sequence[EpisodeEvidence], evidence: Evidence) -> _Judged:
+    """99th percentile; its limit is the smallest order statistic that lies above it with 97.5 %."""
+    spent = np.sort(evidence.decision_ms)
+    n = spent.size
+    place = int(binom.ppf(1.0 - _TAIL, n, 0.99)) if n else 0
+    if n == 0:
+        return _Judged(method="order_statistic", value=None, ci_high=None, n=0)
+    value = float(np.percentile(spent, 99.0))
+    high = float(spent[place]) if place < n else None
+    return _Judged(method="order_statistic", value=value, ci_high=high, n=n)
+
+
+_METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], Evidence], _Judged]] = {
+    "switch_rate_per_slice_hour": _moves,
+    "oscillation_sign_changes_per_hour": _turns,
+    "false_switches_per_slice_month": _false_switches,
+    "detection_lag_s": _lag,
+    "mttr_s": _mttr,
+    "shed_ratio": _shed,
+    "empty_pool_ticks": _empty,
+    "decision_ms_p99": _decision,
+    "demoted_episode_ratio": _demoted,
+}
+
+
+def subject_sha256(onnx_sha256: str, encoding_version: int) -> str:
+    """What the certificate of a trained policy speaks of: these weights, read and answered so."""
+    return _hash({"onnx_sha256": onnx_sha256, "encoding_version": encoding_version})
+
+
+def builtin_sha256(spec: str) -> str:
+    """What the certificate of a built-in policy speaks of: its name and settings."""
+    return _hash({"policy": spec})
+
+
+def _hash(plain: dict[str, object]) -> str:
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_certificate(text: str, file: str) -> Certificate:
+    """The certificate in ``text`` (JSON as ``selvage policy certify`` writes it), passed or not.
+
+    Raises DocumentError where the text is none.
+    """
+    try:
+        return Certificate.model_validate_json(text)
+    except ValueError as error:
+        first = str(error).splitlines()[0]
+        raise _refused(file, "", "a certificate", first, "write it with `selvage policy certify`") from None
+
+
+def refuse_unless_certified(manifest: PolicyArtifact, meta: MetaContract, file: str = "manifest") -> None:
+    """DocumentError unless the certificate of ``manifest`` is passing and speaks of it and of ``meta``."""
+    certificate = manifest.spec.certificate
+    if certificate is None:
+        raise _refused(file, "", "a certificate", "none", "certify the policy: selvage policy certify")
+    expected = subject_sha256(manifest.spec.onnx.sha256, manifest.spec.encoding_version)
+    if certificate.subject_sha256 != expected:
+        raise _refused(
+            file, "subject_sha256", f"{expected}, of this ONNX file and encoding",
+            certificate.subject_sha256, "this certificate is another policy's; certify this one",
+        )  # fmt: skip
+    refuse_unless_passing(certificate, meta, file)
+
+
+def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: str = "certificate") -> None:
+    """DocumentError unless ``certificate`` passes every offline clause of ``meta`` as it reads today."""
+    for breach in certificate_breaches(certificate):
+        raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
+    found = document_sha256(meta)
+    if certificate.meta_contract_sha256 != found:
+        raise _refused(
+            file, "meta_contract_sha256", f"{found}, of {meta.metadata.name}",
+            certificate.meta_contract_sha256, "certify again: the meta-contract is another one",
+        )  # fmt: skip
+    if certificate.seeds < meta.spec.suite_seeds:
+        least = f"at least {meta.spec.suite_seeds}"
+        raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
+    _refuse_little_quiet(certificate, meta, file)
+    _refuse_missing(certificate, meta, file)
+
+
+def _refuse_little_quiet(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    asked = meta.spec.certification
+    if asked is not None and certificate.quiet_slice_days < asked.quiet_slice_days:
+        least, days = f"at least {asked.quiet_slice_days:g}", f"{certificate.quiet_slice_days:g}"
+        raise _refused(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
+
+
+def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    """Every offline clause stands in the certificate, with the threshold that it has today."""
+    known = {clause.id: clause for clause in certificate.clauses}
+    for clause in meta.spec.clauses:
+        if clause.checked == "online":
+            continue
+        found = known.get(clause.id)
+        if found is None or found.metric != clause.metric or found.threshold != clause.threshold:
+            actual = "nothing" if found is None else f"{found.metric} within {found.threshold:g}"
+            expected = f"{clause.metric} within {clause.threshold:g}"
+            raise _refused(file, f"clauses.{clause.id}", expected, actual, "certify again")
+
+
+def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    place = f"certificate.{path}" if path else "certificate"
+    return DocumentError([Problem(file, 0, place, expected, actual, next_step)])

@@ -1,0 +1,120 @@
+"""``selvage policy certify|show``: judge a policy by the meta-contract, and read what was judged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from contracts.documents import MetaContract
+from contracts.documents.artifact import Certificate
+from contracts.errors import DocumentError
+from contracts.loader import load_as, read_text
+from contracts.uris import resolve_uri
+from policies.certificate import builtin_sha256, load_certificate, refuse_unless_passing
+from policies.supervised import SHIPPED_META
+from scripts.certify import Plan, Request, certify, plan_certification
+from scripts.output import ready_folder, write_whole
+
+EXIT_FAILED = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("certify")(certify_policy)
+    app.command("show")(show)
+
+
+def certify_policy(
+    policy: Annotated[str, typer.Argument(help="name or name:key=value,..., as for `selvage simulate`.")],
+    out: Annotated[Path | None, typer.Option("--out", help="File for the certificate (JSON).")] = None,
+    meta: Annotated[str, typer.Option(help="MetaContract; package:... for the shipped one.")] = SHIPPED_META,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds of the incidents; default: as asked.")
+    ] = None,
+    quiet_days: Annotated[
+        float | None, typer.Option(min=0.001, help="Slice-days without a fault; default: as asked.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run POLICY on the meta-contract's suites; exit code 1 if a clause fails.
+
+    Fewer seeds or days than the meta-contract asks for make a certificate that no loader accepts.
+    """
+    request = Request(
+        spec=policy,
+        subject=policy,
+        subject_sha256=builtin_sha256(policy),
+        command=" ".join(["selvage", *sys.argv[1:]]) if len(sys.argv) > 1 else "selvage policy certify",
+        meta_uri=meta,
+        seeds=seeds,
+        quiet_days=quiet_days,
+    )
+    found = run_certification(plan_certification(request))
+    if out is not None:
+        ready_folder(out.parent)
+        write_whole(out, certificate_json(found))
+    if as_json:
+        typer.echo(certificate_json(found), nl=False)
+    else:
+        print_certificate(found)
+    if not found.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def run_certification(plan: Plan) -> Certificate:
+    """Certify with a progress bar on stderr."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"certifying {plan.request.subject}", total=1.0)
+        return certify(plan, lambda share: bar.update(task, completed=share))
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="Certificate (JSON) as `certify --out` writes it.")],
+    meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
+) -> None:
+    """Print the certificate in FILE and say whether the meta-contract, as it reads today, accepts it."""
+    found = load_certificate(read_text(file), str(file))
+    print_certificate(found)
+    try:
+        refuse_unless_passing(
+            found, load_as(MetaContract, resolve_uri(meta, "selvage policy show")), str(file)
+        )
+    except DocumentError as error:
+        typer.echo(f"refused: {error}")
+        raise typer.Exit(EXIT_FAILED) from None
+    typer.echo("accepted")
+
+
+def certificate_json(certificate: Certificate) -> str:
+    """``certificate`` as one line of JSON per field, the same text for equal certificates."""
+    return certificate.model_dump_json(indent=1) + "\n"
+
+
+def print_certificate(certificate: Certificate) -> None:
+    """Clauses as a table, then what they stand on."""
+    table = Table(title=f"{certificate.subject}: {'passed' if certificate.passed else 'failed'}")
+    for name in ("clause", "on", "value", "95 % limit", "threshold", "n", ""):
+        table.add_column(name, justify="left" if name in ("clause", "on", "") else "right", no_wrap=True)
+    for clause in certificate.clauses:
+        table.add_row(
+            clause.id, clause.judged_on, _number(clause.value), _number(clause.ci_high),
+            f"{clause.threshold:g}", str(clause.n), "kept" if clause.passed else "broken",
+        )  # fmt: skip
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{certificate.episodes} episodes, {certificate.seeds} seeds, "
+        f"{certificate.quiet_slice_days:.4g} slice-days without a fault",
+        highlight=False,
+    )
+
+
+def _number(value: float | None) -> str:
+    return "nothing to judge" if value is None else f"{value:.4g}"

@@ -1,0 +1,224 @@
+"""Laws of certificates: what a clause's limit is, and that nothing else than the judged policy passes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents.artifact import Certificate, CertifiedClause
+from contracts.errors import DocumentError
+from contracts.incident_measures import IncidentMeasures
+from contracts.loader import document_sha256, load_as
+from contracts.uris import resolve_uri
+from policies.certificate import (
+    EpisodeEvidence,
+    Evidence,
+    builtin_sha256,
+    judge_clauses,
+    load_certificate,
+    refuse_unless_certified,
+    subject_sha256,
+)
+from policies.supervised import SHIPPED_META
+
+META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
+ONNX = "1" * 64
+
+
+def incident(mttr_s: float = 100.0, lag_s: float = 20.0, *, guarded: bool = False) -> IncidentMeasures:
+    """A silent incident that was found and ended."""
+    return IncidentMeasures(
+        fault="f", silent=True, onset_s=50.0, breach_s=0.0, guarded=guarded, detected=True,
+        detection_lag_s=lag_s, recovered=True, mttr_s=mttr_s,
+    )  # fmt: skip
+
+
+def episode(seed: int = 0, scenario: str = "a", **changes: object) -> EpisodeEvidence:
+    """Half an hour of five slices with one incident, in which all went well."""
+    sound = EpisodeEvidence(
+        scenario=scenario, seed=seed, incident=incident(), slice_hours=2.5, false_switches=0, moves=2,
+        turns=0, shed_requests=0.0, offered_requests=1000.0, empty_ticks=0, demoted=False,
+    )  # fmt: skip
+    return replace(sound, **changes)  # type: ignore[arg-type]
+
+
+def sound_evidence() -> Evidence:
+    """Twenty seeds of five scenarios, and 125 slice-days of quiet."""
+    return Evidence(
+        incidents=tuple(episode(seed, name) for seed in range(20) for name in "abcde"),
+        quiet=tuple(episode(seed, incident=None, slice_hours=30.0, moves=0) for seed in range(100)),
+        decision_ms=np.linspace(0.5, 1.5, 1200),
+    )
+
+
+def judged(evidence: Evidence) -> dict[str, CertifiedClause]:
+    """Clauses by id."""
+    return {clause.id: clause for clause in judge_clauses(META, evidence)}
+
+
+def certificate(evidence: Evidence | None = None, **changes: object) -> Certificate:
+    """Certificate of ``evidence`` for the ONNX file of these tests."""
+    clauses = judge_clauses(META, evidence or sound_evidence())
+    fields: dict[str, object] = {
+        "subject": "learned", "subject_sha256": subject_sha256(ONNX, 3),
+        "meta_contract_sha256": document_sha256(META), "suite_sha256": "2" * 64,
+        "command": "selvage policy certify", "code_version": "0", "seeds": 20, "episodes": 200,
+        "quiet_slice_days": 125.0, "passed": all(c.passed for c in clauses), "clauses": clauses,
+    }  # fmt: skip
+    return Certificate.model_validate(fields | changes)
+
+
+def manifest(held: Certificate | None) -> PolicyArtifact:
+    """The smallest manifest around ``held``; what training says of itself plays no part here."""
+    from tests.test_rules_scenario import ARTIFACT
+
+    document = PolicyArtifact.model_validate_json(json.dumps(ARTIFACT))
+    onnx = document.spec.onnx.model_copy(update={"sha256": ONNX})
+    spec = document.spec.model_copy(
+        update={"onnx": onnx, "encoding_version": 3, "certificate": held}
+    )  # fmt: skip
+    return document.model_copy(update={"spec": spec})
+
+
+def test_a_sound_policy_passes_every_offline_clause() -> None:
+    """All clauses that are checked offline are judged, and good evidence passes them."""
+    found = judged(sound_evidence())
+    assert list(found) == [c.id for c in META.spec.clauses if c.checked != "online"]
+    assert all(clause.passed for clause in found.values())
+    refuse_unless_certified(manifest(certificate()), META)
+
+
+BREAKS: dict[str, tuple[str, dict[str, object]]] = {
+    "M-switch-rate": ("incidents", {"moves": 18}),
+    "M-oscillation": ("incidents", {"turns": 11}),
+    "M-false-switches": ("quiet", {"false_switches": 1}),
+    "M-detection-lag": ("incidents", {"incident": incident(lag_s=121.0)}),
+    "M-mttr": ("incidents", {"incident": incident(mttr_s=301.0)}),
+    "M-shed": ("incidents", {"shed_requests": 21.0}),
+    "M-never-empty": ("incidents", {"empty_ticks": 1}),
+    "M-demotions": ("incidents", {"demoted": True}),
+}
+
+
+@pytest.mark.parametrize("clause", BREAKS)
+def test_each_clause_fails_on_its_own_evidence_alone(clause: str) -> None:
+    """Evidence beyond one threshold fails that clause and no other; nothing else is certified."""
+    suite, change = BREAKS[clause]
+    evidence = sound_evidence()
+    spoiled = tuple(replace(one, **change) for one in evidence.of(suite))  # type: ignore[arg-type]
+    found = judged(replace(evidence, **{suite: spoiled}))  # type: ignore[arg-type]
+    assert [name for name, one in found.items() if not one.passed] == [clause]
+    bad = certificate(replace(evidence, **{suite: spoiled}))  # type: ignore[arg-type]
+    with pytest.raises(DocumentError, match=clause):
+        refuse_unless_certified(manifest(bad), META)
+
+
+def test_slow_decisions_fail_by_their_percentile() -> None:
+    """Two slow decisions in a hundred fail the clause, a single one in 1,200 does not."""
+    spent = np.full(1200, 1.0)
+    for slow, passed in ((1, True), (24, False)):
+        spent[:slow] = 9.0
+        assert judged(replace(sound_evidence(), decision_ms=spent))["M-decision-latency"].passed == passed
+
+
+def test_few_decisions_bound_no_percentile() -> None:
+    """Of a hundred decisions none lies above the 99th percentile with confidence, so nothing passes."""
+    few = judged(replace(sound_evidence(), decision_ms=np.full(100, 0.1)))["M-decision-latency"]
+    assert few.ci_high is None
+    assert not few.passed
+
+
+@given(days=st.floats(1.0, 400.0))
+def test_no_false_switch_passes_from_111_slice_days_on(days: float) -> None:
+    """With none seen, the exact limit is 3.689 over the slice-months: 30 x 3.689 slice-days are needed."""
+    quiet = (episode(incident=None, slice_hours=24.0 * days),)
+    found = judged(replace(sound_evidence(), quiet=quiet))["M-false-switches"]
+    assert found.ci_high == pytest.approx(30.0 * 3.6889 / days, rel=1e-4)
+    assert found.passed == (days >= 30.0 * 3.688879)
+
+
+@given(
+    events=st.lists(st.booleans(), min_size=1, max_size=60), lags=st.lists(st.floats(0.0, 500.0), min_size=4)
+)
+def test_the_limit_is_never_below_the_value(events: list[bool], lags: list[float]) -> None:
+    """An upper confidence limit lies at or above its estimate."""
+    episodes = tuple(
+        episode(i, demoted=event, moves=int(event), incident=incident(lag_s=lags[i % len(lags)]))
+        for i, event in enumerate(events)
+    )
+    for clause in judge_clauses(META, replace(sound_evidence(), incidents=episodes)):
+        if clause.value is not None and clause.ci_high is not None:
+            assert clause.ci_high >= clause.value - 1e-9
+
+
+def test_nothing_to_judge_is_no_pass() -> None:
+    """Without episodes no clause on them passes, and without incidents none on incidents."""
+    empty = judged(Evidence(incidents=(), quiet=(), decision_ms=np.zeros(0)))
+    assert not any(clause.passed for clause in empty.values())
+    calm = tuple(replace(one, incident=None) for one in sound_evidence().incidents)
+    found = judged(replace(sound_evidence(), incidents=calm))
+    assert found["M-mttr"].value is None
+    assert not found["M-mttr"].passed
+
+
+def test_guarded_incidents_have_no_lag() -> None:
+    """An incident that nobody could be hurt by takes no part in the mean lag."""
+    evidence = sound_evidence()
+    half = tuple(
+        replace(one, incident=incident(lag_s=470.0, guarded=True)) if one.scenario == "a" else one
+        for one in evidence.incidents
+    )
+    assert judged(replace(evidence, incidents=half))["M-detection-lag"].value == pytest.approx(20.0)
+
+
+TAMPERED: dict[str, tuple[dict[str, object], str]] = {
+    "another ONNX file": ({"subject_sha256": subject_sha256("3" * 64, 3)}, "another policy's"),
+    "another encoding": ({"subject_sha256": subject_sha256(ONNX, 2)}, "another policy's"),
+    "a built-in policy": ({"subject_sha256": builtin_sha256("sequential")}, "another policy's"),
+    "another meta-contract": ({"meta_contract_sha256": "4" * 64}, "another one"),
+    "fewer seeds": ({"seeds": 19}, "at least 20"),
+    "less quiet": ({"quiet_slice_days": 119.0}, "at least 120"),
+    "not passed": ({"passed": False}, "a passing certificate"),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_certificate_of_something_else_is_refused(how: str) -> None:
+    """Every field that binds the certificate to policy, meta-contract and amount of evidence is checked."""
+    change, said = TAMPERED[how]
+    with pytest.raises(DocumentError, match=said):
+        refuse_unless_certified(manifest(certificate().model_copy(update=change)), META)
+
+
+def test_no_certificate_is_refused() -> None:
+    """A manifest without a certificate is a document that drives nowhere."""
+    with pytest.raises(DocumentError, match="got none"):
+        refuse_unless_certified(manifest(None), META)
+
+
+@pytest.mark.parametrize("change", ["dropped", "laxer", "beyond"])
+def test_an_edited_clause_is_refused(change: str) -> None:
+    """A clause left out, with a laxer threshold, or passed beyond its limit is refused."""
+    clauses = list(certificate().clauses)
+    if change == "dropped":
+        clauses.pop(3)
+    elif change == "laxer":
+        clauses[3] = clauses[3].model_copy(update={"threshold": 200.0})
+    else:
+        clauses[3] = clauses[3].model_copy(update={"ci_high": 130.0})
+    with pytest.raises(DocumentError, match="certificate"):
+        refuse_unless_certified(manifest(certificate(clauses=tuple(clauses))), META)
+
+
+def test_certificates_survive_their_file() -> None:
+    """Written as JSON and read again a certificate is the same; anything else is refused with a reason."""
+    held = certificate()
+    assert load_certificate(held.model_dump_json(), "cert.json") == held
+    with pytest.raises(DocumentError, match="write it with"):
+        load_certificate("{}", "cert.json")
