@@ -13,6 +13,7 @@ from importlib import import_module
 WARMED = (
     "simulator.engine",
     "simulator.probes",
+    "simulator.recorder",
     "simulator.telemetry",
     "simulator.workload",
     "policies.rehearsal",

@@ -124,11 +124,11 @@ class Probes:
 
     def tokens(self) -> NDArray[np.float64]:
         """Probe tokens that the replicas of each kernel computed in the open tick, float64 [B, K]."""
-        computed = self.due & self._answers
-        tokens = np.where(computed, self._scenario.prompts.probe_tokens[self.unit], 0)
-        kernels = range(self._values.shape[0])
-        sums = [tokens[:, self._kernel == kernel].sum(axis=1) for kernel in kernels]
-        return np.stack(sums, axis=1).astype(np.float64)
+        total = np.zeros((len(self.unit), self._values.shape[0]))
+        _add_tokens(
+            self.unit, self.at_s, self._answers, self._kernel, self._scenario.prompts.probe_tokens, total
+        )
+        return total
 
     def _noisy(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if self._noise <= 0.0:
@@ -179,6 +179,14 @@ def _collect(  # type: ignore[no-untyped-def]  # pragma: no cover
                 values[b, p, m] = measured[kernel[p], condition[b, p], n, repeat[b, p], m]
 
 
+@njit(cache=True)
+def _add_tokens(unit, at_s, answers, kernel, lengths, total):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for b in range(unit.shape[0]):
+        for p in range(unit.shape[1]):
+            if np.isfinite(at_s[b, p]) and answers[b, p]:
+                total[b, kernel[p]] += lengths[unit[b, p]]
+
+
 def _values(scenario: CompiledScenario) -> NDArray[np.float64]:
     """Measured values of all kernels, [K, Q, prompt, repeat, metric]; missing rungs repeat the last."""
     deepest = max(table.probe.shape[0] for table in scenario.tables)
@@ -209,3 +217,4 @@ def warm() -> None:
             whole, whole, np.zeros(one), whole, yes, yes, place, place, np.zeros((1, 1, 1, 1, 1)), place,
             place, whole.copy(), whole.copy(), np.zeros(one), np.zeros((*one, 1)), yes.copy(),
         )  # fmt: skip
+        _add_tokens(whole, np.zeros(one), yes, place, place, np.zeros(one))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from contracts.episode import EpisodeRecord, Incident
@@ -13,6 +14,19 @@ from faults.catalogue import CATALOGUE, Channel
 from faults.effects import ReplicaEffect
 from faults.schedule import acts
 from simulator.board import ReplicaBoard
+from simulator.engine_columns import (
+    ANSWERED,
+    CELL_COLUMNS,
+    EXPOSED,
+    EXPOSED_IN_FLIGHT,
+    FIRST_REASON,
+    OFFERED,
+    OFFERED_TOKENS,
+    SHED_COUNT,
+    SLICE_COLUMNS,
+    SLO_MISSED,
+    TOKENS,
+)
 from simulator.engine_records import Counters
 from simulator.probes import Probes
 from simulator.truth import numeric_or_observability, runtime
@@ -42,8 +56,6 @@ class Recorder:
         self._probe_tokens = np.zeros(by_kernel)
         self._capacity_move = np.zeros((batch, ticks), dtype=np.bool_)
         self._blind = np.zeros((batch, ticks, replicas), dtype=np.bool_)
-        owner = scenario.layout.replica_kernel
-        self._of_kernel = [np.flatnonzero(owner == kernel) for kernel in range(kernels)]
         for fleet in range(batch):
             for replica in range(replicas):
                 self.judge(fleet, replica, ReplicaEffect(), tick=0, at_s=0.0)
@@ -80,18 +92,17 @@ class Recorder:
 
     def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: Probes) -> None:
         """What happened in ``tick``."""
-        counts = self._counts[:, :, tick]
-        answered = counters.answered
-        counts[0], counts[1] = counters.offered, answered.sum(axis=1)
-        counts[2], counts[3] = counters.failed_by_reason.sum(axis=2), counters.shed
-        counts[4], counts[5], counts[6] = counters.slo_missed, counters.exposed, counters.exposed_in_flight
-        self._answered_by[:, tick] = answered
-        tokens = self._tokens[:, :, tick]
-        tokens[0], tokens[1] = counters.offered_tokens, counters.answered_tokens
-        tokens[2] = counters.excess_tv_tokens
-        held = board.state != int(ReplicaState.ABSENT)
-        for kernel, own in enumerate(self._of_kernel):
-            self._accelerator_s[:, tick, kernel] = held[:, own].sum(axis=1) * self._scenario.tick_s
+        _write(
+            tick, counters.cells, counters.per_slice, counters.excess_tv_tokens, self._counts,
+            self._answered_by, self._tokens,
+        )  # fmt: skip
+        _hold(
+            tick,
+            self._scenario.tick_s,
+            board.state,
+            self._scenario.layout.replica_kernel,
+            self._accelerator_s,
+        )
         self._probe_tokens[:, tick] = probes.tokens()
         self._blind[:, tick] = board.telemetry_lost
 
@@ -147,6 +158,58 @@ def evidence_of(scenario: CompiledScenario) -> float:
     if not numeric:
         return float(seen.scrape_interval_s)
     return 1.0 / seen.probes_per_s if seen.probes_per_s > 0.0 else math.nan
+
+
+_ABSENT = int(ReplicaState.ABSENT)
+
+
+@njit(cache=True)
+def _write(  # type: ignore[no-untyped-def]  # pragma: no cover
+    tick, cells, per_slice, excess_tv_tokens, counts, answered_by, tokens
+):  # fmt: skip
+    """Enter the counters of ``tick``; row f of ``counts`` is field f of the record, from offered on."""
+    batch, replicas, slices, _ = cells.shape
+    for b in range(batch):
+        for s in range(slices):
+            counts[0, b, tick, s] = per_slice[b, s, OFFERED]
+            counts[3, b, tick, s] = per_slice[b, s, SHED_COUNT]
+            counts[2, b, tick, s] = per_slice[b, s, FIRST_REASON:].sum()
+            tokens[0, b, tick, s] = per_slice[b, s, OFFERED_TOKENS]
+            tokens[2, b, tick, s] = excess_tv_tokens[b, s]
+            for r in range(replicas):
+                answered_by[b, tick, r, s] = cells[b, r, s, ANSWERED]
+                counts[1, b, tick, s] += cells[b, r, s, ANSWERED]
+                counts[4, b, tick, s] += cells[b, r, s, SLO_MISSED]
+                counts[5, b, tick, s] += cells[b, r, s, EXPOSED]
+                counts[6, b, tick, s] += cells[b, r, s, EXPOSED_IN_FLIGHT]
+                tokens[1, b, tick, s] += cells[b, r, s, TOKENS]
+
+
+@njit(cache=True)
+def _hold(tick, tick_s, state, owner, accelerator_s):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Replicas that are there hold their accelerator for all of ``tick``."""
+    held = np.zeros(accelerator_s.shape[2], dtype=np.int64)
+    for b in range(state.shape[0]):
+        held[:] = 0
+        for r in range(state.shape[1]):
+            held[owner[r]] += state[b, r] != _ABSENT
+        for k in range(held.shape[0]):
+            accelerator_s[b, tick, k] = held[k] * tick_s
+
+
+def warm() -> None:
+    """Compile what this module compiles, so that no job pays for it after a fork."""
+    for batch in (1, 2):
+        one = batch, 1, 1
+        cells, per_slice = (
+            np.zeros((*one, CELL_COLUMNS), np.int64),
+            np.zeros((batch, 1, SLICE_COLUMNS), np.int64),
+        )
+        _write(
+            0, cells, per_slice, np.zeros((batch, 1)), np.zeros((7, *one), np.int64),
+            np.zeros((*one, 1), np.int64), np.zeros((3, *one)),
+        )  # fmt: skip
+        _hold(0, 1.0, np.zeros((batch, 1), np.int8), np.zeros(1, np.int64), np.zeros(one))
 
 
 def incident_of(scenario: CompiledScenario) -> Incident | None:
