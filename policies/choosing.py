@@ -21,6 +21,11 @@ from controller.ports import Observation, PolicyState, Proposal
 from policies.capacity import Headroom, capacity_memory, fit_capacity
 from policies.targets import preference
 
+#: A slice that chose another kernel goes home by rule after so long without a change, if home was well all
+#: that time. Incidents are the network's business; moving back the day after is not.
+RETURN_AFTER_S = 3600.0
+#: Least time between two slices of a fleet that go home by rule.
+RETURN_EVERY_S = 60.0
 #: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
@@ -119,12 +124,25 @@ class Chooser:
         chosen = np.where(
             (wished > self.kernels) | ((choice != shed) & (wished >= self.kernels)), before, wished
         )
+        chosen = np.where(self._homeward(chosen, seen, state), self.home, chosen)
         memory = {name: array.copy() for name, array in state.items()}
         memory["choice"] = chosen.astype(np.int64)
         wanted = np.zeros(seen.table.shape)
         _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
         rank = preference(seen, by_health=True)
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+
+    def _homeward(
+        self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState
+    ) -> NDArray[np.bool_]:
+        """Bool [B, S]: goes home by rule now; at most one slice of a fleet."""
+        since_s = seen.now_s[:, None] - np.asarray(state["chosen_s"], dtype=np.float64)
+        ill_s = np.asarray(state["ill_s"])[:, self.home, np.arange(len(self.home))]
+        away = (chosen == state["choice"]) & (chosen != self.home)
+        due = away & (since_s >= RETURN_AFTER_S) & (seen.now_s[:, None] - ill_s >= RETURN_AFTER_S)
+        due &= since_s.min(axis=1, keepdims=True) >= RETURN_EVERY_S
+        first = np.arange(len(self.home)) == due.argmax(axis=1)[:, None]
+        return np.asarray(due & first)
 
 
 @njit(cache=True)

@@ -10,7 +10,9 @@ then leaves, and explores where the evidence is; training moves rule and network
 
 A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
 shield would send them away, and a choice that stays there comes back with it. A kernel in alarm is never
-moved *to*.
+moved *to*. And a slice leaves an open kernel for a *reason* alone: an alarm on one of its slices, or evidence
+of at least ``REASON`` of what an alarm takes. Evidence is a log-likelihood against a named null, so this
+bounds how often a healthy kernel is left, whatever the weights are.
 ``policies.onnx_graph`` writes the same arithmetic as ONNX; a test compares the two.
 """
 
@@ -26,6 +28,10 @@ from policies.choosing import CELL_MEMORY, SLICE_MEMORY, InputLayout
 
 #: Taken off the score of what may not be chosen; larger than any score.
 BLOCKED = 1e4
+#: Added to the score of a choice that there is no reason to leave; far below ``BLOCKED``.
+BOUND = 1e3
+#: Evidence, in shares of an alarm's, from which a slice may leave its kernel.
+REASON = 0.5
 #: Score of shedding before training, which keeps it rare.
 SHED_SCORE = -4.0
 #: The rule before training, per number of a cell and of a kernel, in units of score.
@@ -41,7 +47,8 @@ def feature_names(scope: Scope) -> list[str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """An input taken apart. cells: [B, K, S, n]; kernels: [B, K, n]; slices: [B, S, n]; fleet: [B, n];
-    present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 for what may not be chosen.
+    present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 for what may not be chosen;
+    bound: [B, K, S], 1 for a chosen kernel that there is no reason to leave.
     """
 
     cells: Tensor
@@ -52,6 +59,7 @@ class Parts:
     chosen: Tensor
     shed_chosen: Tensor
     blocked: Tensor
+    bound: Tensor
 
 
 def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) -> Parts:
@@ -70,6 +78,7 @@ def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) 
     own_slices = torch.cat(
         [by_slice.reshape(batch, slices, -1), slice_memory.reshape(batch, slices, -1)], dim=2
     )
+    blocked, bound = _rules(rows[:, :, :own], cells, memory[..., 0])
     return Parts(
         cells=torch.cat([cells, memory], dim=3),
         kernels=rows[:, :, :own],
@@ -78,17 +87,22 @@ def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) 
         present=rows[:, :, 0],
         chosen=memory[..., 0],
         shed_chosen=own_slices[..., per_slice],
-        blocked=_blocked(rows[:, :, :own], cells, memory[..., 0]),
+        blocked=blocked,
+        bound=bound,
     )
 
 
-def _blocked(kernels: Tensor, cells: Tensor, chosen: Tensor) -> Tensor:
+def _rules(kernels: Tensor, cells: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """``(blocked, bound)``."""
     names = feature_names(Scope.KERNEL_SLICE)
     ready = kernels[:, :, feature_names(Scope.KERNEL).index("ready_ratio")]
     certified = cells[..., names.index("certified")]
     alarm, hard = (cells[..., names.index(name)] > 0.5 for name in ("guard", "hard_violated"))
     shut = ~((ready > 0.0)[:, :, None] & (certified > 0.5) & ~hard)
-    return (shut | (alarm & (chosen < 0.5))).float()
+    blocked = shut | (alarm & (chosen < 0.5))
+    evidence = cells[..., names.index("evidence")].amax(dim=2, keepdim=True)
+    reason = alarm.any(dim=2, keepdim=True) | (evidence >= REASON)
+    return blocked.float(), (~shut & (chosen > 0.5) & ~reason).float()
 
 
 class Reader(nn.Module):  # type: ignore[misc]  # torch is optional, so untyped here
@@ -143,7 +157,7 @@ class Scorer(nn.Module):  # type: ignore[misc]  # as above
         parts = take_apart(inputs, self.layout, kernels)
         pairs, summary = self.reader(parts)
         rule = self.rule(parts.cells) + self.kernel_rule(parts.kernels)[:, :, None]
-        moving = (self.score(pairs) + rule).squeeze(3) - BLOCKED * parts.blocked
+        moving = (self.score(pairs) + rule).squeeze(3) - BLOCKED * parts.blocked + BOUND * parts.bound
         scores = (moving + self.stay * parts.chosen).transpose(1, 2)
         shed = self.shed(summary) + (self.stay * parts.shed_chosen)[..., None]
         missing = self.layout.encoder.kernels_max - scores.shape[2]

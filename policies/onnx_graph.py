@@ -20,8 +20,8 @@ INPUT, OUTPUT = "inputs", "scores"
 OPSET = 17
 #: IR version that every onnxruntime since 1.10 reads.
 IR_VERSION = 8
-#: Taken off the score of what may not be chosen, as in ``policies.network``.
-BLOCKED = 1e4
+#: As in ``policies.network``, which this module does not import: it runs without torch.
+BLOCKED, BOUND, REASON = 1e4, 1e3, 0.5
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -73,8 +73,9 @@ class _Graph:
         rule = self._axes("Unsqueeze", self._linear(kernels, "kernel_rule"), [2])
         rule = self._op("Add", self._linear(cells, "rule"), rule)
         score = self._op("Add", self._linear(pairs, "score"), rule)
-        blocked = self._blocked(kernels, cells, chosen)
+        blocked, bound = self._rules(kernels, cells, chosen)
         score = self._op("Sub", score, self._op("Mul", blocked, self._floats([BLOCKED])))
+        score = self._op("Add", score, self._op("Mul", bound, self._floats([BOUND])))
         stay = self._floats(self._weights["stay"].reshape(1))
         score = self._op("Add", score, self._op("Mul", chosen, stay))
         score = self._op("Reshape", score, self._ints([-1, most, slices]))
@@ -137,8 +138,8 @@ class _Graph:
         second = self._op("Add", self._op("Add", second, over_kernels), over_slices)
         return self._op("Mul", self._op("Relu", second), present), summary
 
-    def _blocked(self, kernels: str, cells: str, chosen: str) -> str:
-        """1 for what may not be chosen: [B, K, S, 1]."""
+    def _rules(self, kernels: str, cells: str, chosen: str) -> tuple[str, str]:
+        """1 for what may not be chosen, and for what may not be left: [B, K, S, 1]."""
         by_kernel, by_cell = _names(Scope.KERNEL), _names(Scope.KERNEL_SLICE)
         ready = self._axes("Unsqueeze", self._part(kernels, 2, by_kernel.index("ready_ratio"), 1), [2])
         certified = self._part(cells, 3, by_cell.index("certified"), 1)
@@ -150,9 +151,19 @@ class _Graph:
         shut = self._node("Not", [self._op("And", sound, self._node("Not", [hard]))])
         elsewhere = self._node("Not", [self._above(chosen, 0.5)])
         blocked = self._op("Or", shut, self._op("And", alarm, elsewhere))
-        return self._node("Cast", [blocked], to=TensorProto.FLOAT)
+        evidence = self._part(cells, 3, by_cell.index("evidence"), 1)
+        most = self._node("ReduceMax", [evidence], axes=[2], keepdims=1)
+        anywhere = self._node("ReduceMax", [self._cast(alarm)], axes=[2], keepdims=1)
+        enough = self._op("GreaterOrEqual", most, self._floats([REASON]))
+        reason = self._op("Or", self._above(anywhere, 0.5), enough)
+        calm = self._op("And", self._node("Not", [shut]), self._node("Not", [reason]))
+        bound = self._op("And", calm, self._above(chosen, 0.5))
+        return self._cast(blocked), self._cast(bound)
 
     # ------------------------------------------------------------ single nodes
+
+    def _cast(self, name: str) -> str:
+        return self._node("Cast", [name], to=TensorProto.FLOAT)
 
     def _above(self, name: str, limit: float) -> str:
         return self._op("Greater", name, self._floats([limit]))

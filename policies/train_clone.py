@@ -17,7 +17,7 @@ from torch import Tensor
 
 from contracts.streams import stream
 from policies.baselines import make_arm
-from policies.network import Scorer, rows_in_use, take_apart
+from policies.network import BOUND, Scorer, rows_in_use, take_apart
 from policies.train_recipe import CloningRecipe, InsightRecipe
 from policies.train_world import Choices, Inputs, LearningWorld, Shadow, padded
 
@@ -117,7 +117,7 @@ def fit(
         total, agreed, moves = 0.0, 0.0, 0.0
         for part in order.split(recipe.minibatch):
             scores = scorer(inputs[part], rows)
-            loss = _loss(scores, labels[part], weights[part])
+            loss = _loss(scores, labels[part], weights[part] * _possible(scores, labels[part]))
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
@@ -135,9 +135,16 @@ def _chosen(inputs: Tensor, scorer: Scorer) -> Tensor:
     return torch.cat([parts.chosen.transpose(1, 2), parts.shed_chosen[..., None]], dim=2).argmax(dim=2)
 
 
+def _possible(scores: Tensor, labels: Tensor) -> Tensor:
+    """1 where the rules of the network let it choose the label, else 0: nothing can be learned there."""
+    best = scores.detach().amax(dim=2)
+    mine = scores.detach().gather(2, labels[..., None])[..., 0]
+    return (mine > best - BOUND / 2).float()
+
+
 def _loss(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     lost = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
-    return (lost * weights.flatten()).sum() / weights.sum()
+    return (lost * weights.flatten()).sum() / weights.sum().clamp(min=1.0)
 
 
 def learn_insight(

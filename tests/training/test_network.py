@@ -102,6 +102,28 @@ def test_onnx_agrees_with_torch(kernels: int) -> None:
     np.testing.assert_array_equal(runner(inputs[:1]).argmax(axis=2), mine[:1].argmax(axis=2))
 
 
+def test_an_open_kernel_is_left_for_a_reason_alone() -> None:
+    """Whatever the weights, a slice stays on an open kernel without an alarm or half an alarm's evidence."""
+    inputs = random_inputs(256, 4, seed=5)
+    names = [name.removeprefix("kernel0.") for name in LAYOUT.encoder.names()[: LAYOUT.encoder.row_size]]
+    rows, _ = LAYOUT.encoder.split(inputs[:, : LAYOUT.encoder.size])
+    for index in range(LAYOUT.encoder.slices):
+        rows[..., names.index(f"slice{index}.guard")] = 0.0
+        rows[..., names.index(f"slice{index}.hard_violated")] = 0.0
+        rows[..., names.index(f"slice{index}.certified")] = 1.0
+        rows[..., names.index(f"slice{index}.evidence")] *= 0.49 / 2.0
+    rows[..., names.index("ready_ratio")] = 1.0
+    memory = inputs[:, LAYOUT.encoder.size : LAYOUT.encoder.size + LAYOUT.cell_memory_size]
+    before = memory.reshape(256, 4, 3, -1)[..., 0].argmax(axis=1)
+    scorer = trained(7)
+    np.testing.assert_array_equal(scores(scorer, inputs).argmax(axis=2), before)
+    with torch.no_grad():
+        scorer.stay.fill_(-100.0)
+    np.testing.assert_array_equal(scores(scorer, inputs).argmax(axis=2), before)
+    rows[:, :, names.index("slice1.evidence")] = 0.6
+    assert (scores(scorer, inputs).argmax(axis=2) != before).any(axis=0).all()
+
+
 def test_equal_weights_give_equal_bytes() -> None:
     """Writing the network twice gives the same file, and another weight another file."""
     weights = {name: tensor.numpy().copy() for name, tensor in trained().state_dict().items()}
