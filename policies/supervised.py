@@ -11,7 +11,7 @@ from contracts.documents import MetaContract
 from contracts.loader import load_as
 from contracts.uris import resolve_uri
 from controller.ports import Observation, Policy, PolicyState, Proposal
-from controller.setup import ControllerSetup, FleetSetup
+from controller.setup import ControllerSetup, FleetSetup, ShieldLimits
 from policies.baselines import make_policy
 
 SHIPPED_META = "package:contracts/library/meta-contract.yaml"
@@ -49,7 +49,21 @@ def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:
 def under(meta: CompiledMeta, setup: ControllerSetup, *, watch_only: bool = False) -> ControllerSetup:
     """``setup`` with its policy kept by ``meta``; ``watch_only`` counts and demotes nobody.
 
-    The baseline stands on the evidence that the arm's own detector gives: who proposes is exchanged, not
-    who looks.
+    Of the shield's limits and the meta-contract's the stricter hold. The baseline stands on the evidence
+    that the arm's own detector gives: who proposes is exchanged, not who looks.
     """
-    return replace(setup, meta=meta, baseline=baseline_of(meta, setup.fleet), watch_only=watch_only)
+    options = replace(setup.options, limits=stricter(setup.options.limits, meta))
+    baseline = baseline_of(meta, setup.fleet)
+    return replace(setup, options=options, meta=meta, baseline=baseline, watch_only=watch_only)
+
+
+def stricter(limits: ShieldLimits, meta: CompiledMeta) -> ShieldLimits:
+    """``limits`` where they are stricter than what ``meta`` asks for online, else what it asks for."""
+    most = min(limits.canary_most_ratio, meta.most("new_kernel_traffic_ratio"))
+    return replace(
+        limits,
+        max_move_ratio=min(limits.max_move_ratio, meta.most("weight_move_per_tick")),
+        min_dwell_s=max(limits.min_dwell_s, meta.most("dwell_s")),
+        canary_most_ratio=most,
+        canary_least_ratio=min(limits.canary_least_ratio, most),
+    )

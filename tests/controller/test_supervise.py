@@ -15,7 +15,7 @@ from contracts.switches import row_episodes
 from contracts.telemetry import FleetTelemetry
 from controller.loop import tick
 from controller.ports import Observation, PolicyState, Proposal
-from controller.setup import ControllerSetup
+from controller.setup import ControllerSetup, ShieldLimits
 from controller.state import initial_state, state_from_json, state_to_json
 from controller.supervise_follow import follow, forced_rows, initial_follow
 from controller.supervise_meta import (
@@ -27,7 +27,7 @@ from controller.supervise_meta import (
     reset_by_operator,
 )
 from policies.baselines import make_arm
-from policies.supervised import shipped_meta, under
+from policies.supervised import shipped_meta, stricter, under
 from tests.builders import make_contract, make_fleet, make_layout
 from tests.episodes import quiet_record
 from tests.worlds import Run, drift, run, script, silence
@@ -307,6 +307,19 @@ def test_a_meta_contract_needs_a_baseline() -> None:
     """A set-up that could demote but has nobody to hand over to is refused."""
     with pytest.raises(ValueError, match="hands over"):
         replace(make_arm("threshold", FLEET), meta=META)
+
+
+def test_of_two_limits_the_stricter_holds() -> None:
+    """The shield moves as slowly, rests as long and lets a canary have as little as either document says."""
+    loose = ShieldLimits(max_move_ratio=0.5, min_dwell_s=10.0, canary_most_ratio=0.2)
+    tight = ShieldLimits(max_move_ratio=0.1, min_dwell_s=90.0, canary_most_ratio=0.005)
+    assert stricter(loose, META) == replace(
+        loose, max_move_ratio=0.25, min_dwell_s=30.0, canary_most_ratio=0.05
+    )
+    assert stricter(tight, META) == replace(tight, canary_least_ratio=0.005)
+    arm = make_arm("threshold", FLEET)
+    arm = replace(arm, options=replace(arm.options, limits=loose))
+    assert under(META, arm).options.limits.max_move_ratio == 0.25
 
 
 def random_tables(seed: int, ticks: int) -> NDArray[np.float64]:
