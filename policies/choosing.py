@@ -137,7 +137,7 @@ class Chooser:
     ) -> NDArray[np.bool_]:
         """Bool [B, S]: goes home by rule now; at most one slice of a fleet."""
         since_s = seen.now_s[:, None] - np.asarray(state["chosen_s"], dtype=np.float64)
-        ill_s = np.asarray(state["ill_s"])[:, self.home, np.arange(len(self.home))]
+        ill_s = np.asarray(state["ill_s"], dtype=np.float64)[:, self.home, np.arange(len(self.home))]
         away = (chosen == state["choice"]) & (chosen != self.home)
         due = away & (since_s >= RETURN_AFTER_S) & (seen.now_s[:, None] - ill_s >= RETURN_AFTER_S)
         due &= since_s.min(axis=1, keepdims=True) >= RETURN_EVERY_S

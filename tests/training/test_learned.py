@@ -1,0 +1,135 @@
+"""Learned policies at work and on disk: what is loaded drives, what does not fit is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from contracts.compiled import Level  # noqa: E402
+from contracts.documents.artifact import Certificate, CertifiedClause, Training  # noqa: E402
+from contracts.errors import DocumentError  # noqa: E402
+from contracts.loader import document_sha256, load_as  # noqa: E402
+from contracts.uris import resolve_uri  # noqa: E402
+from controller.features import Encoder  # noqa: E402
+from policies.artifact_files import META, load_artefact, load_learned, with_certificate, write_artefact  # noqa: E402
+from policies.certificate import subject_sha256  # noqa: E402
+from policies.choosing import RETURN_AFTER_S, Chooser, InputLayout  # noqa: E402
+from policies.learned import learned_policy  # noqa: E402
+from policies.network import Scorer  # noqa: E402
+from policies.onnx_graph import network_bytes  # noqa: E402
+from policies.rehearsal import rehearsal_fleet  # noqa: E402
+from tests.policies.seen import calm, ill  # noqa: E402
+
+FLEET = rehearsal_fleet(3, 2, 6)
+TRAINING = Training(command="a test", seeds=(0,))
+
+
+def content(slices: int = 2, kernels_max: int = 4) -> bytes:
+    """An untrained network."""
+    torch.manual_seed(0)
+    layout = InputLayout(encoder=Encoder(kernels_max=kernels_max, slices=slices))
+    weights = {name: tensor.numpy() for name, tensor in Scorer(layout, width=8).state_dict().items()}
+    return network_bytes(weights, layout)
+
+
+def certificate(onnx: bytes, encoding_version: int) -> Certificate:
+    """A passing certificate for ``onnx``, whose numbers are made up for the test."""
+    from contracts.documents import MetaContract
+
+    meta = load_as(MetaContract, resolve_uri(META, "test"))
+    clauses = tuple(
+        CertifiedClause(
+            id=clause.id, metric=clause.metric, judged_on=clause.judged_on or "incidents", method="count",
+            threshold=clause.threshold, value=0.0, ci_high=0.0, n=1, passed=True,
+        )
+        for clause in meta.spec.clauses
+        if clause.checked != "online"
+    )  # fmt: skip
+    return Certificate(
+        subject="test", subject_sha256=subject_sha256(hashlib.sha256(onnx).hexdigest(), encoding_version),
+        meta_contract_sha256=document_sha256(meta), suite_sha256="0" * 64, command="a test", code_version="0",
+        seeds=20, episodes=20, quiet_slice_days=1000.0, passed=True, clauses=clauses,
+    )  # fmt: skip
+
+
+def test_it_stays_while_all_is_well_and_leaves_a_kernel_in_alarm() -> None:
+    """Calm fleets keep their table; a slice whose kernel falls back goes to a kernel that complies."""
+    policy = learned_policy(content(), FLEET, "learned")
+    seen = calm(FLEET, 10.0, batch=3)
+    proposal, memory = policy.propose(seen, policy.initial(3))
+    np.testing.assert_array_equal(proposal.table, seen.table)
+    proposal, _ = policy.propose(ill(seen, 0, 1, Level.FALLBACK), memory)
+    np.testing.assert_array_equal(proposal.table[:, 0], seen.table[:, 0])
+    assert (proposal.table[:, 1, 0] == 0.0).all()
+    assert (proposal.table[:, 1, 1:3].sum(axis=1) == 1.0).all()
+
+
+def test_a_batch_is_its_fleets() -> None:
+    """What a fleet is proposed depends on that fleet alone."""
+    policy = learned_policy(content(), FLEET, "learned")
+    seen = ill(calm(FLEET, 10.0, batch=2), 0, 1, Level.FALLBACK)
+    both, _ = policy.propose(seen, policy.initial(2))
+    one, _ = policy.propose(ill(calm(FLEET, 10.0), 0, 1, Level.FALLBACK), policy.initial(1))
+    np.testing.assert_array_equal(both.table, np.repeat(one.table, 2, axis=0))
+
+
+def test_slices_go_home_one_by_one_after_an_hour() -> None:
+    """A slice that went away goes home an hour later at the earliest, and never two at once."""
+    layout = InputLayout(encoder=Encoder(kernels_max=4, slices=2))
+    chooser = Chooser.of(layout.encoder, 3, FLEET.home, FLEET.contract)
+    away, memory = np.full((1, 2), 2), chooser.initial(1)
+    _, memory = chooser.propose(away, calm(FLEET, 100.0), memory)
+    _, memory = chooser.propose(away, calm(FLEET, 99.0 + RETURN_AFTER_S), memory)
+    assert memory["choice"].tolist() == [[2, 2]]
+    _, memory = chooser.propose(away, calm(FLEET, 100.0 + RETURN_AFTER_S), memory)
+    assert memory["choice"].tolist() == [[0, 2]]
+    _, memory = chooser.propose(memory["choice"], calm(FLEET, 170.0 + RETURN_AFTER_S), memory)
+    assert memory["choice"].tolist() == [[0, 0]]
+
+
+def test_artefacts_are_deterministic_and_load_when_certified(tmp_path: Path) -> None:
+    """Writing twice gives equal files; with a passing certificate of its own the policy loads and drives."""
+    onnx = content()
+    first, second = (write_artefact(tmp_path / place, "p", onnx, "A test.", TRAINING) for place in "ab")
+    assert first.read_bytes() == second.read_bytes()
+    artefact = load_artefact(str(first), allow_uncertified=True)
+    found = certificate(onnx, artefact.manifest.spec.encoding_version)
+    manifest = with_certificate(artefact, found)
+    third = write_artefact(tmp_path / "c", "p", onnx, "A test.", TRAINING, manifest.spec.certificate)
+    policy = load_learned(str(third), FLEET)
+    assert policy.propose(calm(FLEET), policy.initial(1))[0].table.shape == (1, 2, 4)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Refused: no certificate, another network's certificate, changed bytes, another encoding."""
+    onnx = content()
+    bare = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING)
+    with pytest.raises(DocumentError, match="certificate"):
+        load_learned(str(bare), FLEET)
+    artefact = load_artefact(str(bare), allow_uncertified=True)
+    version = artefact.manifest.spec.encoding_version
+    with pytest.raises(DocumentError, match="another policy"):
+        with_certificate(artefact, certificate(b"another", version))
+    text = bare.read_text()
+    bare.write_text(text.replace(f"encoding_version: {version}", f"encoding_version: {version + 1}"))
+    with pytest.raises(DocumentError, match="encoding_version"):
+        load_artefact(str(bare), allow_uncertified=True)
+    bare.write_text(text)
+    (tmp_path / "p.onnx").write_bytes(onnx[:-1] + b"x")
+    with pytest.raises(DocumentError, match="sha256"):
+        load_artefact(str(bare), allow_uncertified=True)
+
+
+def test_networks_that_do_not_fit_the_fleet_are_refused() -> None:
+    """Refused: something else than ONNX, another number of slices, a pool larger than the network's."""
+    with pytest.raises(DocumentError, match="ONNX"):
+        learned_policy(b"no network", FLEET, "learned")
+    with pytest.raises(DocumentError, match="slices"):
+        learned_policy(content(slices=3), FLEET, "learned")
+    with pytest.raises(DocumentError, match="kernels"):
+        learned_policy(content(kernels_max=2), FLEET, "learned")
