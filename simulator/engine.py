@@ -12,6 +12,7 @@ fleet's current time, after everything that happens at that same instant.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,30 +46,43 @@ class FleetEngine:
         self.spec = spec
         self.batch = batch
         shape = (batch, spec.replicas, spec.slices)
-        self._fleets = np.zeros(batch, FLEET)
-        self._fleets["retry_head"] = -1
-        self._replicas = _fresh_replicas(spec, batch)
-        self._arrivals = np.zeros((batch, _FIRST_ROOM), ARRIVAL)
+        self._fleets = np.empty(batch, FLEET)
+        self._fresh = _fresh_replicas(spec)
+        self._replicas = zeros((batch, spec.replicas), REPLICA)
+        self._arrivals = np.empty((batch, _FIRST_ROOM), ARRIVAL)
         self._requests = zeros((batch, _FIRST_ROOM), REQUEST)
         # Record numbers; those from ``in_use`` on are free, and taken in this order.
-        self._free = np.tile(np.arange(_FIRST_ROOM, dtype=np.int32), (batch, 1))
-        self._sessions = np.zeros((batch, spec.session_slots, spec.kernels), SESSION)
-        self._table = np.zeros((batch, spec.slices, spec.kernels + 1))
-        self._table[:, :, 0] = 1.0
-        self._row_changed = np.zeros((batch, spec.slices))
-        self._violating = np.zeros(shape, np.int8)
-        self._cells = np.zeros((*shape, CELL_COLUMNS), np.int32)
-        self._excess_tv = np.zeros(shape)
-        self._per_slice = np.zeros((batch, spec.slices, SLICE_COLUMNS), np.int64)
+        self._free = np.empty((batch, _FIRST_ROOM), np.int32)
+        self._sessions = np.empty((batch, spec.session_slots, spec.kernels), SESSION)
+        self._table = np.empty((batch, spec.slices, spec.kernels + 1))
+        self._row_changed = np.empty((batch, spec.slices))
+        self._violating = np.empty(shape, np.int8)
+        self._cells = np.empty((*shape, CELL_COLUMNS), np.int32)
+        self._excess_tv = np.empty(shape)
+        self._per_slice = np.empty((batch, spec.slices, SLICE_COLUMNS), np.int64)
         self._edges = np.asarray(spec.histogram_edges_ms, np.float64)
-        self._histogram = np.zeros((*shape, spec.families, self._edges.shape[0] + 1), np.int32)
+        self._histogram = np.empty((*shape, spec.families, self._edges.shape[0] + 1), np.int32)
         self._limits = np.array([spec.max_attempts, int(spec.sticky), int(keep_requests)], np.int64)
         self._timeout = np.ascontiguousarray(spec.timeout_s, np.float64)
         self._slo_ms = np.ascontiguousarray(spec.slo_ms, np.float64)
         self._quality = np.ascontiguousarray(spec.quality, np.float64)
-        self._effects = [[ReplicaEffect() for _ in range(spec.replicas)] for _ in range(batch)]
         self._members = np.zeros((batch, spec.kernels, spec.replicas + 1), np.int64)
-        self._rebuild_members(np.arange(batch))
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to time 0, as newly made, in the memory that is there."""
+        self._fleets[:] = 0
+        self._fleets["retry_head"] = -1
+        _bytes_of(self._replicas)[:] = _bytes_of(self._fresh)
+        self._free[:] = np.arange(self._free.shape[1])
+        for counts in (self._violating, self._cells, self._per_slice, self._histogram, self._sessions):
+            _bytes_of(counts)[...] = 0
+        for numbers in (self._row_changed, self._excess_tv, self._table):
+            numbers.fill(0.0)
+        self._table[:, :, 0] = 1.0
+        self._effects = [[ReplicaEffect()] * self.spec.replicas for _ in range(self.batch)]
+        self._rebuild_members(np.zeros(1, np.int64))
+        self._members[:] = self._members[0]
 
     @property
     def now_s(self) -> NDArray[np.float64]:
@@ -248,10 +262,8 @@ class FleetEngine:
         """Twice the room for requests in flight."""
         size = self._requests.shape[1]
         grown = zeros((self.batch, 2 * size), REQUEST)
-        # As bytes: numpy copies records field by field.
-        one_fleet = (self.batch, -1)
-        old = self._requests.view(np.uint8).reshape(one_fleet)
-        grown.view(np.uint8).reshape(one_fleet)[:, : old.shape[1]] = old
+        old = _bytes_of(self._requests)
+        _bytes_of(grown)[:, : old.shape[1]] = old
         more = np.arange(size, 2 * size, dtype=np.int32)
         self._free = np.hstack([self._free, np.tile(more, (self.batch, 1))])
         self._requests = grown
@@ -313,8 +325,14 @@ def warm() -> None:
     engine.gauges()
 
 
-def _fresh_replicas(spec: EngineSpec, batch: int) -> NDArray[np.void]:
-    replicas = zeros((batch, spec.replicas), REPLICA)
+def _bytes_of(records: NDArray[Any]) -> NDArray[np.uint8]:
+    """A view [B, bytes of a fleet], because numpy copies records field by field, and slowly."""
+    return records.view(np.uint8).reshape(records.shape[0], -1)
+
+
+def _fresh_replicas(spec: EngineSpec) -> NDArray[np.void]:
+    """The replicas of one fleet at time 0, [1, R]."""
+    replicas = zeros((1, spec.replicas), REPLICA)
     replicas["end"] = np.inf
     replicas["deadline"] = np.inf
     replicas["soonest"] = 2**31 - 1
@@ -329,8 +347,6 @@ def _fresh_replicas(spec: EngineSpec, batch: int) -> NDArray[np.void]:
     replicas["queue_limit"] = spec.queue_limit
     for r in range(spec.replicas):
         _apply_effect(spec, replicas[0], r, ReplicaEffect())
-    for name in ("c0", "c1", "c2", "c3", "blocks"):
-        replicas[name] = replicas[name][0]
     return replicas
 
 

@@ -107,6 +107,7 @@ class EnvCore:
             for base in self.bases
         ]
         self._seed, self._episode = 0, -1
+        self._past: dict[int, SteppedFleets] = {}
 
     @property
     def base_rate_rps(self) -> float:
@@ -131,7 +132,9 @@ class EnvCore:
             for fleet in self._fleet_numbers
         ]
         self.fleet_seeds = [_fleet_seed(self._seed, fleet, self._episode) for fleet in self._fleet_numbers]
-        self.fleets = SteppedFleets([episode.scenario for episode in self.episodes], self.fleet_seeds)
+        scenarios = [episode.scenario for episode in self.episodes]
+        self.fleets = SteppedFleets(scenarios, self.fleet_seeds, self._past.get(place))
+        self._past[place] = self.fleets
         state = initial_state(self.setup, self.batch)
         self._terms = TermsOfTicks(base.compiled, base.shares, state.table, self.config.weights)
         rotation = np.ones((self.batch, len(self.setup.layout.replicas)), dtype=np.bool_)

@@ -15,6 +15,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.ports import RoutingPlan
 from faults.effects import ReplicaEffect
 from simulator.board import ReplicaBoard
+from simulator.engine import FleetEngine
 from simulator.engine_records import Counters, Gauges
 from simulator.fleet import FleetSimulation
 from simulator.probes import Probes
@@ -80,16 +81,25 @@ class _Nobody:
 
 
 class SteppedFleets(FleetSimulation):
-    """``len(seeds)`` fleets; fleet b lives through ``each[b]``; ``FleetSimulation`` says what they share."""
+    """``len(seeds)`` fleets; fleet b lives through ``each[b]``; ``FleetSimulation`` says what they share.
 
-    def __init__(self, each: Sequence[CompiledScenario], seeds: list[int]) -> None:
-        batch = len(seeds)
+    Where it fits, the memory of ``past`` fleets is used again; they are then over.
+    """
+
+    def __init__(
+        self, each: Sequence[CompiledScenario], seeds: list[int], past: SteppedFleets | None = None
+    ) -> None:
+        batch, engine = len(seeds), None
+        if past is not None and past.engine.spec is each[0].engine and past.engine.batch == batch:
+            engine = past.engine
+            engine.restart()
         super().__init__(
             each[0],
             _Nobody(batch),
             seeds,
             each=each,
             recorder=_Truth(each[0], batch),
+            engine=engine,
             reuse=True,
         )
         for fleet in range(batch):
@@ -119,6 +129,11 @@ class SteppedFleets(FleetSimulation):
         return seen
 
     # ------------------------------------------------------------ what was true in the tick that passed
+
+    @property
+    def engine(self) -> FleetEngine:
+        """Who serves their requests."""
+        return self._parts.engine
 
     @property
     def counters(self) -> Counters:

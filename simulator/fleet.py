@@ -82,7 +82,7 @@ class FleetSimulation:
     ``each`` gives every fleet a scenario of its own. They share with ``scenario`` its layout, contract,
     engine, horizon, tick, probe rate and scrape delay, and may differ in workload, absent replicas,
     faults, changes, scrape interval and scrape loss. ``recorder`` stands in for the one that keeps records.
-    ``reuse``: see ``Telemetry``.
+    ``engine``: one at time 0 of the same spec and batch, else a new one. ``reuse``: see ``Telemetry``.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class FleetSimulation:
         progress: Progress | None = None,
         each: Sequence[CompiledScenario] | None = None,
         recorder: Recorder | None = None,
+        engine: FleetEngine | None = None,
         reuse: bool = False,
     ) -> None:
         self._scenario, self._driver, self._progress = scenario, driver, progress
@@ -103,7 +104,7 @@ class FleetSimulation:
             check_workload(scenario.engine, mine.workload)
         self._traffic = Traffic([mine.workload for mine in self._each], seeds)
         self._parts = _Parts(
-            engine=FleetEngine(scenario.engine, self._batch),
+            engine=FleetEngine(scenario.engine, self._batch) if engine is None else engine,
             board=ReplicaBoard(self._each),
             probes=Probes(scenario, seeds),
             telemetry=Telemetry(self._each, seeds, reuse=reuse),

@@ -78,9 +78,10 @@ def run_engine(
     cuts: Sequence[float] = (),
     batch: int = 1,
     fleet: int = 0,
+    engine: FleetEngine | None = None,
 ) -> FleetEngine:
     """The engine after ``until_s``; ``cuts`` are extra instants at which it is advanced."""
-    engine = FleetEngine(spec, batch, keep_requests=True)
+    engine = engine or FleetEngine(spec, batch, keep_requests=True)
     engine.set_table(np.repeat(even_table(spec)[None], batch, axis=0))
     engine.feed(fleet, arrivals)
     for act in sorted([*acts, *(Act(at_s=c, call="") for c in cuts)], key=lambda act: act.at_s):

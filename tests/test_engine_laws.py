@@ -131,6 +131,19 @@ def test_fleets_do_not_depend_on_each_other(seed: int) -> None:
     assert_same_bytes(run_engine(spec, arrivals, acts, 20.0), run_engine(spec, arrivals, acts, 20.0))
 
 
+@few
+@given(seed=SEEDS)
+def test_a_restarted_engine_is_a_new_one(seed: int) -> None:
+    """Whatever an engine has been through, after ``restart`` it repeats a new one byte for byte."""
+    spec, acts = troubled(seed)
+    used = run_engine(spec, make_arrivals(spec, 1500, 60.0, seed + 1, sessions=10), acts, 20.0)
+    used.restart()
+    arrivals = make_arrivals(spec, 250, 30.0, seed, sessions=10)
+    assert_same_bytes(
+        run_engine(spec, arrivals, acts, 20.0), run_engine(spec, arrivals, acts, 20.0, engine=used)
+    )
+
+
 def test_lock_step_equals_one_by_one() -> None:
     """Three fleets advanced together are the three fleets advanced each by itself."""
     spec = make_spec()
