@@ -7,7 +7,7 @@ the contract). Three passes over the rows in that order:
 2. what found no room is poured: into the row's own kernels in proportion to their weights, then into the
    other allowed kernels in proportion to their room;
 3. what is left takes the place of rows further down, the last first, which pour in their turn;
-   else it is shed.
+   or others make way for it; else it is shed.
 
 Where nothing is evicted, the requests per second that leave their place are the fewest possible, and a row
 alone is the nearest to the wish in the norm ``sum_k (w_k - t_k)**2 / t_k``. Ties between kernels are shared
@@ -63,6 +63,8 @@ def fill(table, goal, ok, canary, rate, room, order, most, spill):  # type: igno
             spill[s] = _pour_others(table[s], ok[s], canary, rate[s], room, spill[s])
         if spill[s] > CRUMB:
             spill[s] = _evict(table, ok[s], rate, order, at, spill)
+        if spill[s] > CRUMB:
+            spill[s] = _reroute(table, ok, canary, rate, room, order, at, spill)
         if spill[s] > 0.0:
             table[s, kernels] += spill[s]
 
@@ -170,6 +172,62 @@ def _evict(table, ok, rate, order, at, spill):  # type: ignore[no-untyped-def]  
         if need <= CRUMB:
             return 0.0
     return need / rate[s]
+
+
+@njit(cache=True)
+def _reroute(table, ok, canary, rate, room, order, at, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Let other rows, the last first, move over to kernels with room, or to the places of rows further
+    down, and take theirs; what still has none. One step deep: longer chains are the exact solver's.
+    """
+    s = order[at]
+    need = spill[s] * rate[s]
+    rows = order.shape[0]
+    if need <= CRUMB:
+        return spill[s]
+    for back in range(rows):
+        other = order[rows - 1 - back]
+        if other == s or rate[other] <= 0.0:
+            continue
+        need -= _swap(table, s, other, s, ok, canary, rate, room, spill, need)
+        for further in range(rows - 1 - at):
+            lower = order[rows - 1 - further]
+            if need > CRUMB and lower != other and rate[lower] > 0.0:
+                need -= _swap(table, s, other, lower, ok, canary, rate, room, spill, need)
+        if need <= CRUMB:
+            return 0.0
+    return need / rate[s]
+
+
+@njit(cache=True)
+def _swap(table, s, other, lower, ok, canary, rate, room, spill, need):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Row ``s`` takes from ``other`` what that finds elsewhere, in requests per second: room, or where
+    ``lower`` is not ``s`` the weight of row ``lower``. All shares are in proportion.
+    """
+    held, found = 0.0, 0.0
+    kernels = room.shape[0]
+    for k in range(kernels):
+        if ok[s, k]:
+            held += table[other, k] * rate[other]
+        elif ok[other, k] and not canary[k]:
+            found += max(room[k], 0.0) if lower == s else table[lower, k] * rate[lower]
+    take = min(need, held, found)
+    if take <= CRUMB:
+        return 0.0
+    for k in range(kernels):
+        if ok[s, k]:
+            part = table[other, k] * (take / held)
+            table[other, k] -= part
+            table[s, k] += part * rate[other] / rate[s]
+        elif ok[other, k] and not canary[k]:
+            if lower == s:
+                part = max(room[k], 0.0) * (take / found)
+                room[k] -= part
+            else:
+                part = table[lower, k] * rate[lower] * (take / found)
+                table[lower, k] -= part / rate[lower]
+                spill[lower] += part / rate[lower]
+            table[other, k] += part / rate[other]
+    return take
 
 
 @njit(cache=True)
