@@ -143,9 +143,13 @@ class EnvCore:
 
     def _let_pass(self, state: ControllerState, plan: RoutingPlan) -> Terms:
         seen, fleets = self.fleets.advance(plan), self.fleets
+        # First of all, while the counters are warm.
+        terms = self._terms.of(
+            plan.table, fleets.counters, fleets.gauges, fleets.board, fleets.latency_counts
+        )
         # Nobody else holds the last state, so its arrays are used again.
         self.perception: Perception = perceive(state, seen, self.setup, consume=True)
-        return self._terms.of(plan.table, fleets.counters, fleets.gauges, fleets.board, fleets.latency_counts)
+        return terms
 
     def observation(self) -> NDArray[np.float32]:
         """Float32 [B, size]: what the controller knows now, encoded."""

@@ -135,41 +135,43 @@ class TermsOfTicks:
         self, scenario: CompiledScenario, shares: NDArray[np.float64], table: NDArray[np.float64],
         weights: RewardWeights,
     ) -> None:  # fmt: skip
-        self._scenario, self._weights, self._shares = scenario, weights, shares
+        self._scenario, self._shares = scenario, shares
+        self._weights = np.array([weights.quality, weights.move, weights.capacity])
         contract = scenario.contract
         self._limit = np.where(contract.is_rate, contract.rate_limit, contract.budget)
         self._soft = ~contract.hard & (contract.source != int(Source.OFFLINE))
         self._applies = np.ascontiguousarray(contract.applies)
+        self._judged = _judged(contract)
         self._work = scenario.capacity_rps.min() / scenario.capacity_rps
         self._table = table.copy()
         _, slices, replicas = scenario.layout.shape
-        self._over = np.zeros((table.shape[0], replicas, slices, len(contract.clause_ids)), dtype=np.int32)
+        self._over = np.zeros((table.shape[0], replicas, slices, self._judged.shape[1]), dtype=np.int32)
 
     def of(
         self, table: NDArray[np.float64], counters: Counters, gauges: Gauges, board: ReplicaBoard,
         latency_counts: NDArray[np.int32],
     ) -> Terms:  # fmt: skip
         """Terms of the tick during which ``table`` float64 [B, S, K + 1] was in force."""
-        owner = self._scenario.layout.replica_kernel
+        contract, owner = self._scenario.contract, self._scenario.layout.replica_kernel
         counts = np.zeros((len(table), _COLUMNS))
         _add_up(counts, counters.cells, counters.per_slice, owner, self._work)
-        moved = np.empty(len(table))
-        _half_l1(moved, table, self._table)
+        costs = np.zeros((len(table), len(contract.clause_ids)))
+        _clause_costs(
+            costs, self._over, self._judged, counters.cells, counters.per_slice, latency_counts, self._shares,
+            owner, board.condition, board.wrong_fingerprint, board.trace_missing, gauges.kv_used_ratio,
+            contract.source, contract.column, contract.edge, contract.threshold, contract.sense, self._limit,
+            self._applies,
+        )  # fmt: skip
+        worth = np.empty((6, len(table)))
+        _weigh(worth, counts, counters.excess_tv_tokens, table, self._table, costs, self._soft, self._weights)
         np.copyto(self._table, table)
-        costs = self._costs(counters, gauges, board, latency_counts)
-        ended = counts[:, _N_ANSWERED] + counts[:, _N_FAILED] + counts[:, _N_SHED]
-        goodput = (counts[:, _N_ANSWERED] - counts[:, _N_MISSED]) / np.maximum(ended, 1.0)
-        drift = counters.excess_tv_tokens.sum(axis=1) / np.maximum(counts[:, _N_TOKENS], 1.0)
-        quality = np.maximum(0.0, 1.0 - self._weights.quality * drift)
-        capacity = counts[:, _N_WORK] / np.maximum(counts[:, _N_ANSWERED], 1.0)
-        reward = goodput * quality - self._weights.move * moved - self._weights.capacity * capacity
         return Terms(
-            reward=reward,
-            goodput=goodput,
-            quality=quality,
-            moved=moved,
-            capacity=capacity,
-            cost=costs[:, self._soft].max(axis=1) if self._soft.any() else np.zeros(len(table)),
+            reward=worth[0],
+            goodput=worth[1],
+            quality=worth[2],
+            moved=worth[3],
+            capacity=worth[4],
+            cost=worth[5],
             costs=costs,
             offered=counts[:, _N_OFFERED],
             answered=counts[:, _N_ANSWERED],
@@ -179,18 +181,15 @@ class TermsOfTicks:
             exposed=counts[:, _N_EXPOSED],
         )
 
-    def _costs(
-        self, counters: Counters, gauges: Gauges, board: ReplicaBoard, latency_counts: NDArray[np.int32]
-    ) -> NDArray[np.float64]:
-        contract = self._scenario.contract
-        costs = np.zeros((len(self._table), len(contract.clause_ids)))
-        _clause_costs(
-            costs, self._over, counters.cells, counters.per_slice, latency_counts, self._shares,
-            self._scenario.layout.replica_kernel, board.condition, board.wrong_fingerprint,
-            board.trace_missing, gauges.kv_used_ratio, contract.source, contract.column, contract.edge,
-            contract.threshold, contract.sense, self._limit, self._applies,
-        )  # fmt: skip
-        return costs
+
+def _judged(contract: CompiledContract) -> NDArray[np.int64]:
+    """Clauses that answers of each slice are judged by, [S, most of them], -1 where there are fewer."""
+    by_answer = contract.applies & (contract.source <= _KV_USED)[:, None]
+    judged = np.full((len(contract.slices), int(by_answer.sum(axis=0).max())), -1, dtype=np.int64)
+    for part in range(len(contract.slices)):
+        mine = np.flatnonzero(by_answer[:, part])
+        judged[part, : mine.size] = mine
+    return judged
 
 
 @njit(cache=True)
@@ -213,21 +212,38 @@ def _add_up(counts, cells, per_slice, owner, work):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True)
-def _half_l1(moved, table, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _weigh(  # type: ignore[no-untyped-def]  # pragma: no cover
+    worth, counts, excess_tv, table, last, costs, soft, weights
+):  # fmt: skip
+    """Reward, goodput, quality, moved, capacity and cost of each fleet, [6, B], as the module says."""
     for b in range(table.shape[0]):
+        ended = counts[b, _N_ANSWERED] + counts[b, _N_FAILED] + counts[b, _N_SHED]
+        goodput = (counts[b, _N_ANSWERED] - counts[b, _N_MISSED]) / max(ended, 1.0)
+        drift = 0.0
+        for s in range(excess_tv.shape[1]):
+            drift += excess_tv[b, s]
+        quality = max(0.0, 1.0 - weights[0] * (drift / max(counts[b, _N_TOKENS], 1.0)))
+        capacity = counts[b, _N_WORK] / max(counts[b, _N_ANSWERED], 1.0)
         total = 0.0
         for s in range(table.shape[1]):
             for k in range(table.shape[2]):
                 total += abs(table[b, s, k] - last[b, s, k])
-        moved[b] = 0.5 * total / table.shape[1]
+        moved = 0.5 * total / table.shape[1]
+        worth[0, b] = goodput * quality - weights[1] * moved - weights[2] * capacity
+        worth[1, b], worth[2, b], worth[3, b], worth[4, b] = goodput, quality, moved, capacity
+        worth[5, b] = 0.0
+        first = True
+        for c in range(costs.shape[1]):
+            if soft[c] and (first or costs[b, c] > worth[5, b]):
+                worth[5, b], first = costs[b, c], False
 
 
 @njit(cache=True)
 def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
-    costs, over, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
+    costs, over, judged, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
     trace_missing, kv_used, source, column, edge, threshold, sense, limit, applies,
 ):  # fmt: skip
-    """``over`` [B, R, S, C] keeps what each replica answered beyond each latency clause since the start.
+    """``over`` [B, R, S, J] keeps what each replica answered beyond clause ``judged[s, j]`` since the start.
 
     Only cells that answered are looked at: nothing else can have changed.
     """
@@ -238,13 +254,14 @@ def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
                 n = cells[b, r, s, ANSWERED]
                 if n == 0:
                     continue
-                for c in range(len(source)):
-                    if not applies[c, s] or source[c] > _KV_USED:
-                        continue
+                for j in range(judged.shape[1]):
+                    c = judged[s, j]
+                    if c < 0:
+                        break
                     if source[c] == _LATENCY:
                         beyond = _beyond(latency_counts[b, r, s, column[c]], edge[c])
-                        exceed = beyond - over[b, r, s, c]
-                        over[b, r, s, c] = beyond
+                        exceed = beyond - over[b, r, s, j]
+                        over[b, r, s, j] = beyond
                     else:
                         held = sense[c] * (kv_used[b, r] - threshold[c]) > 0.0
                         exceed = n * _bad_share(
