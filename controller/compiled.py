@@ -176,14 +176,14 @@ def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
         for r in range(answered.shape[1]):
             for s in range(answered.shape[2]):
                 for c in clauses:
+                    if not applies[c, s] or (source[c] != FAILED and not known[b, r]):
+                        continue
                     if source[c] == FAILED:
                         units, over = answered[b, r, s] + failed[b, r, s], failed[b, r, s]
-                    elif not known[b, r]:
-                        continue
                     else:
                         units = latency_le[b, r, s, column[c], last]
                         over = units - latency_le[b, r, s, column[c], edge[c]]
-                    if (units == 0 and over == 0) or not applies[c, s]:
+                    if units == 0 and over == 0:
                         continue
                     _add_counts(window[b, r, s, c], units, over)
                     if twice:

@@ -51,10 +51,14 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What a detector says of replicas or of kernels, and its memory after saying so."""
+    """What a detector says of replicas or of kernels, and its memory after saying so.
+
+    was_alarm: bool [B, U, S, C], the alarms before.
+    """
 
     verdicts: Verdicts
     memory: DetectorState
+    was_alarm: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ class Detector(Protocol):
 
         Where ``closed`` is False, ``sums`` holds the running window so far; None: no window closes and none
         runs. Detectors ``by_unit`` read ``arrived`` instead. ``consume``: the caller gives the arrays of
-        ``state`` away, so all but ``alarm`` and ``excess`` may be written to; else they stay as they are.
+        ``state`` away, so they may be written to; else they stay as they are. Verdicts last either way.
         """
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:

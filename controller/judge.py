@@ -105,10 +105,11 @@ def pooled_verdicts(
 ) -> Opinion:
     """What a detector ``by_unit`` says of the kernels, with everybody who was in rotation."""
     before = estimate.state.kernel_detector
+    was_alarm = np.array(before["alarm"], dtype=np.bool_)
     verdicts, memory = setup.detector.update(
         before, None, estimate.closed, setup.contract, arrived, consume=consume
     )
-    return Opinion(verdicts=verdicts, memory=memory)
+    return Opinion(verdicts=verdicts, memory=memory, was_alarm=was_alarm)
 
 
 def _without_the_departed(
@@ -123,8 +124,7 @@ def _without_the_departed(
     left = kernel_count(gone, owner, kernels) > 0
     rest = pool(verdicts.judged, ~state.quarantined, owner, kernels)
     dropped = left[:, :, None, None] & (relative_excess(rest, setup.contract) <= 0.0)
-    before = estimate.state.kernel_detector["alarm"].astype(np.bool_)
-    kept = np.where(dropped, before, pooled.verdicts.alarm)
+    kept = np.where(dropped, pooled.was_alarm, pooled.verdicts.alarm)
     memory = setup.detector.forget(pooled.memory, dropped)
     memory = {**memory, "alarm": kept, "excess": np.where(kept, pooled.verdicts.excess, 0.0)}
     return replace(pooled.verdicts, alarm=kept, excess=np.where(kept, pooled.verdicts.excess, 0.0)), memory

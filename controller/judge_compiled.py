@@ -8,6 +8,7 @@ from numba import njit
 from contracts.compiled import Level
 from contracts.health import MOST_EXCESS
 from contracts.telemetry import ReplicaState
+from controller.quarantine_compiled import some_of
 
 # Plain integers, because compiled code does not know the enumerations.
 READY = int(ReplicaState.READY)
@@ -20,6 +21,8 @@ def take_over(alarm, excess, spread, replica_excess, owner):  # type: ignore[no-
     fleets, replicas, slices, clauses = spread.shape
     for b in range(fleets):
         for r in range(replicas):
+            if not some_of(spread[b, r]):
+                continue
             for s in range(slices):
                 for c in range(clauses):
                     if spread[b, r, s, c]:

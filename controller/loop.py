@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.arrivals import kernel_arrivals, replica_arrivals
-from controller.detectors import Opinion, Verdicts
+from controller.detectors import Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
 from controller.judge import Judgement, judge, pooled_verdicts
@@ -116,10 +116,10 @@ def perceive(
         state.replica_detector, estimate.state.window, estimate.closed, setup.contract, arrived,
         consume=consume,
     )  # fmt: skip
-    replicas, pooled = Opinion(verdicts=verdicts, memory=memory), None
+    pooled = None
     if arrived is not None:
         pooled = pooled_verdicts(estimate, kernel_arrivals(state, arrived, setup), setup, consume=consume)
-    after, apart = decide(estimate, telemetry, replicas, setup, pooled)
+    after, apart = decide(estimate, telemetry, verdicts, memory, setup, pooled)
     after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled, consume=consume)
     after = next_window(after, estimate.closed)
     return Perception(

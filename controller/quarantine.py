@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import (
     COUNT,
+    DetectorState,
     Opinion,
     Sums,
     Verdicts,
@@ -80,19 +81,16 @@ class _Alarms:
 
 
 def decide(
-    estimate: Estimate, seen: FleetTelemetry, replicas: Opinion, setup: ControllerSetup,
-    pooled: Opinion | None = None,
+    estimate: Estimate, seen: FleetTelemetry, verdicts: Verdicts, memory: DetectorState,
+    setup: ControllerSetup, pooled: Opinion | None = None,
 ) -> tuple[ControllerState, Departures]:  # fmt: skip
     """Quarantine, release, and report which alarms stay with the kernel.
 
-    pooled: what a detector ``by_unit`` says of the kernels, with everybody who was in rotation.
+    verdicts, memory: of the replicas. pooled: what a detector ``by_unit`` says of the kernels, with everybody
+    who was in rotation.
     """
-    verdicts = replicas.verdicts
     state, ready = estimate.state, np.asarray(seen.replica_state == ReplicaState.READY)
-    condemned, severe = state.replica_condemned.copy(), np.empty_like(state.replica_condemned)
-    some = recertify(
-        condemned, severe, verdicts.alarm, verdicts.inside, verdicts.fresh, severe_clauses(setup)
-    )
+    condemned, severe, some = _recertified(state, verdicts, setup)
     alarms = _stand_apart(severe, estimate, verdicts, ready, setup, pooled) if some else None
     if setup.options.quarantine:
         culprits = _culprits_of(estimate, verdicts, ready, setup, pooled)
@@ -106,13 +104,27 @@ def decide(
     changes: dict[str, Any] = {}
     if setup.options.quarantine:
         changes = _admitted_and_released(state, wanted, condemned, severe, hung, ready, estimate, setup)
-    state = replace(state, replica_condemned=condemned, replica_detector=replicas.memory, **changes)
+    state = replace(state, replica_condemned=condemned, replica_detector=memory, **changes)
     return state, Departures(wanted=wanted, spread=_spread(alarms, state, setup), down=down)
 
 
 def severe_clauses(setup: ControllerSetup) -> NDArray[np.bool_]:
     """bool [C]: clauses whose alarm moves traffic; soft L1 clauses only inform."""
     return moves_traffic(setup.contract)
+
+
+def _recertified(
+    state: ControllerState, verdicts: Verdicts, setup: ControllerSetup
+) -> tuple[Flags, Flags, bool]:
+    """(condemned, alarms that move traffic), bool [B, R, S, C], and whether there is any of these."""
+    condemned, severe = state.replica_condemned.copy(), np.empty_like(state.replica_condemned)
+    rows = (*condemned.shape[:2], -1)
+    _, slices, _ = setup.layout.shape
+    some = recertify(
+        condemned.reshape(rows), severe.reshape(rows), verdicts.alarm.reshape(rows),
+        verdicts.inside.reshape(rows), verdicts.fresh.reshape(rows), np.tile(severe_clauses(setup), slices),
+    )  # fmt: skip
+    return condemned, severe, bool(some)
 
 
 def _stand_apart(
@@ -168,7 +180,7 @@ def _culprits_of(
     """
     if pooled is None:
         return _culprits(estimate, ready, setup)
-    return _culprits_at_once(estimate, verdicts, pooled.verdicts, ready, setup)
+    return _culprits_at_once(estimate, verdicts, pooled, ready, setup)
 
 
 def _culprits(estimate: Estimate, ready: Flags, setup: ControllerSetup) -> Flags | None:
@@ -187,10 +199,10 @@ def _culprits(estimate: Estimate, ready: Flags, setup: ControllerSetup) -> Flags
 
 
 def _culprits_at_once(
-    estimate: Estimate, verdicts: Verdicts, pooled: Verdicts, ready: Flags, setup: ControllerSetup
+    estimate: Estimate, verdicts: Verdicts, pooled: Opinion, ready: Flags, setup: ControllerSetup
 ) -> Flags | None:
     """The same at the tick of a pool's alarm, by the recent sums of its members."""
-    rung = pooled.alarm & ~estimate.state.kernel_detector["alarm"].astype(np.bool_)
+    rung = pooled.verdicts.alarm & ~pooled.was_alarm
     if not bool(rung.any()) or not bool((rung & severe_clauses(setup)).any()):
         return None
     kernels, _, _ = setup.layout.shape

@@ -14,20 +14,29 @@ NONE, DEPARTS, FAILING, HUNG = 0, 1, 2, 3
 
 
 @njit(cache=True)
+def some_of(flags):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Any of ``flags`` [S, C] holds; faster than to stop at the first."""
+    found = False
+    for s in range(flags.shape[0]):
+        for c in range(flags.shape[1]):
+            found |= flags[s, c]
+    return found
+
+
+@njit(cache=True)
 def recertify(condemned, severe, alarm, inside, fresh, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Bring ``condemned`` up to date and mark alarms of clauses that move traffic; whether there are any.
 
-    All bool [B, R, S, C], ``moves`` [C]. Condemned lasts from an alarm until a fresh verdict inside.
+    All bool [B, R, S * C], ``moves`` [S * C]. Condemned lasts from an alarm until a fresh verdict inside.
     """
     some = False
     for b in range(alarm.shape[0]):
         for r in range(alarm.shape[1]):
-            for s in range(alarm.shape[2]):
-                for c in range(alarm.shape[3]):
-                    at = (b, r, s, c)
-                    condemned[at] = alarm[at] or (condemned[at] and not (inside[at] and fresh[at]))
-                    severe[at] = alarm[at] and moves[c]
-                    some |= severe[at]
+            for x in range(alarm.shape[2]):
+                well = inside[b, r, x] & fresh[b, r, x]
+                condemned[b, r, x] = alarm[b, r, x] | (condemned[b, r, x] & (not well))
+                severe[b, r, x] = alarm[b, r, x] & moves[x]
+                some |= severe[b, r, x]
     return some
 
 
@@ -44,6 +53,8 @@ def compare(  # type: ignore[no-untyped-def]  # pragma: no cover
     heard, against = np.zeros(kernels, np.int64), np.zeros(kernels, np.int64)
     for b in range(fleets):
         asked = _alarmed_somewhere(severe[b], ready[b])
+        if not some_of(asked):
+            continue
         for s in range(slices):
             for c in range(clauses):
                 if not asked[s, c]:
@@ -78,7 +89,7 @@ def _alarmed_somewhere(severe, ready):  # type: ignore[no-untyped-def]  # pragma
     """bool [S, C]: a ready replica is in alarm."""
     found = np.zeros(severe.shape[1:], np.bool_)
     for r in range(severe.shape[0]):
-        if ready[r]:
+        if ready[r] and some_of(severe[r]):
             for s in range(severe.shape[1]):
                 for c in range(severe.shape[2]):
                     found[s, c] |= severe[r, s, c]
@@ -97,6 +108,8 @@ def explain_departures(departs, together, condemned, owner):  # type: ignore[no-
     fleets, replicas, slices, clauses = departs.shape
     for b in range(fleets):
         for r in range(replicas):
+            if not some_of(departs[b, r]):
+                continue
             for s in range(slices):
                 for c in range(clauses):
                     if departs[b, r, s, c] and condemned[b, owner[r], :, c].any():
@@ -117,7 +130,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
                 wanted[b, r] = HUNG
             elif failing:
                 wanted[b, r] = FAILING
-            elif departs.shape[0] > 0 and departs[b, r].any():
+            elif departs.shape[0] > 0 and some_of(departs[b, r]):
                 wanted[b, r] = DEPARTS
 
 
@@ -219,7 +232,7 @@ def stay_with_kernel(spread, together, severe, departs, capped, zero, quarantine
     some = False
     for b in range(spread.shape[0]):
         for r in range(spread.shape[1]):
-            if quarantined[b, r]:
+            if quarantined[b, r] or not (some_of(severe[b, r]) or some_of(departs[b, r])):
                 continue
             for s in range(spread.shape[2]):
                 for c in range(spread.shape[3]):

@@ -1,0 +1,166 @@
+"""The compiled passes of a tick say what their definitions say, and consume only what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contracts.compiled import Source
+from contracts.streams import stream
+from contracts.telemetry import FleetTelemetry
+from controller.judge import pool_if_due
+from controller.loop import Perception, perceive, tick
+from controller.quarantine import decide
+from controller.setup import ControllerOptions, ControllerSetup
+from controller.state import ControllerState, initial_state
+from policies.baselines import make_arm
+from tests.builders import Clause, make_contract, make_fleet, make_layout, quiet_telemetry, with_probes
+from tests.controller.plain_perceive import (
+    PlainWindows,
+    over_kernels,
+    plain_fold,
+    plain_hung,
+    plain_judgement,
+    plain_observation,
+    plain_release,
+)
+
+LAYOUT = make_layout(kernels=3, slices=2, per_kernel=3)
+CLAUSES = (
+    Clause(name="mean", threshold=0.1, clip=0.5),
+    Clause(name="rate", column=1, threshold=0.3, rate_limit=0.2, slices=(1,), hard=False, level=2),
+    Clause(name="ttft", source=Source.LATENCY, column=1, edge=8, rate_limit=0.3, hard=False, level=2),
+    Clause(name="failed", source=Source.FAILED, threshold=0.3, hard=False, level=3),
+    Clause(name="print", source=Source.FINGERPRINT, threshold=0.0, rate_limit=0.0),
+    Clause(name="kv", source=Source.KV_USED, threshold=0.9, rate_limit=0.5, hard=False, level=1),
+)
+FLEET = make_fleet(LAYOUT, contract=make_contract(LAYOUT, CLAUSES))
+QUICK = ControllerOptions(readmit_after_s=12.0, readmit_every_s=3.0, hung_after_s=6.0, hung_least_s=3.0)
+BATCH, TICKS = 3, 70
+
+
+def storm(seed: int) -> list[FleetTelemetry]:
+    """Everything that can go wrong, each for some ticks on some replicas, with spells of quiet."""
+    rng, out = stream(seed, "storm"), []
+    shape = (BATCH, len(LAYOUT.replicas))
+    ill = np.zeros((6, *shape), dtype=np.bool_)
+    for now in range(1, TICKS + 1):
+        if now % 8 == 1:
+            ill = rng.random((6, *shape)) < (0.0 if now % 32 > 20 else 0.12)
+        drift, failing, hung, gone, silent, wrong = ill
+        values = rng.uniform(0.0, 0.12, (BATCH, shape[1], 2, 2)) + 0.4 * drift[:, :, None, None]
+        values[rng.random(values.shape) < 0.1] = np.nan
+        seen = with_probes(quiet_telemetry(LAYOUT, float(now), BATCH), LAYOUT, values)
+        seen.probes.valid[:] &= rng.random(seen.probes.valid.shape) < 0.5
+        answered = rng.integers(0, 6, seen.answered.shape) * ~hung[:, :, None]
+        late = rng.integers(0, 2, seen.latency_le.shape)
+        out.append(
+            replace(
+                seen,
+                replica_state=np.where(gone, 4, seen.replica_state).astype(np.int8),
+                scraped_at_ms=np.where(silent, np.nan, seen.scraped_at_ms),
+                answered=answered,
+                failed=rng.integers(0, 3, answered.shape) * failing[:, :, None],
+                consecutive_failed=rng.integers(0, 9, shape) * failing,
+                latency_le=np.cumsum(late, axis=-1),
+                fingerprint_match=np.where(wrong, 0.0, 1.0),
+                kv_used_ratio=rng.uniform(0.0, 1.0, shape),
+                offered=rng.integers(0, 260, seen.offered.shape),
+            )
+        )
+    return out
+
+
+def same(actual: object, expected: Mapping[str, Any], where: str) -> None:
+    """Every expected array is, bit for bit, the attribute of that name."""
+    for name, value in expected.items():
+        np.testing.assert_array_equal(getattr(actual, name), value, err_msg=f"{where}: {name}")
+
+
+def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup: ControllerSetup) -> None:
+    """One tick against its definitions, stage by stage."""
+    estimate, plain, contract = known.estimate, PlainWindows(), setup.contract
+    folded = plain_fold(state, seen, setup)
+    of_estimate = ("closed", "fresh", "heard", "silent_s", "stale", "failing_now")
+    same(estimate, {name: folded.pop(name) for name in of_estimate}, "estimate")
+    same(estimate.state, folded, "folded")
+    said, memory = plain.update(state.replica_detector, estimate.state.window, estimate.closed, contract)
+    same(
+        known.verdicts,
+        {n: getattr(said, n) for n in ("alarm", "excess", "inside", "fresh", "judged")},
+        "said",
+    )
+    for name, array in memory.items():
+        np.testing.assert_array_equal(known.after.replica_detector[name], array, err_msg=name)
+    after, apart = decide(estimate, seen, said, memory, setup)
+    hung = plain_hung(estimate.state, seen, setup)
+    np.testing.assert_array_equal(apart.wanted == 3, hung)
+    if not apart.wanted.any():
+        condemned = replace(estimate.state, replica_condemned=after.replica_condemned)
+        severe = said.alarm & ((contract.level >= 2) | contract.hard)
+        back = plain_release(condemned, severe, hung, estimate.stale, seen, setup)
+        same(after, dict(zip(("quarantined", "readmitted_at_s"), back, strict=True)), "released")
+    kernels, _ = plain.update(
+        state.kernel_detector, pool_if_due(after, estimate, setup), estimate.closed, contract
+    )
+    spread = np.zeros_like(said.alarm) if apart.spread is None else apart.spread
+    judged = plain_judgement(after, estimate.state, kernels, said, spread, apart.down, seen, setup)
+    same(known.judgement, judged, "judged")
+    same(known.observation, plain_observation(known.after, seen, setup), "observed")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
+    """Fold, windows, quarantine, judgement and observation equal plain numpy in every bit, each tick."""
+    setup = make_arm("fixed", replace(FLEET, capacity_rps=np.full(3, 60.0)), QUICK)
+    state, met = initial_state(setup, BATCH), np.zeros(6, dtype=np.int64)
+    for seen in storm(seed):
+        known = perceive(state, seen, setup)
+        check(state, seen, known, setup)
+        state, decision = tick(state, seen, setup)
+        judgement = decision.judgement
+        met += [
+            decision.quarantined.any(), judgement.spread.any(), judgement.down.any(),
+            (~judgement.certified).any(), known.estimate.closed.any(), known.estimate.stale.any(),
+        ]  # fmt: skip
+    assert (met[:5] > 0).all(), met
+
+
+@pytest.mark.parametrize("arm", ["hysteresis", "sequential", "burn-rate"])
+def test_a_state_given_away_leads_to_the_same_decisions(arm: str) -> None:
+    """Ticks that consume their state decide, and remember, exactly what pure ones do."""
+    setup = make_arm(arm, FLEET, QUICK)
+    pure = given = initial_state(setup, BATCH)
+    given = initial_state(setup, BATCH)
+    for seen in storm(9):
+        (pure, left), (given, right) = tick(pure, seen, setup), tick(given, seen, setup, consume=True)
+        for name in ("table", "quarantined", "replica_alarm", "judged", "replica_judged", "moved"):
+            np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+        np.testing.assert_array_equal(left.judgement.health, right.judgement.health)
+    for name in ("window", "replica_condemned", "condemned", "progress_s"):
+        np.testing.assert_array_equal(getattr(pure, name), getattr(given, name), err_msg=name)
+    for name, array in pure.replica_detector.items():
+        np.testing.assert_array_equal(given.replica_detector[name], array, err_msg=name)
+
+
+def test_news_of_a_tick_are_its_units() -> None:
+    """Sums of one tick are what it adds to the window, lie where ``news`` says, and nowhere else."""
+    setup = make_arm("sequential", FLEET, replace(QUICK, overload_ratio=np.inf))
+    state = initial_state(setup, BATCH)
+    for seen in storm(3)[:12]:
+        known = perceive(state, seen, setup)
+        estimate, added = known.estimate, known.estimate.state.window - state.window
+        np.testing.assert_allclose(estimate.sums, added, rtol=0.0, atol=1e-9)
+        assert not estimate.sums[~estimate.news].any()
+        state, _ = tick(state, seen, setup)
+
+
+def test_pooled_sums_add_replicas_in_order() -> None:
+    """``over_kernels`` of these tests, which the definitions rest on, adds what belongs together."""
+    values = np.arange(12.0).reshape(1, 4, 3)
+    total = over_kernels(values, np.array([0, 1, 0, 1]), 2, np.add)
+    assert total.tolist() == [[[6.0, 8.0, 10.0], [12.0, 14.0, 16.0]]]
