@@ -88,7 +88,7 @@ def test_slices_go_home_one_by_one_after_an_hour() -> None:
     assert memory["choice"].tolist() == [[2, 2]]
     _, memory = chooser.propose(away, calm(FLEET, 100.0 + RETURN_AFTER_S), memory)
     assert memory["choice"].tolist() == [[0, 2]]
-    _, memory = chooser.propose(memory["choice"], calm(FLEET, 170.0 + RETURN_AFTER_S), memory)
+    _, memory = chooser.propose(np.array([[0, 2]]), calm(FLEET, 170.0 + RETURN_AFTER_S), memory)
     assert memory["choice"].tolist() == [[0, 0]]
 
 
