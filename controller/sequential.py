@@ -61,11 +61,10 @@ class SequentialDetector:
 
         ``anywhere`` is float64 [B, U, 1, C, G + 3].
         """
-        slices, groups = len(contract.slices), self.plan.clauses.bets.shape[1]
-        shape = (batch, units, slices, len(contract.clause_ids))
+        shape = (batch, units, len(contract.slices), len(contract.clause_ids))
         return {
-            "cells": blank_cells(*shape, bets=groups),
-            "anywhere": blank_cells(batch, units, 1, len(contract.clause_ids), bets=groups),
+            "cells": blank_cells(*shape),
+            "anywhere": blank_cells(batch, units, 1, len(contract.clause_ids)),
             "health": np.ones((*shape, len(SHARES))),
             "tested": np.zeros(shape, dtype=np.bool_),
             "silent_s": np.zeros(shape),
@@ -103,7 +102,8 @@ class SequentialDetector:
             raise ValueError("a sequential detector judges arrivals, not sums of windows")
         after = state if consume else {name: np.array(array) for name, array in state.items()}
         streams, said = _streams(after, arrived.pooled), _unsaid(arrived.sums.shape)
-        advance(streams, self._arrived(arrived), self._levels(arrived.pooled), said, self.plan.fold)
+        fold = self.plan.fold if arrived.pooled else self.plan.replica_fold
+        advance(streams, self._arrived(arrived), self._levels(arrived.pooled), said, fold)
         alarm, excess = streams.alarm.copy(), streams.excess.copy()  # verdicts outlive a consumed state
         return Verdicts(
             alarm=alarm, excess=excess, inside=said.inside, fresh=said.fresh, judged=said.judged,

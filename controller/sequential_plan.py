@@ -18,6 +18,7 @@ from contracts.detect.calibrate import guaranteed_threshold
 from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
 from contracts.detect.fold_compiled import FoldPlan, fold_plan
 from contracts.detect.recovery import clean_gain
+from contracts.detect.spread import normalisers, within_one
 from controller.setup import FleetSetup
 
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.
@@ -46,9 +47,9 @@ class Thresholds:
 class SequentialPlan:
     """Settings of the sequential detector.
 
-    fold: clause arrays that the compiled fold reads; confidence: of recovery. memory_s: time constant of the
-    sums by which siblings are compared. expiry_s: silence after which an alarm on traffic is let go. split:
-    the budget, for reports.
+    fold, replica_fold: clause arrays that the compiled fold reads, of kernels and of replicas. confidence: of
+    recovery. memory_s: time constant of the sums by which siblings are compared. expiry_s: silence after
+    which an alarm on traffic is let go. split: the budget, for reports.
     """
 
     contract: CompiledContract
@@ -56,6 +57,7 @@ class SequentialPlan:
     thresholds: Thresholds
     split: BudgetSplit
     fold: FoldPlan
+    replica_fold: FoldPlan
     confidence: float
     memory_s: float
     expiry_s: float
@@ -64,6 +66,7 @@ class SequentialPlan:
 def sequential_plan(
     fleet: FleetSetup, *, confidence: float = 0.95, traffic_factor: float = 14.0,
     suspect_arl0: float = 1000.0, budget_per_slice_month: float | None = None, expiry_windows: float = 5.0,
+    spread: bool = True,
 ) -> SequentialPlan:  # fmt: skip
     """Plan whose false switches per slice-month stay within the contract's budget, or the given one.
 
@@ -73,17 +76,28 @@ def sequential_plan(
     contract = fleet.contract
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
     split = split_budget(contract, fleet.layout, fleet.rates, Budget(per_slice_month=allowed))
-    clauses = plan_clauses(contract)
+    clauses, gain = plan_clauses(contract), clean_gain(confidence, contract.min_samples)
+    psi = _spread(fleet, clauses) if spread else None
     return SequentialPlan(
         contract=contract,
         clauses=clauses,
         thresholds=_thresholds(contract, clauses, split, traffic_factor, suspect_arl0),
         split=split,
-        fold=fold_plan(contract, clauses, clean_gain(confidence, contract.min_samples)),
+        fold=fold_plan(contract, clauses, gain, psi),
+        replica_fold=fold_plan(
+            contract, clauses, gain, None if psi is None else psi[fleet.layout.replica_kernel]
+        ),
         confidence=confidence,
         memory_s=contract.window_s,
         expiry_s=expiry_windows * contract.window_s,
     )
+
+
+def _spread(fleet: FleetSetup, clauses: ClausePlan) -> Floats | None:
+    if fleet.certified_units is None:
+        return None
+    columns = within_one(fleet.layout.probe_metrics)
+    return normalisers(fleet.contract, clauses, fleet.certified_units, columns)
 
 
 def _thresholds(

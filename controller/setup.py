@@ -78,6 +78,8 @@ class FleetSetup:
     quality_loss: float64 [K, S], total variation to the reference of a healthy kernel on a slice, as measured
         when it was certified (None: not measured); for policies that plan with measured profiles.
     stage: int64 [K], a ``Stage`` each (None: all active).
+    certified_units: float64 [K, S, n, M], probe values of each kernel on a slice's probe prompts when it was
+        certified (NaN: fewer prompts, or not measured; None: of no kernel).
     """
 
     layout: FleetLayout
@@ -88,6 +90,7 @@ class FleetSetup:
     rates: SampleRates = USUAL_RATES
     quality_loss: NDArray[np.float64] | None = None
     stage: NDArray[np.int64] | None = None
+    certified_units: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         kernels, slices, _ = self.layout.shape
@@ -105,6 +108,10 @@ class FleetSetup:
             raise ValueError(
                 f"contract slices: expected {self.layout.slices}, got {self.contract.slices}; "
                 "compile the contract for this layout"
+            )
+        if self.certified_units is not None and self.certified_units.shape[:2] != (kernels, slices):
+            raise ValueError(
+                f"certified_units: expected ({kernels}, {slices}, ...), got {self.certified_units.shape}"
             )
         if self.stage is not None and self.stage.shape != (kernels,):
             raise ValueError(f"stage: expected shape ({kernels},), got {self.stage.shape}")

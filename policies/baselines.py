@@ -134,7 +134,10 @@ def _uniform(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # 
 def _sequential(fleet: FleetSetup, values: Settings) -> Detector:
     budget = values["budget"] or None
     settings = {name: values[name] for name in ("confidence", "traffic_factor", "suspect_arl0")}
-    return SequentialDetector(plan=sequential_plan(fleet, budget_per_slice_month=budget, **settings))
+    spread = values["spread"] > 0.0
+    return SequentialDetector(
+        plan=sequential_plan(fleet, budget_per_slice_month=budget, spread=spread, **settings)
+    )
 
 
 def _burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
@@ -161,7 +164,13 @@ _PACE = {
     "readmit_every_s": 30.0,
 }
 _WINDOW = {"window_s": 0.0, "min_samples": 0.0}
-_SEQUENTIAL = {"budget": 0.0, "confidence": 0.95, "traffic_factor": 14.0, "suspect_arl0": 1000.0}
+_SEQUENTIAL = {
+    "budget": 0.0,
+    "confidence": 0.95,
+    "traffic_factor": 14.0,
+    "suspect_arl0": 1000.0,
+    "spread": 1.0,
+}
 _COSTS = {
     "capacity": 0.01,
     "away": 0.02,

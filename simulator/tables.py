@@ -159,6 +159,17 @@ def clause_broken(values: NDArray[np.float64], contract: CompiledContract, claus
     return np.asarray(known.any(axis=1) & (sense * mean > sense * threshold))
 
 
+def certified_units(tables: tuple[KernelTable, ...], plan: PromptPlan, slices: int) -> NDArray[np.float64]:
+    """Healthy probe values float64 [K, S, n, M] of every kernel; slices with fewer prompts end with NaN."""
+    rows = [plan.probe_of(place) for place in range(slices)]
+    most = max(own.size for own in rows)
+    units = np.full((len(tables), slices, most, tables[0].probe.shape[3]), np.nan)
+    for kernel, table in enumerate(tables):
+        for place, own in enumerate(rows):
+            units[kernel, place, : own.size] = table.probe[0, own, 0]
+    return units
+
+
 def _owner(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.repeat(np.arange(len(rows), dtype=np.int64), [mine.size for mine in rows])
 

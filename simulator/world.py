@@ -15,7 +15,7 @@ from controller.setup import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.capacity import Demand
 from simulator.engine_records import EngineSpec
-from simulator.tables import KernelTable, PromptPlan
+from simulator.tables import KernelTable, PromptPlan, certified_units
 from simulator.workload import WorkloadSpec
 
 
@@ -59,7 +59,7 @@ class CompiledScenario:
     tables: one per kernel. violating: bool [K, Q, S], padded with the worst measured condition.
     capacity_rps: float64 [K] of one replica. home: int64 [S]. demand: mean request. fair_rps: float64
         [K], requests per second that reach one replica when all is well.
-    absent: bool [R], replicas that only a later scale-up brings.
+    absent: bool [R], replicas that only a later scale-up brings. stage: int64 [K], how far kernels are let in.
     certified_loss: float64 [K, S], quality loss of the healthy kernels on certify prompts.
     plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: extra load.
     """
@@ -82,6 +82,7 @@ class CompiledScenario:
     fair_rps: NDArray[np.float64]
     absent: NDArray[np.bool_]
     profile_sha256: tuple[str, ...] = ()
+    stage: NDArray[np.int64] | None = None
     certified_loss: NDArray[np.float64] | None = None
     plans: tuple[FaultPlan, ...] = ()
     fault_changes: tuple[FaultChange, ...] = ()
@@ -102,9 +103,11 @@ class CompiledScenario:
             capacity_rps=self.capacity_rps,
             home=self.home,
             tick_s=self.tick_s,
+            stage=self.stage,
             rates=SampleRates(
                 probes_per_s=self.telemetry.probes_per_s,
                 scrape_interval_s=self.telemetry.scrape_interval_s,
             ),
             quality_loss=self.certified_loss,
+            certified_units=certified_units(self.tables, self.prompts, len(self.layout.slices)),
         )

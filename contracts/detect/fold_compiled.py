@@ -4,7 +4,8 @@ One implementation for whoever folds: ``contracts.detect.streams`` and the contr
 Two things grow with every unit: the evidence that a clause is broken, and, where it is wanted, the
 evidence that it is kept again (the law of ``contracts.detect.recovery.ClauseRecovery``).
 
-A stream's memory is one row of numbers, ``cell`` float64 [G + 3]: the evidence of each of G bets, their
+A stream's memory is one row of numbers, ``cell`` float64 [G + 3]: the evidence of each of G bets (those of
+``contracts.detect.spread`` last, 0 where the stream has none), their
 weighted sum (``LEVEL``; 0: no unit yet), and units and their sum since that last stood below 1 (``UNITS``,
 ``SUM``), which is where a change most likely began. The statistic is the level's logarithm; a threshold on it
 is tested by ``reaches``, which takes a logarithm only where it matters.
@@ -25,6 +26,7 @@ from contracts.detect.compiled import CEILING, FLOOR
 from contracts.detect.eprocess import MEAN_BETS
 from contracts.detect.protocol import LOWEST, Floats
 from contracts.detect.recovery import SHARES
+from contracts.detect.spread import CAP, SHARE, TILTS
 
 PROBE = int(Source.PROBE)
 NONE, AT_ONCE, BETTING = int(Kind.NONE), int(Kind.AT_ONCE), int(Kind.BETTING)
@@ -32,8 +34,12 @@ NONE, AT_ONCE, BETTING = int(Kind.NONE), int(Kind.AT_ONCE), int(Kind.BETTING)
 CERTAIN = math.log(CEILING)
 #: Shares of the largest admissible bet on health.
 HEALTH_SHARES = np.array(SHARES)
-#: Bets of every clause, and shares of every recovery: constants, so that compiled loops over them unroll.
-GROUPS, HEALTHS = len(MEAN_BETS), len(SHARES)
+#: Bets of every clause, bets on its spread, and shares of every recovery: constants, so that compiled loops
+#: over them unroll. GROUPS: evidence that is summed.
+BETS, SPREADS, HEALTHS = len(MEAN_BETS), len(TILTS), len(SHARES)
+GROUPS = BETS + SPREADS
+#: Tilts, and the weights of bets and of each tilt where there are both.
+_TILTS, _BET_SHARE, _TILT_SHARE = np.array(TILTS), 1.0 - SHARE, SHARE / SPREADS
 #: Places in a stream's memory, from its end.
 LEVEL, UNITS, SUM = -3, -2, -1
 #: Levels this close to a threshold are compared by their logarithm, as the statistic is.
@@ -45,8 +51,9 @@ COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
 class FoldPlan(NamedTuple):
     """Clause arrays [C] that the fold reads, from ``CompiledContract`` and ``ClausePlan``, and ``gain``.
 
-    applies: bool [C, S], online clauses only; bets, weights: float64 [C, G]. gain: evidence of health that
-    one clean unit gives where the limit is 0.
+    applies: bool [C, S], online clauses only; bets, weights: float64 [C, BETS]. gain: evidence of health that
+    one clean unit gives where the limit is 0. psi: float64 [U, S, C, SPREADS] of ``contracts.detect.spread``
+    (inf: no such bet; NaN: none on this slice, but on others; U = 0: none anywhere).
     """
 
     source: NDArray[np.int64]
@@ -64,22 +71,26 @@ class FoldPlan(NamedTuple):
     weights: NDArray[np.float64]
     health_range: NDArray[np.float64]
     gain: float
+    psi: NDArray[np.float64]
 
 
-def fold_plan(contract: CompiledContract, clauses: ClausePlan, gain: float) -> FoldPlan:
-    """What the compiled fold needs of a contract."""
+def fold_plan(
+    contract: CompiledContract, clauses: ClausePlan, gain: float, psi: Floats | None = None
+) -> FoldPlan:
+    """What the compiled fold needs of a contract; ``psi`` of the units that are folded."""
     applies = np.ascontiguousarray(contract.applies & (contract.source != Source.OFFLINE)[:, None])
     return FoldPlan(
         source=contract.source, column=contract.column, threshold=contract.threshold, sense=contract.sense,
         applies=applies, kind=clauses.kind, is_rate=clauses.is_rate, mirrored=clauses.mirrored,
         upper=clauses.upper, clip=clauses.clip, null_mean=clauses.null_mean, bets=clauses.bets,
         weights=clauses.weights, health_range=clauses.health_range, gain=gain,
+        psi=np.empty((0, *contract.applies.T.shape, SPREADS)) if psi is None else np.ascontiguousarray(psi),
     )  # fmt: skip
 
 
-def blank_cells(*shape: int, bets: int) -> NDArray[np.float64]:
+def blank_cells(*shape: int) -> NDArray[np.float64]:
     """Memory float64 [*shape, G + 3] of streams that have seen nothing."""
-    return np.zeros((*shape, bets + 3))
+    return np.zeros((*shape, GROUPS + 3))
 
 
 def statistic(cells: Floats) -> Floats:
@@ -134,11 +145,30 @@ def take(cell, y, kind, null_mean, bets, weights):  # type: ignore[no-untyped-de
     cell[GROUPS + 2] += y
     excess = y / null_mean - 1.0
     total = 0.0
-    for g in range(GROUPS):
+    for g in range(BETS):
         grown = min((cell[g] + 1.0) * (1.0 + bets[g] * excess), CEILING)
         cell[g] = grown
         total += weights[g] * grown
     cell[GROUPS] = min(max(total, FLOOR), CEILING)
+
+
+@njit(cache=True, error_model="numpy")
+def take_spread(cell, x, psi, everywhere):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """After ``take``: the same unit, ``x`` in limits, into the bets on its spread, and both into the sum.
+
+    psi: float64 [SPREADS]; NaN: nothing is bet on this unit, which counts in the sum over all slices alone.
+    """
+    if psi[0] == np.inf or (np.isnan(psi[0]) and not everywhere):
+        return
+    total = 0.0
+    for g in range(SPREADS):
+        grown = cell[BETS + g] + 1.0
+        if psi[0] < np.inf:
+            grown *= math.exp(min(_TILTS[g] * x - psi[g], CAP))
+        cell[BETS + g] = min(grown, CEILING)
+        total += cell[BETS + g]
+    mixed = _BET_SHARE * cell[GROUPS] + _TILT_SHARE * total
+    cell[GROUPS] = min(max(mixed, FLOOR), CEILING)
 
 
 @njit(cache=True, error_model="numpy")
@@ -164,7 +194,7 @@ def fold_probes_of(cells, anywhere, health, wanted, unit_of, heard, replica, sli
     [0, C, W] where nobody asks. health: [U, S, C, H], grown where ``wanted`` [U, S, C].
     """
     source, column, threshold, sense, applies, kind, is_rate = plan[:7]
-    mirrored, upper, clip, null_mean, bets, weights, range_, gain = plan[7:]
+    mirrored, upper, clip, null_mean, bets, weights, range_, gain, psi = plan[7:]
     for p in range(heard.shape[0]):
         if not heard[p]:
             continue
@@ -177,8 +207,12 @@ def fold_probes_of(cells, anywhere, health, wanted, unit_of, heard, replica, sli
                 continue
             y = unit_value(value, threshold[c], sense[c], is_rate[c], mirrored[c], upper[c], clip[c])
             take(cells[u, s, c], y, kind[c], null_mean[c], bets[c], weights[c])
+            if psi.shape[0]:
+                take_spread(cells[u, s, c], y / null_mean[c], psi[u, s, c], False)
             if anywhere.shape[0]:
                 take(anywhere[u, c], y, kind[c], null_mean[c], bets[c], weights[c])
+                if psi.shape[0]:
+                    take_spread(anywhere[u, c], y / null_mean[c], psi[u, s, c], True)
             if wanted[u, s, c]:
                 grow_health(health[u, s, c], y, kind[c], null_mean[c], range_[c], gain)
 
@@ -190,7 +224,7 @@ def fold_scrapes_of(cells, anywhere, health, wanted, sums, news, plan):  # type:
     Over all slices it is one unit as well, whatever it holds. news: bool [U, S], elsewhere the sums are 0.
     """
     source, _, _, _, applies, kind, is_rate = plan[:7]
-    mirrored, upper, clip, null_mean, bets, weights, range_, gain = plan[7:]
+    mirrored, upper, clip, null_mean, bets, weights, range_, gain, _ = plan[7:]
     for u in range(sums.shape[0]):
         if not news[u].any():
             continue

@@ -104,9 +104,8 @@ def _thresholds(arl0: Floats, clauses: ClausePlan, applies: Flags) -> Floats:
 
 def initial_evidence(batch: int, units: int, plan: StreamPlan) -> Evidence:
     """No evidence anywhere."""
-    clauses, groups = plan.clauses.bets.shape
-    shape = (batch, units, plan.applies.shape[1], clauses)
-    return Evidence(cells=blank_cells(*shape, bets=groups), health=np.ones((*shape, len(SHARES))))
+    shape = (batch, units, plan.applies.shape[1], len(plan.clauses.kind))
+    return Evidence(cells=blank_cells(*shape), health=np.ones((*shape, len(SHARES))))
 
 
 def fold_probes(
@@ -170,7 +169,7 @@ def relative_excess(state: Evidence, plan: StreamPlan) -> Floats:
 
 def reset(state: Evidence, mask: Flags) -> Evidence:
     """Evidence that starts anew where ``mask`` bool [B, U, S, C]."""
-    blank = blank_cells(1, bets=state.cells.shape[-1] - 3)[0]
+    blank = blank_cells(1)[0]
     return Evidence(
         cells=np.where(mask[..., None], blank, state.cells),
         health=np.where(mask[..., None], 1.0, state.health),

@@ -7,7 +7,14 @@ import numpy as np
 from contracts.detect.calibrate import calibrated_threshold
 from contracts.detect.classical import Ewma, PageHinkley, WindowMean, gaussian_cusum
 from contracts.detect.eprocess import Betting, Gaussian
-from contracts.detect.fold_compiled import FoldPlan, blank_cells, fold_one_each, fold_probe_list
+from contracts.detect.fold_compiled import (
+    GROUPS,
+    SPREADS,
+    FoldPlan,
+    blank_cells,
+    fold_one_each,
+    fold_probe_list,
+)
 from contracts.detect.laws import Normal
 from contracts.detect.protocol import Detector, update
 from contracts.detect.ranks import rank_detector
@@ -32,10 +39,10 @@ def _warm_fold() -> None:
     plan = FoldPlan(
         source=zero, column=zero, threshold=one, sense=one, applies=flag[None], kind=zero + 2, is_rate=flag,
         mirrored=flag, upper=one, clip=one, null_mean=one, bets=grid, weights=grid, health_range=one + 1.0,
-        gain=2.0,
+        gain=2.0, psi=np.full((1, 1, 1, SPREADS), np.inf),
     )  # fmt: skip
-    cells, health = blank_cells(1, 1, 1, 1, bets=3), np.ones((1, 1, 1, 1, 3))
-    wanted, nowhere = np.ones((1, 1, 1, 1), dtype=np.bool_), np.empty((1, 0, 1, 6))
+    cells, health = blank_cells(1, 1, 1, 1), np.ones((1, 1, 1, 1, 3))
+    wanted, nowhere = np.ones((1, 1, 1, 1), dtype=np.bool_), np.empty((1, 0, 1, GROUPS + 3))
     fold_probe_list(
         cells, nowhere, health, wanted, zero, flag[None], zero[None], zero[None],
         np.zeros((1, 1, 1)), plan,
