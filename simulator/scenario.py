@@ -14,6 +14,7 @@ from contracts.compile import compile_contract
 from contracts.documents.scenario import Scenario, ScenarioSpec
 from contracts.layout import FleetLayout
 from contracts.loader import document_sha256, load_as
+from controller.setup import stages_of
 from faults.schedule import expand
 from simulator.disturbances import compile_changes, compile_faults, compile_surges, extra_replicas
 from simulator.engine_setup import (
@@ -80,6 +81,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fair_rps=fair_share(spec, layout, home, absent),
         absent=absent,
         profile_sha256=tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
+        stage=stages_of(kernel.entry for kernel in pool.kernels),
         certified_loss=np.stack([certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),

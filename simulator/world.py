@@ -59,7 +59,7 @@ class CompiledScenario:
     tables: one per kernel. violating: bool [K, Q, S], padded with the worst measured condition.
     capacity_rps: float64 [K] of one replica. home: int64 [S]. demand: mean request. fair_rps: float64
         [K], requests per second that reach one replica when all is well.
-    absent: bool [R], replicas that only a later scale-up brings. stage: int64 [K], how far kernels are let in.
+    absent: bool [R], replicas that only a later scale-up brings. stage: int64 [K], of each kernel.
     certified_loss: float64 [K, S], quality loss of the healthy kernels on certify prompts.
     plans, fault_changes: faults and their timed changes. changes: ordinary changes. surges: extra load.
     """
