@@ -1,8 +1,8 @@
 """Why a tick decided as it did: one frozen record per tick and fleet, ready for a log.
 
 The core stays silent; adapters write these records. Each moved weight stands beside the clauses in alarm
-on its slice with the evidence they were judged from, what the policy proposed, and what shield and
-supervisor changed.
+on its slice with the evidence they were judged from, what the policy proposed, what supervisor and shield
+changed, and what the baseline would have done (``controller.explain_moves``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract, Level
 from controller.detectors import COUNT, OVER, TOTAL
+from controller.explain_moves import (
+    Reading,
+    ShieldStep,
+    WeightMove,
+    WhatIf,
+    demotion_reason,
+    moves,
+    online_readings,
+    shield_steps,
+    what_if,
+)
 from controller.loop import Decision
 from controller.quarantine import Reason
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
-
-#: Weights closer than this are the same in a record.
-_SAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +45,6 @@ class ClauseEvidence:
     estimate: float
     limit: float
     excess: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightMove:
-    """One weight that changed. target: a kernel, or "shed". forced: what shield and supervisor added."""
-
-    slice: str
-    target: str
-    before: float
-    after: float
-    proposed: float
-    forced: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +70,10 @@ class QuarantinedReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """One tick of one fleet; instants in seconds of the controller's clock."""
+    """One tick of one fleet; instants in seconds of the controller's clock.
+
+    what_if: weights on which the baseline disagrees with the policy. readings: of the meta-contract.
+    """
 
     tick: int
     now_s: float
@@ -89,6 +88,11 @@ class DecisionRecord:
     held: bool
     degraded: bool
     capacity_move: bool
+    shield: tuple[ShieldStep, ...]
+    what_if: tuple[WhatIf, ...]
+    demoted: bool
+    demotion_reason: str
+    readings: tuple[Reading, ...]
 
 
 def explain(
@@ -97,15 +101,22 @@ def explain(
     decision: Decision,
     setup: ControllerSetup,
     fleet: int = 0,
+    baseline: NDArray[np.float64] | None = None,
 ) -> DecisionRecord:
-    """Record of fleet number ``fleet`` for the tick that led from ``before`` to ``after``."""
+    """Record of fleet number ``fleet`` for the tick that led from ``before`` to ``after``.
+
+    baseline: float64 [B, S, K + 1], what another policy proposed on the decision's observation; by default
+    the proposal of the meta-contract's baseline, where there is one.
+    """
+    other = decision.baseline_proposed if baseline is None else baseline
+    theirs = None if other is None else other[fleet]
     return DecisionRecord(
         tick=int(after.ticks[fleet]),
         now_s=float(after.now_s[fleet]),
         plan_version=int(decision.plan.version[fleet]),
         policy_id=setup.policy.policy_id,
         contract_sha256=setup.contract.sha256,
-        moves=_moves(before, decision, setup, fleet),
+        moves=moves(before, after, decision, setup, fleet, theirs),
         evidence=_evidence(decision, setup, fleet),
         verdicts=_verdicts(decision, setup, fleet),
         quarantined=_quarantined(before, decision, setup, fleet),
@@ -116,30 +127,17 @@ def explain(
         held=bool(decision.held[fleet]),
         degraded=bool(decision.degraded[fleet]),
         capacity_move=bool(decision.capacity_move[fleet]),
+        shield=shield_steps(decision, setup, fleet),
+        what_if=what_if(decision, setup, fleet, theirs),
+        demoted=bool(decision.demoted[fleet]),
+        demotion_reason=demotion_reason(decision, fleet),
+        readings=online_readings(decision, setup.meta, fleet),
     )
 
 
 def record_json(record: DecisionRecord) -> str:
     """One line of sorted JSON; equal records give equal text."""
     return json.dumps(asdict(record), sort_keys=True, allow_nan=False)
-
-
-def _moves(
-    before: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
-) -> tuple[WeightMove, ...]:
-    old, new = before.table[fleet], decision.table[fleet]
-    targets = (*setup.layout.kernels, "shed")
-    return tuple(
-        WeightMove(
-            slice=setup.layout.slices[s],
-            target=targets[k],
-            before=float(old[s, k]),
-            after=float(new[s, k]),
-            proposed=float(decision.proposed[fleet, s, k]),
-            forced=float(decision.shield_delta[fleet, s, k]),
-        )
-        for s, k in _places(np.abs(new - old) > _SAME)
-    )
 
 
 def _evidence(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[ClauseEvidence, ...]:

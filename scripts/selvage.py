@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "profile": (("scripts.cmd_profile",), "Measure kernels against the reference kernel."),
     "simulate": (("scripts.cmd_simulate",), "Run one scenario on the simulated fleet."),
+    "explain": (("scripts.cmd_explain",), "Say why a tick or an incident went as it did."),
     "e5": (("scripts.cmd_e5",), "Compare policies under injected faults (experiment E5)."),
     "policy": (
         ("scripts.cmd_policy", "scripts.cmd_policy_artifact"),
