@@ -5,6 +5,7 @@ Nothing here is measured and no result may come from it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -12,10 +13,13 @@ import numpy as np
 from contracts.compiled import CompiledContract, Source
 from contracts.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from controller.features import Encoder
 from controller.loop import tick
+from controller.ports import Observation, PolicyState, Proposal
 from controller.setup import FleetSetup
 from controller.state import initial_state
 from policies.baselines import BASELINES, make_arm
+from policies.choosing import Chooser
 from policies.supervised import shipped_meta, under
 
 _METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
@@ -95,10 +99,34 @@ def warm() -> None:
     fleet = rehearsal_fleet(2, 2, 4)
     rng = np.random.Generator(np.random.PCG64(0))
     arms = [make_arm(name, fleet) for name in BASELINES]
+    arms.append(replace(make_arm("sequential", fleet), policy=_Staying(chooser=_chooser(fleet))))
     for setup, batch in product([*arms, under(shipped_meta(), make_arm("threshold", fleet))], (1, 2)):
         state = initial_state(setup, batch)
         for now_s in (0.0, fleet.contract.window_s):
             state, _ = tick(state, _troubled(rehearsal_telemetry(fleet, now_s, batch, 4, rng)), setup)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Staying:
+    """What a learned policy does around its network, which needs no compiling."""
+
+    chooser: Chooser
+    policy_id: str = "staying"
+    reads_running: bool = True
+
+    def initial(self, batch: int) -> PolicyState:
+        """Every slice at home."""
+        return self.chooser.initial(batch)
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The choice as it is."""
+        _, memory = self.chooser.look(seen, state)
+        return self.chooser.propose(np.asarray(memory["choice"], dtype=np.int64), seen, memory)
+
+
+def _chooser(fleet: FleetSetup) -> Chooser:
+    encoder = Encoder(kernels_max=len(fleet.layout.kernels), slices=len(fleet.home))
+    return Chooser.of(encoder, len(fleet.layout.kernels), fleet.home, fleet.contract)
 
 
 def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
