@@ -25,7 +25,8 @@ from policies.capacity import Headroom
 from policies.fixed import FixedPolicy
 from policies.hysteresis import HysteresisPolicy, Pace
 from policies.informed import InformedPolicy, Notices, no_notices
-from policies.linear_program import Costs, LinearProgramPolicy, numeric_limit
+from policies.linear_program import LinearProgramPolicy, numeric_limit
+from policies.program import Costs
 from policies.shield_alone import UniformPolicy
 from policies.spec import EXAMPLE, Settings, Value, parse_spec, write_spec
 from policies.threshold import ThresholdPolicy

@@ -19,8 +19,10 @@ compliant the contract chooses: shed or known-good.
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with ``suspicion``
 above 0 that share of the limit for as much of an alarm's evidence as there is.
 
-It is solved (HiGHS) when the inputs have changed beyond a tolerance, fleet by fleet, so that no result
-depends on who shares the batch; equal costs are told apart by the order of the kernels.
+It is solved (HiGHS) when beliefs change beyond a tolerance, when a kernel is overfull, or when a row that
+strayed may go home, fleet by fleet, so that no result depends on who shares the batch; equal costs are told
+apart by the order of the kernels. When beliefs change, rows that they do not concern are kept; ten seconds
+later these may make room, for capacity alone.
 """
 
 from __future__ import annotations
@@ -30,123 +32,30 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from contracts.compiled import CompiledContract, Source
 from controller.ports import Observation, PolicyState, Proposal
+from policies.program import Costs, Problem, solve
 from policies.targets import compliant
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Offered rates below this count as this much, so that an idle slice has a place as well.
-_LEAST_RPS = 0.01
-#: Shares below this are rounding of the solver.
-_CRUMB = 1e-7
-#: Cost of the second kernel over the first, of the third over the second...: breaks ties, decides nothing.
-_TIE = 1e-6
 #: Relapses that still double the dwell; a cell that was well for so many dwell times has none behind it.
 _MOST_DOUBLINGS, _FORGIVEN_DWELLS = 3, 10.0
+#: So long after rows moved for what is believed, the others may make room for them: a move for capacity.
+_MAKE_ROOM_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """Prices, in lost requests per request (see the module). shed: of the slice of lowest priority.
-
-    fill_ratio, overload_ratio: planned and greatest load over capacity.
+def _unconcerned(problem: Problem, dearer: Flags) -> Flags:
+    """bool [S]: rows that beliefs do not ask to move: planned on open cells that have not become
+    ``dearer`` (bool [K, S]), and at home or without a home to go back to.
     """
-
-    capacity: float = 0.01
-    away: float = 0.02
-    move: float = 0.005
-    overload: float = 0.2
-    shed: float = 1.0
-    fill_ratio: float = 0.9
-    overload_ratio: float = 1.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One fleet's program. offered_rps: [S]; loss: [K, S]; open_: bool [K, S]; capacity_rps, work: [K];
-
-    last: [S, K + 1], table in force; home: int64 [S]; shed: [S], price of a shed request of the slice.
-    """
-
-    offered_rps: Floats
-    loss: Floats
-    open_: Flags
-    capacity_rps: Floats
-    work: Floats
-    last: Floats
-    home: NDArray[np.int64]
-    shed: Floats
-
-
-def price(problem: Problem, costs: Costs) -> Floats:
-    """Price of a request of each slice on each kernel and shed, float64 [S, K + 1]."""
-    kernels, slices = problem.loss.shape
-    away = costs.away * (np.arange(kernels) != problem.home[:, None])
-    order = _TIE * np.arange(kernels)
-    return np.column_stack(
-        [problem.loss.T + costs.capacity * problem.work + away + order, problem.shed.reshape(slices)]
-    )
-
-
-def solve(problem: Problem, costs: Costs) -> Floats:
-    """The cheapest table, float64 [S, K + 1]; always feasible, because shedding is."""
-    kernels, slices = problem.loss.shape
-    demand = np.maximum(problem.offered_rps, _LEAST_RPS)
-    unit = demand.sum()
-    demand, room = demand / unit, problem.capacity_rps / unit
-    objective = np.concatenate(
-        [
-            (demand[:, None] * price(problem, costs)).ravel(),
-            np.repeat(demand * costs.move, kernels),
-            np.full(kernels, costs.overload),
-        ]
-    )
-    closed = np.column_stack([~problem.open_.T, np.zeros((slices, 1), dtype=np.bool_)])
-    spare = room * max(costs.overload_ratio - costs.fill_ratio, 0.0)
-    highest = np.concatenate([np.where(closed, 0.0, 1.0).ravel(), np.ones(slices * kernels), spare])
-    found = linprog(
-        objective,
-        A_ub=_upper(demand, kernels),
-        b_ub=np.concatenate([room * costs.fill_ratio, problem.last[:, :kernels].ravel()]),
-        A_eq=_rows(slices, kernels),
-        b_eq=np.ones(slices),
-        bounds=np.column_stack([np.zeros(highest.size), highest]),
-        method="highs",
-    )
-    if found.x is None:
-        raise RuntimeError(f"linear program: expected an optimum, got {found.message}")
-    return _cleaned(found.x[: slices * (kernels + 1)].reshape(slices, kernels + 1))
-
-
-def _upper(demand: Floats, kernels: int) -> csr_array:
-    """Rows of the capacities [K] and of the gains [S * K] over (shares, gains, overloads)."""
-    slices, shares = demand.size, demand.size * (kernels + 1)
-    cell = np.arange(slices * kernels)
-    of_slice, of_kernel = cell // kernels, cell % kernels
-    share = of_slice * (kernels + 1) + of_kernel
-    overload = np.arange(kernels)
-    row = np.concatenate([of_kernel, overload, kernels + cell, kernels + cell])
-    column = np.concatenate([share, shares + cell.size + overload, share, shares + cell])
-    value = np.concatenate([demand[of_slice], -np.ones(kernels), np.ones(cell.size), -np.ones(cell.size)])
-    return csr_array((value, (row, column)), shape=(kernels + cell.size, shares + cell.size + kernels))
-
-
-def _rows(slices: int, kernels: int) -> csr_array:
-    """Sum of each slice's shares, over (shares, gains, overloads)."""
-    share = np.arange(slices * (kernels + 1))
-    width = share.size + slices * kernels + kernels
-    return csr_array((np.ones(share.size), (share // (kernels + 1), share)), shape=(slices, width))
-
-
-def _cleaned(table: Floats) -> Floats:
-    """Without crumbs, rows that sum to 1."""
-    kept = np.where(table < _CRUMB, 0.0, table)
-    return np.asarray(kept / kept.sum(axis=1, keepdims=True))
+    planned, slices = problem.last[:, :-1] > 0.0, np.arange(problem.home.size)
+    wrong = (planned & (~problem.open_ | dearer).T).any(axis=1) | (problem.last[:, -1] > 0.0)
+    at_home = problem.last[slices, problem.home] >= 1.0
+    away = at_home | ~problem.open_[problem.home, slices]
+    return np.asarray(planned.any(axis=1) & ~wrong & away)
 
 
 def numeric_limit(contract: CompiledContract, metrics: tuple[str, ...]) -> float:
@@ -171,7 +80,7 @@ class LinearProgramPolicy:
     contract's numeric clauses stand; priority: int64 [S]; dwell_s: time for which a cell must have been
     compliant; suspicion: 0 acts on alarms alone.
 
-    load_tolerance: share of a kernel's capacity by which its load may differ from what was planned;
+    load_tolerance: share of a kernel's capacity by which its load must differ for a row to try to go home;
     loss_tolerance: change of an estimated loss that counts; replan_s: least time between two solutions that
     nothing but the load asks for.
     """
@@ -191,15 +100,18 @@ class LinearProgramPolicy:
     def initial(self, batch: int) -> PolicyState:
         """Nothing planned yet.
 
-        planned: float64 [B, S, K + 1]; solved_s: float64 [B] (-inf: never); for_open: bool [B, K, S];
-        for_loss: float64 [B, K, S]; for_capacity_rps: [B, K]; for_offered_rps: [B, S]; ill_s: [B, K, S],
-        when the cell was last not compliant; ill: bool [B, K, S], now; relapses: int64 [B, K, S].
+        planned: float64 [B, S, K + 1]; solved_s: float64 [B] (-inf: never); for_load: bool [B], the plan
+        answers the load alone; crowded: bool [B], rows were kept that may have to make room; for_open: bool
+        [B, K, S]; for_loss: float64 [B, K, S]; for_capacity_rps: [B, K]; for_offered_rps: [B, S]; ill_s:
+        [B, K, S], when the cell was last not compliant; ill: bool [B, K, S], now; relapses: int64 [B, K, S].
         """
         kernels, slices = self.healthy_loss.shape
         cells = (batch, kernels, slices)
         return {
             "planned": np.zeros((batch, slices, kernels + 1)),
             "solved_s": np.full(batch, -np.inf),
+            "for_load": np.zeros(batch, dtype=np.bool_),
+            "crowded": np.zeros(batch, dtype=np.bool_),
             "for_open": np.zeros(cells, dtype=np.bool_),
             "for_loss": np.zeros(cells),
             "for_capacity_rps": np.zeros((batch, kernels)),
@@ -221,13 +133,18 @@ class LinearProgramPolicy:
         changed, loaded = self._changed(seen, state, open_, loss)
         after: PolicyState = {name: array.copy() for name, array in state.items()} | health
         for b in np.flatnonzero(changed | loaded):
-            after["planned"][b] = solve(self._problem(seen, b, open_[b], loss[b]), self.costs)
+            problem = self._problem(seen, b, open_[b], loss[b], np.asarray(state["planned"][b], np.float64))
+            dearer = loss[b] - after["for_loss"][b].astype(np.float64) > self.loss_tolerance
+            kept = _unconcerned(problem, dearer) if changed[b] else None
+            after["planned"][b] = solve(problem, self.costs, kept)
+            after["for_load"][b], after["crowded"][b] = not changed[b], changed[b]
             after["solved_s"][b], after["for_open"][b], after["for_loss"][b] = now_s[b], open_[b], loss[b]
             after["for_capacity_rps"][b] = seen.capacity_rps[b]
             after["for_offered_rps"][b] = seen.offered_rps[b]
         nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
         table = np.array(after["planned"], dtype=np.float64)
-        return Proposal(table=table, ejected=nobody, capacity_only=loaded & ~changed), after
+        for_load = np.array(after["for_load"], dtype=np.bool_)
+        return Proposal(table=table, ejected=nobody, capacity_only=for_load), after
 
     def _remembered(self, sound: Flags, now_s: Floats, state: PolicyState) -> PolicyState:
         """When every cell was last ill, and how often it fell ill again soon after it was well."""
@@ -266,17 +183,24 @@ class LinearProgramPolicy:
         moved = np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance
         changed = (open_ != state["for_open"]).any(axis=(1, 2)) | moved.any(axis=(1, 2))
         solved_s = np.asarray(state["solved_s"], dtype=np.float64)
-        kernels = seen.capacity_rps.shape[1]
-        planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]
-        more = seen.offered_rps - state["for_offered_rps"].astype(np.float64)
-        load = np.abs((planned * more[:, :, None]).sum(axis=1))
-        other = (load > self.load_tolerance * seen.capacity_rps) | (
-            seen.capacity_rps != state["for_capacity_rps"]
-        )
-        loaded = other.any(axis=1) & (seen.now_s - solved_s >= self.replan_s)
+        waited_s = seen.now_s - solved_s
+        wait_s = np.where(state["crowded"].astype(np.bool_), _MAKE_ROOM_S, self.replan_s)
+        loaded = self._loaded(seen, state, open_) & (waited_s >= wait_s)
         return changed | np.isneginf(solved_s), np.asarray(loaded)
 
-    def _problem(self, seen: Observation, b: int, open_: Flags, loss: Floats) -> Problem:
+    def _loaded(self, seen: Observation, state: PolicyState, open_: Flags) -> Flags:
+        """bool [B]: the plan overfills a kernel, or keeps a row from an open home that may have room now."""
+        kernels, slices = open_.shape[1:]
+        planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]
+        load = (planned * seen.offered_rps[:, :, None]).sum(axis=1)
+        before = (planned * state["for_offered_rps"].astype(np.float64)[:, :, None]).sum(axis=1)
+        other = (np.abs(load - before) > self.load_tolerance * seen.capacity_rps).any(axis=1)
+        other |= (seen.capacity_rps != state["for_capacity_rps"]).any(axis=1)
+        own = np.arange(slices)
+        strayed = ((planned[:, own, seen.home] < 1.0) & open_[:, seen.home, own]).any(axis=1)
+        return np.asarray((load > seen.capacity_rps).any(axis=1) | (strayed & other))
+
+    def _problem(self, seen: Observation, b: int, open_: Flags, loss: Floats, planned: Floats) -> Problem:
         each = seen.capacity_rps[b] / np.maximum(seen.ready[b], 1)
         alive = each > 0.0
         work = each[alive].min(initial=np.inf) / np.where(alive, each, np.inf) if alive.any() else each
@@ -287,7 +211,7 @@ class LinearProgramPolicy:
             open_=open_,
             capacity_rps=seen.capacity_rps[b],
             work=np.asarray(work),
-            last=seen.table[b],
+            last=planned if planned.any() else seen.table[b],
             home=seen.home,
             shed=np.asarray(self.costs.shed * (1.0 + 0.01 * rank), dtype=np.float64),
         )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from contracts.compiled import Level
 from controller.ports import Observation, Policy
 from policies.baselines import make_policy
-from policies.linear_program import Costs, LinearProgramPolicy, Problem, solve
+from policies.linear_program import LinearProgramPolicy
+from policies.program import Costs, Problem, solve
 from tests.builders import make_fleet, make_layout
 from tests.policies.seen import calm, ill
 
@@ -129,6 +130,28 @@ def test_it_returns_after_the_dwell_and_not_before() -> None:
     script = (calm(FLEET), away, calm(FLEET, 30.0), calm(FLEET, 60.9), calm(FLEET, 61.0))
     home = [table[0, 0, 0] for table in run(program(dwell_s=60.0), *script)]
     assert home == [1.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def test_rows_make_room_later_and_for_capacity_alone() -> None:
+    """When one slice flees, the others stay at first; what then moves to make room is marked as capacity."""
+    fleet, capacity_rps = replace(FLEET, home=np.array([0, 1])), np.array([[20.0, 16.0, 0.5, 0.5]])
+    script = [
+        calm(fleet, float(now), offered_rps=np.full((1, 2), 9.0), capacity_rps=capacity_rps)
+        for now in range(20)
+    ]
+    script[1:] = [ill(seen, 0, 0, Level.GUARD) for seen in script[1:]]
+    policy = make_policy("linear-program", fleet)
+    state, moved = policy.initial(1), []
+    for before, seen in zip([None, *script], script, strict=False):
+        proposal, state = policy.propose(seen, state)
+        if before is not None:
+            moved.append((proposal.table[0].copy(), proposal.capacity_only))
+    first, (last, for_capacity) = moved[0][0], moved[-1]
+    assert first[0, 0] == 0.0
+    assert first[1].tolist() == [0.0, 1.0, 0.0, 0.0, 0.0]
+    assert last[1, 0] > 0.0
+    assert for_capacity is not None
+    assert for_capacity.tolist() == [True]
 
 
 def test_a_relapse_doubles_the_dwell() -> None:

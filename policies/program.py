@@ -1,0 +1,137 @@
+"""The linear program of ``policies.linear_program`` and its solution (SciPy's HiGHS)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Offered rates below this count as this much, so that an idle slice has a place as well.
+_LEAST_RPS = 0.01
+#: Shares below this are rounding of the solver.
+_CRUMB = 1e-7
+#: Cost of the second kernel over the first, of the third over the second...: breaks ties, decides nothing.
+_TIE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Prices, in lost requests per request (see the module). shed: of the slice of lowest priority.
+
+    fill_ratio, overload_ratio: planned and greatest load over capacity.
+    """
+
+    capacity: float = 0.01
+    away: float = 0.02
+    move: float = 0.005
+    overload: float = 0.2
+    shed: float = 1.0
+    fill_ratio: float = 0.9
+    overload_ratio: float = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One fleet's program. offered_rps: [S]; loss: [K, S]; open_: bool [K, S]; capacity_rps, work: [K];
+
+    last: [S, K + 1], table in force; home: int64 [S]; shed: [S], price of a shed request of the slice.
+    """
+
+    offered_rps: Floats
+    loss: Floats
+    open_: Flags
+    capacity_rps: Floats
+    work: Floats
+    last: Floats
+    home: NDArray[np.int64]
+    shed: Floats
+
+
+def price(problem: Problem, costs: Costs) -> Floats:
+    """Price of a request of each slice on each kernel and shed, float64 [S, K + 1]."""
+    kernels, slices = problem.loss.shape
+    away = costs.away * (np.arange(kernels) != problem.home[:, None])
+    order = _TIE * np.arange(kernels)
+    return np.column_stack(
+        [problem.loss.T + costs.capacity * problem.work + away + order, problem.shed.reshape(slices)]
+    )
+
+
+def solve(problem: Problem, costs: Costs, kept: Flags | None = None) -> Floats:
+    """The cheapest table, float64 [S, K + 1]; always feasible, because shedding is.
+
+    kept: bool [S], rows that stay as they are in ``last``. Where that overfills a kernel or sheds anything,
+    no row is kept.
+    """
+    if kept is not None and kept.any():
+        table = _optimum(problem, costs, kept)
+        if table is not None and not table[:, -1].any():
+            return table
+    table = _optimum(problem, costs, np.zeros(problem.home.size, dtype=np.bool_))
+    if table is None:
+        raise RuntimeError("linear program: expected an optimum, got none; are inputs finite?")
+    return table
+
+
+def _optimum(problem: Problem, costs: Costs, kept: Flags) -> Floats | None:
+    """The optimum with the rows ``kept`` as in ``last``; None where there is none."""
+    kernels, slices = problem.loss.shape
+    demand = np.maximum(problem.offered_rps, _LEAST_RPS)
+    unit = demand.sum()
+    demand, room = demand / unit, problem.capacity_rps / unit
+    objective = np.concatenate(
+        [
+            (demand[:, None] * price(problem, costs)).ravel(),
+            np.repeat(demand * costs.move, kernels),
+            np.full(kernels, costs.overload),
+        ]
+    )
+    closed = np.column_stack([~problem.open_.T, np.zeros((slices, 1), dtype=np.bool_)])
+    spare = room * max(costs.overload_ratio - costs.fill_ratio, 0.0)
+    rest = np.concatenate([np.ones(slices * kernels), spare])
+    most = np.where(kept[:, None], problem.last, np.where(closed, 0.0, 1.0)).ravel()
+    least = np.where(kept[:, None], problem.last, 0.0).ravel()
+    found = linprog(
+        objective,
+        A_ub=_upper(demand, kernels),
+        b_ub=np.concatenate([room * costs.fill_ratio, problem.last[:, :kernels].ravel()]),
+        A_eq=_rows(slices, kernels),
+        b_eq=np.ones(slices),
+        bounds=np.column_stack([np.concatenate([least, np.zeros(rest.size)]), np.concatenate([most, rest])]),
+        method="highs",
+    )
+    return (
+        None if found.x is None else _cleaned(found.x[: slices * (kernels + 1)].reshape(slices, kernels + 1))
+    )
+
+
+def _upper(demand: Floats, kernels: int) -> csr_array:
+    """Rows of the capacities [K] and of the gains [S * K] over (shares, gains, overloads)."""
+    slices, shares = demand.size, demand.size * (kernels + 1)
+    cell = np.arange(slices * kernels)
+    of_slice, of_kernel = cell // kernels, cell % kernels
+    share = of_slice * (kernels + 1) + of_kernel
+    overload = np.arange(kernels)
+    row = np.concatenate([of_kernel, overload, kernels + cell, kernels + cell])
+    column = np.concatenate([share, shares + cell.size + overload, share, shares + cell])
+    value = np.concatenate([demand[of_slice], -np.ones(kernels), np.ones(cell.size), -np.ones(cell.size)])
+    return csr_array((value, (row, column)), shape=(kernels + cell.size, shares + cell.size + kernels))
+
+
+def _rows(slices: int, kernels: int) -> csr_array:
+    """Sum of each slice's shares, over (shares, gains, overloads)."""
+    share = np.arange(slices * (kernels + 1))
+    width = share.size + slices * kernels + kernels
+    return csr_array((np.ones(share.size), (share // (kernels + 1), share)), shape=(slices, width))
+
+
+def _cleaned(table: Floats) -> Floats:
+    """Without crumbs, rows that sum to 1."""
+    kept = np.where(table < _CRUMB, 0.0, table)
+    return np.asarray(kept / kept.sum(axis=1, keepdims=True))
