@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.compiled import pool_news
 from controller.detectors import Arrivals
-from controller.estimate import Estimate
+from controller.estimate import Estimate, kernel_count
+from controller.paired import changed_replicas
 from controller.setup import ControllerSetup
 from controller.state import ControllerState
 
@@ -25,6 +27,7 @@ def replica_arrivals(
         doubted=before.replica_condemned,
         since_s=estimate.since_s,
         news=estimate.news,
+        changed=changed_replicas(before.paired),
     )
 
 
@@ -46,4 +49,15 @@ def kernel_arrivals(before: ControllerState, replicas: Arrivals, setup: Controll
         doubted=before.condemned,
         since_s=replicas.since_s,
         news=news,
+        changed=_changed_kernels(replicas.changed, members, owner, kernels),
     )
+
+
+def _changed_kernels(
+    changed: NDArray[np.bool_] | None, members: NDArray[np.bool_], owner: NDArray[np.int64], kernels: int
+) -> NDArray[np.bool_] | None:
+    """bool [B, K]: at least half of the members are changed: likely it is the build that changed."""
+    if changed is None:
+        return None
+    count = kernel_count(members & changed, owner, kernels)
+    return np.asarray((count > 0) & (2 * count >= kernel_count(members, owner, kernels)))

@@ -69,7 +69,8 @@ class Arrivals:
     them count. unit_of: int64 [R], replica to unit. sums: float64 [B, U, S, C, 4], of this tick alone.
     doubted: bool [B, U, S, C], condemned so far, so that evidence of health is wanted. since_s: float64 [B],
     time since the last tick. news: bool [B, U, S], where units came; elsewhere ``sums`` are 0
-    (None: not known, anywhere).
+    (None: not known, anywhere). changed: bool [B, U], known before this tick not to be what was certified
+    (None: nobody compares).
     """
 
     pooled: bool
@@ -80,6 +81,7 @@ class Arrivals:
     doubted: NDArray[np.bool_]
     since_s: NDArray[np.float64]
     news: NDArray[np.bool_] | None = None
+    changed: NDArray[np.bool_] | None = None
 
 
 class Detector(Protocol):

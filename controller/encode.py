@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.encode_compiled import see_kernels, see_replicas
 from controller.judge import Judgement
+from controller.paired import changed_replicas
 from controller.ports import Observation
 from controller.running import family_excess, running_ratio
 from controller.setup import ControllerSetup
@@ -59,6 +60,7 @@ def observe(
         evidence_ratio=judgement.evidence_ratio,
         running=running,
         waiting=waiting,
+        changed=changed_replicas(state.paired),
     )
 
 

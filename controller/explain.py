@@ -85,6 +85,7 @@ class DecisionRecord:
     verdicts: tuple[Verdict, ...]
     quarantined: tuple[QuarantinedReplica, ...]
     readmitted: tuple[str, ...]
+    changed: tuple[str, ...]
     held: bool
     degraded: bool
     capacity_move: bool
@@ -124,6 +125,7 @@ def explain(
             setup.layout.replicas[replica]
             for replica in np.flatnonzero(before.quarantined[fleet] & ~decision.quarantined[fleet])
         ),
+        changed=_changed(decision, setup, fleet),
         held=bool(decision.held[fleet]),
         degraded=bool(decision.degraded[fleet]),
         capacity_move=bool(decision.capacity_move[fleet]),
@@ -183,6 +185,13 @@ def _quarantined(
         )
         for (r,) in _places(decision.quarantined[fleet])
     )
+
+
+def _changed(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[str, ...]:
+    """Replicas whose probes do not give their certified values: information, no verdict."""
+    if decision.changed is None:
+        return ()
+    return tuple(setup.layout.replicas[r] for r in np.flatnonzero(decision.changed[fleet]))
 
 
 def _places(mask: NDArray[np.bool_]) -> list[tuple[int, ...]]:

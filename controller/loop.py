@@ -17,6 +17,7 @@ from controller.detectors import Verdicts
 from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
 from controller.judge import Judgement, judge, pooled_verdicts
+from controller.paired import paired_tick
 from controller.ports import (
     Observation,
     PolicyState,
@@ -47,6 +48,7 @@ class Decision:
     driven: float64 [B, S, K + 1], the table that entered the shield. Under a meta-contract: demoted: bool
     [B], the baseline drives; demotion_reason: int64 [B], place in ``contracts.compiled_meta.METRICS``;
     baseline_proposed: float64 [B, S, K + 1]; readings: float64 [B, M], what the supervisor read.
+    changed: bool [B, R], replicas that are not what was certified (None: nobody compares).
     """
 
     plan: RoutingPlan
@@ -69,6 +71,7 @@ class Decision:
     demotion_reason: NDArray[np.int64]
     baseline_proposed: NDArray[np.float64] | None = None
     readings: NDArray[np.float64] | None = None
+    changed: NDArray[np.bool_] | None = None
 
     @property
     def table(self) -> NDArray[np.float64]:
@@ -121,7 +124,8 @@ def perceive(
         pooled = pooled_verdicts(estimate, kernel_arrivals(state, arrived, setup), setup, consume=consume)
     after, apart = decide(estimate, telemetry, verdicts, memory, setup, pooled)
     after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled, consume=consume)
-    after = next_window(after, estimate.closed)
+    paired = paired_tick(state.paired, telemetry.probes, estimate.heard, setup.paired)
+    after = replace(next_window(after, estimate.closed), paired=paired)
     return Perception(
         before=state,
         after=after,
@@ -167,6 +171,7 @@ def resolve(
         demotion_reason=supervised.reason,
         baseline_proposed=supervised.baseline_proposed,
         readings=supervised.read,
+        changed=known.observation.changed,
     )
 
 

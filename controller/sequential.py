@@ -38,6 +38,7 @@ from contracts.compiled import CompiledContract
 from contracts.detect.fold_compiled import blank_cells, near_levels, statistic
 from contracts.detect.recovery import SHARES
 from controller.detectors import Arrivals, DetectorState, Sums, Verdicts, from_traffic, moves_traffic
+from controller.paired import PairedPlan
 from controller.sequential_compiled import Arrived, Levels, Said, Streams, advance, nearest_alarm
 from controller.sequential_plan import SequentialPlan
 
@@ -56,12 +57,18 @@ class SequentialDetector:
         """Every unit when it comes."""
         return True
 
+    @property
+    def paired(self) -> PairedPlan | None:
+        """The paired form that tells when a unit changed (None: nobody does)."""
+        return self.plan.paired
+
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
         """No evidence of anything: ``Streams`` as arrays, and the verdicts' ``alarm`` and ``excess``.
 
         ``anywhere`` is float64 [B, U, 1, C, G + 3].
         """
         shape = (batch, units, len(contract.slices), len(contract.clause_ids))
+        bets = self.plan.clauses.bets.shape[1] if self.plan.paired is not None else 0
         return {
             "cells": blank_cells(*shape),
             "anywhere": blank_cells(batch, units, 1, len(contract.clause_ids)),
@@ -72,16 +79,20 @@ class SequentialDetector:
             "alarm": np.zeros(shape, dtype=np.bool_),
             "against": np.zeros(shape, dtype=np.bool_),
             "excess": np.zeros(shape),
+            "suspicion": np.zeros((*shape, bets)),
+            "suspicion_anywhere": np.zeros((batch, units, 1, len(contract.clause_ids), bets)),
+            "suspected": np.zeros((batch, units, 1, 1), dtype=np.bool_),
         }
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """See the protocol. Evidence over all slices is forgotten with any of them."""
         blank = self.initial(1, 1, self.plan.contract)
         whole = np.asarray(mask.any(axis=2, keepdims=True))
-        return {
-            name: _blanked(array, blank[name][0, 0, 0, 0], whole if name == "anywhere" else mask)
-            for name, array in state.items()
-        }
+        after = {"suspected": state["suspected"]}  # an e-process that is forgotten is spent
+        for name in set(state) - set(after):
+            over_all = name in ("anywhere", "suspicion_anywhere")
+            after[name] = _blanked(state[name], blank[name][0, 0, 0, 0], whole if over_all else mask)
+        return {name: after[name] for name in state}
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> Floats:
         """Of kernels: log-evidence over the threshold in force; in alarm, 1 and what has come in since."""
@@ -118,6 +129,9 @@ class SequentialDetector:
             news=np.ones(arrived.sums.shape[:3], dtype=np.bool_) if news is None else plain(news),
             doubted=plain(arrived.doubted), since_s=arrived.since_s,
             kept=np.exp(-arrived.since_s / self.plan.memory_s),
+            changed=np.zeros(arrived.sums.shape[:2], dtype=np.bool_)
+            if arrived.changed is None
+            else plain(arrived.changed),
         )  # fmt: skip
 
     def _levels(self, pooled: bool) -> Levels:
@@ -138,6 +152,9 @@ def _streams(state: DetectorState, pooled: bool) -> Streams:
         cells=_floats(state, "cells"), anywhere=anywhere, health=_floats(state, "health"),
         tested=_flags(state, "tested"), silent_s=_floats(state, "silent_s"), recent=_floats(state, "recent"),
         alarm=_flags(state, "alarm"), against=_flags(state, "against"), excess=_floats(state, "excess"),
+        suspicion=_floats(state, "suspicion"),
+        suspicion_anywhere=_floats(state, "suspicion_anywhere")[:, :, 0],
+        suspected=_flags(state, "suspected")[:, :, 0, 0],
     )  # fmt: skip
 
 

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from contracts.detect.fold_compiled import (
     AT_ONCE,
+    BETS,
     BETTING,
     COUNT,
     GROUPS,
     HEALTHS,
     fold_probes_of,
     fold_scrapes_of,
+    fold_suspicion,
     reaches,
 )
 
@@ -31,7 +33,9 @@ class Streams(NamedTuple):
     cells: float64 [B, U, S, C, G + 3] (``fold_compiled``), anywhere [B, U, C, G + 3] over all slices
     ([B, 0, C, G + 3]: not watched); health: float64 [B, U, S, C, H], 1 where not ``tested`` bool
     [B, U, S, C]; silent_s: float64 [B, U, S, C], of clauses on traffic; recent: float64 [B, U, S, C, 4], sums
-    that fade. alarm, against: bool [B, U, S, C] and excess: float64, the last verdicts.
+    that fade. alarm, against: bool [B, U, S, C] and excess: float64, the last verdicts. suspicion: float64
+    [B, U, S, C, BETS], e-processes since the unit is ``suspected`` bool [B, U], and over all slices
+    [B, U, C, BETS] (a last axis of 0: none are run; all 0: spent).
     """
 
     cells: NDArray[np.float64]
@@ -43,11 +47,14 @@ class Streams(NamedTuple):
     alarm: NDArray[np.bool_]
     against: NDArray[np.bool_]
     excess: NDArray[np.float64]
+    suspicion: NDArray[np.float64]
+    suspicion_anywhere: NDArray[np.float64]
+    suspected: NDArray[np.bool_]
 
 
 class Arrived(NamedTuple):
     """One tick's units: ``controller.detectors.Arrivals`` as plain arrays; kept: float64 [B], what a sum that
-    fades keeps over this tick.
+    fades keeps over this tick. changed: bool [B, U].
     """
 
     unit_of: NDArray[np.int64]
@@ -60,6 +67,7 @@ class Arrived(NamedTuple):
     doubted: NDArray[np.bool_]
     since_s: NDArray[np.float64]
     kept: NDArray[np.float64]
+    changed: NDArray[np.bool_]
 
 
 class Levels(NamedTuple):
@@ -114,13 +122,14 @@ def nearest_alarm(ratio, statistic, alarm, kernel, suspect, moves):  # type: ign
 @njit(cache=True, error_model="numpy")
 def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One tick of every fleet: fold what arrived, ring, recover, remember."""
-    cells, anywhere, health, tested, silent_s, recent, alarm, against, excess = streams
-    unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept = arrived
+    cells, anywhere, health, tested, silent_s, recent, alarm, against, excess = streams[:9]
+    suspicion, suspicion_anywhere, suspected = streams[9:]
+    unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept, changed = arrived
     level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic = levels
     inside, fresh, judged = said
     applies, kind, null_mean = plan.applies, plan.kind, plan.null_mean
     wanted, rung = np.empty(alarm.shape[1:], np.bool_), np.empty(alarm.shape[2:], np.bool_)
-    watched = anywhere.shape[1] > 0
+    watched, suspects = anywhere.shape[1] > 0, suspicion.shape[4] > 0
     for b in range(sums.shape[0]):
         _want(wanted, health[b], tested[b], alarm[b], doubted[b])
         fold_probes_of(
@@ -136,6 +145,11 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
             plan,
         )
         fold_scrapes_of(cells[b], anywhere[b], health[b], wanted, sums[b], news[b], plan)
+        if suspects and _suspect(suspected[b], changed[b], suspicion[b], suspicion_anywhere[b]):
+            fold_suspicion(
+                suspicion[b], suspicion_anywhere[b], suspected[b], unit_of, heard[b], replica[b], slice_[b],
+                values[b], plan,
+            )  # fmt: skip
         for u in range(wanted.shape[0]):
             rung[:] = False
             if news[b, u].any() or alarm[b, u].any():
@@ -144,6 +158,11 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
                     rung, cells[b, u], whole, news[b, u], alarm[b, u], against[b, u], level[:, u], least,
                     suspect, level_against, kind, applies,
                 )  # fmt: skip
+                if suspects and suspected[b, u]:
+                    rang |= _ring_suspected(
+                        rung, suspicion[b, u], suspicion_anywhere[b, u], plan.weights, suspect, cells[b, u],
+                        applies, watched,
+                    )  # fmt: skip
                 if rang:
                     _begin_anew(rung, cells[b, u], whole, health[b, u], excess[b, u], scale, kind, null_mean)
             _recover(
@@ -195,6 +214,41 @@ def _ring(  # type: ignore[no-untyped-def]  # pragma: no cover
     for c in range(clauses):
         if reaches(anywhere[0, c, GROUPS], level_anywhere[0, c], level_anywhere[1, c]):
             rung[_largest(cells, c, applies), c], rang = True, True
+    return rang
+
+
+@njit(cache=True, error_model="numpy")
+def _suspect(suspected, changed, suspicion, suspicion_anywhere):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Begin e-processes of units that have changed, end those of units that are as certified again."""
+    some = False
+    for u in range(suspected.shape[0]):
+        if changed[u] and not suspected[u]:
+            suspicion[u] = 1.0
+            suspicion_anywhere[u] = 1.0
+        suspected[u] = changed[u]
+        some |= changed[u]
+    return some
+
+
+@njit(cache=True, error_model="numpy")
+def _ring_suspected(rung, suspicion, whole, weights, suspect, cells, applies, watched):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add to ``rung`` the streams of a suspected unit whose e-process reaches its threshold; it is spent."""
+    rang = False
+    for c in range(rung.shape[1]):
+        least, total = np.inf, 0.0
+        for s in range(rung.shape[0]):
+            level = 0.0
+            for g in range(BETS):
+                level += weights[c, g] * suspicion[s, c, g]
+            if reaches(level, suspect[0, s, c], suspect[1, s, c]):
+                rung[s, c], rang = True, True
+                suspicion[s, c] = 0.0
+            least = min(least, suspect[1, s, c])
+        for g in range(BETS):
+            total += weights[c, g] * whole[c, g]
+        if watched and least < np.inf and np.log(max(total, 1e-300)) >= least:
+            rung[_largest(cells, c, applies), c], rang = True, True
+            whole[c] = 0.0
     return rang
 
 

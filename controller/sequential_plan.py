@@ -19,6 +19,7 @@ from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
 from contracts.detect.fold_compiled import FoldPlan, fold_plan
 from contracts.detect.recovery import clean_gain
 from contracts.detect.spread import normalisers, within_one
+from controller.paired import BUDGET_SHARE, PairedPlan, paired_plan
 from controller.setup import FleetSetup
 
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.
@@ -48,8 +49,9 @@ class SequentialPlan:
     """Settings of the sequential detector.
 
     fold, replica_fold: clause arrays that the compiled fold reads, of kernels and of replicas. confidence: of
-    recovery. memory_s: time constant of the sums by which siblings are compared. expiry_s: silence after
-    which an alarm on traffic is let go. split: the budget, for reports.
+    recovery. memory_s: time constant of the sums by which siblings are compared. paired: tells when a unit
+    has changed, from when on e-processes are run (None: nobody does). expiry_s: silence after which an alarm
+    on traffic is let go. split: the budget, for reports.
     """
 
     contract: CompiledContract
@@ -59,6 +61,7 @@ class SequentialPlan:
     fold: FoldPlan
     replica_fold: FoldPlan
     confidence: float
+    paired: PairedPlan | None
     memory_s: float
     expiry_s: float
 
@@ -66,16 +69,22 @@ class SequentialPlan:
 def sequential_plan(
     fleet: FleetSetup, *, confidence: float = 0.95, traffic_factor: float = 14.0,
     suspect_arl0: float = 1000.0, budget_per_slice_month: float | None = None, expiry_windows: float = 5.0,
-    spread: bool = True,
+    spread: bool = True, paired: bool = False,
 ) -> SequentialPlan:  # fmt: skip
     """Plan whose false switches per slice-month stay within the contract's budget, or the given one.
 
     confidence: of recovery. traffic_factor: by how much the ARL0 of clauses on traffic and gauges is raised,
-    whose units are not independent. suspect_arl0: in units, of a kernel that is in alarm elsewhere.
+    whose units are not independent. suspect_arl0: in units, of a kernel that is in alarm elsewhere; and the
+    reciprocal of the chance of a false alarm of one e-process of a unit that has changed. paired: compare
+    probes with certified values, where kernels have them.
     """
     contract = fleet.contract
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
-    split = split_budget(contract, fleet.layout, fleet.rates, Budget(per_slice_month=allowed))
+    compared = None
+    if paired:
+        compared = paired_plan(fleet, budget_per_slice_month=allowed, confidence=confidence)
+    kept = allowed if compared is None else allowed * (1.0 - BUDGET_SHARE)  # the rest is for false flags
+    split = split_budget(contract, fleet.layout, fleet.rates, Budget(per_slice_month=kept))
     clauses, gain = plan_clauses(contract), clean_gain(confidence, contract.min_samples)
     psi = _spread(fleet, clauses) if spread else None
     return SequentialPlan(
@@ -88,6 +97,7 @@ def sequential_plan(
             contract, clauses, gain, None if psi is None else psi[fleet.layout.replica_kernel]
         ),
         confidence=confidence,
+        paired=compared,
         memory_s=contract.window_s,
         expiry_s=expiry_windows * contract.window_s,
     )

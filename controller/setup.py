@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.certified import CertifiedValues
 from contracts.compiled import CompiledContract
 from contracts.compiled_meta import CompiledMeta
 from contracts.detect.budget import SampleRates
@@ -16,6 +17,7 @@ from contracts.documents.pool import PoolKernel
 from contracts.documents.route import ShieldSettings
 from contracts.layout import FleetLayout
 from controller.detectors import Detector, WindowDetector
+from controller.paired import PairedPlan
 from controller.ports import Policy
 
 USUAL_RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=5.0)
@@ -80,6 +82,7 @@ class FleetSetup:
     stage: int64 [K], a ``Stage`` each (None: all active).
     certified_units: float64 [K, S, n, M], probe values of each kernel on a slice's probe prompts when it was
         certified (NaN: fewer prompts, or not measured; None: of no kernel).
+    certified: values of the golden prompts when each kernel was certified (None: not known).
     """
 
     layout: FleetLayout
@@ -91,6 +94,7 @@ class FleetSetup:
     quality_loss: NDArray[np.float64] | None = None
     stage: NDArray[np.int64] | None = None
     certified_units: NDArray[np.float64] | None = None
+    certified: CertifiedValues | None = None
 
     def __post_init__(self) -> None:
         kernels, slices, _ = self.layout.shape
@@ -175,6 +179,12 @@ class ControllerSetup:
                 "baseline: expected the policy that a demoted one hands over to, got None; "
                 f"the meta-contract {self.meta.name!r} names {self.meta.baseline!r}"
             )
+
+    @property
+    def paired(self) -> PairedPlan | None:
+        """How probes are compared with certified values, as the detector wants it (None: they are not)."""
+        plan: PairedPlan | None = getattr(self.detector, "paired", None)
+        return plan
 
     @property
     def layout(self) -> FleetLayout:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from contracts.errors import StateError
 from controller.detectors import DetectorState, Sums
+from controller.paired import initial_paired
 from controller.ports import PolicyState
 from controller.setup import ControllerSetup
 from controller.supervise_meta import initial_memory
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,8 @@ class ControllerState:
     owed: bool [B], a move that was not for capacity alone is not done yet. version: int64 [B].
     replica_detector, kernel_detector: memory of the detector over replicas and over kernels.
     policy: memory of the policy. supervisor, baseline: memory of the supervisor and of the policy that
-    runs beside ours under a meta-contract; empty without one.
+    runs beside ours under a meta-contract; empty without one. paired: memory of the paired form, empty where
+    nobody compares.
     """
 
     ticks: NDArray[np.int64]
@@ -76,6 +78,7 @@ class ControllerState:
     policy: PolicyState
     supervisor: PolicyState
     baseline: PolicyState
+    paired: DetectorState
 
 
 def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
@@ -116,6 +119,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         policy=setup.policy.initial(batch),
         supervisor=initial_memory(setup, batch),
         baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
+        paired=initial_paired(batch, setup.paired),
     )
 
 

@@ -133,12 +133,12 @@ def _uniform(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # 
 
 
 def _sequential(fleet: FleetSetup, values: Settings) -> Detector:
-    budget = values["budget"] or None
-    settings = {name: values[name] for name in ("confidence", "traffic_factor", "suspect_arl0")}
-    spread = values["spread"] > 0.0
-    return SequentialDetector(
-        plan=sequential_plan(fleet, budget_per_slice_month=budget, spread=spread, **settings)
-    )
+    plan = sequential_plan(
+        fleet, budget_per_slice_month=values["budget"] or None, confidence=values["confidence"],
+        traffic_factor=values["traffic_factor"], suspect_arl0=values["suspect_arl0"],
+        spread=values["spread"] > 0.0, paired=values["paired"] > 0.0,
+    )  # fmt: skip
+    return SequentialDetector(plan=plan)
 
 
 def _burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
@@ -171,6 +171,7 @@ _SEQUENTIAL = {
     "traffic_factor": 14.0,
     "suspect_arl0": 1000.0,
     "spread": 1.0,
+    "paired": 1.0,
 }
 _COSTS = {
     "capacity": 0.01,

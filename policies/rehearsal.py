@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from contracts.certified import CertifiedValues, certified_values
 from contracts.compiled import CompiledContract, Source
 from contracts.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
@@ -96,7 +97,7 @@ def warm() -> None:
 
     With one fleet and with two: arrays of one fleet are contiguous in more ways, so numba compiles twice.
     """
-    fleet = rehearsal_fleet(2, 2, 4)
+    fleet = replace(rehearsal_fleet(2, 2, 4), certified=_certified(2))
     rng = np.random.Generator(np.random.PCG64(0))
     arms = [make_arm(name, fleet) for name in BASELINES]
     arms.append(replace(make_arm("sequential", fleet), policy=_Staying(chooser=_chooser(fleet))))
@@ -135,6 +136,12 @@ def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
     seen.consecutive_failed[:, 0] = 9
     seen.fingerprint_match[:, 1] = 0.0
     return seen
+
+
+def _certified(kernels: int) -> CertifiedValues:
+    """One prompt, that of ``rehearsal_telemetry``, on every kernel; what replicas answer is another."""
+    nothing = np.zeros(1, dtype=np.int64)
+    return certified_values(nothing, nothing, [np.full((1, 1, len(_METRICS)), 1e-4)] * kernels, 0.01)
 
 
 def _contract(layout: FleetLayout) -> CompiledContract:

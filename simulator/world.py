@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.certified import certified_values
 from contracts.compiled import CompiledContract
 from contracts.detect.budget import SampleRates
 from contracts.documents.scenario import TelemetrySettings
@@ -110,4 +111,10 @@ class CompiledScenario:
             ),
             quality_loss=self.certified_loss,
             certified_units=certified_units(self.tables, self.prompts, len(self.layout.slices)),
+            certified=certified_values(
+                self.prompts.probe_ids,
+                self.prompts.probe_slice,
+                [table.probe[0] for table in self.tables],
+                self.telemetry.repeat_noise,
+            ),
         )

@@ -218,6 +218,31 @@ def fold_probes_of(cells, anywhere, health, wanted, unit_of, heard, replica, sli
 
 
 @njit(cache=True, error_model="numpy")
+def fold_suspicion(evidence, anywhere, suspected, unit_of, heard, replica, slice_, values, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One fleet: the same units of probes into e-processes with one start, of the ``suspected`` [U] units.
+
+    evidence: [U, S, C, BETS] by slice; anywhere: [U, C, BETS] over all slices.
+    """
+    source, column, threshold, sense, applies, kind, is_rate = plan[:7]
+    mirrored, upper, clip, null_mean, bets, _, _, _, _ = plan[7:]
+    for p in range(heard.shape[0]):
+        if not heard[p] or not suspected[unit_of[replica[p]]]:
+            continue
+        u, s = unit_of[replica[p]], slice_[p]
+        for c in range(source.shape[0]):
+            if source[c] != PROBE or kind[c] != BETTING or not applies[c, s]:
+                continue
+            value = values[p, column[c]]
+            if np.isnan(value):
+                continue
+            y = unit_value(value, threshold[c], sense[c], is_rate[c], mirrored[c], upper[c], clip[c])
+            for g in range(BETS):
+                factor = 1.0 + bets[c, g] * (y / null_mean[c] - 1.0)
+                evidence[u, s, c, g] = min(evidence[u, s, c, g] * factor, CEILING)
+                anywhere[u, c, g] = min(anywhere[u, c, g] * factor, CEILING)
+
+
+@njit(cache=True, error_model="numpy")
 def fold_scrapes_of(cells, anywhere, health, wanted, sums, news, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One fleet: what a tick's ``sums`` [U, S, C, 4] of traffic and gauges hold is one unit per stream.
 

@@ -34,9 +34,11 @@ def fleet_of(*clauses: Clause, **changes: object) -> FleetSetup:
     return make_fleet(ONE, contract=make_contract(ONE, clauses, **changes), home=np.zeros(1, dtype=np.int64))
 
 
-def sequential_detector(fleet: FleetSetup, **settings: float) -> SequentialDetector:
+def sequential_detector(
+    fleet: FleetSetup, *, paired: bool = False, spread: bool = True, **settings: float
+) -> SequentialDetector:
     """The detector of ``fleet``."""
-    return SequentialDetector(plan=sequential_plan(fleet, **settings))
+    return SequentialDetector(plan=sequential_plan(fleet, paired=paired, spread=spread, **settings))
 
 
 def logged(state: DetectorState, name: str = "cells") -> np.ndarray:
