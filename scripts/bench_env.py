@@ -4,7 +4,8 @@
 128 output tokens on average (those of ``selvage bench simulator``), ticks of 1 s, faults and telemetry
 drawn at random; encoded observation, costs, quality, controller and shield included, resets as well.
 Actions are the home table with noise, drawn beforehand. Times are CPU seconds of this process; compiling
-is not counted. ``us_*`` say where a step's time goes, in microseconds per fleet and tick.
+is not counted. ``us_*`` say where a step's time goes, in microseconds per fleet and tick, with windows
+inside; ``*_sequential`` are the same with the sequential detector of the arm of that name.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,10 @@ from contracts.documents import Scenario
 from contracts.loader import dump_text, load_as
 from contracts.streams import stream
 from contracts.uris import resolve_uri
+from controller.detectors import Detector
 from controller.features import Encoder
+from controller.setup import FleetSetup
+from policies.baselines import make_arm
 from simulator.engine import FleetEngine
 from simulator.env_core import DEFAULT_SCENARIO, EnvConfig, EnvCore
 from simulator.env_fleets import SteppedFleets
@@ -64,10 +69,12 @@ def run() -> dict[str, object]:
         core, single = make_core(FLEETS, scenario), make_core(1, scenario)
         steps_per_cpu_s(core, SEED, 20)
         rates = [steps_per_cpu_s(core, SEED + number, round(HORIZON_S)) for number in range(RUNS)]
-        with timed_parts() as spent_s:
-            steps_per_cpu_s(core, SEED, round(HORIZON_S))
+        spent_us = parts_us(core)
         alone = steps_per_cpu_s(single, SEED, round(HORIZON_S))
-    steps = FLEETS * (HORIZON_S - 1.0)
+        core = make_core(FLEETS, scenario, _sequential)
+        steps_per_cpu_s(core, SEED, 20)
+        by_unit = [steps_per_cpu_s(core, SEED + number, round(HORIZON_S)) for number in range(RUNS)]
+        by_unit_us = parts_us(core)
     return {
         "seed": SEED,
         "runs": RUNS,
@@ -79,10 +86,25 @@ def run() -> dict[str, object]:
         "env_steps_per_cpu_s": round(statistics.median(rates)),
         "env_steps_per_cpu_s_fastest": round(max(rates)),
         "env_steps_per_cpu_s_one_fleet": round(alone),
+        "env_steps_per_cpu_s_sequential": round(statistics.median(by_unit)),
+        "env_steps_per_cpu_s_sequential_fastest": round(max(by_unit)),
         "observation_size": core.encoder.size,
         "action_size": core.encoder.action_size,
-        **{f"us_{label}": round(1e6 * seconds / steps, 2) for label, seconds in spent_s.items()},
+        **{f"us_{label}": spent for label, spent in spent_us.items()},
+        "us_perceive_sequential": by_unit_us["perceive"],
     }
+
+
+def parts_us(core: EnvCore) -> dict[str, float]:
+    """Microseconds per fleet and tick of each of ``PARTS``, over one episode of every fleet."""
+    with timed_parts() as spent_s:
+        steps_per_cpu_s(core, SEED, round(HORIZON_S))
+    steps = core.batch * (HORIZON_S - 1.0)
+    return {label: round(1e6 * seconds / steps, 2) for label, seconds in spent_s.items()}
+
+
+def _sequential(fleet: FleetSetup) -> Detector:
+    return make_arm("sequential", fleet).detector
 
 
 def write_scenario(folder: Path, pool_uri: str) -> Path:
@@ -106,10 +128,13 @@ def write_scenario(folder: Path, pool_uri: str) -> Path:
     return path
 
 
-def make_core(fleets: int, scenario: Path) -> EnvCore:
+def make_core(
+    fleets: int, scenario: Path, detector: Callable[[FleetSetup], Detector] | None = None
+) -> EnvCore:
     """The benchmark's environment: every episode at the full rate, all else drawn."""
     space = EpisodeSpace(rate_ratio=(1.0, 1.0))
-    return EnvCore(EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space), fleets)
+    config = EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
+    return EnvCore(config if detector is None else replace(config, detector=detector), fleets)
 
 
 def steps_per_cpu_s(core: EnvCore, seed: int, ticks: int) -> float:
