@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +14,17 @@ from rich.table import Table
 
 from contracts.documents import MetaContract
 from contracts.documents.artifact import Certificate
-from contracts.errors import DocumentError
+from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
-from policies.certificate import builtin_sha256, load_certificate, refuse_unless_passing
+from controller.features import ENCODING_VERSION
+from policies.certificate import (
+    builtin_sha256,
+    load_certificate,
+    refuse_unless_passing,
+    subject_sha256,
+)
+from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
 from scripts.certify import Plan, Request, certify, plan_certification
 from scripts.output import ready_folder, write_whole
@@ -49,7 +57,7 @@ def certify_policy(
     request = Request(
         spec=policy,
         subject=policy,
-        subject_sha256=builtin_sha256(policy),
+        subject_sha256=subject_of(policy),
         command=" ".join(["selvage", *sys.argv[1:]]) if len(sys.argv) > 1 else "selvage policy certify",
         meta_uri=meta,
         seeds=seeds,
@@ -65,6 +73,36 @@ def certify_policy(
         print_certificate(found)
     if not found.passed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def subject_of(policy: str) -> str:
+    """Hash of what a certificate of ``policy`` speaks of: an ONNX file and the encoding, or the text itself.
+
+    Raises DocumentError for a learned policy with settings of its own, which no manifest could name.
+    """
+    try:
+        name, values = parse_spec(policy)
+    except ValueError as error:
+        raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
+    if name != "learned":
+        return builtin_sha256(policy)
+    if set(values) != {"onnx"}:
+        raise _refused("POLICY", "learned:onnx=FILE and nothing else", policy)
+    content = read_bytes(Path(str(values["onnx"])))
+    return subject_sha256(hashlib.sha256(content).hexdigest(), ENCODING_VERSION)
+
+
+def read_bytes(file: Path) -> bytes:
+    """Content of ``file``; DocumentError where it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _refused(str(file), "a readable file", error.strerror or str(error)) from None
+
+
+def _refused(path: str, expected: str, actual: str) -> DocumentError:
+    hint = "e.g. selvage policy certify sequential"
+    return DocumentError([Problem("selvage policy certify", 0, path, expected, actual, hint)])
 
 
 def run_certification(plan: Plan) -> Certificate:

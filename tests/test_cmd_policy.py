@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
-from policies.certificate import load_certificate
+from controller.features import ENCODING_VERSION
+from policies.certificate import load_certificate, subject_sha256
 from policies.supervised import SHIPPED_META
 from scripts import certify as certify_module
 from scripts.certify import Request, certify, plan_certification, worlds_sha256
+from scripts.cmd_policy import subject_of
 from scripts.selvage import app
 from tests.e5_world import suite_document, write_suite
 from tests.synthetic import write_yaml
@@ -104,3 +107,17 @@ def test_unknown_policies_are_refused_before_anything_runs(meta: Path) -> None:
     """The message names what may stand there."""
     with pytest.raises(DocumentError, match="unknown policy"):
         plan_certification(request("wishful", meta))
+
+
+def test_a_learned_policy_is_known_by_its_file_and_encoding(tmp_path: Path) -> None:
+    """The subject changes with the content of the ONNX file, not with its name; other settings are refused."""
+    one, other, same = (tmp_path / name for name in ("a.onnx", "b.onnx", "c.onnx"))
+    for file, content in ((one, b"1"), (other, b"2"), (same, b"1")):
+        file.write_bytes(content)
+    assert subject_of(f"learned:onnx={one}") == subject_of(f"learned:onnx={same}")
+    assert subject_of(f"learned:onnx={one}") != subject_of(f"learned:onnx={other}")
+    digest = hashlib.sha256(b"1").hexdigest()
+    assert subject_of(f"learned:onnx={one}") == subject_sha256(digest, ENCODING_VERSION)
+    for wrong in (f"learned:onnx={one},budget=9", "learned", f"learned:onnx={tmp_path / 'none'}"):
+        with pytest.raises(DocumentError):
+            subject_of(wrong)
