@@ -40,6 +40,8 @@ def fit_capacity(
     """
     last_wanted, planned = np.asarray(memory["wanted"]), np.asarray(memory["planned"], dtype=np.float64)
     same = (wanted == last_wanted).all(axis=(1, 2))
+    # The first plan of who wants what is in force anyway can differ from it for want of capacity alone.
+    first = ~last_wanted.any(axis=(1, 2)) & (wanted == seen.table).all(axis=(1, 2))
     table = np.empty_like(wanted)
     replanned = np.zeros(len(same), dtype=np.bool_)
     planned_s = np.asarray(memory["planned_s"], dtype=np.float64)
@@ -55,7 +57,7 @@ def fit_capacity(
         "planned_s": np.where(replanned, seen.now_s, planned_s),
     }
     proposal = Proposal(
-        table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_), capacity_only=same
+        table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_), capacity_only=same | first
     )
     return proposal, after
 

@@ -137,7 +137,9 @@ class LinearProgramPolicy:
             dearer = loss[b] - after["for_loss"][b].astype(np.float64) > self.loss_tolerance
             kept = _unconcerned(problem, dearer) if changed[b] else None
             after["planned"][b] = solve(problem, self.costs, kept)
-            after["for_load"][b], after["crowded"][b] = not changed[b], changed[b]
+            at_home = bool(open_[b][seen.home, np.arange(len(seen.home))].all())
+            first = bool(np.isneginf(state["solved_s"][b]))
+            after["for_load"][b], after["crowded"][b] = not changed[b] or (first and at_home), changed[b]
             after["solved_s"][b], after["for_open"][b], after["for_loss"][b] = now_s[b], open_[b], loss[b]
             after["for_capacity_rps"][b] = seen.capacity_rps[b]
             after["for_offered_rps"][b] = seen.offered_rps[b]

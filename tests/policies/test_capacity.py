@@ -50,6 +50,16 @@ def test_rows_stay_distributions_and_room_is_used(seed: int) -> None:
         assert (load >= room - 1e-6).all()
 
 
+def test_the_first_plan_of_a_table_in_force_is_for_capacity() -> None:
+    """Spilling from what is in force already is a move for capacity, also when it is the first plan."""
+    rates = np.full((1, 3), 60.0)
+    at_home = replace(calm(FLEET, offered_rps=rates), table=all_on(0))
+    for wanted, expected in ((all_on(0), True), (all_on(1), False)):
+        proposal, _ = fit(at_home, wanted)
+        assert proposal.capacity_only is not None
+        assert proposal.capacity_only.tolist() == [expected]
+
+
 def test_what_fits_is_not_touched() -> None:
     """A wanted table within capacity is proposed bit for bit."""
     wanted = all_on(0)
