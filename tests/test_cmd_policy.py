@@ -110,7 +110,7 @@ def test_unknown_policies_are_refused_before_anything_runs(meta: Path) -> None:
 
 
 def test_a_learned_policy_is_known_by_its_file_and_encoding(tmp_path: Path) -> None:
-    """The subject changes with the content of the ONNX file, not with its name; other settings are refused."""
+    """The subject follows the content of the ONNX file, not its name; other settings are refused."""
     one, other, same = (tmp_path / name for name in ("a.onnx", "b.onnx", "c.onnx"))
     for file, content in ((one, b"1"), (other, b"2"), (same, b"1")):
         file.write_bytes(content)
