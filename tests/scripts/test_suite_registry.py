@@ -8,7 +8,8 @@ import pytest
 
 from contracts.uris import resolve_uri
 from scripts.e5_jobs import compiled
-from scripts.suite_registry import REGISTRY, SUITES, entries, overlap, registry
+from scripts.e5_suite import load_suite
+from scripts.suite_registry import REGISTRY, SUITES, entries, overlap, registry, suite_path
 from simulator.env_core import DEFAULT_SCENARIO
 from simulator.randomise import RESERVED, EpisodeSpace, Split, draw_episode, load_base
 
@@ -48,6 +49,19 @@ def test_fixed_suites_compile_on_pools_of_one_contract(name: str) -> None:
     """Every scenario compiles, and all share the contract that policies are trained under."""
     base = load_base(resolve_uri(DEFAULT_SCENARIO, "tests"))
     assert {compiled(entry).contract.sha256 for entry in entries(name)} == {base.compiled.contract.sha256}
+
+
+def test_the_suite_of_policies_is_e5_with_more_arms() -> None:
+    """Same base, scenarios and seeds as E5; its arms hold every setting that tuning chose."""
+    suites = [load_suite(suite_path(name))[0].spec for name in ("e5-policies", "e5")]
+    assert suites[0].scenarios == suites[1].scenarios
+    assert (suites[0].base, suites[0].seed, suites[0].seeds) == (
+        suites[1].base, suites[1].seed, suites[1].seeds,
+    )  # fmt: skip
+    assert set(suites[1].policies) <= set(suites[0].policies)
+    results = sorted((suite_path("e5").parent.parent / "tuning").glob("*.json"))
+    chosen = {json.loads(file.read_text(encoding="utf-8"))["chosen"] for file in results}
+    assert chosen <= set(suites[0].policies)
 
 
 def test_the_held_out_pool_is_another_one() -> None:
