@@ -26,6 +26,9 @@ from contracts.detect.fold_compiled import (
     reaches,
 )
 
+#: Evidence since a unit changed, from which on it speaks against its kernel together with one in alarm.
+LEANS = 2.0
+
 
 class Streams(NamedTuple):
     """Memory of U units of B fleets, changed in place by ``advance``.
@@ -160,8 +163,8 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
                 )  # fmt: skip
                 if suspects and suspected[b, u]:
                     rang |= _ring_suspected(
-                        rung, suspicion[b, u], suspicion_anywhere[b, u], plan.weights, suspect, cells[b, u],
-                        applies, watched,
+                        rung, against[b, u], suspicion[b, u], suspicion_anywhere[b, u], plan.weights, suspect,
+                        cells[b, u], applies, watched,
                     )  # fmt: skip
                 if rang:
                     _begin_anew(rung, cells[b, u], whole, health[b, u], excess[b, u], scale, kind, null_mean)
@@ -231,11 +234,19 @@ def _suspect(suspected, changed, suspicion, suspicion_anywhere):  # type: ignore
 
 
 @njit(cache=True, error_model="numpy")
-def _ring_suspected(rung, suspicion, whole, weights, suspect, cells, applies, watched):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add to ``rung`` the streams of a suspected unit whose e-process reaches its threshold; it is spent."""
+def _ring_suspected(  # type: ignore[no-untyped-def]  # pragma: no cover
+    rung, against, suspicion, whole, weights, suspect, cells, applies, watched
+):
+    """Add to ``rung`` the streams of a suspected unit whose e-process reaches its threshold; it is spent.
+
+    A unit whose evidence since its change leans against a clause speaks against it, long before it is proven:
+    its siblings, if they changed as well, do not depart from it.
+    """
     rang = False
     for c in range(rung.shape[1]):
         least, total = np.inf, 0.0
+        for g in range(BETS):
+            total += weights[c, g] * whole[c, g]
         for s in range(rung.shape[0]):
             level = 0.0
             for g in range(BETS):
@@ -244,8 +255,7 @@ def _ring_suspected(rung, suspicion, whole, weights, suspect, cells, applies, wa
                 rung[s, c], rang = True, True
                 suspicion[s, c] = 0.0
             least = min(least, suspect[1, s, c])
-        for g in range(BETS):
-            total += weights[c, g] * whole[c, g]
+            against[s, c] |= max(level, total if watched else 0.0) >= LEANS
         if watched and least < np.inf and np.log(max(total, 1e-300)) >= least:
             rung[_largest(cells, c, applies), c], rang = True, True
             whole[c] = 0.0

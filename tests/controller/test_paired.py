@@ -227,6 +227,15 @@ def test_knowing_when_a_change_began_makes_routing_alarms_sooner() -> None:
     assert 50 <= left[0] < left[1]
 
 
+@pytest.mark.parametrize("factor", [12.0, 20.0, 60.0])
+def test_a_build_that_changed_is_left_and_none_of_its_replicas_departs(factor: float) -> None:
+    """All replicas of a kernel change and break the clause: the slices leave it, nobody is quarantined."""
+    fleet = fleet_of()
+    ticks = run(make_arm("sequential", fleet), told(fleet, 120, scaled([0, 1, 2, 3], factor, 50.0)))
+    assert (ticks.tables()[-1, :, 0] == 0.0).all()
+    assert not ticks.quarantined().any()
+
+
 def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
     """At a mean and a rate at their limits a changed unit's e-process rings, ever, at most once in A."""
     from tests.controller.test_sequential import MEAN, RATE, arrivals, sequential_detector
