@@ -19,6 +19,7 @@ from controller.estimate import Estimate, fold, kernel_count, next_window
 from controller.judge import Judgement, judge, pooled_verdicts
 from controller.paired import paired_tick
 from controller.ports import (
+    Clock,
     Observation,
     PolicyState,
     Proposal,
@@ -31,6 +32,7 @@ from controller.setup import ControllerSetup
 from controller.shield import Reason, Shielded, ShieldView, may_move, shield, unshielded
 from controller.state import ControllerState, initial_state
 from controller.supervise import Supervised, counted, supervise
+from controller.supervise_meta import note_decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +239,10 @@ class Controller:
     """Holds the state between turns and talks to the ports; for worlds that want one call per tick."""
 
     def __init__(
-        self, setup: ControllerSetup, *, batch: int = 1, state: ControllerState | None = None
-    ) -> None:
-        self.setup = setup
+        self, setup: ControllerSetup, *, batch: int = 1, state: ControllerState | None = None,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self.setup, self._clock = setup, clock
         self.state = initial_state(setup, batch) if state is None else state
 
     def turn(self, source: TelemetrySource, actuator: RouteActuator) -> tuple[Decision, bool]:
@@ -248,8 +251,8 @@ class Controller:
         A failed ``apply`` leaves the previous plan in force: the remembered table stays the old one, so
         the next turn proposes the move again.
         """
-        before = self.state
-        after, decision = tick(before, source.read(), self.setup)
+        before, telemetry = self.state, source.read()
+        after, decision = self._timed(before, telemetry)
         acknowledged = actuator.apply(decision.plan)
         if not acknowledged:
             after = replace(
@@ -260,3 +263,12 @@ class Controller:
             )
         self.state = after
         return decision, acknowledged
+
+    def _timed(self, before: ControllerState, telemetry: FleetTelemetry) -> tuple[ControllerState, Decision]:
+        """One tick; how long it took is told to the supervisor, which has no clock."""
+        if self._clock is None or self.setup.meta is None:
+            return tick(before, telemetry, self.setup)
+        began_ms = self._clock.now_ms()
+        after, decision = tick(before, telemetry, self.setup)
+        spent_ms = self._clock.now_ms() - began_ms
+        return replace(after, supervisor=note_decision(after.supervisor, spent_ms)), decision

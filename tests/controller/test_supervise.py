@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from contracts.compiled_meta import METRICS, CompiledMeta
 from contracts.switches import row_episodes
 from contracts.telemetry import FleetTelemetry
-from controller.loop import tick
+from controller.loop import Controller, tick
 from controller.ports import Observation, PolicyState, Proposal
 from controller.setup import ControllerSetup, ShieldLimits
 from controller.state import initial_state, state_from_json, state_to_json
@@ -30,6 +30,7 @@ from policies.baselines import make_arm
 from policies.supervised import shipped_meta, stricter, under
 from tests.builders import make_contract, make_fleet, make_layout
 from tests.episodes import quiet_record
+from tests.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.worlds import Run, drift, run, script, silence
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=4)
@@ -254,6 +255,29 @@ def test_slow_decisions_demote() -> None:
             memory = note_decision(memory, 50.0 if index % slow_every == 7 else 1.0)
         found = run(setup, later_script(2, 1), replace(state, supervisor=memory))
         assert demoted(found)[0] == expected
+
+
+class Ticking(ManualClock):
+    """Every look at it takes ``step_ms``."""
+
+    step_ms = 1.0
+
+    def now_ms(self) -> float:
+        """Moves on."""
+        self.advance(self.step_ms)
+        return super().now_ms()
+
+
+@pytest.mark.parametrize(("step_ms", "expected"), [(4.0, False), (6.0, True)])
+def test_the_edge_tells_the_supervisor_how_long_a_decision_took(step_ms: float, expected: bool) -> None:
+    """With a clock at its edge the controller notes each turn; slow ones demote once a hundred are known."""
+    clock = Ticking()
+    clock.step_ms = step_ms
+    controller = Controller(watched(Swinging(period_s=1e9)), clock=clock)
+    source, actuator = ScriptedTelemetry(script(LAYOUT, 103)), RecordingActuator()
+    demotions = [bool(controller.turn(source, actuator)[0].demoted[0]) for _ in range(103)]
+    assert not any(demotions[:100])
+    assert demotions[101] == expected
 
 
 def test_blindness_holds_then_hands_over_and_costs_no_return() -> None:
