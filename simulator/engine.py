@@ -80,6 +80,8 @@ class FleetEngine:
         for numbers in (self._row_changed, self._excess_tv, self._table):
             numbers.fill(0.0)
         self._table[:, :, 0] = 1.0
+        # Beside that of the records, which lie far apart.
+        self._in_rotation = np.ones(self._violating.shape[:2], np.bool_)
         self._effects = [[ReplicaEffect()] * self.spec.replicas for _ in range(self.batch)]
         self._rebuild_members(np.zeros(1, np.int64))
         self._members[:] = self._members[0]
@@ -114,15 +116,14 @@ class FleetEngine:
         """Route by ``table`` float64 [B, S, K + 1] from now on; the last column is shed."""
         if table.shape != self._table.shape:
             raise ValueError(f"table: expected shape {self._table.shape}, got {table.shape}")
-        changed = (table != self._table).any(axis=2)
-        self._mark_changed(changed)
-        np.copyto(self._table, table)
+        kernels.set_table(self._fleets, table, self._table, self._row_changed)
 
     def set_rotation(self, in_rotation: NDArray[np.bool_]) -> None:
         """Balance only over these replicas, bool [B, R]; the others finish what they have."""
-        moved = in_rotation != (self._replicas["in_rotation"] != 0)
+        moved = in_rotation != self._in_rotation
         if not moved.any():
             return
+        self._in_rotation[:] = in_rotation
         self._replicas["in_rotation"] = in_rotation
         self._rebuild_members(np.nonzero(moved.any(axis=1))[0])
         self._mark_changed(self._rows_using(moved))
@@ -284,7 +285,7 @@ class FleetEngine:
         """``members[b, k]`` = how many replicas of k are in rotation, then which."""
         self._members[fleets] = 0
         for b in fleets:
-            in_rotation = self._replicas["in_rotation"][b] != 0
+            in_rotation = self._in_rotation[b]
             for k in range(self.spec.kernels):
                 (at,) = np.nonzero((self.spec.replica_kernel == k) & in_rotation)
                 self._members[b, k, 0] = at.shape[0]
@@ -321,6 +322,7 @@ def warm() -> None:
     engine.advance(0.0)
     engine.set_effect(0, 0, ReplicaEffect(condition=1, step_time_factor=2.0))
     engine.crash(0, 0)
+    engine.set_table(np.ones((1, 1, 2)))
     engine.take_counters()
     engine.gauges()
 

@@ -1055,6 +1055,17 @@ def crash_replica(
 
 
 @compiled
+def set_table(fleets: Array, table: Array, old: Array, row_changed: Array) -> None:
+    """Put ``table`` in force; of rows that differ, note the time."""
+    for b in range(table.shape[0]):
+        for s in range(table.shape[1]):
+            for k in range(table.shape[2]):
+                if table[b, s, k] != old[b, s, k]:
+                    old[b, s, k] = table[b, s, k]
+                    row_changed[b, s] = fleets[b].now
+
+
+@compiled
 def feed_arrivals(
     b: int,
     fleets: Array,

@@ -23,7 +23,7 @@ from faults.effects import HEALTHY, ActiveFault, ReplicaEffect, apply
 from simulator import engine_records
 from simulator.board import ReplicaBoard
 from simulator.disturbances import COLD_START_S
-from simulator.drive import Driver
+from simulator.drive import ControllerDriver, Driver
 from simulator.engine import FleetEngine
 from simulator.engine_records import Gauges
 from simulator.engine_validate import check_workload
@@ -55,11 +55,13 @@ def run_episodes(
     """
     wanted = list(seeds)
     records: list[EpisodeRecord] = []
+    # The controller folds telemetry and keeps none.
+    reuse = isinstance(driver, ControllerDriver)
     for first in range(0, len(wanted), batch):
         part = wanted[first : first + batch]
         done, weight = first / len(wanted), len(part) / len(wanted)
         report = None if progress is None else _scaled(progress, done, weight)
-        records += FleetSimulation(scenario, driver, part, progress=report).run()
+        records += FleetSimulation(scenario, driver, part, progress=report, reuse=reuse).run()
     return records
 
 
