@@ -5,7 +5,7 @@
 reads the measures of every episode from ``OUT/parts``. Differences are candidate minus other, paired by seed
 and scenario, with bootstrap limits clustered by seed. *Dominated*: another arm is no worse in every mean and
 better in one. The quality lost is E5's quality loss over the incident window, as a ratio to the
-informed reference: of step faults, of every other shape, and of every scenario alone. *Probe tokens* of an
+informed references: of step faults, of every other shape, and of every scenario alone. *Probe tokens* of an
 arm are compared with those of ``fixed-bare``, on scenarios where no replica dies or starts.
 """
 
@@ -30,9 +30,6 @@ from scripts.e5_arms import BASELINE_ARM, INFORMED
 from scripts.e5_suite import SHIPPED_SUITE, SuiteEntry, expand_suite, load_suite
 
 Floats = NDArray[np.float64]
-
-#: Arms that no policy is meant to beat: the reference that is told.
-REFERENCES = (INFORMED,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +129,18 @@ def compare(run: Run, candidate: str) -> dict[str, Any]:
         "differences": differences,
         "verdicts": {arm: verdict(differences[arm]) for arm in others},
         "dominated_by": [
-            arm for arm in others if arm not in REFERENCES and dominates(means[arm], means[candidate])
+            arm for arm in others if not is_reference(arm) and dominates(means[arm], means[candidate])
         ],
-        "quality_lost_to_informed": _to_informed(run, candidate, arms),
+        "quality_lost_to": {
+            arm: _quality_lost_to(run, candidate, arm) for arm in others if is_reference(arm)
+        },
         "probe_tokens_to_bare": {arm: _probe_ratio(run, arm) for arm in arms},
     }
+
+
+def is_reference(arm: str) -> bool:
+    """An arm that is told of the faults: nobody is meant to beat it."""
+    return arm.partition(":")[0] == INFORMED
 
 
 def verdict(differences: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -161,24 +165,23 @@ def shape_of(entry: SuiteEntry) -> str:
     return "none" if not shapes else shapes.pop() if len(shapes) == 1 else "mixed"
 
 
-def _to_informed(run: Run, candidate: str, arms: list[str]) -> dict[str, Any] | None:
-    """Ratios of the quality lost to the informed reference's; None where it did not run."""
-    if INFORMED not in arms or candidate == INFORMED:
-        return None
+def _quality_lost_to(run: Run, candidate: str, reference: str) -> dict[str, Any]:
+    """Ratios of the quality lost to the reference's, by shape of the fault and by scenario."""
     incident = [entry for entry in run.entries if entry.group not in ("control", "near_miss")]
     shapes: dict[str, list[str]] = {}
     for entry in incident:
         shapes.setdefault(shape_of(entry), []).append(entry.name)
+    parts = {"by_shape": shapes, "by_scenario": {entry.name: [entry.name] for entry in incident}}
     return {
-        "by_shape": {shape: asdict(_loss_ratio(run, candidate, mine)) for shape, mine in shapes.items()},
-        "by_scenario": {entry.name: asdict(_loss_ratio(run, candidate, [entry.name])) for entry in incident},
+        part: {name: asdict(_loss_ratio(run, candidate, reference, mine)) for name, mine in groups.items()}
+        for part, groups in parts.items()
     }
 
 
-def _loss_ratio(run: Run, candidate: str, names: list[str]) -> Interval:
+def _loss_ratio(run: Run, candidate: str, reference: str, names: list[str]) -> Interval:
     path = ("quality", "loss")
-    both = (run.matrix(candidate, path, names), run.matrix(INFORMED, path, names))
-    return paired_ratio(*both, name=f"{candidate}|loss|{','.join(names)}")
+    both = (run.matrix(candidate, path, names), run.matrix(reference, path, names))
+    return paired_ratio(*both, name=f"{candidate}|{reference}|loss|{','.join(names)}")
 
 
 def _probe_ratio(run: Run, arm: str) -> float:
@@ -242,9 +245,10 @@ def _print(found: dict[str, Any]) -> None:
         table.add_row(arm, *cells)
     console.print(table)
     console.print(f"dominated by: {', '.join(found['dominated_by']) or 'none'}")
-    for shape, ratio in ((found["quality_lost_to_informed"] or {}).get("by_shape") or {}).items():
-        limits = f"{ratio['ci_low']:.3g} to {ratio['ci_high']:.3g}"
-        console.print(f"quality lost / informed, {shape}: {ratio['mean']:.3g} ({limits})")
+    for arm, parts in found["quality_lost_to"].items():
+        for shape, ratio in parts["by_shape"].items():
+            limits = f"{ratio['ci_low']:.3g} to {ratio['ci_high']:.3g}"
+            console.print(f"quality lost / {arm}, {shape}: {ratio['mean']:.3g} ({limits})")
 
 
 if __name__ == "__main__":

@@ -59,12 +59,12 @@ def test_a_better_arm_is_better_and_is_dominated_by_none(tmp_path: Path) -> None
 def test_the_quality_lost_is_a_ratio_to_the_informed_reference(tmp_path: Path) -> None:
     """The ratio is that of the losses, by shape of the fault; without the reference there is none."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.2, "informed": 0.8})
-    found = compare(load_run(tmp_path / "out", suite), "learned")["quality_lost_to_informed"]
+    found = compare(load_run(tmp_path / "out", suite), "learned")["quality_lost_to"]["informed"]
     assert found["by_shape"]["step"]["mean"] == pytest.approx(1.5)
     assert set(found["by_scenario"]) == {"requantise", "crash"}
     (tmp_path / "bare").mkdir()
     suite = write_run(tmp_path / "bare", {"fixed-bare": 4.0, "learned": 1.2})
-    assert compare(load_run(tmp_path / "bare" / "out", suite), "learned")["quality_lost_to_informed"] is None
+    assert compare(load_run(tmp_path / "bare" / "out", suite), "learned")["quality_lost_to"] == {}
 
 
 def test_equal_probe_budgets_are_shown(tmp_path: Path) -> None:
