@@ -182,7 +182,7 @@ def test_silence_holds_the_table_then_degrades_to_known_good() -> None:
     assert degraded[81:].all()
     tables = result.tables()
     assert (tables[:80, :, 0] == 1.0).all()
-    assert (tables[81:, :, LAYOUT.known_good] == 1.0).all()
+    assert (tables[84:, :, LAYOUT.known_good] == 1.0).all()  # the shield moves a row within four ticks
     assert not result.quarantined().any()
     assert all((decision.judgement.level == 0).all() for decision in result.decisions)
 
@@ -235,12 +235,14 @@ def test_the_record_names_clause_weight_and_cause() -> None:
         before = state
         state, decision = tick(before, seen, setup)
         records.append(explain(before, state, decision, setup))
-    moved = next(record for record in records[1:] if record.moves)
+    moved = next(record for record in records[1:] if record.moves and record.evidence)
     assert {move.slice for move in moved.moves} == {"s0", "s1"}
     away = next(move for move in moved.moves if move.target == "k0")
     assert away.after == 0.0
     assert away.proposed == pytest.approx(1.0 / 3.0)
     assert away.forced == pytest.approx(-1.0 / 3.0)
+    assert away.because == ("N-hard on k0",)
+    assert [(step.slice, "hard" in step.reasons) for step in moved.shield] == [("s0", True), ("s1", True)]
     evidence = moved.evidence[0]
     assert (evidence.kernel, evidence.clause_id, evidence.limit) == ("k0", "N-hard", 0.1)
     assert evidence.units >= setup.contract.min_samples
