@@ -224,15 +224,14 @@ def _capacity_move(
 
     A slowed move for another reason is owed until it is done: its later ticks are not for capacity.
     """
-    capacity_only = driving.capacity_only
-    if capacity_only is None:
+    if driving.capacity_only is None:
         return after, np.zeros(len(before.owed), dtype=np.bool_)
-    owed = before.owed | ~capacity_only
+    other = before.owed | ~driving.capacity_only[:, None]
     forced = (shielded.reason & (Reason.HARD | Reason.POOL | Reason.DARK)) != 0
-    changed = (after.table != before.table).any(axis=(1, 2))
     slowed = (shielded.reason & (Reason.SLEW | Reason.DWELL)) != 0
-    after = replace(after, owed=owed & slowed.any(axis=1))
-    return after, np.asarray(changed & ~owed & ~forced.any(axis=1))
+    moved = (after.table != before.table).any(axis=2)
+    after = replace(after, owed=other & slowed)
+    return after, np.asarray(moved.any(axis=1) & ~(moved & (other | forced)).any(axis=1))
 
 
 class Controller:

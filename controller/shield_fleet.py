@@ -95,7 +95,7 @@ def settle_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
     for s in range(slices):
         emptied = trickle(table[s], ok[s], capacity)
         reason[s] |= emptied | _count_spill(table[s], goal[s], canary, most, size[s])
-        if _alike(table[s], wish[s]):
+        if _alike(table[s], wish[s]) and not _strays(wish[s], ok[s]):
             _copy(table[s], wish[s])
         slowing, distance = slow_down(slowed[s], table[s], last[s], ok[s], may_move[s], max_move)
         if slowing != 0:
@@ -181,6 +181,15 @@ def _leaves(wish, last, ok):  # type: ignore[no-untyped-def]  # pragma: no cover
     found = False
     for k in range(ok.shape[0]):
         found = found or (ok[k] and wish[k] < last[k] - SLACK)
+    return found
+
+
+@njit(cache=True)
+def _strays(row, ok):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Whether some weight, however small, lies where none may."""
+    found = False
+    for k in range(ok.shape[0]):
+        found = found or (row[k] != 0.0 and not ok[k])
     return found
 
 

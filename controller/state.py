@@ -40,7 +40,7 @@ class ControllerState:
     [B, R, S, C], the same of a replica.
     ejected: bool [B, R], by the policy. table: float64 [B, S, K + 1], in force; row_moved_s: float64
     [B, S]; row_began_s: float64 [B, S], when the row last began to move because the policy wanted it.
-    owed: bool [B], a move that was not for capacity alone is not done yet. version: int64 [B].
+    owed: bool [B, S], a move of the row that was not for capacity alone is not done yet. version: int64 [B].
     replica_detector, kernel_detector: memory of the detector over replicas and over kernels.
     policy: memory of the policy. supervisor, baseline: memory of the supervisor and of the policy that
     runs beside ours under a meta-contract; empty without one. paired: memory of the paired form, empty where
@@ -112,7 +112,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         table=table,
         row_moved_s=np.full((batch, slices), -np.inf),
         row_began_s=np.full((batch, slices), -np.inf),
-        owed=np.zeros(batch, dtype=np.bool_),
+        owed=np.zeros((batch, slices), dtype=np.bool_),
         version=np.zeros(batch, dtype=np.int64),
         replica_detector=setup.detector.initial(batch, replicas, setup.contract),
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
