@@ -41,11 +41,13 @@ class IncidentMeasures:
     against a used, broken pair; a miss has ``detected`` False and the time to the horizon.
     recovered, mttr_s: likewise for the recovery.
 
-    The earliest moment at which anybody could have acted is no merit or fault of a policy, so recovery is
-    also counted from there. visible_s: onset until the first row in which a broken pair's telemetry was not
-    lost (the horizon, if it always was). violation_lag_s: breach to recovery; visible_lag_s: visible breach
-    to recovery. floor_s: visible_s and one interval of the fault's evidence and one tick (NaN where the
-    record does not say how often evidence comes). excess_s: recovery beyond the floor. None is below 0.
+    When the truth begins to violate the contract, and when that can be seen, is no merit or fault of a
+    policy, so recovery is also counted from there. visible_s: onset until the first row in which a broken
+    pair's telemetry was not lost (the horizon, if it always was). violation_lag_s: breach to recovery;
+    visible_lag_s: visible breach to recovery. slice_lag_s: the same slice by slice, each from its own visible
+    breach to its own recovery, of the slowest. floor_s: one interval of the fault's evidence and one tick
+    (NaN where the record does not say how often evidence comes); excess_s: ``slice_lag_s`` beyond it. None
+    is below 0.
     """
 
     fault: str
@@ -60,6 +62,7 @@ class IncidentMeasures:
     visible_s: float = math.nan
     violation_lag_s: float = math.nan
     visible_lag_s: float = math.nan
+    slice_lag_s: float = math.nan
     floor_s: float = math.nan
     excess_s: float = math.nan
 
@@ -129,13 +132,38 @@ def recovery_row(record: EpisodeRecord) -> int | None:
     """
     if record.incident is None:
         return None
-    start = onset_row(record)
-    outside = np.asarray((outside_contract(record) | outside_slo(record)).any(axis=1))[start:]
+    outside = np.asarray((outside_contract(record) | outside_slo(record)).any(axis=1))
+    return _recovery(record, outside, onset_row(record))
+
+
+def _recovery(record: EpisodeRecord, outside: NDArray[np.bool_], start: int) -> int | None:
+    """First row from ``start`` on from which ``outside`` [T] stays False long enough, or None."""
+    assert record.incident is not None
+    outside = outside[start:]
     if not outside.any():
         return start
     first = int(np.argmax(outside))
     needed_s = max(RECOVERY_S, 2.0 * record.incident.period_s)
     return _first_run(outside, first, math.ceil(needed_s / record.tick_s - 1e-9), start)
+
+
+def slowest_slice_s(record: EpisodeRecord) -> float:
+    """Largest time from a slice's first visible violation until it is inside again for good, in seconds.
+
+    0 for a slice that was never outside from then on; to the horizon for one that stays outside.
+    """
+    row, pairs = onset_row(record), incident_pairs(record)
+    broken = breaking(record) & pairs[None]
+    outside = outside_contract(record) | outside_slo(record)
+    lags = [0.0]
+    for place in np.flatnonzero(pairs.any(axis=0)).tolist():
+        only = np.zeros(broken.shape[2], dtype=np.bool_)
+        only[place] = True
+        start = _visible_row(record, (broken & only)[row:], row)
+        if start is not None:
+            found = _recovery(record, outside[:, place], start)
+            lags.append(_since(record, found) - _since(record, start))
+    return max(lags)
 
 
 def _first_run(outside: NDArray[np.bool_], first: int, rows: int, start: int) -> int | None:
@@ -183,7 +211,8 @@ def measure_incident(record: EpisodeRecord) -> IncidentMeasures | None:
     visible_s = _since(record, _visible_row(record, broken, row))
     floor_s = math.nan  # this very object, so that equal incidents compare equal
     if math.isfinite(record.evidence_s):
-        floor_s = visible_s + record.evidence_s + record.tick_s
+        floor_s = record.evidence_s + record.tick_s
+    slice_lag_s = slowest_slice_s(record)
     return IncidentMeasures(
         fault=incident.fault,
         silent=incident.silent,
@@ -197,8 +226,9 @@ def measure_incident(record: EpisodeRecord) -> IncidentMeasures | None:
         visible_s=visible_s,
         violation_lag_s=max(0.0, mttr_s - breach_s),
         visible_lag_s=max(0.0, mttr_s - visible_s),
+        slice_lag_s=slice_lag_s,
         floor_s=floor_s,
-        excess_s=math.nan if math.isnan(floor_s) else max(0.0, mttr_s - floor_s),
+        excess_s=math.nan if math.isnan(floor_s) else max(0.0, slice_lag_s - floor_s),
     )
 
 

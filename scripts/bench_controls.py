@@ -2,9 +2,9 @@
 
 Telemetry only: fleets of twelve replicas of two measured kernels answer one probe per second each, round
 robin over five slices, replayed from the healthy values of the probe prompts; no request is simulated. All
-probe clauses of the shipped ``serving-pool`` contract run on replicas and on kernels, with the thresholds of
-the default budget, over 1,000 slice-days. Ordinary change is in it: one probe in fifty is lost, and every
-replica restarts once a day, which begins its streams anew.
+probe clauses of the shipped ``serving-pool`` contract run on replicas and on kernels, with the bets and the
+thresholds that the controller's detector has by default, over 1,000 slice-days. Ordinary change is in it: one
+probe in fifty is lost, and every replica restarts once a day, which begins its streams anew.
 
 Two arms: ``healthy``, as measured, each replica walking through its prompts; and ``at_limit``, where drifts
 are scaled until the worst clause of each slice stands at its limit, and prompts are drawn independently:
@@ -13,7 +13,7 @@ the least favourable null, under which the budget must still hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from scipy.special import gammaincinv
 
 from contracts.compiled import Source
 from contracts.detect.budget import MONTH_S
+from contracts.detect.spread import normalisers, within_one
 from contracts.detect.streams import (
     StreamPlan,
     alarms,
@@ -88,7 +89,10 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
     rng = stream(SEED, "controls")
     tables = [_values(one, plan, at_limit) for one in samples]
     replica_kernel = np.arange(REPLICAS, dtype=np.int64) % 3
-    table = np.stack([tables[min(int(kernel), 1)] for kernel in replica_kernel])  # [R, S, n, M]
+    of_kernel = np.stack([tables[min(kernel, 1)] for kernel in range(3)])  # [K, S, n, M]
+    table = of_kernel[replica_kernel]
+    psi = normalisers(plan.contract, plan.clauses, of_kernel, within_one(samples[0].metric_names))
+    plan, pooled_plan = _with_spread(plan, psi[replica_kernel]), _with_spread(plan, psi)
     order = np.argsort(rng.random((FLEETS, *table.shape[:3])), axis=3)
     own, pooled = initial_evidence(FLEETS, REPLICAS, plan), initial_evidence(FLEETS, 3, plan)
     replica_alarms = kernel_alarms = 0
@@ -99,7 +103,7 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
         chosen = rng.integers(table.shape[2], size=walk.shape) if at_limit else walk
         seen = _probes(table, chosen.reshape(FLEETS, -1), heard)
         fold_probes_into(own, seen, seen.valid, np.arange(REPLICAS, dtype=np.int64), plan)
-        fold_probes_into(pooled, seen, seen.valid, replica_kernel, plan)
+        fold_probes_into(pooled, seen, seen.valid, replica_kernel, pooled_plan)
         rung, kernel_rung = alarms(own, plan.replica_threshold), alarms(pooled, plan.kernel_threshold)
         if rung.any() or kernel_rung.any():
             # Several clauses that ring for one replica or kernel at once are one switch.
@@ -113,6 +117,11 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
     slices = table.shape[1]
     months = FLEETS * slices * DAYS * 86400.0 / MONTH_S
     return Count(replica_alarms=replica_alarms, kernel_alarms=kernel_alarms, slice_months=months)
+
+
+def _with_spread(plan: StreamPlan, psi: Floats) -> StreamPlan:
+    """``plan`` for units that bet on their spread as well, as the controller's detector does."""
+    return replace(plan, fold=plan.fold._replace(psi=np.ascontiguousarray(psi)))
 
 
 def _values(samples: KernelSamples, plan: StreamPlan, at_limit: bool) -> Floats:

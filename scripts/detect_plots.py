@@ -71,7 +71,7 @@ def _delay(detector: Detector, threshold: float) -> float:
 
 def save_operating(curves: list[Curve], path: Path) -> None:
     """Delay (samples) over ARL0 (samples), both as they are, ARL0 on a log scale."""
-    figure, axes = _figure()
+    figure, axes = figure_of()
     for curve, colour in zip(curves, COLOURS, strict=False):
         style = "--" if "guaranteed" in curve.name else "-"
         axes.plot(curve.arl0, curve.delay, style, color=colour, label=curve.name, marker="o", markersize=3)
@@ -79,12 +79,12 @@ def save_operating(curves: list[Curve], path: Path) -> None:
     axes.set_xlabel("mean run length to a false alarm, samples (ARL0)")
     axes.set_ylabel("mean delay, samples")
     axes.set_title("A mean moves up by one standard deviation")
-    _save(figure, axes, path)
+    save_figure(figure, axes, path)
 
 
 def save_doses(points: list[tuple[str, float, float]], path: Path) -> None:
     """Seconds to an alarm over the dose, ``points`` are (group, nats, seconds)."""
-    figure, axes = _figure()
+    figure, axes = figure_of()
     for place, group in enumerate(dict.fromkeys(group for group, _, _ in points)):
         own = sorted((nats, seconds) for name, nats, seconds in points if name == group)
         axes.plot(*zip(*own, strict=True), "o-", color=COLOURS[place], markersize=3, label=group)
@@ -93,10 +93,11 @@ def save_doses(points: list[tuple[str, float, float]], path: Path) -> None:
     axes.set_xlabel("dose: mean KL to the reference over slices, nats")
     axes.set_ylabel("median seconds to the alarm")
     axes.set_title("Measured faults of one replica of twelve, one false switch per slice-month")
-    _save(figure, axes, path)
+    save_figure(figure, axes, path)
 
 
-def _figure() -> tuple[Any, Any]:
+def figure_of() -> tuple[Any, Any]:
+    """One plot: figure and axes."""
     import matplotlib.pyplot as plt
 
     mpl.rcParams["svg.hashsalt"] = "selvage"
@@ -104,7 +105,8 @@ def _figure() -> tuple[Any, Any]:
     return plt.subplots(figsize=(7.2, 4.2))
 
 
-def _save(figure: Any, axes: Any, path: Path) -> None:
+def save_figure(figure: Any, axes: Any, path: Path) -> None:
+    """Write the plot to ``path``, whole or not at all."""
     axes.grid(True, alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     figure.tight_layout()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.detect.budget import BudgetLine
 from controller.detectors import Detector
+from controller.paired import BUDGET_SHARE
 from controller.sequential import SequentialDetector
 from controller.sequential_plan import SequentialPlan
 from scripts.report_tables import Cell, Table
@@ -41,13 +42,29 @@ def budgets(detectors: Iterable[tuple[str, Detector]]) -> dict[str, Any]:
 
 
 def _split(plan: SequentialPlan) -> dict[str, Any]:
-    split = plan.split
+    split, flags = plan.split, _flags(plan)
     return {
-        "per_slice_month": split.budget.per_slice_month,
+        "per_slice_month": split.budget.per_slice_month + (flags["per_slice_month"] if flags else 0.0),
+        "alarms": split.budget.per_slice_month,
+        "flags": flags,
         "kernel_share": split.budget.kernel_share,
         "alarms_per_slice_month": split.alarms_per_slice_month,
         "at_once": list(split.at_once),
         "lines": [_line(plan, line) for line in split.lines],
+    }
+
+
+def _flags(plan: SequentialPlan) -> dict[str, Any] | None:
+    """What false flags of a change may cost, where probes are compared with certified values."""
+    paired = plan.paired
+    if paired is None:
+        return None
+    kept = plan.split.budget.per_slice_month
+    return {
+        "per_slice_month": kept * BUDGET_SHARE / (1.0 - BUDGET_SHARE),
+        "streams": int(paired.replica_kernel.size * paired.metrics.size),
+        "arl0": paired.arl0,
+        "threshold": paired.threshold,
     }
 
 
@@ -74,6 +91,22 @@ def _largest(levels: NDArray[np.float64]) -> float | None:
     """Threshold of the stream that needs most; None where no stream is watched."""
     finite = levels[np.isfinite(levels)]
     return float(finite.max()) if finite.size else None
+
+
+def budget_text(split: dict[str, Any]) -> str:
+    """One split in a line: the budget, what alarms and flags take of it, and what alarms at once."""
+    flags = split["flags"]
+    changed = (
+        f" {flags['per_slice_month']:.2g} for {flags['streams']} flags of a changed replica "
+        f"(ARL0 {flags['arl0']:.2g}, threshold {flags['threshold']:.1f});"
+        if flags
+        else ""
+    )
+    return (
+        f"{split['per_slice_month']:g} per slice-month; {split['alarms']:.3g} for alarms of the streams that "
+        f"can move a slice (used: {split['alarms_per_slice_month']:.3g});{changed} "
+        f"at once: {', '.join(split['at_once']) or 'none'}"
+    )
 
 
 def budget_table(split: dict[str, Any]) -> Table:

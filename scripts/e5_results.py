@@ -30,7 +30,7 @@ COMPARED = ("quality_preservation", "mttr_s", "failed_ratio_incident", "goodput_
 COMPARED_WITH = ("fixed-bare", "fixed", "breaker", "hysteresis")
 #: Times of recovery given as ratios to this arm's, scenario by scenario.
 RATIO_TO = "hysteresis"
-RATIOS = ("mttr_s", "violation_lag_s", "visible_lag_s", "excess_s")
+RATIOS = ("mttr_s", "violation_lag_s", "visible_lag_s", "slice_lag_s", "excess_s")
 #: Per-slice measures: name in results, tuple of an episode.
 BY_SLICE: dict[str, Callable[[EpisodeMeasures], tuple[float, ...]]] = {
     "quality_preservation": lambda episode: episode.quality.preservation_by_slice,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from scripts.e5_budget import budget_table
+from scripts.e5_budget import budget_table, budget_text
 from scripts.e5_suite import GROUP_LABELS
 from scripts.report_plots import FrontPoint, Timeline, front_svg, slices_svg, timeline_svg
 from scripts.report_tables import (
@@ -61,7 +61,7 @@ SCENARIO_COLUMNS = (
     "mttr_s",
     "violation_lag_s",
     "visible_lag_s",
-    "floor_s",
+    "slice_lag_s",
     "excess_s",
     "unrecovered",
     "detection_lag_s",
@@ -167,7 +167,7 @@ def _group_section(report: ReportInput, group: str) -> Section:
         if any(arm in deltas[p] for p in report.policies)
     )
     if faster:
-        shown = (ratio_table(faster, report.policies, name) for name in ("mttr_s", "visible_lag_s"))
+        shown = (ratio_table(faster, report.policies, name) for name in ("mttr_s", "slice_lag_s"))
         folds += (Fold(title=RATIO_TEXT, tables=tuple(shown)),)
     label = GROUP_LABELS[group]
     title = label[0].upper() + label[1:]
@@ -244,14 +244,7 @@ def _slice_section(report: ReportInput) -> Section:
 def _budget_section(report: ReportInput) -> Section:
     """The false-switch budget of each arm that has one, and its split over streams."""
     folds = tuple(
-        Fold(
-            title=(
-                f"{arm}: {split['per_slice_month']:g} per slice-month; the streams that can move a slice may "
-                f"alarm {split['alarms_per_slice_month']:.3g} times; at once: "
-                f"{', '.join(split['at_once']) or 'none'}"
-            ),
-            tables=(budget_table(split),),
-        )
+        Fold(title=f"{arm}: {budget_text(split)}", tables=(budget_table(split),))
         for arm, split in report.content["budgets"].items()
     )
     return Section(title="Budget of false switches", text=(BUDGET_TEXT,), folds=folds)

@@ -28,9 +28,10 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "long after its onset; visible breach: from when the telemetry of a violating replica gets through.",
     ),
     (
-        "MTTR over the floor",
-        "Recovery beyond the earliest anybody could act: visible breach, one probe interval of a replica "
-        "(one scrape interval where no fault is numeric) and one tick.",
+        "slowest slice, over the floor",
+        "Slice by slice, from its own first visible violation until it is inside again; of the slowest. The "
+        "floor is one probe interval of a replica (one scrape interval where no fault is numeric) and one "
+        "tick.",
     ),
     (
         "rollback success",

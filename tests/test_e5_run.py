@@ -109,7 +109,7 @@ def test_the_budget_and_the_ratios_of_recovery_stand_in_results_and_page(tmp_pat
     """An arm with a budget has its split in both; every arm's times stand beside those of hysteresis."""
     content, page = run_small(tmp_path, policies=("hysteresis", "sequential:budget=3"))
     assert set(content["budgets"]) == {"sequential:budget=3"}
-    assert content["budgets"]["sequential:budget=3"]["per_slice_month"] == 3.0
+    assert content["budgets"]["sequential:budget=3"]["per_slice_month"] == pytest.approx(3.0)
     assert "sequential:budget=3: 3 per slice-month" in page
     assert set(content["ratios"]) == {"all", "requantise"}
     assert content["ratios"]["all"]["fixed-bare"]["mttr_s"]["mean"] >= 1.0

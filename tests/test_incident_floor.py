@@ -34,7 +34,25 @@ def test_a_ramp_counts_from_its_breach() -> None:
     record.violating[150:, :2, :] = True
     found = measure_incident(move_at(record, 160))
     assert found is not None
-    assert (found.mttr_s, found.violation_lag_s, found.floor_s, found.excess_s) == (110.0, 10.0, 102.0, 8.0)
+    assert (found.mttr_s, found.violation_lag_s, found.floor_s, found.excess_s) == (110.0, 10.0, 2.0, 8.0)
+
+
+def test_each_slice_counts_from_its_own_breach() -> None:
+    """One slice breaks at 100 s and is left at 120 s, the other at 150 s and 155 s: the slowest took 20 s."""
+    record = quiet_record(300, incident=step_fault(50.0, 300), evidence_s=1.0)
+    record.violating[100:, :2, 0] = True
+    record.violating[150:, :2, 1] = True
+    for place, row in ((0, 120), (1, 155)):
+        record.table[row:, place] = [0.0, 1.0, 0.0]
+        record.answered_by[row:, :2, place] = 0
+    found = measure_incident(record)
+    assert found is not None
+    assert (found.mttr_s, found.violation_lag_s, found.slice_lag_s, found.excess_s) == (
+        105.0,
+        55.0,
+        20.0,
+        18.0,
+    )
 
 
 def test_what_nobody_hears_of_moves_the_floor_not_the_breach() -> None:
@@ -43,7 +61,7 @@ def test_what_nobody_hears_of_moves_the_floor_not_the_breach() -> None:
     found = measure_incident(record)
     assert found is not None
     assert (found.violation_lag_s, found.visible_s, found.visible_lag_s) == (50.0, 40.0, 10.0)
-    assert found.floor_s == 42.0
+    assert (found.slice_lag_s, found.excess_s) == (10.0, 8.0)
     assert record.blind is not None
     record.blind[60:, 1] = False
     found = measure_incident(record)
@@ -64,12 +82,12 @@ def test_an_unknown_interval_of_evidence_gives_no_floor() -> None:
     evidence_s=st.floats(0.0, 30.0),
 )  # fmt: skip
 def test_lags_are_ordered(move: int, breach: int, blind: int, evidence_s: float) -> None:
-    """Whatever happens: 0 <= excess <= visible lag <= violation lag <= MTTR."""
+    """Whatever happens: 0 <= excess <= slowest slice <= visible lag <= violation lag <= MTTR."""
     record = quiet_record(incident=step_fault(), evidence_s=evidence_s, blind=_blind(200, 50, 50 + blind))
     record.violating[breach:, :2, :] = True
     found = measure_incident(move_at(record, move))
     assert found is not None
-    lags = (0.0, found.excess_s, found.visible_lag_s, found.violation_lag_s, found.mttr_s)
+    lags = (0.0, found.excess_s, found.slice_lag_s, found.visible_lag_s, found.violation_lag_s, found.mttr_s)
     assert list(lags) == sorted(lags)
 
 

@@ -91,7 +91,8 @@ def test_without_an_incident_its_measures_are_not_applicable() -> None:
     missing = {measure.name for measure in MEASURES if math.isnan(measure.value(episode))}
     assert missing == {
         "mttr_s", "unrecovered", "detection_lag_s", "detection_missed", "already_guarded",
-        "breach_s", "failed_ratio_incident", "violation_lag_s", "visible_lag_s", "floor_s", "excess_s",
+        "breach_s", "failed_ratio_incident", "violation_lag_s", "visible_lag_s", "slice_lag_s",
+        "floor_s", "excess_s",
     }  # fmt: skip
 
 
