@@ -23,7 +23,7 @@ from scripts.validation import EpisodeSet, Score, draw, evaluate
 #: The recipe whose reward is the objective and whose validation seed chooses: the shipped policy's.
 RECIPE = "package:contracts/library/recipes/routing.yaml"
 #: Settings that go on from training to validation episodes; the policy as it stands goes with them.
-FINALISTS = 3
+FINALISTS = 5
 FORMAT = 1
 
 
@@ -35,10 +35,10 @@ def register(app: typer.Typer) -> None:
 def tune_command(
     policy: Annotated[str, typer.Argument(help="Baseline to tune, e.g. hysteresis.")],
     out: Annotated[Path, typer.Option("--out", help="File for the result (JSON).")],
-    steps: Annotated[int, typer.Option(help="Control ticks of training episodes to spend.")] = 400_000,
+    steps: Annotated[int, typer.Option(help="Control ticks of training episodes to spend.")] = 1_056_000,
     seed: Annotated[int, typer.Option(help="Of the search and of the training episodes.")] = 1,
-    fleets: Annotated[int, typer.Option(help="Training episodes per trial.")] = 32,
-    horizon_s: Annotated[float, typer.Option(help="Length of an episode, s.")] = 600.0,
+    fleets: Annotated[int, typer.Option(help="Training episodes per trial.")] = 96,
+    horizon_s: Annotated[float, typer.Option(help="Length of an episode, s.")] = 301.0,
     recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = RECIPE,
 ) -> None:
     """Spend ``--steps`` ticks on trials, choose between the best few and the defaults on validation episodes.
