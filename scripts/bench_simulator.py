@@ -20,6 +20,7 @@ from contracts.arrivals import LengthLaw, constant_rate
 from simulator.engine import FleetEngine, warm
 from simulator.engine_records import Counters, EngineSpec, Gauges, ReplicaEffect
 from simulator.oracle import Oracle
+from simulator.traffic import Traffic
 from simulator.workload import WorkloadSpec, WorkloadStream
 
 SEED = 2026
@@ -96,23 +97,23 @@ class _TickedFleet:
         self.spec = _spec(replicas)
         self.engine = FleetEngine(self.spec, 1)
         self.engine.set_table(_table(self.spec))
-        self.workload = WorkloadStream(_workload(REQUESTS_PER_REPLICA_S * replicas), seed)
+        self.traffic = Traffic([_workload(REQUESTS_PER_REPLICA_S * replicas)], [seed])
         self.served = 0
         self.env = env
         self.read: tuple[Counters, Gauges, Any] | None = None
 
-    def ticks(self, tick_s: float, feed_s: float, scrapes: bool) -> Generator[simpy.Event, None, None]:
-        histogram = self.engine.latency_counts.copy()
+    def ticks(self, tick_s: float, scrapes: bool) -> Generator[simpy.Event, None, None]:
+        histogram, tick = self.engine.latency_counts.copy(), 0
         while True:
-            arrivals = self.workload.until(self.env.now + feed_s)
-            self.engine.feed(0, arrivals)
-            for tick in range(round(feed_s / tick_s)):
-                yield self.env.timeout(tick_s)
-                self.engine.advance(self.env.now)
-                if scrapes and tick % 5 == 0:
-                    histogram = self.engine.latency_counts.copy()
-                self.read = self.engine.take_counters(), self.engine.gauges(), histogram
-            self.served += len(arrivals)
+            self.traffic.feed(self.engine, self.env.now + tick_s)
+            yield self.env.timeout(tick_s)
+            self.engine.advance(self.env.now)
+            if scrapes and tick % 5 == 0:
+                histogram = self.engine.latency_counts.copy()
+            counters = self.engine.take_counters()
+            self.read = counters, self.engine.gauges(), histogram
+            self.served += int(counters.offered.sum())
+            tick += 1
 
 
 def _requests_per_cpu_s(
@@ -121,15 +122,14 @@ def _requests_per_cpu_s(
     seed: int,
     *,
     tick_s: float = 1.0,
-    feed_s: float = 30.0,
     scrapes: bool = True,
 ) -> float:
     """Requests per CPU second over ``horizon_s`` after a warm-up: queues filled, memory touched."""
     env = simpy.Environment()
     fleet = _TickedFleet(env, replicas, seed)
-    env.process(fleet.ticks(tick_s, feed_s, scrapes))
+    env.process(fleet.ticks(tick_s, scrapes))
     margin_s = 0.5 * tick_s
-    warm_up_s = feed_s * WARM_UP_FEEDS
+    warm_up_s = max(30.0, tick_s) * WARM_UP_FEEDS
     env.run(until=warm_up_s + margin_s)
     before, began = fleet.served, time.process_time()
     env.run(until=warm_up_s + horizon_s + margin_s)
@@ -146,8 +146,8 @@ def _growth_runs() -> tuple[list[float], list[float]]:
     """
     small, large = [], []
     for i in range(RUNS):
-        small.append(_requests_per_cpu_s(4, 64 * 128.0, SEED + i, tick_s=64.0, feed_s=64.0, scrapes=False))
-        large.append(_requests_per_cpu_s(256, 128.0, SEED + i, tick_s=1.0, feed_s=1.0, scrapes=False))
+        small.append(_requests_per_cpu_s(4, 64 * 128.0, SEED + i, tick_s=64.0, scrapes=False))
+        large.append(_requests_per_cpu_s(256, 128.0, SEED + i, scrapes=False))
     return small, large
 
 
