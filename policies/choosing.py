@@ -9,7 +9,7 @@ the kernels can carry, as it does for the policies without learning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numba import njit
@@ -26,6 +26,8 @@ from policies.targets import preference
 RETURN_AFTER_S = 3600.0
 #: Least time between two slices of a fleet that go home by rule.
 RETURN_EVERY_S = 60.0
+#: A flight fills a refuge to 85 %: load wobbles, and a full one would be relieved again and again.
+ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
 #: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
@@ -72,7 +74,7 @@ class Chooser:
     kernels: int
     home: NDArray[np.int64]
     priority: NDArray[np.int64]
-    headroom: Headroom = field(default_factory=Headroom)
+    headroom: Headroom = field(default_factory=lambda: ROOM)
 
     @classmethod
     def of(
@@ -129,8 +131,49 @@ class Chooser:
         memory["choice"] = chosen.astype(np.int64)
         wanted = np.zeros(seen.table.shape)
         _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
-        rank = preference(seen, by_health=True)
-        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+        rank = self._refuges(seen, memory)
+        proposal, after = fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+        moved = memory["choice"] != before
+        for fleet in np.flatnonzero(moved.any(axis=1) & ~moved.all(axis=1)):
+            self._make_no_room(int(fleet), moved[fleet], rank, seen, state, proposal, after)
+        return proposal, after
+
+    def _refuges(self, seen: Observation, memory: PolicyState) -> NDArray[np.float64]:
+        """Order of refuge [B, S, K] without the kernels that the slice left lately: it had its reasons.
+
+        A plan that spills to a kernel that is no refuge any more is forgotten in ``memory``.
+        """
+        left_s = np.asarray(memory["left_s"], dtype=np.float64).transpose(0, 2, 1)
+        suspect = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
+        rank = np.where(suspect, np.inf, preference(seen, by_health=True))
+        chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
+        planned = np.asarray(memory["planned"], dtype=np.float64)
+        spilled = (planned[:, :, :-1] > 0.0) & ~chosen
+        lost = (spilled & ~np.isfinite(rank)).any(axis=(1, 2))
+        memory["wanted"] = np.where(lost[:, None, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
+        return rank
+
+    def _make_no_room(
+        self, fleet: int, moved: NDArray[np.bool_], rank: NDArray[np.float64], seen: Observation,
+        before: PolicyState, proposal: Proposal, after: PolicyState,
+    ) -> None:  # fmt: skip
+        """Plan ``fleet`` anew: slices that chose nothing keep their rows, the others take what is left.
+
+        A slice that is pushed off its kernel by another's flight would be a false switch; if there is too
+        little room later, that is a move for capacity.
+        """
+        one = slice(fleet, fleet + 1)
+        wanted, planned = np.asarray(after["wanted"])[one], np.asarray(before["planned"])[one]
+        anew = moved | (planned[0].sum(axis=1) == 0.0)
+        kept = np.where(anew[:, None], wanted[0], planned[0])[None]
+        mine = {name: np.asarray(before[name])[one] for name in ("wanted", "planned", "planned_s")}
+        view = replace(
+            seen, now_s=seen.now_s[one], offered_rps=seen.offered_rps[one],
+            capacity_rps=seen.capacity_rps[one], in_rotation=seen.in_rotation[one], table=seen.table[one],
+        )  # fmt: skip
+        first = self.priority + np.where(moved, 0, int(np.ptp(self.priority)) + 1)
+        found, _ = fit_capacity(kept.astype(np.float64), rank[one], view, mine, first, self.headroom)
+        proposal.table[fleet] = np.asarray(after["planned"])[fleet] = found.table[0]
 
     def _homeward(
         self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState
