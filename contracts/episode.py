@@ -50,6 +50,9 @@ class EpisodeRecord:
     excess_tv_tokens: float64 [T, S], sum over answered tokens of the excess TV to the reference.
     accelerator_s: float64 [T, K]; probe_tokens: float64 [T, K].
     capacity_move: bool [T], the table change at the start of this interval was for capacity only.
+    dispatched: int64 [T, R, S], attempts sent to a replica, refused ones included, by the interval in which
+        they were sent. forbidden: bool [T, S, K], cells that the plan in force during the interval knew to be
+        forbidden: a hard clause is violated, and the contract did not choose to serve there. None: not known.
     evidence_s: time between two units of evidence that one replica gives of the incident's kind of fault:
         probes for numeric faults, scrapes for others (NaN: not known, or none are sent).
     blind: bool [T, R], the replica's probes and scrapes were lost in this interval; None: never.
@@ -89,3 +92,5 @@ class EpisodeRecord:
     capacity_move: NDArray[np.bool_]
     evidence_s: float = math.nan
     blind: NDArray[np.bool_] | None = None
+    dispatched: NDArray[np.int64] | None = None
+    forbidden: NDArray[np.bool_] | None = None

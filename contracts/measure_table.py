@@ -129,6 +129,20 @@ MEASURES: tuple[Measure, ...] = (
         value=lambda episode: episode.quality.loss_served,
     ),
     Measure(
+        name="exposed_total",
+        unit="answers",
+        label="exposures from onset",
+        better="low",
+        value=lambda episode: episode.exposure.total,
+    ),
+    Measure(
+        name="forbidden_dispatched",
+        unit="attempts",
+        label="sent where the plan forbids",
+        better="low",
+        value=lambda episode: episode.exposure.forbidden_dispatched,
+    ),
+    Measure(
         name="exposed",
         unit="answers",
         label="exposed answers",

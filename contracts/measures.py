@@ -24,6 +24,9 @@ from contracts.incident_measures import (
 )
 from contracts.switches import SwitchMeasures, measure_switches
 
+#: Amplification is judged over so long: shares of fewer requests are noise.
+_AMPLIFIED_OVER_S = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceQuality:
@@ -59,13 +62,17 @@ class QualityMeasures:
 class ExposureMeasures:
     """Answers on hard-clause slices by a replica that violates, from the onset on.
 
-    ``exposed`` leaves out those in flight at the last change, which stand in ``in_flight``; ``ratio`` is
-    ``exposed`` over all answers on hard-clause slices (NaN without any).
+    ``exposed`` leaves out those in flight at the last change, which stand in ``in_flight``; ``total`` is
+    both. ``ratio`` is ``exposed`` over all answers on hard-clause slices (NaN without any).
+    forbidden_dispatched: attempts sent, in the whole episode, to a cell that the plan then in force knew to
+    be forbidden (NaN where the world does not count them).
     """
 
     exposed: float
     in_flight: float
     ratio: float
+    total: float = math.nan
+    forbidden_dispatched: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +232,50 @@ def measure_exposure(record: EpisodeRecord, from_row: int) -> ExposureMeasures:
     in_flight = float(record.exposed_in_flight[from_row:].sum())
     answered = float(record.answered[from_row:, record.hard_slices].sum())
     exposed = total - in_flight
-    return ExposureMeasures(exposed=exposed, in_flight=in_flight, ratio=_ratio(exposed, answered))
+    return ExposureMeasures(
+        exposed=exposed,
+        in_flight=in_flight,
+        ratio=_ratio(exposed, answered),
+        total=total,
+        forbidden_dispatched=forbidden_dispatched(record),
+    )
+
+
+def forbidden_dispatched(record: EpisodeRecord) -> float:
+    """Attempts sent to a cell that the plan in force knew to be forbidden; NaN where nobody counted."""
+    if record.dispatched is None or record.forbidden is None:
+        return math.nan
+    closed = record.forbidden[:, :, record.replica_kernel].transpose(0, 2, 1)
+    return float(record.dispatched[closed].sum())
+
+
+def amplification(record: EpisodeRecord, fault_free: EpisodeRecord) -> float:
+    """By how much the share of a slice's traffic sent to a violating kernel exceeds the fault-free run's.
+
+    Both of one policy and one seed, with the same arrivals. Per row from the first action against the fault
+    on: of all attempts, the share sent to (kernel, slice) that violates then, less the same cells' share
+    without the fault; the largest sum over a minute, so that single requests do not count. 0 or less: no
+    amplification. NaN where the fault was not detected or nobody counted.
+    """
+    found = measure_incident(record)
+    if found is None or not found.detected or record.dispatched is None or fault_free.dispatched is None:
+        return math.nan
+    start = onset_row(record) + math.ceil(found.detection_lag_s / record.tick_s)
+    span = max(1, round(_AMPLIFIED_OVER_S / record.tick_s))
+    parts = []
+    for episode in (record, fault_free):
+        assert episode.dispatched is not None
+        wrong = (episode.dispatched * record.violating).sum(axis=(1, 2))
+        parts.append(_over(wrong, span) / np.maximum(_over(episode.dispatched.sum(axis=(1, 2)), span), 1))
+    excess = (parts[0] - parts[1])[start + span :]
+    return float(excess.max()) if excess.size else math.nan
+
+
+def _over(counts: NDArray[np.int64], span: int) -> NDArray[np.int64]:
+    """Sum of the last ``span`` rows at every row [T]."""
+    total = np.cumsum(counts)
+    out: NDArray[np.int64] = total - np.concatenate([np.zeros(span, total.dtype), total[:-span]])
+    return out
 
 
 def measure_service(record: EpisodeRecord) -> ServiceMeasures:

@@ -151,6 +151,7 @@ def resolve(
     table = shielded.table
     after = replace(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
     after, plan, moved = _plan(state, after, shielded, setup)
+    plan = replace(plan, forbidden=forbidden_cells(judgement, known.observation.ready, setup))
     after, for_capacity = _capacity_move(driving, state, after, shielded)
     return after, Decision(
         plan=plan,
@@ -215,6 +216,19 @@ def _plan(
         version=after.version + moved,
     )
     return after, RoutingPlan(table=table, in_rotation=in_rotation, version=after.version), moved
+
+
+def forbidden_cells(
+    judgement: Judgement, ready: NDArray[np.int64], setup: ControllerSetup
+) -> NDArray[np.bool_]:
+    """bool [B, S, K]: a hard clause is known to be violated, and the contract does not serve there."""
+    hard = judgement.hard_violated.transpose(0, 2, 1)
+    if setup.contract.shed_when_uncertified or not bool(hard.any()):
+        return hard
+    sound = judgement.certified & ~judgement.hard_violated & (ready > 0)[:, :, None]
+    chosen = np.zeros_like(hard)
+    chosen[:, :, setup.layout.known_good] = ~sound.any(axis=1)
+    return np.asarray(hard & ~chosen)
 
 
 def _capacity_move(

@@ -90,12 +90,15 @@ class Proposal:
 class RoutingPlan:
     """What the actuator applies: table float64 [B, S, K + 1], in_rotation bool [B, R], version [B].
 
-    ``in_rotation`` False takes a replica out of the balancing set and leaves it running.
+    ``in_rotation`` False takes a replica out of the balancing set and leaves it running. forbidden: bool
+    [B, S, K], cells whose hard clause was known to be violated when the plan was made, except what the
+    contract chose to serve from (None: nobody said); for scoring.
     """
 
     table: NDArray[np.float64]
     in_rotation: NDArray[np.bool_]
     version: NDArray[np.int64]
+    forbidden: NDArray[np.bool_] | None = None
 
 
 class Policy(Protocol):

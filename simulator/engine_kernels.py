@@ -27,6 +27,7 @@ from simulator.engine_columns import (
     ANSWERED,
     ATTEMPTS_FAILED,
     ATTEMPTS_REJECTED,
+    DISPATCHED,
     EXPOSED,
     EXPOSED_IN_FLIGHT,
     FAILED,
@@ -676,6 +677,7 @@ def route(
             x.tried[x.attempts] = a
         x.replica = a
         x.routed = now
+        cells[a, s, DISPATCHED] += 1
         answer = offer(r, x, now)
         x.attempts += 1
         if answer == _IN_FLIGHT:

@@ -17,6 +17,7 @@ from simulator.engine_columns import (
     ANSWERED,
     ATTEMPTS_FAILED,
     ATTEMPTS_REJECTED,
+    DISPATCHED,
     EXPOSED,
     EXPOSED_IN_FLIGHT,
     FAILED,
@@ -195,6 +196,11 @@ class Counters:
     def failed_by_reason(self) -> NDArray[np.int64]:
         """Failed requests, unrouted included, [B, S, 5] in the order of ``FAILURE_REASONS``."""
         return self.per_slice[..., FIRST_REASON:]
+
+    @property
+    def dispatched(self) -> NDArray[np.int64]:
+        """Attempts sent to a replica, [B, R, S], refused ones included."""
+        return self.cells[..., DISPATCHED]
 
     @property
     def answered(self) -> NDArray[np.int64]:

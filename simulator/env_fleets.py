@@ -56,6 +56,7 @@ class _Truth(Recorder):
         in_rotation: NDArray[np.bool_],
         planned: NDArray[np.bool_],
         capacity_move: NDArray[np.bool_],
+        forbidden: NDArray[np.bool_] | None = None,
     ) -> None:
         """Nothing to write down."""
 

@@ -158,7 +158,9 @@ class FleetSimulation:
         engine.set_rotation(in_rotation)
         self._traffic.feed(engine, (self._tick + 1) * self._scenario.tick_s)
         moved = self._driver.capacity_move
-        self._parts.recorder.open(self._tick, plan.table, in_rotation, plan.in_rotation, moved)
+        self._parts.recorder.open(
+            self._tick, plan.table, in_rotation, plan.in_rotation, moved, plan.forbidden
+        )
         self._parts.probes.open(self._tick, board.condition, board.answers)
 
     def _read(self) -> FleetTelemetry:

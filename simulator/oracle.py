@@ -104,6 +104,7 @@ class Oracle:
         self.answered = np.zeros((spec.replicas, spec.slices), np.int64)
         self.failed = np.zeros_like(self.answered)
         self.attempts_failed = np.zeros_like(self.answered)
+        self.dispatched = np.zeros_like(self.answered)
         self.attempts_rejected = np.zeros_like(self.answered)
         self.exposed = np.zeros(spec.slices, np.int64)
         self.exposed_in_flight = np.zeros(spec.slices, np.int64)
@@ -406,6 +407,7 @@ class Oracle:
                 break
             a = self.pick_replica(x, kernel)
             r = self.replicas[a]
+            self.dispatched[a, x.slice] += 1
             status = self.offer(r, x, now)
             x.tried.append(a)
             x.replica, x.kernel, x.routed = a, kernel, now

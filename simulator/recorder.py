@@ -17,6 +17,7 @@ from simulator.board import ReplicaBoard
 from simulator.engine_columns import (
     ANSWERED,
     CELL_COLUMNS,
+    DISPATCHED,
     EXPOSED,
     EXPOSED_IN_FLIGHT,
     FIRST_REASON,
@@ -55,6 +56,8 @@ class Recorder:
         self._accelerator_s = np.zeros(by_kernel)
         self._probe_tokens = np.zeros(by_kernel)
         self._capacity_move = np.zeros((batch, ticks), dtype=np.bool_)
+        self._dispatched = np.zeros((batch, ticks, replicas, slices), dtype=np.int64)
+        self._forbidden = np.zeros((*by_slice, kernels), dtype=np.bool_)
         self._blind = np.zeros((batch, ticks, replicas), dtype=np.bool_)
         for fleet in range(batch):
             for replica in range(replicas):
@@ -81,12 +84,15 @@ class Recorder:
         in_rotation: NDArray[np.bool_],
         planned: NDArray[np.bool_],
         capacity_move: NDArray[np.bool_],
+        forbidden: NDArray[np.bool_] | None = None,
     ) -> None:
         """What is in force when ``tick`` begins; ``planned`` bool [B, R] is the controller's own rotation."""
         self._table[:, tick] = table
         self._rotation[:, tick] = in_rotation
         self._quarantined[:, tick] = ~planned
         self._capacity_move[:, tick] = capacity_move
+        if forbidden is not None:
+            self._forbidden[:, tick] = forbidden
         self._violating[:, tick] |= self.now_violating
         self._runtime[:, tick] |= self._now_runtime
 
@@ -94,7 +100,7 @@ class Recorder:
         """What happened in ``tick``."""
         _write(
             tick, counters.cells, counters.per_slice, counters.excess_tv_tokens, self._counts,
-            self._answered_by, self._tokens,
+            self._answered_by, self._dispatched, self._tokens,
         )  # fmt: skip
         _hold(
             tick,
@@ -148,6 +154,8 @@ class Recorder:
             capacity_move=self._capacity_move[fleet],
             evidence_s=evidence_of(scenario),
             blind=self._blind[fleet],
+            dispatched=self._dispatched[fleet],
+            forbidden=self._forbidden[fleet],
         )
 
 
@@ -165,7 +173,7 @@ _ABSENT = int(ReplicaState.ABSENT)
 
 @njit(cache=True)
 def _write(  # type: ignore[no-untyped-def]  # pragma: no cover
-    tick, cells, per_slice, excess_tv_tokens, counts, answered_by, tokens
+    tick, cells, per_slice, excess_tv_tokens, counts, answered_by, dispatched, tokens
 ):  # fmt: skip
     """Enter the counters of ``tick``; row f of ``counts`` is field f of the record, from offered on."""
     batch, replicas, slices, _ = cells.shape
@@ -178,6 +186,7 @@ def _write(  # type: ignore[no-untyped-def]  # pragma: no cover
             tokens[2, b, tick, s] = excess_tv_tokens[b, s]
             for r in range(replicas):
                 answered_by[b, tick, r, s] = cells[b, r, s, ANSWERED]
+                dispatched[b, tick, r, s] = cells[b, r, s, DISPATCHED]
                 counts[1, b, tick, s] += cells[b, r, s, ANSWERED]
                 counts[4, b, tick, s] += cells[b, r, s, SLO_MISSED]
                 counts[5, b, tick, s] += cells[b, r, s, EXPOSED]
@@ -207,7 +216,7 @@ def warm() -> None:
         )
         _write(
             0, cells, per_slice, np.zeros((batch, 1)), np.zeros((7, *one), np.int64),
-            np.zeros((*one, 1), np.int64), np.zeros((3, *one)),
+            np.zeros((*one, 1), np.int64), np.zeros((*one, 1), np.int64), np.zeros((3, *one)),
         )  # fmt: skip
         _hold(0, 1.0, np.zeros((batch, 1), np.int8), np.zeros(1, np.int64), np.zeros(one))
 

@@ -33,7 +33,8 @@ def quiet_record(rows: int = 200, tick_s: float = 1.0, **changes: object) -> Epi
         answered_by=answered_by, offered_tokens=np.full((t, s), 200.0),
         answered_tokens=np.full((t, s), 200.0), excess_tv_tokens=np.full((t, s), 2.0),
         accelerator_s=np.full((t, k), tick_s), probe_tokens=np.full((t, k), 30.0),
-        capacity_move=np.zeros(t, dtype=np.bool_),
+        capacity_move=np.zeros(t, dtype=np.bool_), dispatched=answered_by.copy(),
+        forbidden=np.zeros((t, s, k), dtype=np.bool_),
     )  # fmt: skip
     return replace(record, **changes)  # type: ignore[arg-type]
 

@@ -54,7 +54,7 @@ def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
     """Counters and gauges."""
     counters, gauges = engine.take_counters(), engine.gauges()
     for name in ("answered", "failed", "attempts_failed", "attempts_rejected", "exposed", "exposed_in_flight",
-                 "slo_missed"):  # fmt: skip
+                 "slo_missed", "dispatched"):  # fmt: skip
         np.testing.assert_array_equal(getattr(oracle, name), getattr(counters, name)[0], err_msg=name)
     for name in ("outstanding", "consecutive_failed"):
         np.testing.assert_array_equal(
