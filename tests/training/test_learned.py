@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from contracts.errors import DocumentError  # noqa: E402
 from contracts.loader import document_sha256, load_as  # noqa: E402
 from contracts.uris import resolve_uri  # noqa: E402
 from controller.features import Encoder  # noqa: E402
+from controller.ports import Observation  # noqa: E402
 from policies.artifact_files import META, load_artefact, load_learned, with_certificate, write_artefact  # noqa: E402
 from policies.certificate import subject_sha256  # noqa: E402
 from policies.choosing import RETURN_AFTER_S, Chooser, InputLayout  # noqa: E402
@@ -133,3 +135,42 @@ def test_networks_that_do_not_fit_the_fleet_are_refused() -> None:
         learned_policy(content(slices=3), FLEET, "learned")
     with pytest.raises(DocumentError, match="kernels"):
         learned_policy(content(kernels_max=2), FLEET, "learned")
+
+
+def crowded() -> tuple[Chooser, Observation]:
+    """Three kernels of 20 requests/s, two slices of 14 each, slice 0 at home on 0 and slice 1 on 1."""
+    layout = InputLayout(encoder=Encoder(kernels_max=4, slices=2))
+    fleet = replace(FLEET, home=np.array([0, 1]))
+    chooser = Chooser.of(layout.encoder, 3, fleet.home, fleet.contract)
+    return chooser, calm(fleet, 100.0, offered_rps=np.full((1, 2), 14.0))
+
+
+def test_a_flight_pushes_nobody_off_its_kernel() -> None:
+    """A slice that flees takes the room that is left; the slice that lives there keeps its row."""
+    chooser, seen = crowded()
+    _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
+    proposal, memory = chooser.propose(np.array([[1, 1]]), seen, memory)
+    np.testing.assert_allclose(proposal.table[0, 1], [0.0, 1.0, 0.0, 0.0])
+    assert 0.0 < proposal.table[0, 0, 1] < 1.0
+    assert proposal.table[0, 0, 2] == pytest.approx(1.0 - proposal.table[0, 0, 1])
+
+
+def test_a_flight_spills_to_no_kernel_that_was_left() -> None:
+    """What does not fit into the refuge goes elsewhere, never back to where the slice came from."""
+    chooser, seen = crowded()
+    _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
+    for second in range(3):
+        later = replace(seen, now_s=seen.now_s + second)
+        proposal, memory = chooser.propose(np.array([[1, 1]]), later, memory)
+        assert proposal.table[0, 0, 0] == 0.0
+
+
+def test_a_spill_is_planned_anew_when_its_kernel_falls_ill() -> None:
+    """A plan that sends part of a slice to a kernel in alarm is given up at once."""
+    chooser, seen = crowded()
+    _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
+    proposal, memory = chooser.propose(np.array([[1, 1]]), seen, memory)
+    assert proposal.table[0, 0, 2] > 0.0
+    sick = ill(replace(seen, now_s=seen.now_s + 1.0), 2, 0, Level.GUARD, certified=True)
+    proposal, _ = chooser.propose(np.array([[1, 1]]), sick, memory)
+    assert proposal.table[0, 0, 2] == 0.0
