@@ -72,7 +72,7 @@ class Probes:
         self._owner = np.broadcast_to(self._replica, shape)
         self.unit, self.repeat = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         self.at_s = np.full(shape, np.inf)
-        self._values, self._repeats = _values(scenario), _repeats(scenario)
+        self._values, self._repeats = np.ascontiguousarray(_values(scenario)), _repeats(scenario)
         self._noise = scenario.telemetry.repeat_noise
         self._rngs = [stream(seed, "repeat_noise") for seed in seeds] if self._noise > 0.0 else []
         self._condition = np.zeros(shape, dtype=np.int64)
@@ -88,8 +88,9 @@ class Probes:
             tick, last, self._scenario.tick_s, self._gap_s, self._phase, self._count, self._done, self._order,
             self._sizes, self._repeats, self.unit, self.repeat, self.at_s,
         )  # fmt: skip
-        self._condition = condition[:, self._replica]
-        self._answers = answers[:, self._replica]
+        # Other strides would compile once more.
+        self._condition = np.ascontiguousarray(condition[:, self._replica])
+        self._answers = np.ascontiguousarray(answers[:, self._replica])
 
     @property
     def due(self) -> NDArray[np.bool_]:

@@ -18,7 +18,12 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 from policies.baselines import BASELINES
 from scripts.e5 import Options, plan_run, run
+from policies.baselines import make_arm
+from policies.supervised import shipped_meta, under
+from scripts.e5_jobs import compiled
 from scripts.warm import warm
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
 
 def signatures():
     found = {}
@@ -34,7 +39,12 @@ warm()
 before = signatures()
 suite = folder / "suite.yaml"
 options = Options(out=folder / "out", suite=suite, policies=tuple(BASELINES), seeds=3, batch=2, jobs=1)
-run(plan_run(options), options, lambda result: None)
+plan = plan_run(options)
+run(plan, options, lambda result: None)
+world = compiled(plan.entries[0])
+watched = under(shipped_meta(), make_arm("threshold", world.setup))
+for batch in (1, 2):
+    run_episodes(world, ControllerDriver(watched), range(batch), batch=batch)
 after = signatures()
 new = {name: sorted(after[name] - before.get(name, set())) for name in after}
 print(json.dumps({name: types for name, types in new.items() if types}))
