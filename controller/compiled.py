@@ -68,12 +68,12 @@ def pool_news(out, out_news, sums, news, included, owner):  # type: ignore[no-un
 
 @njit(cache=True)
 def hear(  # type: ignore[no-untyped-def]  # pragma: no cover
-    scraped_s, heard_s, fresh, known, heard, now_s, stale_after_s, scraped_at_ms, sampled_at_ms, valid
+    scraped_s, heard_s, fresh, heard, now_s, stale_after_s, scraped_at_ms, sampled_at_ms, valid
 ):
     """What is new and not older than ``stale_after_s``; late news say nothing about now.
 
-    Brings ``scraped_s`` [B, R] and ``heard_s`` [B] up to date; fills fresh (a new scrape arrived) and known
-    (the newest one is not stale), bool [B, R], and heard bool [B, P], probes that count.
+    Brings ``scraped_s`` [B, R] and ``heard_s`` [B] up to date; fills fresh bool [B, R], a new scrape arrived,
+    and heard bool [B, P], probes that count.
     """
     for b in range(len(now_s)):
         oldest_s = now_s[b] - stale_after_s
@@ -82,9 +82,8 @@ def hear(  # type: ignore[no-untyped-def]  # pragma: no cover
             before, newest = scraped_s[b, r], scraped_at_ms[b, r] / MS_PER_S
             if np.isnan(newest) or newest < before:
                 newest = before
-            known[b, r] = newest >= oldest_s
             newer = newest > (-np.inf if np.isnan(before) else before)
-            fresh[b, r] = newer and known[b, r]
+            fresh[b, r] = newer and newest >= oldest_s
             scraped_s[b, r] = newest
             anything |= fresh[b, r]
         for p in range(valid.shape[1]):
@@ -165,18 +164,19 @@ def fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True)
 def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
-    window, sums, news, answered, failed, latency_le, known, clauses, source, column, edge, applies
+    window, sums, news, answered, failed, latency_le, fresh, clauses, source, column, edge, applies
 ):
     """Each answer is a unit of the latency clauses, each ended request one of the failure clauses.
 
-    Edge -1 (a threshold above every edge) reads the total: nothing is known to lie over it.
+    Latencies come with a fresh scrape; without one they are not even looked at. Edge -1 (a threshold above
+    every edge) reads the total: nothing is known to lie over it.
     """
     twice, last = sums.shape[0] > 0, latency_le.shape[4] - 1
     for b in range(answered.shape[0]):
         for r in range(answered.shape[1]):
             for s in range(answered.shape[2]):
                 for c in clauses:
-                    if not applies[c, s] or (source[c] != FAILED and not known[b, r]):
+                    if not applies[c, s] or (source[c] != FAILED and not fresh[b, r]):
                         continue
                     if source[c] == FAILED:
                         units, over = answered[b, r, s] + failed[b, r, s], failed[b, r, s]

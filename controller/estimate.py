@@ -68,14 +68,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heard:
-    """What of a telemetry counts as evidence, by its age: probes bool [B, P]; fresh, known bool [B, R].
-
-    fresh: a new scrape arrived. known: the newest scrape is not stale.
-    """
+    """What of a telemetry is evidence, by its age: probes bool [B, P]; fresh bool [B, R], new scrapes."""
 
     probes: NDArray[np.bool_]
     fresh: NDArray[np.bool_]
-    known: NDArray[np.bool_]
 
 
 def fold(
@@ -127,13 +123,13 @@ def _hear(
     now_s: NDArray[np.float64], stale_after_s: float,
 ) -> _Heard:  # fmt: skip
     """What is older than ``stale_after_s`` on arrival says nothing of now. Moves both clocks on."""
-    fresh, known = np.empty(scraped_s.shape, dtype=np.bool_), np.empty(scraped_s.shape, dtype=np.bool_)
+    fresh = np.empty(scraped_s.shape, dtype=np.bool_)
     probes = np.empty(seen.probes.valid.shape, dtype=np.bool_)
     hear(
-        scraped_s, heard_s, fresh, known, probes, now_s, stale_after_s, _plain(seen.scraped_at_ms),
+        scraped_s, heard_s, fresh, probes, now_s, stale_after_s, _plain(seen.scraped_at_ms),
         _plain(seen.probes.sampled_at_ms), _plain(seen.probes.valid),
     )  # fmt: skip
-    return _Heard(probes=probes, fresh=fresh, known=known)
+    return _Heard(probes=probes, fresh=fresh)
 
 
 def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> ControllerState:
@@ -278,7 +274,7 @@ def _fold_all(
         contract.threshold, contract.sense, contract.clip, mine.applies,
     )  # fmt: skip
     fold_requests(
-        window, sums, news, _plain(seen.answered), _plain(seen.failed), _plain(seen.latency_le), heard.known,
+        window, sums, news, _plain(seen.answered), _plain(seen.failed), _plain(seen.latency_le), heard.fresh,
         mine.requests, contract.source, contract.column, contract.edge, mine.applies,
     )  # fmt: skip
     fold_gauges(
