@@ -258,15 +258,23 @@ def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: st
     if certificate.seeds < meta.spec.suite_seeds:
         least = f"at least {meta.spec.suite_seeds}"
         raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
-    _refuse_little_quiet(certificate, meta, file)
+    _refuse_other_worlds(certificate, meta, file)
     _refuse_missing(certificate, meta, file)
 
 
-def _refuse_little_quiet(certificate: Certificate, meta: MetaContract, file: str) -> None:
+def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    """Certified for long enough without a fault, and on the worlds that the meta-contract pins."""
     asked = meta.spec.certification
-    if asked is not None and certificate.quiet_slice_days < asked.quiet_slice_days:
+    if asked is None:
+        return
+    if certificate.quiet_slice_days < asked.quiet_slice_days:
         least, days = f"at least {asked.quiet_slice_days:g}", f"{certificate.quiet_slice_days:g}"
         raise _refused(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
+    if asked.worlds_sha256 is not None and certificate.worlds_sha256 != asked.worlds_sha256:
+        raise _refused(
+            file, "worlds_sha256", asked.worlds_sha256, str(certificate.worlds_sha256),
+            "certify again: scenarios, contract or profiles are others",
+        )  # fmt: skip
 
 
 def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:

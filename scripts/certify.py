@@ -109,6 +109,10 @@ def plan_certification(request: Request) -> Plan:
         quiet=Course(document=quiet, entries=entries, seeds=_seeds(quiet, _quiet_seeds(entries, days))),
     )
     make(request.spec, compiled(plan.incidents.entries[0]), plan.meta)
+    pinned = asked.worlds_sha256
+    if pinned is not None and worlds_sha256(plan) != pinned:
+        hint = "pin what it is now in the meta-contract, and certify every policy again"
+        raise _refused(str(file), "spec.certification.worlds_sha256", worlds_sha256(plan), pinned, hint)
     return plan
 
 
@@ -252,6 +256,7 @@ def _timed(plan: Plan) -> NDArray[np.float64]:
     return np.array(spent)
 
 
-def _refused(file: str, path: str, expected: str, actual: str) -> DocumentError:
-    hint = "e.g. selvage policy certify sequential"
+def _refused(
+    file: str, path: str, expected: str, actual: str, hint: str = "e.g. selvage policy certify sequential"
+) -> DocumentError:
     return DocumentError([Problem(file, 0, path, expected, actual, hint)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +13,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from contracts.documents import MetaContract
+from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
 from controller.features import ENCODING_VERSION
+from policies.artifact_files import load_artefact
 from policies.certificate import (
     builtin_sha256,
     load_certificate,
+    refuse_unless_certified,
     refuse_unless_passing,
     subject_sha256,
 )
@@ -114,20 +117,45 @@ def run_certification(plan: Plan) -> Certificate:
 
 
 def show(
-    file: Annotated[Path, typer.Argument(help="Certificate (JSON) as `certify --out` writes it.")],
+    file: Annotated[Path, typer.Argument(help="Certificate (JSON), or the manifest of an artefact (YAML).")],
     meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
 ) -> None:
-    """Print the certificate in FILE and say whether the meta-contract, as it reads today, accepts it."""
-    found = load_certificate(read_text(file), str(file))
-    print_certificate(found)
+    """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
+    document = load_as(MetaContract, resolve_uri(meta, "selvage policy show"))
+    if file.suffix == ".json":
+        found = load_certificate(read_text(file), str(file))
+        print_certificate(found)
+        _verdict(lambda: refuse_unless_passing(found, document, str(file)))
+        return
+    artefact = load_artefact(str(file), allow_uncertified=True)
+    print_manifest(artefact.manifest)
+    if artefact.manifest.spec.certificate is not None:
+        print_certificate(artefact.manifest.spec.certificate)
+    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, str(file)))
+
+
+def _verdict(check: Callable[[], None]) -> None:
     try:
-        refuse_unless_passing(
-            found, load_as(MetaContract, resolve_uri(meta, "selvage policy show")), str(file)
-        )
+        check()
     except DocumentError as error:
         typer.echo(f"refused: {error}")
         raise typer.Exit(EXIT_FAILED) from None
     typer.echo("accepted")
+
+
+def print_manifest(manifest: PolicyArtifact) -> None:
+    """What an artefact is and how it came about."""
+    spec = manifest.spec
+    rows = {
+        "artefact": manifest.metadata.name,
+        "description": spec.description,
+        "onnx sha256": spec.onnx.sha256,
+        "encoding": str(spec.encoding_version),
+        "trained by": spec.training.command,
+        "seeds": ", ".join(str(seed) for seed in spec.training.seeds),
+    }
+    for name, value in rows.items():
+        typer.echo(f"{name:<12}  {value}")
 
 
 def certificate_json(certificate: Certificate) -> str:

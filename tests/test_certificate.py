@@ -29,6 +29,8 @@ from policies.supervised import SHIPPED_META
 
 META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
 ONNX = "1" * 64
+assert META.spec.certification is not None
+WORLDS = META.spec.certification.worlds_sha256
 
 
 def incident(mttr_s: float = 100.0, lag_s: float = 20.0, *, guarded: bool = False) -> IncidentMeasures:
@@ -69,7 +71,8 @@ def certificate(evidence: Evidence | None = None, **changes: object) -> Certific
         "subject": "learned", "subject_sha256": subject_sha256(ONNX, 3),
         "meta_contract_sha256": document_sha256(META), "suite_sha256": "2" * 64,
         "command": "selvage policy certify", "code_version": "0", "seeds": 20, "episodes": 200,
-        "quiet_slice_days": 125.0, "passed": all(c.passed for c in clauses), "clauses": clauses,
+        "quiet_slice_days": 125.0, "worlds_sha256": WORLDS, "passed": all(c.passed for c in clauses),
+        "clauses": clauses,
     }  # fmt: skip
     return Certificate.model_validate(fields | changes)
 
@@ -184,6 +187,7 @@ TAMPERED: dict[str, tuple[dict[str, object], str]] = {
     "another meta-contract": ({"meta_contract_sha256": "4" * 64}, "another one"),
     "fewer seeds": ({"seeds": 19}, "at least 20"),
     "less quiet": ({"quiet_slice_days": 119.0}, "at least 120"),
+    "other worlds": ({"worlds_sha256": "5" * 64}, "are others"),
     "not passed": ({"passed": False}, "a passing certificate"),
 }
 

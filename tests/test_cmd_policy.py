@@ -10,11 +10,12 @@ import yaml
 from typer.testing import CliRunner
 
 from contracts.documents import MetaContract
-from contracts.documents.artifact import Certificate
+from contracts.documents.artifact import Certificate, Training
 from contracts.errors import DocumentError
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
 from controller.features import ENCODING_VERSION
+from policies.artifact_files import write_artefact
 from policies.certificate import load_certificate, subject_sha256
 from policies.supervised import SHIPPED_META
 from scripts import certify as certify_module
@@ -23,6 +24,7 @@ from scripts.cmd_policy import subject_of
 from scripts.selvage import app
 from tests.e5_world import suite_document, write_suite
 from tests.synthetic import write_yaml
+from tests.test_certificate import certificate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -121,3 +123,26 @@ def test_a_learned_policy_is_known_by_its_file_and_encoding(tmp_path: Path) -> N
     for wrong in (f"learned:onnx={one},budget=9", "learned", f"learned:onnx={tmp_path / 'none'}"):
         with pytest.raises(DocumentError):
             subject_of(wrong)
+
+
+def test_the_shipped_suites_are_the_pinned_ones() -> None:
+    """The shipped meta-contract pins every scenario, contract and profile that its suites lead to."""
+    shipped = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests")).spec.certification
+    assert shipped is not None
+    plan = plan_certification(Request(spec="fixed", subject="", subject_sha256="0" * 64, command=""))
+    assert worlds_sha256(plan) == shipped.worlds_sha256
+    assert sum(len(course.seeds) for course in (plan.incidents, plan.quiet)) > 20
+
+
+def test_show_reads_manifests(tmp_path: Path) -> None:
+    """A manifest is shown with its training; without a certificate it is refused, with one accepted."""
+    content = b"weights"
+    training = Training(command="selvage train", seeds=(3,))
+    subject = subject_sha256(hashlib.sha256(content).hexdigest(), ENCODING_VERSION)
+    held = certificate(subject_sha256=subject)
+    bare = write_artefact(tmp_path / "bare", "routing", content, "d", training)
+    sound = write_artefact(tmp_path / "sound", "routing", content, "d", training, held)
+    shown = CliRunner().invoke(app, ["policy", "show", str(bare)])
+    assert shown.exit_code == 1
+    assert "selvage train" in shown.output
+    assert CliRunner().invoke(app, ["policy", "show", str(sound)]).output.rstrip().endswith("accepted")

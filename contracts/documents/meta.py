@@ -18,6 +18,7 @@ from contracts.documents.envelope import (
     NonNegative,
     Positive,
     PositiveCount,
+    Sha256,
     Strict,
     Text,
     Uri,
@@ -79,6 +80,8 @@ class Certification(Strict):
     """``Suite`` without faults, for the clauses judged on quiet fleets."""
     quiet_slice_days: Positive = 120.0
     """Least time on it; to show at most 1 false switch per slice-month takes 111 slice-days without any."""
+    worlds_sha256: Sha256 | None = None
+    """Over every scenario, contract and profile that the suites lead to; absent: not pinned."""
 
 
 class MetaSpec(Strict):
