@@ -1,0 +1,84 @@
+"""Recurrent PPO of sb3-contrib on the same choices: an option, for comparison.
+
+It is a plain LSTM over the inputs: not shared between kernels, without warm start, checkpoint or export. The
+memory in the policy's state makes recurrence unnecessary (docs/training.md); this says what it would bring.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sb3_contrib import RecurrentPPO
+
+from contracts.files import write_pinned
+from policies.train_policy import one_thread
+from policies.train_ppo import EachEpisode, PenalisedVecEnv, callbacks_of
+from policies.train_recipe import RecipeSpec
+from policies.train_world import Inputs, Score, score_acts
+from scripts.train_env import ChoiceVecEnv, TrainingWorld
+
+
+def train_recurrent(
+    spec: RecipeSpec, file: str, seed: int, folder: Path, updates: int, stopped: Any,
+    report: Callable[[int, int], None],
+) -> tuple[int, Score]:  # fmt: skip
+    """``(env steps, score on validation)`` of ``seed`` after ``updates`` episodes of every fleet."""
+    one_thread()
+    env: Any = ChoiceVecEnv(TrainingWorld(spec, file))
+    if spec.lagrangian is not None:
+        env = PenalisedVecEnv(env, spec.reward.scale)
+    steps = round(spec.episodes.horizon_s) - 1
+    model = _model(env, spec, seed, steps)
+    total = updates * steps * env.num_envs
+
+    def between(done: int) -> bool:
+        report(done, updates)
+        return True
+
+    model.learn(total, callback=[*callbacks_of(env, spec), EachEpisode(between, stopped)])
+    check = spec.validation
+    exam = TrainingWorld(spec, file, horizon_s=check.horizon_s, fleets=check.episodes)
+    score = score_acts(exam, lambda: _player(model), check.seed, 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_pinned(folder / "score.json", json.dumps(asdict(score), sort_keys=True).encode())
+    return total, score
+
+
+def _model(env: Any, spec: RecipeSpec, seed: int, steps: int) -> Any:
+    ppo = spec.ppo
+    return RecurrentPPO(
+        "MlpLstmPolicy",
+        env,
+        learning_rate=ppo.learning_rate,
+        n_steps=steps,
+        batch_size=steps * env.num_envs // ppo.minibatches,
+        n_epochs=ppo.epochs,
+        gamma=ppo.gamma,
+        gae_lambda=ppo.gae_lambda,
+        clip_range=ppo.clip_range,
+        ent_coef=ppo.entropy,
+        vf_coef=ppo.value,
+        max_grad_norm=ppo.max_grad_norm,
+        target_kl=ppo.target_kl,
+        policy_kwargs={"lstm_hidden_size": spec.network.width, "net_arch": [spec.network.width]},
+        seed=seed,
+        device="cpu",
+    )
+
+
+def _player(model: Any) -> Callable[[Inputs], np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    """Greedy choices with the LSTM's memory of one episode."""
+    memory: list[Any] = [None, True]
+
+    def act(inputs: Inputs) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        starts = np.full(len(inputs), memory[1])
+        choices, memory[0] = model.predict(inputs, state=memory[0], episode_start=starts, deterministic=True)
+        memory[1] = False
+        return np.asarray(choices)
+
+    return act
