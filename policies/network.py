@@ -10,9 +10,9 @@ then leaves, and explores where the evidence is; training moves rule and network
 
 A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
 shield would send them away, and a choice that stays there comes back with it. A kernel in alarm is never
-moved *to*. And a slice leaves an open kernel for a *reason* alone: an alarm on one of its slices, or evidence
-of at least ``REASON`` of what an alarm takes. Evidence is a log-likelihood against a named null, so this
-bounds how often a healthy kernel is left, whatever the weights are.
+moved *to*. And a slice leaves an open kernel for a *reason* alone: its own alarm, or an alarm or evidence of
+``REASON`` of what an alarm takes on any slice of the kernel, and of ``OWN_REASON`` on its own. Evidence is a
+log-likelihood against a named null, so this bounds how often a healthy kernel is left, whatever the weights.
 ``policies.onnx_graph`` writes the same arithmetic as ONNX; a test compares the two.
 """
 
@@ -32,6 +32,8 @@ BLOCKED = 1e4
 BOUND = 1e3
 #: Evidence, in shares of an alarm's, from which a slice may leave its kernel.
 REASON = 0.5
+#: The same on the slice that leaves: more than healthy fleets of the training scenarios show.
+OWN_REASON = 0.3
 #: Score of shedding before training, which keeps it rare.
 SHED_SCORE = -4.0
 #: The rule before training, per number of a cell and of a kernel, in units of score.
@@ -100,8 +102,9 @@ def _rules(kernels: Tensor, cells: Tensor, chosen: Tensor) -> tuple[Tensor, Tens
     alarm, hard = (cells[..., names.index(name)] > 0.5 for name in ("guard", "hard_violated"))
     shut = ~((ready > 0.0)[:, :, None] & (certified > 0.5) & ~hard)
     blocked = shut | (alarm & (chosen < 0.5))
-    evidence = cells[..., names.index("evidence")].amax(dim=2, keepdim=True)
-    reason = alarm.any(dim=2, keepdim=True) | (evidence >= REASON)
+    own = cells[..., names.index("evidence")]
+    anywhere = alarm.any(dim=2, keepdim=True) | (own.amax(dim=2, keepdim=True) >= REASON)
+    reason = alarm | (anywhere & (own >= OWN_REASON))
     return blocked.float(), (~shut & (chosen > 0.5) & ~reason).float()
 
 

@@ -21,7 +21,7 @@ OPSET = 17
 #: IR version that every onnxruntime since 1.10 reads.
 IR_VERSION = 8
 #: As in ``policies.network``, which this module does not import: it runs without torch.
-BLOCKED, BOUND, REASON = 1e4, 1e3, 0.5
+BLOCKED, BOUND, REASON, OWN_REASON = 1e4, 1e3, 0.5, 0.3
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -155,7 +155,9 @@ class _Graph:
         most = self._node("ReduceMax", [evidence], axes=[2], keepdims=1)
         anywhere = self._node("ReduceMax", [self._cast(alarm)], axes=[2], keepdims=1)
         enough = self._op("GreaterOrEqual", most, self._floats([REASON]))
-        reason = self._op("Or", self._above(anywhere, 0.5), enough)
+        somewhere = self._op("Or", self._above(anywhere, 0.5), enough)
+        mine = self._op("GreaterOrEqual", evidence, self._floats([OWN_REASON]))
+        reason = self._op("Or", alarm, self._op("And", somewhere, mine))
         calm = self._op("And", self._node("Not", [shut]), self._node("Not", [reason]))
         bound = self._op("And", calm, self._above(chosen, 0.5))
         return self._cast(blocked), self._cast(bound)

@@ -88,6 +88,18 @@ def score_choices(world: LearningWorld, scores: Scores, seed: int, episodes: int
     return _score(world, begin, seed, episodes)
 
 
+def score_acts(
+    world: LearningWorld, player: Callable[[], Callable[[Inputs], Choices]], seed: int, episodes: int
+) -> Score:
+    """Whoever gives choices for inputs, made anew for every episode, on the same episodes."""
+
+    def begin() -> Callable[[Inputs], Inputs]:
+        act = player()
+        return lambda inputs: world.step(act(inputs))
+
+    return _score(world, begin, seed, episodes)
+
+
 def score_policy(
     world: LearningWorld, policy_of: Callable[[FleetSetup], Policy], seed: int, episodes: int
 ) -> Score:

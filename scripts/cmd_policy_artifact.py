@@ -67,6 +67,8 @@ def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -
     document = load_recipe(file)
     if document_sha256(document) != training["recipe_sha256"]:
         raise _refused(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
+    if document.spec.ppo.algorithm != "ppo":
+        raise _refused(run, "a run of algorithm ppo", f"{document.spec.ppo.algorithm}, which has no export")
     runs = {row["seed"]: row for row in training["runs"]}
     shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
     if shipped not in runs:

@@ -40,6 +40,7 @@ def train(
     jobs: Annotated[int, typer.Option(help="Seeds beside each other.")] = 1,
     backend: Annotated[str, typer.Option(help="joblib back end: loky, or ray for a cluster.")] = "loky",
     updates: Annotated[int | None, typer.Option(help="PPO episodes; the recipe's without it.")] = None,
+    algorithm: Annotated[str, typer.Option(help="ppo or recurrent-ppo; the recipe's without it.")] = "",
     compare: Annotated[bool, typer.Option(help="Validate the recipe's baselines as well.")] = True,
 ) -> None:
     """Train every seed, or go on where its checkpoint stands.
@@ -50,6 +51,8 @@ def train(
     wanted, file = parse_seeds(seeds), str(resolve_uri(recipe, "selvage train"))
     document = load_recipe(file)
     ready_folder(out)
+    if algorithm and algorithm != document.spec.ppo.algorithm:
+        document, file = _with_algorithm(document, file, algorithm, out)
     warm()
     total = document.spec.ppo.episodes if updates is None else updates
     with _bar(out, wanted, total):
@@ -65,6 +68,23 @@ def train(
     _show(results, baselines)
     if not finished:
         raise typer.Exit(130)
+
+
+def _with_algorithm(
+    recipe: TrainingRecipe, file: str, algorithm: str, out: Path
+) -> tuple[TrainingRecipe, str]:
+    """The recipe under another algorithm, written into ``out`` with URIs that hold from there."""
+    plain = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
+    plain["spec"]["ppo"]["algorithm"] = algorithm
+    uris = plain["spec"]["episodes"]["scenarios"]
+    plain["spec"]["episodes"]["scenarios"] = [_from_anywhere(uri, file) for uri in uris]
+    path = out / "recipe.yaml"
+    write_whole(path, json.dumps(plain, indent=1))
+    return load_recipe(path), str(path)
+
+
+def _from_anywhere(uri: str, file: str) -> str:
+    return uri if uri.startswith("package:") else str(resolve_uri(uri, file).resolve())
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

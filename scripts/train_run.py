@@ -31,7 +31,7 @@ from policies.train_checkpoint import Progress
 from policies.train_clone import add_caution, clone, learn_insight, scores_of
 from policies.train_policy import one_thread, scorer_state
 from policies.train_ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
-from policies.train_recipe import TrainingRecipe, load_recipe
+from policies.train_recipe import RecipeSpec, TrainingRecipe, load_recipe
 from policies.train_world import Score, score_choices, score_policy
 from scripts.train_env import ChoiceVecEnv, TrainingWorld
 
@@ -85,8 +85,24 @@ def train_seed(
     updates: PPO episodes, the recipe's for None. ``report`` is called with finished and wanted ones.
     """
     with stoppable() as stopped:
-        run = SeedRun(load_recipe(recipe_file), recipe_file, seed, Path(folder), stopped)
-        return run.train(updates, report)
+        recipe = load_recipe(recipe_file)
+        if recipe.spec.ppo.algorithm == "recurrent-ppo":
+            return _recurrent(recipe.spec, recipe_file, seed, folder, updates, stopped, report)
+        return SeedRun(recipe, recipe_file, seed, Path(folder), stopped).train(updates, report)
+
+
+def _recurrent(
+    spec: RecipeSpec, file: str, seed: int, folder: str, updates: int | None, stopped: Stopped,
+    report: Callable[[int, int], None],
+) -> SeedResult:  # fmt: skip
+    from scripts.train_recurrent import train_recurrent
+
+    wanted = spec.ppo.episodes if updates is None else updates
+    steps, score = train_recurrent(spec, file, seed, Path(folder), wanted, stopped, report)
+    return SeedResult(
+        seed=seed, folder=folder, env_steps=steps, chosen_at=wanted, score=score.reward,
+        finished=not stopped.flag,
+    )  # fmt: skip
 
 
 class SeedRun:

@@ -145,3 +145,55 @@ def test_other_seeds_are_refused(text: str) -> None:
     """What is neither, empty or twice the same is refused."""
     with pytest.raises(DocumentError, match="--seeds"):
         parse_seeds(text)
+
+
+def test_recurrent_ppo_is_an_option(tmp_path: Path) -> None:
+    """``--algorithm recurrent-ppo`` trains and scores an LSTM, and export refuses it."""
+    pytest.importorskip("sb3_contrib")
+    from typer.testing import CliRunner
+
+    from scripts.selvage import app
+
+    runner, out = CliRunner(), tmp_path / "run"
+    command = ["train", "--recipe", str(recipe_file(tmp_path, 1)), "--seeds", "3", "--out", str(out)]
+    done = runner.invoke(app, [*command, "--algorithm", "recurrent-ppo", "--no-compare"])
+    assert done.exit_code == 0, done.output
+    assert (out / "seed-3" / "score.json").exists()
+    export = [
+        "policy",
+        "export",
+        str(out),
+        "--recipe",
+        str(out / "recipe.yaml"),
+        "--out",
+        str(tmp_path / "a"),
+    ]
+    refused = runner.invoke(app, export)
+    assert refused.exit_code == 2
+    assert "recurrent-ppo" in refused.output
+
+
+def test_export_writes_what_the_run_found_best(tmp_path: Path) -> None:
+    """Train, export, evaluate-able: the ONNX file holds the best seed's weights, the manifest every seed."""
+    from typer.testing import CliRunner
+
+    from policies.artifact_files import load_artefact
+    from scripts.selvage import app
+
+    runner, out, recipe = CliRunner(), tmp_path / "run", str(recipe_file(tmp_path, 1))
+    trained = runner.invoke(
+        app, ["train", "--recipe", recipe, "--seeds", "0-1", "--out", str(out), "--no-compare"]
+    )
+    assert trained.exit_code == 0, trained.output
+    made = [
+        runner.invoke(app, ["policy", "export", str(out), "--recipe", recipe, "--out", str(tmp_path / place)])
+        for place in "ab"
+    ]
+    assert [result.exit_code for result in made] == [0, 0], made[0].output
+    first, second = (load_artefact(str(tmp_path / p / "routing.yaml"), allow_uncertified=True) for p in "ab")
+    assert first.content == second.content
+    assert first.manifest == second.manifest
+    runs = first.manifest.spec.training.runs
+    assert [run.seed for run in runs] == [0, 1]
+    shipped = next(run for run in runs if run.shipped)
+    assert shipped.score == max(run.score for run in runs)
