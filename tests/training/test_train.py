@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 
 from contracts.errors import DocumentError  # noqa: E402
+from contracts.loader import document_sha256  # noqa: E402
 from policies.network import Scorer  # noqa: E402
 from policies.train_clone import clone, learn_insight, scores_of  # noqa: E402
 from policies.train_ppo import PenalisedVecEnv  # noqa: E402
@@ -22,6 +23,7 @@ from scripts.train_env import ChoiceVecEnv, TrainingWorld  # noqa: E402
 from scripts.train_run import SeedRun, Stopped, train_seed  # noqa: E402
 from tests.env_world import scenario_path  # noqa: E402
 
+RECIPES = sorted((Path(__file__).resolve().parents[2] / "contracts/library/recipes").glob("*.yaml"))
 RECIPE = """
 apiVersion: selvage.dev/v1alpha1
 kind: TrainingRecipe
@@ -53,6 +55,17 @@ def best(folder: Path) -> dict[str, np.ndarray]:
     """Every tensor of a run's checkpoint but the state of the shuffle."""
     with np.load(folder / "checkpoint.npz", allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files if not name.startswith("shuffle")}
+
+
+def test_shipped_recipes_are_complete_and_their_hash_is_their_meaning() -> None:
+    """Every shipped recipe loads, cuts its rollouts evenly, and a changed number changes its hash."""
+    for path in RECIPES:
+        recipe = load_recipe(path)
+        episodes, ppo = recipe.spec.episodes, recipe.spec.ppo
+        assert episodes.fleets * (round(episodes.horizon_s) - 1) % ppo.minibatches == 0
+        other = recipe.spec.model_copy(update={"ppo": ppo.model_copy(update={"gamma": 0.5})})
+        changed = recipe.model_copy(update={"spec": other})
+        assert document_sha256(changed) != document_sha256(recipe)
 
 
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path) -> None:
