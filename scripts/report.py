@@ -45,7 +45,8 @@ INCIDENT_COLUMNS = (
     "detection_lag_s",
     "detection_missed",
     "failed_ratio_incident",
-    "exposed",
+    "exposed_total",
+    "forbidden_dispatched",
 )
 CONTROL_COLUMNS = (
     "quality_preservation",
@@ -66,6 +67,8 @@ SCENARIO_COLUMNS = (
     "unrecovered",
     "detection_lag_s",
     "failed_ratio",
+    "exposed_total",
+    "forbidden_dispatched",
     "false_switches_per_slice_month",
 )
 #: Arms named in the first sentence.

@@ -47,9 +47,14 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "arm before the onset with the same arrivals.",
     ),
     (
-        "exposed",
-        "Answers on slices with a hard clause by a replica that violates the contract, from onset on; "
-        "those in flight at the last change are counted apart.",
+        "exposures from onset",
+        "Answers on slices with a hard clause by a replica that violates the contract, from onset on, those "
+        "in flight at the last change included.",
+    ),
+    (
+        "sent where the plan forbids",
+        "Attempts dispatched to a kernel that the plan in force closes for the slice, later than the plan "
+        "was acknowledged. A shielded arm has none.",
     ),
     (
         "false switch",

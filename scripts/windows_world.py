@@ -125,7 +125,7 @@ class _Batch:
         shape = (scenario.ticks, len(fleets))
         self._table = np.zeros((*shape, slices, kernels + 1), dtype=np.float32)
         self._rotation = np.zeros((*shape, replicas), dtype=np.bool_)
-        self._capacity = np.zeros(shape, dtype=np.bool_)
+        self._capacity: list[NDArray[np.bool_]] = []
         self._still = _StillTelemetry(scenario, len(fleets))
         self._onset_s, self._sick = self._faults()
         self._clean_s = np.zeros(len(fleets))
@@ -174,13 +174,14 @@ class _Batch:
     def _hold(self, tick: int, plan: RoutingPlan) -> None:
         """The plan stays from ``tick`` on."""
         self._table[tick:], self._rotation[tick:] = plan.table, plan.in_rotation
+        self._capacity += [np.zeros_like(self._capacity[-1])] * (self._scenario.ticks - tick)
 
     def _sick_at(self, tick: int) -> NDArray[np.bool_]:
         return np.asarray(tick * self._scenario.tick_s >= self._onset_s - 1e-9)
 
     def _write(self, tick: int, plan: RoutingPlan, capacity_move: NDArray[np.bool_]) -> None:
         self._table[tick], self._rotation[tick] = plan.table, plan.in_rotation
-        self._capacity[tick] = capacity_move
+        self._capacity.append(capacity_move.copy())
 
     def _record(self, index: int, policy: str) -> EpisodeRecord:
         scenario, fleet = self._scenario, self._fleets[index]
@@ -197,7 +198,8 @@ class _Batch:
             slo_missed=nothing.counts, exposed=nothing.counts, exposed_in_flight=nothing.counts,
             answered_by=nothing.by_replica, offered_tokens=nothing.sums, answered_tokens=nothing.sums,
             excess_tv_tokens=nothing.sums, accelerator_s=nothing.by_kernel, probe_tokens=nothing.by_kernel,
-            capacity_move=self._capacity[:, index], evidence_s=1.0 / scenario.telemetry.probes_per_s,
+            capacity_move=np.stack([moves[index] for moves in self._capacity]),
+            evidence_s=1.0 / scenario.telemetry.probes_per_s,
         )  # fmt: skip
 
     def _violating(self, index: int) -> NDArray[np.bool_]:
