@@ -39,6 +39,14 @@ from scripts.windows_match import Matched
 from scripts.windows_world import at_limit, probe_world
 from simulator.world import CompiledScenario
 
+#: Forms of the sequential detector at the contract's own budget, and the repeat noise that each meets.
+FORMS = (
+    ("sequential:paired=0,spread=0", 0.0),
+    ("sequential:paired=0", 0.0),
+    ("sequential", 0.0),
+    ("sequential:paired=0", 0.05),
+    ("sequential", 0.05),
+)
 #: Windows that are tuned: length in seconds and least units of a judgement. A replica gives a slice one unit
 #: in five seconds, so short windows need few units to speak at all; the contract's own number is 20.
 WINDOWS = (
@@ -56,6 +64,7 @@ class Size:
     target: int = 36
     tuning_seeds: int = 4
     seeds: int = 20
+    form_seeds: int = 6
     most_s: float = 900.0
     windows: tuple[tuple[int, int], ...] = WINDOWS
 
@@ -84,12 +93,14 @@ class Result:
     """Everything that the figures, the table and the plot are made from.
 
     arms: every window and, last, sequential. final: by name (``sequential``, ``least_worst``,
-    ``least_mean``), its arm, its times on fresh seeds and its false switches on a fresh control.
+    ``least_mean``), its arm, its times on fresh seeds and its false switches on a fresh control. forms: by
+    spec and repeat noise, times at the contract's own budget.
     """
 
     cases: tuple[Case, ...]
     arms: tuple[Arm, ...]
     final: dict[str, tuple[Arm, Times, Counted]]
+    forms: dict[tuple[str, float], Times]
     floor_s: float
 
 
@@ -118,7 +129,19 @@ def compare(size: Size) -> Result:
         "least_mean": min(reached, key=lambda arm: arm.mean),
     }
     final = {name: (arm, *_fresh(control, world, arm, of, size)) for name, arm in chosen.items()}
-    return Result(cases=of, arms=tuple(arms), final=final, floor_s=floor_s(world))
+    return Result(cases=of, arms=tuple(arms), final=final, forms=forms(of, size), floor_s=floor_s(world))
+
+
+def forms(of: Sequence[Case], size: Size) -> dict[tuple[str, float], Times]:
+    """Times of every form of ``FORMS`` at the contract's budget, on fresh seeds."""
+    seeds = range(7001, 7001 + size.form_seeds)
+    found = {}
+    for spec, noise in FORMS:
+        world = probe_world(ONSET_TO_S + size.most_s, noise)
+        budget = world.contract.false_switch_budget_per_slice_month
+        looseness = math.log10(budget)
+        found[spec, noise] = measure_times(world, Watch(spec=spec), looseness, of, seeds, size.most_s)
+    return found
 
 
 def floor_s(world: CompiledScenario) -> float:
@@ -185,6 +208,11 @@ def figures(result: Result) -> dict[str, object]:
         }
     for window in ("least_worst", "least_mean"):
         flat |= _against(result, window)
+    for (spec, noise), times in result.forms.items():
+        for index, case in enumerate(result.cases):
+            key = f"{spec}/noise={noise:g}/{case.label}"
+            flat[f"{key}/lag_s"] = _shown(np.nanmean(times.lag[index]))
+            flat[f"{key}/mttr_s"] = _shown(np.nanmean(times.mttr[index]))
     return flat
 
 

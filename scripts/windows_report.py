@@ -26,7 +26,7 @@ NAMES = {
 
 
 def main(folder: Path) -> None:
-    """Fill the marks ``windows`` and ``windows-faults`` of ``folder/detection.md`` and draw the plot."""
+    """Fill the marks of ``tables`` in ``folder/detection.md`` and draw the plot."""
     result = shipped_result()
     fill(folder / "detection.md", tables(result))
     save_plot(result, folder / "detection-windows.svg")
@@ -34,7 +34,11 @@ def main(folder: Path) -> None:
 
 def tables(result: Result) -> dict[str, list[str]]:
     """Both tables as Markdown."""
-    return {"windows": settings_table(result), "windows-faults": faults_table(result)}
+    return {
+        "windows": settings_table(result),
+        "windows-faults": faults_table(result),
+        "forms": forms_table(result),
+    }
 
 
 def settings_table(result: Result) -> list[str]:
@@ -90,6 +94,22 @@ def faults_table(result: Result) -> list[str]:
         "least worst: MTTR, s (ratio)", "least mean: MTTR, s (ratio)", "MTTR over the floor, s",
     )  # fmt: skip
     return table(head, rows)
+
+
+def forms_table(result: Result) -> list[str]:
+    """Per fault mean lag and MTTR of every form of the sequential detector at the contract's own budget."""
+    rows = [
+        [
+            case.label,
+            *(
+                f"{np.nanmean(times.lag[index]):.1f} / {np.nanmean(times.mttr[index]):.1f}"
+                for times in result.forms.values()
+            ),
+        ]
+        for index, case in enumerate(result.cases)
+    ]
+    heads = [f"{spec}, repeat noise {noise:g}" for spec, noise in result.forms]
+    return table(["fault: lag / MTTR, s", *heads], rows)
 
 
 def _against(own: NDArray[np.float64], other: NDArray[np.float64], name: str) -> str:

@@ -53,11 +53,12 @@ class FleetRun:
     fault: Fault | None = None
 
 
-def probe_world(horizon_s: float) -> CompiledScenario:
-    """The quiet fleet of E5 with another horizon."""
+def probe_world(horizon_s: float, repeat_noise: float = 0.0) -> CompiledScenario:
+    """The quiet fleet of E5 with another horizon; ``repeat_noise`` as in ``simulator.probes``."""
     file = resolve_uri(BASE, "selvage bench windows")
     document = load_as(Scenario, file)
-    spec = document.spec.model_copy(update={"horizon_s": horizon_s})
+    seen = document.spec.telemetry.model_copy(update={"repeat_noise": repeat_noise})
+    spec = document.spec.model_copy(update={"horizon_s": horizon_s, "telemetry": seen})
     return compile_scenario(document.model_copy(update={"spec": spec}), str(file))
 
 
