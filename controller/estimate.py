@@ -11,7 +11,7 @@ overloaded; capacity is the policies' business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -36,7 +36,7 @@ from controller.compiled import (
 )
 from controller.detectors import Sums, probe_clauses
 from controller.setup import ControllerSetup
-from controller.state import ControllerState
+from controller.state import ControllerState, altered
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
@@ -100,7 +100,7 @@ def fold(
         )  # fmt: skip
     silent_s = now_s - heard_s
     return Estimate(
-        state=replace(
+        state=altered(
             state, now_s=now_s, window_start_s=started, window=window, heard_s=heard_s, scraped_s=scraped_s,
             progress_s=rates.progress_s, probed_s=probed_s, offered_rps=rates.offered_rps,
             answered_rps=rates.answered_rps, failed_rps=rates.failed_rps, ticks=state.ticks + 1,
@@ -136,7 +136,7 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
     """Begin a new window where the old one closed."""
     if not bool(closed.any()):
         return state
-    return replace(
+    return altered(
         state,
         window=np.where(closed[:, None, None, None, None], 0.0, state.window),
         window_start_s=np.where(closed, state.now_s, state.window_start_s),

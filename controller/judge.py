@@ -21,7 +21,7 @@ from controller.estimate import Estimate, kernel_count, pool
 from controller.judge_compiled import condemn, count_evidence, note_down, take_over, weigh
 from controller.quarantine import Departures, severe_clauses
 from controller.setup import ControllerSetup
-from controller.state import ControllerState
+from controller.state import ControllerState, altered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def judge(
         certified=certified, evidence_count=count, judged=judged.judged, spread=alarm & ~judged.alarm,
         down=down, evidence_ratio=ratio,
     )  # fmt: skip
-    state = replace(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)
+    state = altered(state, condemned=condemned, down_until_s=down_until_s, kernel_detector=memory)
     return state, judgement
 
 

@@ -30,7 +30,7 @@ from controller.ports import (
 from controller.quarantine import decide
 from controller.setup import ControllerSetup
 from controller.shield import Reason, Shielded, ShieldView, may_move, shield, unshielded
-from controller.state import ControllerState, initial_state
+from controller.state import ControllerState, altered, initial_state
 from controller.supervise import Supervised, counted, supervise
 from controller.supervise_meta import note_decision
 
@@ -127,7 +127,7 @@ def perceive(
     after, apart = decide(estimate, telemetry, verdicts, memory, setup, pooled)
     after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled, consume=consume)
     paired = paired_tick(state.paired, telemetry.probes, estimate.heard, setup.paired)
-    after = replace(next_window(after, estimate.closed), paired=paired)
+    after = altered(next_window(after, estimate.closed), paired=paired)
     return Perception(
         before=state,
         after=after,
@@ -146,10 +146,10 @@ def resolve(
     state, judgement, verdicts = known.before, known.judgement, known.verdicts
     supervised = supervise(proposal, state, known.after, known.estimate, known.observation, setup)
     driving = supervised.driving
-    after = replace(known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected)
+    after = altered(known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected)
     shielded = _shielded(supervised, after, judgement, known.telemetry, setup)
     table = shielded.table
-    after = replace(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
+    after = altered(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
     after, plan, moved = _plan(state, after, shielded, setup)
     plan = replace(plan, forbidden=forbidden_cells(judgement, known.observation.ready, setup))
     after, for_capacity = _capacity_move(driving, state, after, shielded)
@@ -208,7 +208,7 @@ def _plan(
     moved = row_moved.any(axis=1) | turned
     now_s = after.now_s[:, None]
     rested = now_s - before.row_began_s >= setup.options.limits.min_dwell_s - 1e-6 * setup.fleet.tick_s
-    after = replace(
+    after = altered(
         after,
         table=table,
         row_moved_s=np.where(row_moved, now_s, after.row_moved_s),
@@ -244,7 +244,7 @@ def _capacity_move(
     forced = (shielded.reason & (Reason.HARD | Reason.POOL | Reason.DARK)) != 0
     slowed = (shielded.reason & (Reason.SLEW | Reason.DWELL)) != 0
     moved = (after.table != before.table).any(axis=2)
-    after = replace(after, owed=other & slowed)
+    after = altered(after, owed=other & slowed)
     return after, np.asarray(moved.any(axis=1) & ~(moved & (other | forced)).any(axis=1))
 
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.compiled import CompiledContract
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detectors import (
     COUNT,
@@ -45,7 +47,7 @@ from controller.quarantine_compiled import (
     stay_with_kernel,
 )
 from controller.setup import ControllerSetup
-from controller.state import ControllerState
+from controller.state import ControllerState, altered
 
 Flags = NDArray[np.bool_]
 
@@ -104,7 +106,7 @@ def decide(
     changes: dict[str, Any] = {}
     if setup.options.quarantine:
         changes = _admitted_and_released(state, wanted, condemned, severe, hung, ready, estimate, setup)
-    state = replace(state, replica_condemned=condemned, replica_detector=memory, **changes)
+    state = altered(state, replica_condemned=condemned, replica_detector=memory, **changes)
     return state, Departures(wanted=wanted, spread=_spread(alarms, state, setup), down=down)
 
 
@@ -119,12 +121,17 @@ def _recertified(
     """(condemned, alarms that move traffic), bool [B, R, S, C], and whether there is any of these."""
     condemned, severe = state.replica_condemned.copy(), np.empty_like(state.replica_condemned)
     rows = (*condemned.shape[:2], -1)
-    _, slices, _ = setup.layout.shape
     some = recertify(
         condemned.reshape(rows), severe.reshape(rows), verdicts.alarm.reshape(rows),
-        verdicts.inside.reshape(rows), verdicts.fresh.reshape(rows), np.tile(severe_clauses(setup), slices),
+        verdicts.inside.reshape(rows), verdicts.fresh.reshape(rows), _by_slice(setup.contract),
     )  # fmt: skip
     return condemned, severe, bool(some)
+
+
+@lru_cache(maxsize=64)
+def _by_slice(contract: CompiledContract) -> Flags:
+    """bool [S * C]: ``moves_traffic``, slice after slice."""
+    return np.tile(moves_traffic(contract), len(contract.slices))
 
 
 def _stand_apart(

