@@ -52,7 +52,8 @@ class EpisodeRecord:
     capacity_move: bool [T], the table change at the start of this interval was for capacity only.
     dispatched: int64 [T, R, S], attempts sent to a replica, refused ones included, by the interval in which
         they were sent. forbidden: bool [T, S, K], cells that the plan in force during the interval knew to be
-        forbidden: a hard clause is violated, and the contract did not choose to serve there. None: not known.
+        forbidden: a hard clause is violated, and the contract did not choose to serve there.
+    capacity_rows: bool [T, S], ``capacity_move`` slice by slice. None: not known, all three.
     evidence_s: time between two units of evidence that one replica gives of the incident's kind of fault:
         probes for numeric faults, scrapes for others (NaN: not known, or none are sent).
     blind: bool [T, R], the replica's probes and scrapes were lost in this interval; None: never.
@@ -94,3 +95,4 @@ class EpisodeRecord:
     blind: NDArray[np.bool_] | None = None
     dispatched: NDArray[np.int64] | None = None
     forbidden: NDArray[np.bool_] | None = None
+    capacity_rows: NDArray[np.bool_] | None = None

@@ -113,12 +113,19 @@ def row_episodes(record: EpisodeRecord) -> list[SwitchEpisode]:
             verdict=_row_verdict(
                 record.table[opened, index] - settled,
                 kernel_bad[opened, :, index],
-                bool(record.capacity_move[opened]),
+                _for_capacity(record, opened, index),
             ),
         )
         for index in range(len(record.slices))
         for opened, closed, settled in _row_spans(record.table[:, index], settle)
     ]
+
+
+def _for_capacity(record: EpisodeRecord, row: int, index: int) -> bool:
+    """The slice's own move at ``row`` was for capacity; where the record does not say, the table's."""
+    if record.capacity_rows is None:
+        return bool(record.capacity_move[row])
+    return bool(record.capacity_rows[row, index])
 
 
 def _kernel_breaking(record: EpisodeRecord) -> NDArray[np.bool_]:

@@ -151,8 +151,9 @@ def resolve(
     table = shielded.table
     after = altered(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
     after, plan, moved = _plan(state, after, shielded, setup)
-    plan = replace(plan, forbidden=forbidden_cells(judgement, known.observation.ready, setup))
-    after, for_capacity = _capacity_move(driving, state, after, shielded)
+    after, for_capacity, rows = _capacity_move(driving, state, after, shielded)
+    forbidden = forbidden_cells(judgement, known.observation.ready, setup)
+    plan = replace(plan, forbidden=forbidden, capacity_rows=rows)
     return after, Decision(
         plan=plan,
         moved=moved,
@@ -233,19 +234,21 @@ def forbidden_cells(
 
 def _capacity_move(
     driving: Proposal, before: ControllerState, after: ControllerState, shielded: Shielded
-) -> tuple[ControllerState, NDArray[np.bool_]]:
-    """The table moved for capacity alone, says the policy, and the shield forced nothing but capacity.
+) -> tuple[ControllerState, NDArray[np.bool_], NDArray[np.bool_]]:
+    """(state, fleets [B] whose table moved for capacity alone, such rows [B, S]).
 
-    A slowed move for another reason is owed until it is done: its later ticks are not for capacity.
+    For capacity moves what the policy says moves for it, and what the shield moves for it of a row that the
+    policy leaves as it is; but no row that was forced. A slowed move for another reason is owed until it is
+    done: its later ticks are not for capacity.
     """
-    if driving.capacity_only is None:
-        return after, np.zeros(len(before.owed), dtype=np.bool_)
-    other = before.owed | ~driving.capacity_only[:, None]
+    moved = (after.table != before.table).any(axis=2)
+    left = (driving.table == before.table).all(axis=2)
+    other = before.owed | ~(driving.for_capacity() | left)
     forced = (shielded.reason & (Reason.HARD | Reason.POOL | Reason.DARK)) != 0
     slowed = (shielded.reason & (Reason.SLEW | Reason.DWELL)) != 0
-    moved = (after.table != before.table).any(axis=2)
+    rows = moved & ~(other | forced)
     after = altered(after, owed=other & slowed)
-    return after, np.asarray(moved.any(axis=1) & ~(moved & (other | forced)).any(axis=1))
+    return after, np.asarray(moved.any(axis=1) & (rows == moved).all(axis=1)), rows
 
 
 class Controller:

@@ -79,11 +79,20 @@ class Proposal:
     """What a policy wants: table float64 [B, S, K + 1] (rows sum to 1), ejected bool [B, R].
 
     capacity_only: bool [B], the table differs from the last one for want of capacity alone (None: no).
+    capacity_rows: bool [B, S], the same row by row (None: all rows of a fleet alike).
     """
 
     table: NDArray[np.float64]
     ejected: NDArray[np.bool_]
     capacity_only: NDArray[np.bool_] | None = None
+    capacity_rows: NDArray[np.bool_] | None = None
+
+    def for_capacity(self) -> NDArray[np.bool_]:
+        """bool [B, S]: rows that differ from the last table for want of capacity alone, says the policy."""
+        rows = np.zeros(self.table.shape[:2], dtype=np.bool_)
+        if self.capacity_rows is not None:
+            rows |= self.capacity_rows
+        return rows if self.capacity_only is None else rows | self.capacity_only[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +101,15 @@ class RoutingPlan:
 
     ``in_rotation`` False takes a replica out of the balancing set and leaves it running. forbidden: bool
     [B, S, K], cells whose hard clause was known to be violated when the plan was made, except what the
-    contract chose to serve from (None: nobody said); for scoring.
+    contract chose to serve from (None: nobody said); capacity_rows: bool [B, S], rows that moved for capacity
+    alone (None: nobody said). Both for scoring.
     """
 
     table: NDArray[np.float64]
     in_rotation: NDArray[np.bool_]
     version: NDArray[np.int64]
     forbidden: NDArray[np.bool_] | None = None
+    capacity_rows: NDArray[np.bool_] | None = None
 
 
 class Policy(Protocol):

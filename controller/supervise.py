@@ -116,7 +116,7 @@ def _choose(
     nobody = np.zeros(len(own), dtype=np.bool_)
     return Supervised(
         table=table,
-        driving=Proposal(table=driving.table, ejected=ejected, capacity_only=driving.capacity_only),
+        driving=replace(driving, ejected=ejected),
         held=nobody,
         degraded=nobody,
         own=own,
@@ -133,11 +133,8 @@ def _driving(proposal: Proposal, shadow: Proposal, demoted: NDArray[np.bool_]) -
     """The policy's proposal, or where it is demoted the baseline's."""
     if not bool(demoted.any()):
         return proposal
-    nothing = np.zeros(len(demoted), dtype=np.bool_)
-    theirs = nothing if shadow.capacity_only is None else shadow.capacity_only
-    ours = nothing if proposal.capacity_only is None else proposal.capacity_only
     return Proposal(
         table=np.where(demoted[:, None, None], shadow.table, proposal.table),
         ejected=np.where(demoted[:, None], shadow.ejected, proposal.ejected),
-        capacity_only=np.where(demoted, theirs, ours),
+        capacity_rows=np.where(demoted[:, None], shadow.for_capacity(), proposal.for_capacity()),
     )

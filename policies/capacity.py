@@ -57,7 +57,10 @@ def fit_capacity(
         "planned_s": np.where(replanned, seen.now_s, planned_s),
     }
     proposal = Proposal(
-        table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_), capacity_only=same | first
+        table=table,
+        ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_),
+        capacity_only=same | first,
+        capacity_rows=(wanted == last_wanted).all(axis=2),
     )
     return proposal, after
 

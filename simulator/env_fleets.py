@@ -57,6 +57,7 @@ class _Truth(Recorder):
         planned: NDArray[np.bool_],
         capacity_move: NDArray[np.bool_],
         forbidden: NDArray[np.bool_] | None = None,
+        capacity_rows: NDArray[np.bool_] | None = None,
     ) -> None:
         """Nothing to write down."""
 

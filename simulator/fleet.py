@@ -159,7 +159,13 @@ class FleetSimulation:
         self._traffic.feed(engine, (self._tick + 1) * self._scenario.tick_s)
         moved = self._driver.capacity_move
         self._parts.recorder.open(
-            self._tick, plan.table, in_rotation, plan.in_rotation, moved, plan.forbidden
+            self._tick,
+            plan.table,
+            in_rotation,
+            plan.in_rotation,
+            moved,
+            plan.forbidden,
+            plan.capacity_rows,
         )
         self._parts.probes.open(self._tick, board.condition, board.answers)
 

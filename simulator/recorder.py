@@ -57,6 +57,7 @@ class Recorder:
         self._probe_tokens = np.zeros(by_kernel)
         self._capacity_move = np.zeros((batch, ticks), dtype=np.bool_)
         self._dispatched = np.zeros((batch, ticks, replicas, slices), dtype=np.int64)
+        self._capacity_rows = np.zeros(by_slice, dtype=np.bool_)
         self._forbidden = np.zeros((*by_slice, kernels), dtype=np.bool_)
         self._blind = np.zeros((batch, ticks, replicas), dtype=np.bool_)
         for fleet in range(batch):
@@ -85,6 +86,7 @@ class Recorder:
         planned: NDArray[np.bool_],
         capacity_move: NDArray[np.bool_],
         forbidden: NDArray[np.bool_] | None = None,
+        capacity_rows: NDArray[np.bool_] | None = None,
     ) -> None:
         """What is in force when ``tick`` begins; ``planned`` bool [B, R] is the controller's own rotation."""
         self._table[:, tick] = table
@@ -93,6 +95,7 @@ class Recorder:
         self._capacity_move[:, tick] = capacity_move
         if forbidden is not None:
             self._forbidden[:, tick] = forbidden
+        self._capacity_rows[:, tick] = capacity_move[:, None] if capacity_rows is None else capacity_rows
         self._violating[:, tick] |= self.now_violating
         self._runtime[:, tick] |= self._now_runtime
 
@@ -156,6 +159,7 @@ class Recorder:
             blind=self._blind[fleet],
             dispatched=self._dispatched[fleet],
             forbidden=self._forbidden[fleet],
+            capacity_rows=self._capacity_rows[fleet],
         )
 
 

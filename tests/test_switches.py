@@ -116,3 +116,13 @@ def test_relabelling_replicas_changes_no_count(row: int, order: list[int]) -> No
         answered_by=record.answered_by[:, order],
     )
     assert measure_switches(shuffled) == measure_switches(record)
+
+
+def test_a_slice_that_moves_for_capacity_does_not_excuse_another() -> None:
+    """Where the record says so slice by slice, each slice's move has its own verdict."""
+    record = move_at(quiet_record(), 80)
+    record = replace(record, capacity_rows=np.zeros((len(record.table), 2), dtype=np.bool_))
+    assert record.capacity_rows is not None
+    record.capacity_rows[80, 0] = True
+    found = measure_switches(record)
+    assert (found.capacity_moves, found.false_switches) == (1, 1)
