@@ -19,6 +19,8 @@ from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
 from contracts.detect.fold_compiled import FoldPlan, fold_plan
 from contracts.detect.recovery import clean_gain
 from contracts.detect.spread import normalisers, within_one
+from contracts.detect.traffic import TrafficCalibration
+from controller.detectors import moves_traffic
 from controller.paired import BUDGET_SHARE, PairedPlan, paired_plan
 from controller.setup import FleetSetup
 
@@ -69,14 +71,15 @@ class SequentialPlan:
 def sequential_plan(
     fleet: FleetSetup, *, confidence: float = 0.95, traffic_factor: float = 14.0,
     suspect_arl0: float = 1000.0, budget_per_slice_month: float | None = None, expiry_windows: float = 5.0,
-    spread: bool = True, paired: bool = False,
+    spread: bool = True, paired: bool = False, traffic: TrafficCalibration | None = None,
 ) -> SequentialPlan:  # fmt: skip
     """Plan whose false switches per slice-month stay within the contract's budget, or the given one.
 
     confidence: of recovery. traffic_factor: by how much the ARL0 of clauses on traffic and gauges is raised,
-    whose units are not independent. suspect_arl0: in units, of a kernel that is in alarm elsewhere; and the
-    reciprocal of the chance of a false alarm of one e-process of a unit that has changed. paired: compare
-    probes with certified values, where kernels have them.
+    whose units are not independent; traffic: calibrated thresholds instead, for the clauses that it knows.
+    suspect_arl0: in units, of a kernel that is in alarm elsewhere; and the reciprocal of the chance of a
+    false alarm of one e-process of a unit that has changed. paired: compare probes with certified values,
+    where kernels have them. spread: bet on the spread of certified units as well.
     """
     contract = fleet.contract
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
@@ -90,7 +93,7 @@ def sequential_plan(
     return SequentialPlan(
         contract=contract,
         clauses=clauses,
-        thresholds=_thresholds(contract, clauses, split, traffic_factor, suspect_arl0),
+        thresholds=_thresholds(contract, clauses, split, traffic_factor, suspect_arl0, traffic),
         split=split,
         fold=fold_plan(contract, clauses, gain, psi),
         replica_fold=fold_plan(
@@ -112,17 +115,23 @@ def _spread(fleet: FleetSetup, clauses: ClausePlan) -> Floats | None:
 
 def _thresholds(
     contract: CompiledContract, clauses: ClausePlan, split: BudgetSplit, traffic_factor: float,
-    suspect_arl0: float,
+    suspect_arl0: float, traffic: TrafficCalibration | None,
 ) -> Thresholds:  # fmt: skip
-    raised = np.where(clauses.guaranteed, 1.0, traffic_factor)
-    replica = 2.0 * raised * split.replica_arl0  # the other half of the share is for ``anywhere``
+    def levels(arl0: Floats, *, pooled: bool) -> Floats:
+        stated = _levels(np.where(clauses.guaranteed, 1.0, traffic_factor) * arl0)
+        if traffic is None:
+            return stated
+        known = traffic.levels(arl0, contract, pooled=pooled)
+        return np.where(clauses.guaranteed | np.isnan(known), stated, known)
+
+    replica = 2.0 * split.replica_arl0  # the other half of the share is for ``anywhere``
     probed = clauses.guaranteed & (clauses.kind == Kind.BETTING)
     finite = np.where(np.isfinite(replica), replica, 0.0).max(axis=1)
-    suspects = probed & ((contract.level >= 2) | contract.hard) & contract.applies.T
+    suspects = probed & moves_traffic(contract) & contract.applies.T
     return Thresholds(
-        replica=_levels(replica),
-        anywhere=_levels(np.where(finite > 0.0, finite, np.inf)),
-        kernel=_levels(raised * split.kernel_arl0),
+        replica=levels(replica, pooled=False),
+        anywhere=levels(np.where(finite > 0.0, finite, np.inf), pooled=False),
+        kernel=levels(split.kernel_arl0, pooled=True),
         suspect=np.where(suspects, guaranteed_threshold(suspect_arl0), np.inf),
         against=guaranteed_threshold(AGAINST_ARL0),
     )

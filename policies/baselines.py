@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
 from contracts.detect.clauses import plan_clauses
+from contracts.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
+from contracts.detect.traffic import TrafficCalibration, parse_traffic
+from contracts.uris import resolve_uri
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
 from controller.sequential import SequentialDetector
@@ -135,10 +139,18 @@ def _uniform(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # 
 def _sequential(fleet: FleetSetup, values: Settings) -> Detector:
     plan = sequential_plan(
         fleet, budget_per_slice_month=values["budget"] or None, confidence=values["confidence"],
-        traffic_factor=values["traffic_factor"], suspect_arl0=values["suspect_arl0"],
+        traffic_factor=values["traffic_factor"] or TRAFFIC_FACTOR, suspect_arl0=values["suspect_arl0"],
         spread=values["spread"] > 0.0, paired=values["paired"] > 0.0,
+        traffic=None if values["traffic_factor"] > 0.0 else shipped_traffic(),
     )  # fmt: skip
     return SequentialDetector(plan=plan)
+
+
+@lru_cache(maxsize=1)
+def shipped_traffic() -> TrafficCalibration:
+    """Calibrated thresholds of traffic clauses, as they ship; an arm takes them with ``traffic_factor=0``."""
+    file = resolve_uri(SHIPPED_TRAFFIC, "selvage")
+    return parse_traffic(file.read_text(), str(file))
 
 
 def _burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
@@ -165,10 +177,12 @@ _PACE = {
     "readmit_every_s": 30.0,
 }
 _WINDOW = {"window_s": 0.0, "min_samples": 0.0}
+#: Stated, not calibrated: see docs/detection.md for what it is worth.
+TRAFFIC_FACTOR = 14.0
 _SEQUENTIAL = {
     "budget": 0.0,
     "confidence": 0.95,
-    "traffic_factor": 14.0,
+    "traffic_factor": TRAFFIC_FACTOR,
     "suspect_arl0": 1000.0,
     "spread": 1.0,
     "paired": 1.0,

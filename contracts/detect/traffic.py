@@ -1,0 +1,106 @@
+"""Calibrated thresholds of clauses on traffic and gauges, whose units follow each other's queues.
+
+A guaranteed threshold ``log ARL0`` needs units that are fair given the past. Scrapes are not: one long queue
+is many bad scrapes in a row. ``scripts.detect_calibrate`` finds by block calibration on simulated telemetry
+which threshold has which ARL0 under the least favourable law that is still healthy: queues whose share over
+the objective stands at its limit in the mean. The table that ships (``SHIPPED``) holds the result with its
+provenance; whoever sets a controller up reads it, the controller itself reads no file.
+
+Between calibrated points thresholds are interpolated in log ARL0, beyond the largest they follow the line
+through the last two: the tail of an additive statistic is asymptotically exponential, no more. Clauses of
+which nothing healthy can be recorded (failures, fingerprints, trace fields) have no stream in the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from contracts.compiled import CompiledContract, Source
+from contracts.detect.protocol import Floats
+from contracts.errors import DocumentError, Problem
+from contracts.layout import LATENCY_FAMILIES
+
+SHIPPED = "package:contracts/library/calibration/traffic.json"
+#: What a stream of the table is of: a latency family, or KV use.
+KINDS = (*LATENCY_FAMILIES, "kv_used_ratio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficStream:
+    """One kind of stream. pooled: of kernels, else of replicas. arl0, threshold: float64 [P], ascending."""
+
+    kind: str
+    pooled: bool
+    arl0: Floats
+    threshold: Floats
+
+    def level(self, arl0: Floats) -> Floats:
+        """Log-evidence of an alarm at each ``arl0`` in scrapes; never below the guaranteed one. inf stays."""
+        x, known = np.log(self.arl0), np.isfinite(arl0)
+        wanted = np.log(np.where(known, arl0, 2.0))
+        slope = (self.threshold[-1] - self.threshold[-2]) / (x[-1] - x[-2])
+        inside = np.interp(wanted, x, self.threshold)
+        beyond = self.threshold[-1] + slope * (wanted - x[-1])
+        found = np.maximum(np.where(wanted > x[-1], beyond, inside), wanted)
+        return np.asarray(np.where(known, found, np.inf))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficCalibration:
+    """Every calibrated stream, and what the table says of its making."""
+
+    streams: tuple[TrafficStream, ...]
+    provenance: Mapping[str, Any]
+
+    def levels(self, arl0: Floats, contract: CompiledContract, *, pooled: bool) -> Floats:
+        """Thresholds [..., C] of ``arl0`` [..., C]; NaN for clauses that no stream is of."""
+        mine = {stream.kind: stream for stream in self.streams if stream.pooled == pooled}
+        found = np.full(arl0.shape, np.nan)
+        for clause in range(arl0.shape[-1]):
+            kind = _kind(int(contract.source[clause]), int(contract.column[clause]))
+            if kind in mine:
+                found[..., clause] = mine[kind].level(arl0[..., clause])
+        return found
+
+
+def _kind(source: int, column: int) -> str:
+    if source == Source.LATENCY:
+        return LATENCY_FAMILIES[column]
+    return "kv_used_ratio" if source == Source.KV_USED else ""
+
+
+def parse_traffic(text: str, file: str) -> TrafficCalibration:
+    """The table in ``text``; DocumentError where it is not one."""
+    try:
+        data = json.loads(text)
+        streams = tuple(_stream(row) for row in data["streams"])
+        provenance = dict(data["provenance"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _refused(file, "streams", "a table of calibrated streams", str(error)) from error
+    for index, one in enumerate(streams):
+        rising = bool((np.diff(one.arl0) > 0.0).all() and (np.diff(one.threshold) > 0.0).all())
+        if one.arl0.shape != one.threshold.shape or one.arl0.size < 2 or not rising or one.arl0[0] <= 1.0:
+            raise _refused(file, f"streams[{index}]", "two or more rising points", f"{one.arl0.tolist()}")
+    if {one.pooled for one in streams} != {True, False}:
+        raise _refused(file, "streams", "streams of replicas and of kernels", f"{len(streams)} streams")
+    return TrafficCalibration(streams=streams, provenance=provenance)
+
+
+def _stream(row: Mapping[str, Any]) -> TrafficStream:
+    points = np.array([[point["arl0"], point["threshold"]] for point in row["points"]], dtype=np.float64)
+    if row["kind"] not in KINDS:
+        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {row['kind']!r}")
+    return TrafficStream(
+        kind=str(row["kind"]), pooled=bool(row["pooled"]), arl0=points[:, 0], threshold=points[:, 1]
+    )
+
+
+def _refused(file: str, path: str, expected: str, actual: str) -> DocumentError:
+    step = "write the table anew with python -m scripts.detect_calibrate"
+    problem = Problem(file=file, line=0, path=path, expected=expected, actual=actual, next_step=step)
+    return DocumentError([problem])

@@ -1,0 +1,108 @@
+"""Calibrated thresholds of traffic clauses: the table that ships, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contracts.compiled import Source
+from contracts.detect.traffic import SHIPPED, TrafficCalibration, parse_traffic
+from contracts.errors import DocumentError
+from contracts.uris import resolve_uri
+from controller.sequential_plan import sequential_plan
+from policies.baselines import make_arm, shipped_traffic
+from policies.rehearsal import rehearsal_fleet
+from scripts.detect_calibrate import calibrated
+
+
+def shipped_text() -> str:
+    """The table that ships."""
+    return Path(resolve_uri(SHIPPED, "tests")).read_text()
+
+
+def rows() -> list[dict[str, Any]]:
+    """Its streams."""
+    return list(json.loads(shipped_text())["streams"])
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['kind']}-{'k' if row['pooled'] else 'r'}")
+def test_calibrated_thresholds_keep_their_arl0_on_fleets_they_have_not_seen(row: dict[str, Any]) -> None:
+    """At least 0.9 of the declared ARL0 was measured, lower limit included; taken as independent, less."""
+    for check in row["checks"]:
+        assert check["calibrated"]["arl0"] >= 0.9 * check["arl0"]
+        assert check["calibrated"]["low"] >= 0.9 * check["arl0"]
+        assert check["independent"]["high"] < 0.9 * check["arl0"]
+
+
+def test_thresholds_rise_with_the_arl0_and_never_fall_below_the_guaranteed_one() -> None:
+    """Points are met exactly; between and beyond them thresholds rise; inf (no stream) stays inf."""
+    for stream in shipped_traffic().streams:
+        np.testing.assert_allclose(
+            stream.level(stream.arl0), np.maximum(stream.threshold, np.log(stream.arl0))
+        )
+        wide = np.geomspace(2.0, 1e12, 200)
+        levels = stream.level(wide)
+        assert bool((np.diff(levels) >= 0.0).all())
+        assert bool((levels >= np.log(wide)).all())
+        assert np.isinf(stream.level(np.array([np.inf]))).all()
+
+
+def test_only_clauses_with_a_stream_take_calibrated_thresholds() -> None:
+    """Probes keep the guaranteed threshold, failures the stated factor; latency and KV use take the table."""
+    fleet = rehearsal_fleet(3, 2, 6)
+    stated, found = sequential_plan(fleet), sequential_plan(fleet, traffic=shipped_traffic())
+    source = fleet.contract.source
+    known = np.isin(source, [int(Source.LATENCY), int(Source.KV_USED)])
+    for name in ("replica", "kernel", "anywhere"):
+        one, other = getattr(stated.thresholds, name), getattr(found.thresholds, name)
+        assert np.array_equal(one[..., ~known], other[..., ~known])
+        finite = np.isfinite(one) & known
+        assert bool((other[finite] > one[finite]).all())
+    arm = make_arm("sequential:traffic_factor=0", fleet).detector
+    assert np.array_equal(arm.plan.thresholds.kernel, found.thresholds.kernel)  # type: ignore[attr-defined]
+
+
+def test_the_procedure_calibrates_a_law_with_long_runs() -> None:
+    """On 0/1 units that persist, thresholds from half of the series keep the ARL0 on the other half."""
+    rng = np.random.Generator(np.random.PCG64(4))
+    stay, rate = 0.7, 0.05
+    fleets = []
+    for _ in range(40):
+        fresh = (rng.random(3000) < rate).astype(np.float64)
+        kept = rng.random(3000) < stay
+        place = np.maximum.accumulate(np.where(kept, 0, np.arange(3000)))
+        fleets.append([fresh[place]])
+    found = calibrated(fleets)
+    assert found["correlation"] == pytest.approx(stay, abs=0.05)
+    first = found["checks"][0]
+    assert first["calibrated"]["arl0"] >= 0.9 * first["arl0"]
+    assert first["independent"]["arl0"] < 0.6 * first["arl0"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.pop("streams"),
+        lambda data: data["streams"][0].update(kind="weather"),
+        lambda data: data["streams"][0]["points"].reverse(),
+        lambda data: data["streams"][0].update(points=data["streams"][0]["points"][:1]),
+        lambda data: data.update(streams=[row for row in data["streams"] if row["pooled"]]),
+        lambda data: data.pop("provenance"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(change: Any) -> None:
+    """What is missing, unknown or out of order is named, with the command that writes the table anew."""
+    data = json.loads(shipped_text())
+    change(data)
+    with pytest.raises(DocumentError, match="detect_calibrate"):
+        parse_traffic(json.dumps(data), "table.json")
+
+
+def test_the_table_says_where_it_comes_from() -> None:
+    """Command, seed and the hashes of scenario and profiles stand beside the numbers."""
+    found: TrafficCalibration = shipped_traffic()
+    assert {"command", "seed", "fleets", "scenario_sha256", "profile_sha256"} <= set(found.provenance)
