@@ -190,6 +190,27 @@ def table(fleets: int = FLEETS) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def markdown(found: dict[str, Any]) -> str:
+    """The table as a page shows it: thresholds, and ARL0 on fleets that were not calibrated on."""
+    lines = [
+        "| stream | correlation | threshold at ARL0 1,000 | at 10,000 "
+        "| ARL0 of nominal 2,000: as if independent "
+        "| times 14 | calibrated (95 % limits) |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in found["streams"]:
+        points = {point["arl0"]: point["threshold"] for point in row["points"]}
+        check = next(one for one in row["checks"] if one["arl0"] == CHECKED[-1])
+        one = check["calibrated"]
+        name = f"{row['kind']}, {'kernel' if row['pooled'] else 'replica'}"
+        lines.append(
+            f"| {name} | {row['correlation']:.2f} | {points[1000.0]:.1f} | {points[10_000.0]:.1f} "
+            f"| {check['independent']['arl0']:.0f} | {check['factor_14']['arl0']:.0f} "
+            f"| {one['arl0']:.0f} ({one['low']:.0f} to {one['high']:.0f}) |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def main(out: Path) -> None:
     """Write the table to ``out``."""
     text = json.dumps(table(), indent=2, sort_keys=True) + "\n"

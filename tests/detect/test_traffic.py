@@ -16,7 +16,9 @@ from contracts.uris import resolve_uri
 from controller.sequential_plan import sequential_plan
 from policies.baselines import make_arm, shipped_traffic
 from policies.rehearsal import rehearsal_fleet
-from scripts.detect_calibrate import calibrated
+from scripts.detect_calibrate import calibrated, markdown
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
 
 
 def shipped_text() -> str:
@@ -106,3 +108,8 @@ def test_the_table_says_where_it_comes_from() -> None:
     """Command, seed and the hashes of scenario and profiles stand beside the numbers."""
     found: TrafficCalibration = shipped_traffic()
     assert {"command", "seed", "fleets", "scenario_sha256", "profile_sha256"} <= set(found.provenance)
+
+
+def test_the_page_shows_the_table_that_ships() -> None:
+    """The page's table is made of the shipped one."""
+    assert markdown(json.loads(shipped_text())) in PAGE.read_text()
