@@ -98,7 +98,7 @@ class _TickedFleet:
         self.engine = FleetEngine(self.spec, 1)
         self.engine.set_table(_table(self.spec))
         self.traffic = Traffic([_workload(REQUESTS_PER_REPLICA_S * replicas)], [seed])
-        self.served = 0
+        self.offered = np.zeros((1, SLICES), np.int64)
         self.env = env
         self.read: tuple[Counters, Gauges, Any] | None = None
 
@@ -112,7 +112,7 @@ class _TickedFleet:
                 histogram = self.engine.latency_counts.copy()
             counters = self.engine.take_counters()
             self.read = counters, self.engine.gauges(), histogram
-            self.served += int(counters.offered.sum())
+            self.offered += counters.offered
             tick += 1
 
 
@@ -131,9 +131,10 @@ def _requests_per_cpu_s(
     margin_s = 0.5 * tick_s
     warm_up_s = max(30.0, tick_s) * WARM_UP_FEEDS
     env.run(until=warm_up_s + margin_s)
-    before, began = fleet.served, time.process_time()
+    before, began = fleet.offered.sum(), time.process_time()
     env.run(until=warm_up_s + horizon_s + margin_s)
-    return (fleet.served - before) / (time.process_time() - began)
+    spent_s = time.process_time() - began
+    return float(fleet.offered.sum() - before) / spent_s
 
 
 def _growth_runs() -> tuple[list[float], list[float]]:

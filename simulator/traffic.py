@@ -82,11 +82,15 @@ class Traffic:
     def __init__(self, workloads: list[WorkloadSpec], seeds: list[int]) -> None:
         self._streams = [WorkloadStream(*mine) for mine in zip(workloads, seeds, strict=True)]
         self._drawn_s = np.full(len(seeds), -np.inf)
+        self._enough_s = -np.inf
         self._block = np.empty(BLOCK, ARRIVAL)
 
     def feed(self, engine: FleetEngine, until_s: float) -> None:
         """Give ``engine`` at least all arrivals up to and with ``until_s``."""
+        if until_s < self._enough_s:
+            return
         for fleet in np.flatnonzero(self._drawn_s <= until_s):
             while self._drawn_s[fleet] <= until_s:
                 self._drawn_s[fleet] = self._streams[fleet].draw(self._block)
                 engine.feed_records(int(fleet), self._block)
+        self._enough_s = float(self._drawn_s.min())
