@@ -30,12 +30,13 @@ the past) does not hold of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
-from contracts.detect.fold_compiled import blank_cells, near_levels, statistic
+from contracts.detect.fold_compiled import blank_cells, near_levels
 from contracts.detect.recovery import SHARES
 from controller.detectors import Arrivals, DetectorState, Sums, Verdicts, from_traffic, moves_traffic
 from controller.paired import PairedPlan
@@ -99,7 +100,7 @@ class SequentialDetector:
         cells, levels = _floats(state, "cells"), self.plan.thresholds
         ratio = np.zeros(cells.shape[:3])
         nearest_alarm(
-            ratio, statistic(cells), np.asarray(state["alarm"], dtype=np.bool_), levels.kernel,
+            ratio, cells, np.asarray(state["alarm"], dtype=np.bool_), levels.kernel,
             levels.suspect, moves_traffic(contract),
         )  # fmt: skip
         return ratio
@@ -114,7 +115,7 @@ class SequentialDetector:
         after = state if consume else {name: np.array(array) for name, array in state.items()}
         streams, said = _streams(after, arrived.pooled), _unsaid(arrived.sums.shape)
         fold = self.plan.fold if arrived.pooled else self.plan.replica_fold
-        advance(streams, self._arrived(arrived), self._levels(arrived.pooled), said, fold)
+        advance(streams, self._arrived(arrived), _levels(self.plan, arrived.pooled), said, fold)
         alarm, excess = streams.alarm.copy(), streams.excess.copy()  # verdicts outlive a consumed state
         return Verdicts(
             alarm=alarm, excess=excess, inside=said.inside, fresh=said.fresh, judged=said.judged,
@@ -134,14 +135,17 @@ class SequentialDetector:
             else plain(arrived.changed),
         )  # fmt: skip
 
-    def _levels(self, pooled: bool) -> Levels:
-        plan, levels = self.plan, self.plan.thresholds
-        return Levels(
-            unit=_near(levels.kernel if pooled else levels.replica), anywhere=_near(levels.anywhere),
-            suspect=_near(levels.suspect), against=_near(np.array(levels.against)),
-            returns=1.0 / (1.0 - plan.confidence),
-            expiry_s=plan.expiry_s, scale=plan.clauses.scale, traffic=from_traffic(plan.contract),
-        )  # fmt: skip
+
+@lru_cache(maxsize=32)
+def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
+    """Thresholds of a plan, which is told from others by identity."""
+    levels = plan.thresholds
+    return Levels(
+        unit=_near(levels.kernel if pooled else levels.replica), anywhere=_near(levels.anywhere),
+        suspect=_near(levels.suspect), against=_near(np.array(levels.against)),
+        returns=1.0 / (1.0 - plan.confidence), expiry_s=plan.expiry_s, scale=plan.clauses.scale,
+        traffic=from_traffic(plan.contract),
+    )  # fmt: skip
 
 
 def _streams(state: DetectorState, pooled: bool) -> Streams:

@@ -7,6 +7,7 @@ alarm expires, and other thresholds come into force.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -98,13 +99,13 @@ class Said(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def nearest_alarm(ratio, statistic, alarm, kernel, suspect, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
+def nearest_alarm(ratio, cells, alarm, kernel, suspect, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
 
     In alarm, 1 and the share that has come in since. Thresholds: kernel [K, S, C]; suspect [S, C], while a
     probe clause of the kernel is in alarm on some slice.
     """
-    fleets, kernels, slices, clauses = statistic.shape
+    fleets, kernels, slices, clauses = alarm.shape
     for b in range(fleets):
         for k in range(kernels):
             proven = False
@@ -116,8 +117,10 @@ def nearest_alarm(ratio, statistic, alarm, kernel, suspect, moves):  # type: ign
                 for c in range(clauses):
                     if not moves[c]:
                         continue
-                    level = min(kernel[k, s, c], suspect[s, c]) if proven else kernel[k, s, c]
-                    share = min(max(statistic[b, k, s, c], 0.0) / level, 1.0)
+                    share, level = 0.0, cells[b, k, s, c, GROUPS]
+                    if level > 1.0:
+                        least = min(kernel[k, s, c], suspect[s, c]) if proven else kernel[k, s, c]
+                        share = min(math.log(level) / least, 1.0)
                     most = max(most, 1.0 + share if alarm[b, k, s, c] else share)
                 ratio[b, k, s] = most
 

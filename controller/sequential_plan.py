@@ -46,7 +46,7 @@ class Thresholds:
     against: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SequentialPlan:
     """Settings of the sequential detector.
 
