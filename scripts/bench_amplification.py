@@ -1,0 +1,69 @@
+"""Does moving traffic make a fault worse: ``selvage bench amplification``.
+
+Every scenario of E5 in which a kernel or replica breaks its contract, with sticky sessions, under
+every shielded arm of the suite, against the same arm on the same scenario without its faults, seed by seed.
+``amplification_max_ARM`` is the largest surplus that any minute after detection shows
+(``contracts.measures.amplification``: 0 or less is none), and ``amplified_ARM`` how many of the ``pairs_ARM``
+show one of more than one attempt in a hundred. ``forbidden_dispatched_ARM`` counts attempts sent to cells
+that the plan in force forbade, over all runs. One BLAS thread, a few minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from contracts.documents import Scenario
+from contracts.episode import EpisodeRecord
+from contracts.measures import amplification, forbidden_dispatched
+from policies.baselines import BASELINES, make_arm
+from scripts.e5_suite import SuiteEntry, expand_suite, load_suite
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.scenario import compile_scenario
+
+SEEDS = (1, 2)
+ARMS = tuple(name for name in ("shield-alone", "threshold", "hysteresis", "sequential") if name in BASELINES)
+#: A surplus of fewer attempts of a minute than this share is the luck of single requests.
+NOTICEABLE = 0.01
+GROUPS = ("silent_numeric", "silent_other", "loud")
+
+
+def run() -> dict[str, object]:
+    """Flat figures by arm."""
+    entries = [entry for entry in expand_suite(*load_suite(None)) if entry.group in GROUPS]
+    figures: dict[str, object] = {"seeds": len(SEEDS), "scenarios": len(entries)}
+    for arm in ARMS:
+        figures |= _of_arm(arm, entries)
+    return figures
+
+
+def _of_arm(arm: str, entries: list[SuiteEntry]) -> dict[str, object]:
+    surplus: dict[str, float] = {}
+    sent, pairs = 0.0, 0
+    for entry in entries:
+        for record, calm in _pairs(arm, entry.scenario(), entry.file):
+            sent += forbidden_dispatched(record) + forbidden_dispatched(calm)
+            found = amplification(record, calm)
+            pairs += math.isfinite(found)
+            if math.isfinite(found):
+                surplus[f"{entry.name}/{record.seed}"] = found
+    worst = max(surplus, key=lambda name: surplus[name])
+    return {
+        f"amplification_max_{arm}": surplus[worst],
+        f"amplification_worst_{arm}": worst,
+        f"amplified_{arm}": sum(value > NOTICEABLE for value in surplus.values()),
+        f"pairs_{arm}": pairs,
+        f"forbidden_dispatched_{arm}": sent,
+    }
+
+
+def _pairs(arm: str, scenario: Scenario, file: str) -> Iterator[tuple[EpisodeRecord, EpisodeRecord]]:
+    """Records with and without the faults of ``scenario``, seed by seed."""
+    without = scenario.model_copy(update={"spec": scenario.spec.model_copy(update={"faults": ()})})
+    return zip(_records(arm, scenario, file), _records(arm, without, file), strict=True)
+
+
+def _records(arm: str, scenario: Scenario, file: str) -> list[EpisodeRecord]:
+    compiled = compile_scenario(scenario, file)
+    return run_episodes(compiled, ControllerDriver(make_arm(arm, compiled.setup)), SEEDS)
