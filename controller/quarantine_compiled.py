@@ -49,50 +49,43 @@ def compare(  # type: ignore[no-untyped-def]  # pragma: no cover
 
     given: bool [B, R, S, C], who speaks against the clause; without a fleet: whose sums lie beyond the limit.
     """
-    fleets, replicas, slices, clauses = severe.shape
-    heard, against = np.zeros(kernels, np.int64), np.zeros(kernels, np.int64)
-    for b in range(fleets):
-        asked = _alarmed_somewhere(severe[b], ready[b])
-        if not some_of(asked):
-            continue
-        for s in range(slices):
-            for c in range(clauses):
-                if not asked[s, c]:
+    for b in range(severe.shape[0]):
+        asked = np.nonzero(_alarmed_somewhere(severe[b], ready[b], owner, kernels))
+        for k, s, c in zip(asked[0], asked[1], asked[2]):  # noqa: B905 - numba knows no strict
+            heard, against = 0, 0
+            for r in range(len(owner)):
+                if owner[r] != k or not ready[b, r]:
                     continue
-                heard[:], against[:] = 0, 0
-                for r in range(replicas):
-                    alarmed, cell = severe[b, r, s, c], judged[b, r, s, c]
-                    known = cell[COUNT] > 0.0 or (zero[c] and window[b, r, s, c, COUNT] > 0.0)
-                    if not (ready[b, r] and (alarmed or known)):
-                        continue
-                    heard[owner[r]] += 1
+                alarmed, cell = severe[b, r, s, c], judged[b, r, s, c]
+                known = cell[COUNT] > 0.0 or (zero[c] and window[b, r, s, c, COUNT] > 0.0)
+                if alarmed or known:
+                    heard += 1
                     if given.shape[0] > 0:
                         beyond = given[b, r, s, c]
                     else:
                         beyond = _beyond(cell, is_rate[c], rate_limit[c], threshold[c], sense[c])
-                    against[owner[r]] += alarmed or beyond
-                _divide(departs[b], together[b], severe[b], ready[b], owner, heard, against, s, c)
+                    against += alarmed or beyond
+            _divide(departs[b], together[b], severe[b], ready[b], owner, heard, against, k, s, c)
 
 
 @njit(cache=True)
-def _divide(departs, together, severe, ready, owner, heard, against, s, c):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Each replica in alarm on one cell departs or stays together, by what its siblings say."""
+def _divide(departs, together, severe, ready, owner, heard, against, k, s, c):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Each replica of kernel ``k`` in alarm on a cell departs or stays together, as its siblings say."""
     for r in range(len(owner)):
-        if severe[r, s, c] and ready[r]:
-            others, others_against = heard[owner[r]] - 1, against[owner[r]] - 1
-            departs[r, s, c] = 2 * others_against < others
-            together[r, s, c] = 2 * others_against >= others and others_against > 0
+        if owner[r] == k and severe[r, s, c] and ready[r]:
+            departs[r, s, c] = 2 * (against - 1) < heard - 1
+            together[r, s, c] = 2 * (against - 1) >= heard - 1 and against > 1
 
 
 @njit(cache=True)
-def _alarmed_somewhere(severe, ready):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """bool [S, C]: a ready replica is in alarm."""
-    found = np.zeros(severe.shape[1:], np.bool_)
+def _alarmed_somewhere(severe, ready, owner, kernels):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """bool [K, S, C]: a ready replica of the kernel is in alarm."""
+    found = np.zeros((kernels, *severe.shape[1:]), np.bool_)
     for r in range(severe.shape[0]):
         if ready[r] and some_of(severe[r]):
             for s in range(severe.shape[1]):
                 for c in range(severe.shape[2]):
-                    found[s, c] |= severe[r, s, c]
+                    found[owner[r], s, c] |= severe[r, s, c]
     return found
 
 
