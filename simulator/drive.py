@@ -87,7 +87,8 @@ class ControllerDriver:
         if self._state is None:
             raise RuntimeError("begin() comes before step()")
         before = self._state
-        self._state, decision = tick(before, telemetry, self._setup)
+        alone = self._watch is None and self._log is None  # then nobody else holds the last state
+        self._state, decision = tick(before, telemetry, self._setup, consume=alone)
         self._capacity_move = decision.capacity_move
         if self._watch is not None:
             self._watch(decision)
