@@ -51,7 +51,7 @@ class Case:
     @property
     def dark(self) -> np.ndarray:
         """bool [B, S]: no sound kernel."""
-        return ~self.sound.any(axis=2)
+        return np.asarray(~self.sound.any(axis=2))
 
     @property
     def limit_rps(self) -> np.ndarray:
@@ -60,11 +60,11 @@ class Case:
 
     def loads(self, table: np.ndarray) -> np.ndarray:
         """float [B, K]."""
-        return np.einsum("bsk,bs->bk", table[..., :-1], self.view.offered_rps)
+        return np.asarray(np.einsum("bsk,bs->bk", table[..., :-1], self.view.offered_rps))
 
     def trickle_rps(self) -> np.ndarray:
         """float [B]: how far a load may go past its limit so that no pool is empty."""
-        return TRICKLE * self.view.offered_rps.sum(axis=1)
+        return np.asarray(TRICKLE * self.view.offered_rps.sum(axis=1))
 
 
 def random_table(rng: np.random.Generator, batch: int = BATCH, kernels: int = KERNELS) -> np.ndarray:

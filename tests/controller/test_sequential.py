@@ -38,7 +38,8 @@ def sequential_detector(
     fleet: FleetSetup, *, paired: bool = False, spread: bool = True, **settings: float
 ) -> SequentialDetector:
     """The detector of ``fleet``."""
-    return SequentialDetector(plan=sequential_plan(fleet, paired=paired, spread=spread, **settings))
+    plan = sequential_plan(fleet, paired=paired, spread=spread, traffic=None, **settings)
+    return SequentialDetector(plan=plan)
 
 
 def logged(state: DetectorState, name: str = "cells") -> np.ndarray:
