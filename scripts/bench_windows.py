@@ -128,7 +128,9 @@ def compare(size: Size) -> Result:
         "least_worst": min(reached, key=lambda arm: arm.worst),
         "least_mean": min(reached, key=lambda arm: arm.mean),
     }
-    final = {name: (arm, *_fresh(control, world, arm, of, size)) for name, arm in chosen.items()}
+    once = {arm.watch: arm for arm in chosen.values()}
+    fresh = {watch: _fresh(control, world, arm, of, size) for watch, arm in once.items()}
+    final = {name: (arm, *fresh[arm.watch]) for name, arm in chosen.items()}
     return Result(cases=of, arms=tuple(arms), final=final, forms=forms(of, size), floor_s=floor_s(world))
 
 
