@@ -67,6 +67,7 @@ class Size:
     form_seeds: int = 6
     most_s: float = 900.0
     windows: tuple[tuple[int, int], ...] = WINDOWS
+    forms: tuple[tuple[str, float], ...] = FORMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +136,10 @@ def compare(size: Size) -> Result:
 
 
 def forms(of: Sequence[Case], size: Size) -> dict[tuple[str, float], Times]:
-    """Times of every form of ``FORMS`` at the contract's budget, on fresh seeds."""
+    """Times of every form of the detector at the contract's budget, on fresh seeds."""
     seeds = range(7001, 7001 + size.form_seeds)
     found = {}
-    for spec, noise in FORMS:
+    for spec, noise in size.forms:
         world = probe_world(ONSET_TO_S + size.most_s, noise)
         budget = world.contract.false_switch_budget_per_slice_month
         looseness = math.log10(budget)
