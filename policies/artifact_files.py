@@ -88,15 +88,8 @@ def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
             ]
         )  # fmt: skip
     if not allow_uncertified:
-        _refuse_bare(manifest, file)
         refuse_unless_certified(manifest, _meta(), str(file))
     return Artefact(manifest=manifest, file=file, content=content)
-
-
-def _refuse_bare(manifest: PolicyArtifact, file: Path) -> None:
-    if manifest.spec.certificate is None:
-        hint = "run `selvage policy certify` on it, then `selvage policy export --certificate`"
-        raise DocumentError([Problem(str(file), 0, "spec.certificate", "a certificate", "none", hint)])
 
 
 def _meta() -> MetaContract:
