@@ -54,8 +54,9 @@ def certificate(onnx: bytes, encoding_version: int) -> Certificate:
     )  # fmt: skip
     asked = meta.spec.certification
     return Certificate(
-        worlds_sha256=None if asked is None else asked.worlds_sha256, subject="test", subject_sha256=subject_sha256(hashlib.sha256(onnx).hexdigest(), encoding_version),
-        meta_contract_sha256=document_sha256(meta), suite_sha256="0" * 64, command="a test", code_version="0",
+        subject="test", subject_sha256=subject_sha256(hashlib.sha256(onnx).hexdigest(), encoding_version),
+        meta_contract_sha256=document_sha256(meta), suite_sha256="0" * 64,
+        worlds_sha256=None if asked is None else asked.worlds_sha256, command="a test", code_version="0",
         seeds=20, episodes=20, quiet_slice_days=1000.0, passed=True, clauses=clauses,
     )  # fmt: skip
 
