@@ -23,7 +23,7 @@ READY = int(ReplicaState.READY)
 MOST_VALUE = 1e12
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def add_up(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add the replicas' values to their kernel's row, in replica order."""
     for b in range(values.shape[0]):
@@ -32,7 +32,7 @@ def add_up(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no co
                 out[b, owner[r], x] += values[b, r, x]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def largest(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Keep in each kernel's row the largest of its replicas' values."""
     for b in range(values.shape[0]):
@@ -41,7 +41,7 @@ def largest(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no c
                 out[b, owner[r], x] = max(out[b, owner[r], x], values[b, r, x])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def pool_included(out, sums, included, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add the sums [B, R, X] of the included [B, R] replicas to their kernel's, in replica order."""
     for b in range(sums.shape[0]):
@@ -52,7 +52,7 @@ def pool_included(out, sums, included, owner):  # type: ignore[no-untyped-def]  
                 out[b, owner[r], x] += sums[b, r, x]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def pool_news(out, out_news, sums, news, included, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The same of sums [B, R, S, C, 4] of one tick, where only cells with ``news`` [B, R, S] hold any."""
     for b in range(sums.shape[0]):
@@ -66,7 +66,7 @@ def pool_news(out, out_news, sums, news, included, owner):  # type: ignore[no-un
                         out[b, owner[r], s, c, i] += sums[b, r, s, c, i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def hear(  # type: ignore[no-untyped-def]  # pragma: no cover
     scraped_s, heard_s, fresh, heard, now_s, stale_after_s, scraped_at_ms, sampled_at_ms, valid
 ):
@@ -93,7 +93,7 @@ def hear(  # type: ignore[no-untyped-def]  # pragma: no cover
             heard_s[b] = now_s[b]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def follow_rates(  # type: ignore[no-untyped-def]  # pragma: no cover
     progress_s, answered_rps, failed_rps, offered_rps, failing_now, now_s, since_s, keep, first, fresh,
     running, replica_state, answered, failed, offered,
@@ -124,7 +124,7 @@ def follow_rates(  # type: ignore[no-untyped-def]  # pragma: no cover
             offered_rps[b, s] = old + new * offered[b, s] / since_s[b]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit into one cell of sums."""
     cell[0] += 1.0
@@ -135,7 +135,7 @@ def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  
         cell[3] += 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
     window, sums, news, probed_s, replica, slice_, sampled_at_ms, values, valid, clauses, column, threshold,
     sense, clip, applies,
@@ -162,7 +162,7 @@ def fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
                     news[b, r, s] = True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
     window, sums, news, answered, failed, latency_le, fresh, clauses, source, column, edge, applies
 ):
@@ -191,7 +191,7 @@ def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
                         news[b, r, s] = True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _add_counts(cell, units, over):  # type: ignore[no-untyped-def]  # pragma: no cover
     """So many units, each 1 where it is over and else 0."""
     cell[0] += units
@@ -200,7 +200,7 @@ def _add_counts(cell, units, over):  # type: ignore[no-untyped-def]  # pragma: n
     cell[3] += over
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def fold_gauges(  # type: ignore[no-untyped-def]  # pragma: no cover
     window, sums, news, fingerprint_match, trace_fields_ratio, kv_used_ratio, fresh, clauses, source,
     threshold, sense, applies,
@@ -224,7 +224,7 @@ def fold_gauges(  # type: ignore[no-untyped-def]  # pragma: no cover
                         news[b, r] |= applies[c]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _add_everywhere(sums, c, value, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit of clause ``c`` on every slice that it applies to."""
     for s in range(len(applies)):
@@ -232,7 +232,7 @@ def _add_everywhere(sums, c, value, threshold, sense, applies):  # type: ignore[
             _add(sums[s, c], value, np.inf, threshold, sense)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def note_overload(  # type: ignore[no-untyped-def]  # pragma: no cover
     overloaded_s, now_s, replica_state, away, owner, table, offered_rps, capacity_rps, overload_ratio
 ):
@@ -254,7 +254,7 @@ def note_overload(  # type: ignore[no-untyped-def]  # pragma: no cover
                 overloaded_s[b, k] = now_s[b]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def excuse_overloaded(sums, overloaded_s, now_s, window_s, owner, latency):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Drop the ``latency`` clauses of replicas whose kernel is, or within ``window_s`` was, overloaded."""
     for b in range(sums.shape[0]):

@@ -15,7 +15,7 @@ LEAST_RPS = 1e-6
 LEAST_CAPACITY_RPS = 1e-9
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def see_replicas(  # type: ignore[no-untyped-def]  # pragma: no cover
     in_rotation, failed_ratio, ready, running, waiting, replica_state, quarantined, ejected, answered_rps,
     failed_rps, running_now, waiting_now, owner, members,
@@ -39,12 +39,12 @@ def see_replicas(  # type: ignore[no-untyped-def]  # pragma: no cover
             waiting[b, k] /= members[k]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _known(value):  # type: ignore[no-untyped-def]  # pragma: no cover
     return 0.0 if np.isnan(value) else max(value, 0.0)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def see_kernels(  # type: ignore[no-untyped-def]  # pragma: no cover
     capacity_rps, load_ratio, evidence_age_s, since_move_s, ready, replica_rps, table, offered_rps, now_s,
     probed_s, row_moved_s, owner,

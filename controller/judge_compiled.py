@@ -15,7 +15,7 @@ READY = int(ReplicaState.READY)
 NORMAL, GUARD, FALLBACK = int(Level.NORMAL), int(Level.GUARD), int(Level.FALLBACK)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def take_over(alarm, excess, spread, replica_excess, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Take what ``spread`` [B, R, S, C] from replicas into the kernels' alarm and excess [B, K, S, C]."""
     fleets, replicas, slices, clauses = spread.shape
@@ -31,7 +31,7 @@ def take_over(alarm, excess, spread, replica_excess, owner):  # type: ignore[no-
                         excess[b, k, s, c] = max(excess[b, k, s, c], replica_excess[b, r, s, c])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def note_down(  # type: ignore[no-untyped-def]  # pragma: no cover
     down_until_s, now_s, replica_state, quarantined, down, consecutive_failed, failing_after, after_s, owner
 ):
@@ -50,7 +50,7 @@ def note_down(  # type: ignore[no-untyped-def]  # pragma: no cover
                 down_until_s[b, k] = now_s[b] + after_s
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def condemn(condemned, hard_violated, certified, alarm, inside, fresh, down, hard, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """What is condemned bool [B, K, S, C] from an alarm until a fresh verdict inside, and what follows of it.
 
@@ -68,7 +68,7 @@ def condemn(condemned, hard_violated, certified, alarm, inside, fresh, down, har
                 hard_violated[b, k, s], certified[b, k, s] = violated, not broken
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def weigh(health, level, alarm, excess, down, severity, weight, applies, tau1, tau2):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Health and level [B, K, S] as ``contracts.health`` defines them; who is ``down`` falls back."""
     sums = np.zeros(3)
@@ -87,7 +87,7 @@ def weigh(health, level, alarm, excess, down, severity, weight, applies, tau1, t
                     level[b, k, s] = FALLBACK
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _combine(sums, worst, tau1, tau2):  # type: ignore[no-untyped-def]  # pragma: no cover
     """(H, level) of the sums by severity, where ``worst`` is the severest in alarm (0: none)."""
     if worst == 3:
@@ -97,7 +97,7 @@ def _combine(sums, worst, tau1, tau2):  # type: ignore[no-untyped-def]  # pragma
     return _bend(sums[0], tau1), NORMAL
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _bend(total, room):  # type: ignore[no-untyped-def]  # pragma: no cover
     """``total`` up to half of ``room``, then rising strictly below it."""
     half = 0.5 * room
@@ -105,12 +105,12 @@ def _bend(total, room):  # type: ignore[no-untyped-def]  # pragma: no cover
     return min(bent, np.nextafter(room, 0.0))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _bounded(excess):  # type: ignore[no-untyped-def]  # pragma: no cover
     return 0.0 if np.isnan(excess) else min(max(excess, 0.0), MOST_EXCESS)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def count_evidence(count, ratio, judged, alarm, probes, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Most units behind a verdict on the clauses ``probes``; ``ratio`` is at least 1 in alarm."""
     for b in range(alarm.shape[0]):

@@ -13,7 +13,7 @@ READY = int(ReplicaState.READY)
 NONE, DEPARTS, FAILING, HUNG = 0, 1, 2, 3
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def some_of(flags):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Any of ``flags`` [S, C] holds; faster than to stop at the first."""
     found = False
@@ -23,7 +23,7 @@ def some_of(flags):  # type: ignore[no-untyped-def]  # pragma: no cover
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def recertify(condemned, severe, alarm, inside, fresh, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Bring ``condemned`` up to date and mark alarms of clauses that move traffic; whether there are any.
 
@@ -40,7 +40,7 @@ def recertify(condemned, severe, alarm, inside, fresh, moves):  # type: ignore[n
     return some
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def compare(  # type: ignore[no-untyped-def]  # pragma: no cover
     departs, together, severe, judged, window, ready, owner, kernels, zero, given, is_rate, rate_limit,
     threshold, sense,
@@ -68,7 +68,7 @@ def compare(  # type: ignore[no-untyped-def]  # pragma: no cover
             _divide(departs[b], together[b], severe[b], ready[b], owner, heard, against, k, s, c)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _divide(departs, together, severe, ready, owner, heard, against, k, s, c):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Each replica of kernel ``k`` in alarm on a cell departs or stays together, as its siblings say."""
     for r in range(len(owner)):
@@ -77,7 +77,7 @@ def _divide(departs, together, severe, ready, owner, heard, against, k, s, c):  
             together[r, s, c] = 2 * (against - 1) >= heard - 1 and against > 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _alarmed_somewhere(severe, ready, owner, kernels):  # type: ignore[no-untyped-def]  # pragma: no cover
     """bool [K, S, C]: a ready replica of the kernel is in alarm."""
     found = np.zeros((kernels, *severe.shape[1:]), np.bool_)
@@ -89,13 +89,13 @@ def _alarmed_somewhere(severe, ready, owner, kernels):  # type: ignore[no-untype
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _beyond(cell, is_rate, rate_limit, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The estimate of one cell of sums lies beyond the clause's limit."""
     return relative_excess_of(cell, is_rate, rate_limit, threshold, sense) > 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def explain_departures(departs, together, condemned, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whose whole kernel is condemned [B, K, S, C] on the clause, on whatever slice, does not depart."""
     fleets, replicas, slices, clauses = departs.shape
@@ -109,7 +109,7 @@ def explain_departures(departs, together, condemned, owner):  # type: ignore[no-
                         departs[b, r, s, c], together[b, r, s, c] = False, True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, failing_after):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Why each replica should go, int64 [B, R]: hung before failing before departing; down: either of two.
 
@@ -127,7 +127,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
                 wanted[b, r] = DEPARTS
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def find_hung(  # type: ignore[no-untyped-def]  # pragma: no cover
     hung, ready, running, scraped_s, progress_s, answered_rps, quarantined, now_s, owner, stale_after_s,
     after_s, answers, least_s,
@@ -145,7 +145,7 @@ def find_hung(  # type: ignore[no-untyped-def]  # pragma: no cover
             hung[b, r] = quiet_s >= after_s or quiet_s * siblings_rps >= answers
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _siblings_rps(own, ready, quarantined, answered_rps, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Mean answers per second of the other replicas of the kernel in rotation."""
     total_rps, serving = 0.0, 0
@@ -159,7 +159,7 @@ def _siblings_rps(own, ready, quarantined, answered_rps, owner):  # type: ignore
     return total_rps / max(serving, 1)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def admit(  # type: ignore[no-untyped-def]  # pragma: no cover
     quarantined, reason, since_s, times, wanted, ready, owner, kernels, cap_ratio, now_s
 ):
@@ -182,7 +182,7 @@ def admit(  # type: ignore[no-untyped-def]  # pragma: no cover
                         room -= 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def release(  # type: ignore[no-untyped-def]  # pragma: no cover
     quarantined, reason, readmitted_s, since_s, times, now_s, ready, hung, stale, probed_s, condemned,
     severe, moves, owner, window_s, after_s, every_s,
@@ -206,7 +206,7 @@ def release(  # type: ignore[no-untyped-def]  # pragma: no cover
                 readmitted_s[b, owner[r]] = now_s[b]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _broken(condemned, severe, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """A clause that moves traffic is in alarm, or condemned and not re-certified, on some slice."""
     found = False
@@ -216,7 +216,7 @@ def _broken(condemned, severe, moves):  # type: ignore[no-untyped-def]  # pragma
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def stay_with_kernel(spread, together, severe, departs, capped, zero, quarantined):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Alarms of replicas in rotation that speak against the whole kernel; whether there are any.
 

@@ -36,7 +36,7 @@ def _families(contract: CompiledContract) -> NDArray[np.int64]:
     return np.array([FAMILIES.index(letter) for letter in contract.family], dtype=np.int64)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _family_excess(worst, alarm, excess, family):  # type: ignore[no-untyped-def]  # pragma: no cover
     fleets, kernels, slices, clauses = alarm.shape
     for b in range(fleets):
@@ -70,7 +70,7 @@ def _limit(contract: CompiledContract) -> NDArray[np.float64]:
     return np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _running_ratio(  # type: ignore[no-untyped-def]  # pragma: no cover
     worst, window, included, owner, clauses, is_rate, limit, sense, applies
 ):
@@ -97,7 +97,7 @@ def _running_ratio(  # type: ignore[no-untyped-def]  # pragma: no cover
                         worst[b, k, s] = max(worst[b, k, s], ratio)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _share(value, limit, at_most):  # type: ignore[no-untyped-def]  # pragma: no cover
     """How near ``value`` is to a limit that it may reach ``at_most``, or must at least."""
     if at_most:

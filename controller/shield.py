@@ -190,7 +190,7 @@ def _facts(view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> _Facts:
     )
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _plan(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, canary, rate, capacity, order, known_good, least, most, max_shed,
     reason, size, stuck, bounded,
@@ -206,7 +206,7 @@ def _plan(  # type: ignore[no-untyped-def]  # pragma: no cover
         )  # fmt: skip
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, bounded, rate, capacity, least, most, may_move, max_move, reason,
     size, voluntary,

@@ -29,7 +29,7 @@ LOAD_SLACK = 1e-7
 LEAST_RPS = 1e-6
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def overloaded(table, canary, rate, capacity, most):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whether a kernel carries more than ``capacity`` [K], or a canary more of a row than ``most``."""
     slices = table.shape[0]
@@ -44,7 +44,7 @@ def overloaded(table, canary, rate, capacity, most):  # type: ignore[no-untyped-
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def fill(table, goal, ok, canary, rate, room, order, most, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write into ``table`` the rows near ``goal`` [S, K + 1] that fit ``room`` [K]; both are used up.
 
@@ -69,7 +69,7 @@ def fill(table, goal, ok, canary, rate, room, order, most, spill):  # type: igno
             table[s, kernels] += spill[s]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _claim(row, goal, canary, rate, room, most):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Take what ``goal`` asks as far as there is room; the weight that found none."""
     spill = 0.0
@@ -90,7 +90,7 @@ def _claim(row, goal, canary, rate, room, most):  # type: ignore[no-untyped-def]
     return spill
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _pour_own(row, goal, canary, rate, room, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Raise the row's own kernels in proportion until ``spill`` is placed or they are full; the rest."""
     kernels = room.shape[0]
@@ -108,7 +108,7 @@ def _pour_own(row, goal, canary, rate, room, spill):  # type: ignore[no-untyped-
     return spill
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _step(goal, canary, rate, room, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """By which factor of ``goal`` the open kernels rise until ``spill`` is placed or the first is full."""
     total, step = 0.0, -1.0
@@ -122,7 +122,7 @@ def _step(goal, canary, rate, room, spill):  # type: ignore[no-untyped-def]  # p
     return step
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _pour_others(row, ok, canary, rate, room, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Pour into allowed kernels that are no canaries, in proportion to their room; what fits nowhere."""
     kernels = room.shape[0]
@@ -143,7 +143,7 @@ def _pour_others(row, ok, canary, rate, room, spill):  # type: ignore[no-untyped
     return spill - placed
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _evict(table, ok, rate, order, at, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Take the places of rows further down, the last first; what still has none."""
     s = order[at]
@@ -174,7 +174,7 @@ def _evict(table, ok, rate, order, at, spill):  # type: ignore[no-untyped-def]  
     return need / rate[s]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _reroute(table, ok, canary, rate, room, order, at, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Let other rows, the last first, move over to kernels with room, or to the places of rows further
     down, and take theirs; what still has none. One step deep: longer chains are the exact solver's.
@@ -198,7 +198,7 @@ def _reroute(table, ok, canary, rate, room, order, at, spill):  # type: ignore[n
     return need / rate[s]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _swap(table, s, other, lower, ok, canary, rate, room, spill, need):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Row ``s`` takes from ``other`` what that finds elsewhere, in requests per second: room, or where
     ``lower`` is not ``s`` the weight of row ``lower``. All shares are in proportion.
@@ -230,7 +230,7 @@ def _swap(table, s, other, lower, ok, canary, rate, room, spill, need):  # type:
     return take
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def rerouting_helps(table, ok, rate, room, order, at, seen, queue):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whether the row at place ``at`` of ``order``, which sheds, could be served if others moved.
 

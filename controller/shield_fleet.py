@@ -17,7 +17,7 @@ from controller.shield_rows import (
 )
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def plan_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, canary, rate, capacity, order, known_good, least, most, max_shed,
     reason, size, room, spill, seen, queue, bounded,
@@ -52,7 +52,7 @@ def plan_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _fit(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, bounded, rate, capacity, order, known_good, least, most, max_shed,
     reason, size, room, spill,
@@ -80,7 +80,7 @@ def _fit(  # type: ignore[no-untyped-def]  # pragma: no cover
     return short
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def settle_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, canary, rate, capacity, least, most, may_move, max_move,
     reason, size, voluntary, slowed, room,
@@ -113,7 +113,7 @@ def settle_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
         _finish(table[s], slowed[s], wish[s], reason, size[s], s)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _finish(row, slowed, wish, reason, size, s):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Put the slowed row in force; a row that is as proposed has no reasons."""
     size[4] = half_l1(slowed, row)
@@ -127,14 +127,14 @@ def _finish(row, slowed, wish, reason, size, s):  # type: ignore[no-untyped-def]
             size[stage] = 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _copy(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write ``other`` into ``row``."""
     for k in range(row.shape[0]):
         row[k] = other[k]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _yield_to_capacity(slowed, table, rate, room, reason, voluntary):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Where slowed rows overload a kernel, those that were to leave it go all the way, until none is."""
     slices, columns = slowed.shape
@@ -156,7 +156,7 @@ def _yield_to_capacity(slowed, table, rate, room, reason, voluntary):  # type: i
                     going = True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _count_spill(row, goal, canary, most, size):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Book what the first pass spilled: above a canary's bound to exploration, the rest to capacity."""
     kernels = canary.shape[0]
@@ -175,7 +175,7 @@ def _count_spill(row, goal, canary, most, size):  # type: ignore[no-untyped-def]
     return reason
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _leaves(wish, last, ok):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whether the policy itself takes weight off a kernel that may keep it."""
     found = False
@@ -184,7 +184,7 @@ def _leaves(wish, last, ok):  # type: ignore[no-untyped-def]  # pragma: no cover
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _strays(row, ok):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whether some weight, however small, lies where none may."""
     found = False
@@ -193,7 +193,7 @@ def _strays(row, ok):  # type: ignore[no-untyped-def]  # pragma: no cover
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _alike(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Equal up to rounding."""
     found = False

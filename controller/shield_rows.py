@@ -16,7 +16,7 @@ TRICKLE = 0.01
 HARD, POOL, DARK, CAPACITY, EXPLORATION, SLEW, DWELL = 1, 2, 4, 8, 16, 32, 64
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def half_l1(left, right):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Share of traffic that differs between two rows."""
     total = 0.0
@@ -25,7 +25,7 @@ def half_l1(left, right):  # type: ignore[no-untyped-def]  # pragma: no cover
     return 0.5 * total
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def aim(goal, wish, last, ok, refuge, capacity, known_good, max_shed, size):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write into ``goal`` the row ``wish`` [K + 1] as hard clauses and pool let it; reason bits.
 
@@ -69,7 +69,7 @@ def aim(goal, wish, last, ok, refuge, capacity, known_good, max_shed, size):  # 
     return reason
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _take_refuge(goal, last, ok, capacity, known_good, weight):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Give ``weight`` to where the row was served last, else the known-good kernel, else all by capacity."""
     kernels = ok.shape[0]
@@ -89,7 +89,7 @@ def _take_refuge(goal, last, ok, capacity, known_good, weight):  # type: ignore[
         goal[known_good] = weight
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def explore(goal, ok, canary, least, size):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Raise certified canaries of a row to ``least``, at the others' cost in proportion; reason bits."""
     kernels = ok.shape[0]
@@ -112,7 +112,7 @@ def explore(goal, ok, canary, least, size):  # type: ignore[no-untyped-def]  # p
     return EXPLORATION
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def trickle(row, ok, capacity):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Serve at least ``TRICKLE`` of a row on its certified kernels, full or not; reason bits."""
     kernels = ok.shape[0]
@@ -130,7 +130,7 @@ def trickle(row, ok, capacity):  # type: ignore[no-untyped-def]  # pragma: no co
     return POOL
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def slow_down(row, goal, last, ok, may_move, max_move):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write into ``row`` how far a row gets from ``last`` to ``goal`` in one tick; (reason bits, distance).
 
@@ -163,7 +163,7 @@ def slow_down(row, goal, last, ok, may_move, max_move):  # type: ignore[no-untyp
     return (SLEW if may_move else DWELL), distance
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _kept(last, goal, ok, k):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Weight of the last row that only the policy's own will moves."""
     if k < ok.shape[0]:
@@ -171,7 +171,7 @@ def _kept(last, goal, ok, k):  # type: ignore[no-untyped-def]  # pragma: no cove
     return last[k] if last[k] < goal[k] else goal[k]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def keep_bounds(row, goal, ok, canary, least, most):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Move ``row`` on towards ``goal`` as far as the bounds of canaries ask, past slew and dwell."""
     kernels = ok.shape[0]

@@ -9,7 +9,7 @@ from numba import njit
 COUNT, TOTAL, OVER = 0, 1, 3
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def relative_excess_of(cell, is_rate, rate_limit, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
     """``controller.detectors.relative_excess`` of one cell of sums."""
     count = max(cell[COUNT], 1.0)
@@ -20,7 +20,7 @@ def relative_excess_of(cell, is_rate, rate_limit, threshold, sense):  # type: ig
     return distance / (limit if limit > 0.0 else 1.0)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judged):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Mark in ``fresh`` where a clause of ``places`` has a unit over; tells whether that changes the rest."""
     news = False
@@ -39,7 +39,7 @@ def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judg
     return news
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def alarm_at_once(fresh, sums, places, alarm, excess, inside, since, judged):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Raise what ``find_at_once`` marked; the excess is the largest rate seen."""
     for b in range(sums.shape[0]):
@@ -56,7 +56,7 @@ def alarm_at_once(fresh, sums, places, alarm, excess, inside, since, judged):  #
                     judged[b, u, s, c] = cell
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def close_windows(  # type: ignore[no-untyped-def]  # pragma: no cover
     alarm, excess, inside, carried, carried_windows, judged, since, silent_windows, fresh, speaks, hopeful,
     sums, closed, online, from_traffic, is_rate, rate_limit, threshold, sense, least, carry, expiry,
@@ -97,14 +97,14 @@ def close_windows(  # type: ignore[no-untyped-def]  # pragma: no cover
                         carried[b, u, s, c, i] = total[i] if keep else 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _since(since, total, speaks):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Sums since the last alarm; a window that speaks against the clause starts them anew."""
     for i in range(4):
         since[i] = 0.0 if speaks else since[i] + total[i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def latch(ratio, alarm, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """1 in ``ratio`` [B, U, S] where a clause of ``moves`` [C] is in alarm."""
     for b in range(alarm.shape[0]):

@@ -111,28 +111,33 @@ def build_ppo(
 ) -> PPO:
     """PPO over ``env``, wrapped beforehand where a Lagrangian is wanted; ``steps``: of an episode."""
     one_thread()
-    ppo, network = recipe.ppo, recipe.network
+    network = recipe.network
+    kwargs = {"layout": layout, "width": network.width, "stay_bonus": network.stay_bonus}
     model = PPO(
-        ChoicePolicy,
-        env,
-        learning_rate=ppo.learning_rate,
-        n_steps=steps,
-        batch_size=steps * env.num_envs // ppo.minibatches,
-        n_epochs=ppo.epochs,
-        gamma=ppo.gamma,
-        gae_lambda=ppo.gae_lambda,
-        clip_range=ppo.clip_range,
-        ent_coef=ppo.entropy,
-        vf_coef=ppo.value,
-        max_grad_norm=ppo.max_grad_norm,
-        target_kl=ppo.target_kl,
-        policy_kwargs={"layout": layout, "width": network.width, "stay_bonus": network.stay_bonus},
-        seed=seed,
-        device="cpu",
+        ChoicePolicy, env, policy_kwargs=kwargs, seed=seed, **settings_of(recipe, env.num_envs, steps)
     )
     if logger is not None:
         model.set_logger(logger)
     return model
+
+
+def settings_of(recipe: RecipeSpec, fleets: int, steps: int) -> dict[str, Any]:
+    """The recipe's settings of PPO by the names of Stable-Baselines3; ``steps``: of an episode."""
+    ppo = recipe.ppo
+    return {
+        "learning_rate": ppo.learning_rate,
+        "n_steps": steps,
+        "batch_size": steps * fleets // ppo.minibatches,
+        "n_epochs": ppo.epochs,
+        "gamma": ppo.gamma,
+        "gae_lambda": ppo.gae_lambda,
+        "clip_range": ppo.clip_range,
+        "ent_coef": ppo.entropy,
+        "vf_coef": ppo.value,
+        "max_grad_norm": ppo.max_grad_norm,
+        "target_kl": ppo.target_kl,
+        "device": "cpu",
+    }
 
 
 def callbacks_of(env: VecEnv, recipe: RecipeSpec) -> list[BaseCallback]:

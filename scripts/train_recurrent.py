@@ -17,7 +17,7 @@ from sb3_contrib import RecurrentPPO
 
 from contracts.files import write_pinned
 from policies.train_policy import one_thread
-from policies.train_ppo import EachEpisode, PenalisedVecEnv, callbacks_of
+from policies.train_ppo import EachEpisode, PenalisedVecEnv, callbacks_of, settings_of
 from policies.train_recipe import RecipeSpec
 from policies.train_world import Inputs, Score, score_acts
 from scripts.train_env import ChoiceVecEnv, TrainingWorld
@@ -50,25 +50,9 @@ def train_recurrent(
 
 
 def _model(env: Any, spec: RecipeSpec, seed: int, steps: int) -> Any:
-    ppo = spec.ppo
-    return RecurrentPPO(
-        "MlpLstmPolicy",
-        env,
-        learning_rate=ppo.learning_rate,
-        n_steps=steps,
-        batch_size=steps * env.num_envs // ppo.minibatches,
-        n_epochs=ppo.epochs,
-        gamma=ppo.gamma,
-        gae_lambda=ppo.gae_lambda,
-        clip_range=ppo.clip_range,
-        ent_coef=ppo.entropy,
-        vf_coef=ppo.value,
-        max_grad_norm=ppo.max_grad_norm,
-        target_kl=ppo.target_kl,
-        policy_kwargs={"lstm_hidden_size": spec.network.width, "net_arch": [spec.network.width]},
-        seed=seed,
-        device="cpu",
-    )
+    kwargs = {"lstm_hidden_size": spec.network.width, "net_arch": [spec.network.width]}
+    settings = settings_of(spec, env.num_envs, steps)
+    return RecurrentPPO("MlpLstmPolicy", env, policy_kwargs=kwargs, seed=seed, **settings)
 
 
 def _player(model: Any) -> Callable[[Inputs], np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:

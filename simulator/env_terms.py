@@ -192,7 +192,7 @@ def _judged(contract: CompiledContract) -> NDArray[np.int64]:
     return judged
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _add_up(counts, cells, per_slice, owner, work):  # type: ignore[no-untyped-def]  # pragma: no cover
     for b in range(cells.shape[0]):
         for s in range(cells.shape[2]):
@@ -211,7 +211,7 @@ def _add_up(counts, cells, per_slice, owner, work):  # type: ignore[no-untyped-d
             counts[b, _N_WORK] += answered * work[owner[r]]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _weigh(  # type: ignore[no-untyped-def]  # pragma: no cover
     worth, counts, excess_tv, table, last, costs, soft, weights
 ):  # fmt: skip
@@ -238,7 +238,7 @@ def _weigh(  # type: ignore[no-untyped-def]  # pragma: no cover
                 worth[5, b], first = costs[b, c], False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
     costs, over, judged, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
     trace_missing, kv_used, source, column, edge, threshold, sense, limit, applies,
@@ -274,7 +274,7 @@ def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
                 costs[b, c] += (1.0 - limit[c]) * _failed(per_slice[b], applies[c])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _failed(per_slice, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Requests of the clause's slices that failed."""
     total = 0.0
@@ -285,7 +285,7 @@ def _failed(per_slice, applies):  # type: ignore[no-untyped-def]  # pragma: no c
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _beyond(buckets, edge):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Units above bucket ``edge``; nothing is known to lie above a threshold beyond every edge (-1)."""
     total = 0
@@ -295,7 +295,7 @@ def _beyond(buckets, edge):  # type: ignore[no-untyped-def]  # pragma: no cover
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _bad_share(source, share, wrong_fingerprint, trace_missing, held):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Share of a replica's answers that are bad units of a clause over ``source``."""
     if source == _PROBE:

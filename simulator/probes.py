@@ -138,7 +138,7 @@ class Probes:
         return np.asarray(values * np.exp(self._noise * factors))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _schedule(  # type: ignore[no-untyped-def]  # pragma: no cover
     tick, last, tick_s, gap_s, phase, count, done, order, sizes, repeats, unit, repeat, at_s,
 ):  # fmt: skip
@@ -164,7 +164,7 @@ def _schedule(  # type: ignore[no-untyped-def]  # pragma: no cover
                 unit[b, p], repeat[b, p], at_s[b, p] = 0, 0, np.inf
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _collect(  # type: ignore[no-untyped-def]  # pragma: no cover
     unit, repeat, at_s, condition, answers, delivered, replica, kernel, measured, slice_of, id_of, slices,
     prompts, sampled_at_ms, values, valid,
@@ -180,7 +180,7 @@ def _collect(  # type: ignore[no-untyped-def]  # pragma: no cover
                 values[b, p, m] = measured[kernel[p], condition[b, p], n, repeat[b, p], m]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _add_tokens(unit, at_s, answers, kernel, lengths, total):  # type: ignore[no-untyped-def]  # pragma: no cover
     for b in range(unit.shape[0]):
         for p in range(unit.shape[1]):

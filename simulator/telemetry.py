@@ -107,7 +107,7 @@ def _draws(seed: int, ticks: int, replicas: int) -> tuple[NDArray[np.float64], N
 _READY, _DRAINING = int(ReplicaState.READY), int(ReplicaState.DRAINING)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _scrape(  # type: ignore[no-untyped-def]  # pragma: no cover
     tick, now_ms, interval, phase, luck, loss, lost, state, wrong_fingerprint, trace_missing, gauges, kv_used,
     counts, seen, out, filled, taken,
@@ -146,7 +146,7 @@ def _scrape(  # type: ignore[no-untyped-def]  # pragma: no cover
                         out[b, r, s, f, e] = total
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _arrive(filled, arrived, shown, out):  # type: ignore[no-untyped-def]  # pragma: no cover
     """What a replica showed last, [B, R, 6], with what arrives now; also as ``out`` [6, B, R]."""
     for b in range(filled.shape[0]):
