@@ -13,3 +13,8 @@ def write_pinned(path: Path, content: bytes) -> str:
     partial.write_bytes(content)
     os.replace(partial, path)
     return hashlib.sha256(content).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 (hex) of the content of ``path``."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -38,18 +38,7 @@ def clustered_mean(values: NDArray[np.float64], *, name: str, resamples: int = R
     """
     known = np.isfinite(values)
     sums, counts = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
-    n = int(counts.sum())
-    if n == 0:
-        return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=0)
-    mean = float(sums.sum() / n)
-    if len(values) < 2:
-        return Interval(mean=mean, ci_low=math.nan, ci_high=math.nan, n=n)
-    picks = stream(0, "bootstrap", name).integers(0, len(values), size=(resamples, len(values)))
-    drawn, weight = sums[picks].sum(axis=1), counts[picks].sum(axis=1)
-    means = drawn[weight > 0] / weight[weight > 0]
-    tail = (1.0 - CONFIDENCE) / 2.0
-    low, high = np.quantile(means, [tail, 1.0 - tail])
-    return Interval(mean=mean, ci_low=float(low), ci_high=float(high), n=n)
+    return _ratio_of_sums(sums, counts, int(counts.sum()), name, resamples)
 
 
 def paired_difference(
@@ -68,15 +57,21 @@ def paired_ratio(
     """
     known = np.isfinite(values) & np.isfinite(baseline)
     top, base = (np.where(known, side, 0.0).sum(axis=1) for side in (values, baseline))
-    n = int(known.sum())
-    if n == 0 or not base.sum() > 0.0:
+    return _ratio_of_sums(top, base, int(known.sum()), name, resamples)
+
+
+def _ratio_of_sums(
+    top: NDArray[np.float64], base: NDArray[np.generic], n: int, name: str, resamples: int
+) -> Interval:
+    """Interval of sum(top) / sum(base), both [seeds]; NaN where ``base`` sums to 0 or less."""
+    if n == 0 or not base.sum() > 0:
         return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=n)
     mean = float(top.sum() / base.sum())
-    if len(values) < 2:
+    if len(top) < 2:
         return Interval(mean=mean, ci_low=math.nan, ci_high=math.nan, n=n)
-    picks = stream(0, "bootstrap", name).integers(0, len(values), size=(resamples, len(values)))
+    picks = stream(0, "bootstrap", name).integers(0, len(top), size=(resamples, len(top)))
     drawn, weight = top[picks].sum(axis=1), base[picks].sum(axis=1)
-    ratios = drawn[weight > 0.0] / weight[weight > 0.0]
+    ratios = drawn[weight > 0] / weight[weight > 0]
     tail = (1.0 - CONFIDENCE) / 2.0
     low, high = np.quantile(ratios, [tail, 1.0 - tail])
     return Interval(mean=mean, ci_low=float(low), ci_high=float(high), n=n)

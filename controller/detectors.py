@@ -205,10 +205,10 @@ class WindowDetector:
             contract.min_samples, self.carry_windows, self.expiry_windows,
         )  # fmt: skip
         judged, since = _floats(state, "judged"), _floats(state, "since_alarm")
-        beyond = _significant(judged, speaks, contract, contract.alarm_confidence, above=True)
+        beyond = significant(judged, speaks, contract, contract.alarm_confidence, above=True)
         _flags(state, "alarm")[speaks] = beyond
         _floats(state, "excess")[speaks] *= beyond
-        _flags(state, "inside")[hopeful] = _significant(
+        _flags(state, "inside")[hopeful] = significant(
             since, hopeful, contract, self.recertify_confidence, above=False
         )
         return state
@@ -310,26 +310,17 @@ def beyond_limit(
     """Where the lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
     excess = relative_excess(sums, contract)
     beyond = ready & (excess > 0.0)
-    beyond[beyond] = _significant(sums, beyond, contract, contract.alarm_confidence, above=True)
+    beyond[beyond] = significant(sums, beyond, contract, contract.alarm_confidence, above=True)
     return beyond, np.where(beyond, excess, 0.0)
 
 
-def inside_limit(
-    sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract, confidence: float
-) -> NDArray[np.bool_]:
-    """Where the upper limit at one-sided ``confidence`` lies inside the clause's limit.
-
-    At limit 0 no finite sample can show that; there a window of ``min_samples`` units without one over
-    the threshold counts as inside.
-    """
-    candidate = ready & (relative_excess(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
-    candidate[candidate] = _significant(sums, candidate, contract, confidence, above=False)
-    return candidate
-
-
-def _significant(
+def significant(
     sums: Sums, cells: NDArray[np.bool_], contract: CompiledContract, confidence: float, *, above: bool
 ) -> NDArray[np.bool_]:
+    """Of the ``cells`` bool [B, U, S, C], in their order: the one-sided limit lies beyond the clause's.
+
+    ``above``: the lower limit lies beyond; else the upper limit lies inside.
+    """
     clause = np.nonzero(cells)[-1]
     picked = sums[cells]
     rate = contract.is_rate[clause]

@@ -143,7 +143,7 @@ def _health(
 
 
 def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> Sums | None:
-    """Opinion window sums of the kernels where the window closes, zero elsewhere; None: nowhere."""
+    """Window sums of the kernels, pooled, where the window closes, zero elsewhere; None: nowhere."""
     if not bool(estimate.closed.any()):
         return None
     kernels, _, _ = setup.layout.shape

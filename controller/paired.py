@@ -29,7 +29,7 @@ from contracts.certified import CertifiedValues
 from contracts.compiled import Source
 from contracts.detect.budget import MONTH_S, MOST_ARL0
 from contracts.detect.calibrate import guaranteed_threshold
-from contracts.detect.fold_compiled import near_levels
+from contracts.detect.fold_compiled import both_levels
 from contracts.detect.paired import paired_detector
 from contracts.telemetry import ProbeSamples
 from controller.detectors import DetectorState
@@ -104,7 +104,7 @@ def paired_tick(
     certified = plan.certified
     after = {name: np.array(array) for name, array in state.items()}
     plain, (shifts, weights) = np.ascontiguousarray, paired_detector().grid
-    level = np.array([float(near_levels(np.array(plan.threshold))), plan.threshold])
+    level = both_levels(np.array(plan.threshold))
     compare(
         np.asarray(after["evidence"], dtype=np.float64), np.asarray(after["matched"], dtype=np.float64),
         np.asarray(after["changed"], dtype=np.bool_), heard, plain(probes.replica),

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
-from contracts.detect.fold_compiled import blank_cells, near_levels
+from contracts.detect.fold_compiled import blank_cells, both_levels
 from contracts.detect.recovery import SHARES
 from controller.detectors import Arrivals, DetectorState, Sums, Verdicts, from_traffic, moves_traffic
 from controller.paired import PairedPlan
@@ -141,8 +141,8 @@ def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
     """Thresholds of a plan, which is told from others by identity."""
     levels = plan.thresholds
     return Levels(
-        unit=_near(levels.kernel if pooled else levels.replica), anywhere=_near(levels.anywhere),
-        suspect=_near(levels.suspect), against=_near(np.array(levels.against)),
+        unit=both_levels(levels.kernel if pooled else levels.replica), anywhere=both_levels(levels.anywhere),
+        suspect=both_levels(levels.suspect), against=both_levels(np.array(levels.against)),
         returns=1.0 / (1.0 - plan.confidence), expiry_s=plan.expiry_s, scale=plan.clauses.scale,
         traffic=from_traffic(plan.contract),
     )  # fmt: skip
@@ -160,11 +160,6 @@ def _streams(state: DetectorState, pooled: bool) -> Streams:
         suspicion_anywhere=_floats(state, "suspicion_anywhere")[:, :, 0],
         suspected=_flags(state, "suspected")[:, :, 0, 0],
     )  # fmt: skip
-
-
-def _near(thresholds: Floats) -> Floats:
-    """``near_levels`` and ``thresholds`` themselves, float64 [2, ...]."""
-    return np.stack([near_levels(thresholds), thresholds])
 
 
 def _unsaid(shape: tuple[int, ...]) -> Said:

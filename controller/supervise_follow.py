@@ -20,6 +20,7 @@ from contracts.compiled_meta import CompiledMeta
 from contracts.layout import FleetLayout
 from contracts.switches import SETTLE_S, SWITCH_DISTANCE
 from controller.ports import PolicyState
+from controller.shield_rows import half_l1
 
 #: Rates are counted over this trailing time.
 HOUR_S = 3600.0
@@ -126,7 +127,7 @@ def _follow(  # type: ignore[no-untyped-def]  # pragma: no cover
             if opened and not forced[b, s]:
                 _note(moves_s[b, s], now_s[b])
                 moves[b, s] += 1
-            moved = _distance(row, followed[b, s])
+            moved = half_l1(row, followed[b, s])
             if _turned(row, forced[b, s], extreme[b, s], direction[b, s]):
                 _note(turns_s[b, s], now_s[b])
                 turns[b, s] += 1
@@ -154,25 +155,16 @@ def _opened(row, followed, settled, anchor, anchored_s, moving, s, now_s):  # ty
         settled[:] = followed
         moving[s] = False
     if moving[s]:
-        if _distance(row, anchor) > SWITCH_DISTANCE:
+        if half_l1(row, anchor) > SWITCH_DISTANCE:
             anchor[:] = row
             anchored_s[s] = now_s
         return False
-    if _distance(row, settled) <= SWITCH_DISTANCE:
+    if half_l1(row, settled) <= SWITCH_DISTANCE:
         return False
     moving[s] = True
     anchor[:] = row
     anchored_s[s] = now_s
     return True
-
-
-@njit(cache=True)
-def _distance(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Half the L1 distance of two rows."""
-    total = 0.0
-    for k in range(len(row)):
-        total += abs(row[k] - other[k])
-    return 0.5 * total
 
 
 @njit(cache=True)

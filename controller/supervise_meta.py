@@ -216,24 +216,30 @@ def count(memory: Memory, done: Executed, setup: ControllerSetup) -> Memory:
     last = _floats(memory, "followed")
     forced = forced_rows(own, last, done.hard_violated, done.ready, (exempt[0], exempt[1]))
     memory = follow(memory, own, forced, done.seen.now_s)
-    return _count_shed(_count_empty(memory, done, demoted), own, done, setup)
+    living = done.certified & ~done.hard_violated & (done.ready > 0)[:, :, None]
+    return _count_shed(_count_empty(memory, done, living, demoted), own, done, living, setup)
 
 
-def _count_empty(memory: Memory, done: Executed, demoted: NDArray[np.bool_]) -> Memory:
-    """Ticks in which a slice was sent nowhere that lives although a certified kernel does."""
-    alive = done.ready > 0
-    served = (done.table[:, :, :-1] * alive[:, None, :]).sum(axis=2) > _CRUMB
-    could = (done.certified & ~done.hard_violated & alive[:, :, None]).any(axis=1)
-    empty = (~served & could).any(axis=1) & ~demoted
+def _count_empty(
+    memory: Memory, done: Executed, living: NDArray[np.bool_], demoted: NDArray[np.bool_]
+) -> Memory:
+    """Ticks in which a slice was sent nowhere that lives although a certified kernel does.
+
+    living: bool [B, K, S], cells that are certified and have a replica.
+    """
+    served = (done.table[:, :, :-1] * (done.ready > 0)[:, None, :]).sum(axis=2) > _CRUMB
+    empty = (~served & living.any(axis=1)).any(axis=1) & ~demoted
     return {**memory, "empty_ticks": memory["empty_ticks"] + empty}
 
 
-def _count_shed(memory: Memory, table: NDArray[np.float64], done: Executed, setup: ControllerSetup) -> Memory:
+def _count_shed(
+    memory: Memory, table: NDArray[np.float64], done: Executed, living: NDArray[np.bool_],
+    setup: ControllerSetup,
+) -> Memory:  # fmt: skip
     """Shed traffic that neither the contract's choice nor a lack of capacity explains, where exempt."""
     seen, meta = done.seen, setup.meta
     assert meta is not None
     shed_rps = table[:, :, -1] * seen.offered_rps
-    living = done.certified & ~done.hard_violated & (done.ready > 0)[:, :, None]
     if setup.contract.shed_when_uncertified and meta.exempts("shed_ratio", "contract_sheds_when_uncertified"):
         shed_rps = np.where(living.any(axis=1), shed_rps, 0.0)
     offered, shed = seen.offered_rps.sum(axis=1), shed_rps.sum(axis=1)

@@ -8,7 +8,6 @@ tokenizer and ``training.json`` (command, seed, tokens, losses per slice, versio
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from contracts.files import sha256_of
 from contracts.streams import stream
 from live.corpus import SLICES, Corpus, Document, build_corpus
 
@@ -187,11 +187,6 @@ def held_out_losses(model: LlamaForCausalLM, streams: TokenStreams, plan: TrainP
             batch = draw_batch(dict.fromkeys(SLICES, streams[name]), rng, 24, 256)
             losses[name] = round(float(token_loss(model, batch)), 4)
     return losses
-
-
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _versions() -> dict[str, str]:

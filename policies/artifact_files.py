@@ -6,7 +6,6 @@ certificate, and a certificate that speaks of another network. No pickle anywher
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,18 +43,18 @@ def write_artefact(
 
     Equal arguments give equal bytes.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx = FileRef(uri=f"{name}.onnx", sha256=write_pinned(folder / f"{name}.onnx", content))
     manifest = PolicyArtifact(
         metadata=Metadata(name=name),
         spec=ArtifactSpec(
             description=description,
-            onnx=FileRef(uri=f"{name}.onnx", sha256=hashlib.sha256(content).hexdigest()),
+            onnx=onnx,
             encoding_version=ENCODING_VERSION,
             training=training,
             certificate=certificate,
         ),
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_pinned(folder / f"{name}.onnx", content)
     path = folder / f"{name}.yaml"
     write_pinned(path, dump_text(manifest).encode())
     return path

@@ -30,6 +30,7 @@ from contracts.incident_measures import IncidentMeasures
 from contracts.intervals import CONFIDENCE, clustered_mean, poisson_rate
 from contracts.loader import document_sha256
 from contracts.rules.policy import certificate_breaches
+from contracts.units import SECONDS_PER_MONTH
 from contracts.yaml_positions import dotted
 
 _TAIL = (1.0 - CONFIDENCE) / 2.0
@@ -121,7 +122,7 @@ def _turns(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
 
 
 def _false_switches(episodes: Sequence[EpisodeEvidence], _: Evidence) -> _Judged:
-    months = sum(e.slice_hours for e in episodes) / (30.0 * 24.0)
+    months = sum(e.slice_hours for e in episodes) / (SECONDS_PER_MONTH / 3600.0)
     return _count("exact_poisson", sum(e.false_switches for e in episodes), months)
 
 

@@ -16,11 +16,20 @@ from numba import njit
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
-from controller.features import Encoder, log_time
+from controller.features import FEATURES, Encoder, Scope, log_time
 from controller.ports import Observation, PolicyState, Proposal
 from policies.capacity import Headroom, capacity_memory, fit_capacity
 from policies.targets import preference
 
+# What the network and its ONNX form share; neither torch nor onnx is needed to know it.
+#: Taken off the score of what may not be chosen; larger than any score.
+BLOCKED = 1e4
+#: Added to the score of a choice that there is no reason to leave; far below ``BLOCKED``.
+BOUND = 1e3
+#: Evidence, in shares of an alarm's, from which a slice may leave its kernel.
+REASON = 0.5
+#: The same on the slice that leaves: more than healthy fleets of the training scenarios show.
+OWN_REASON = 0.3
 #: A slice that chose another kernel goes home by rule after so long without a change, if home was well all
 #: that time. Incidents are the network's business; moving back the day after is not.
 RETURN_AFTER_S = 3600.0
@@ -32,6 +41,11 @@ ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
 SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
+
+
+def feature_names(scope: Scope) -> list[str]:
+    """Names of the features of ``scope``, in the order of the encoding."""
+    return [feature.name for feature in FEATURES if feature.scope is scope]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from policies.capacity import Headroom, capacity_memory, fit_capacity
 from policies.targets import home_level, preference
 
 #: Relapses that still double the dwell.
-_MOST_DOUBLINGS = 3
+MOST_DOUBLINGS = 3
 #: A slice that stayed at home for so many dwell times has no relapse behind it.
-_FORGIVEN_DWELLS = 10.0
+FORGIVEN_DWELLS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _return_slowly(  # type: ignore[no-untyped-def]  # pragma: no cover
 @njit(cache=True)
 def _relapses(before, since_step_s, dwell_s):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One more if the slice came back lately, else a fresh start."""
-    return min(before + 1, _MOST_DOUBLINGS) if since_step_s < _FORGIVEN_DWELLS * dwell_s else 0
+    return min(before + 1, MOST_DOUBLINGS) if since_step_s < FORGIVEN_DWELLS * dwell_s else 0
 
 
 @njit(cache=True)

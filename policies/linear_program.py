@@ -35,14 +35,13 @@ from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract, Source
 from controller.ports import Observation, PolicyState, Proposal
+from policies.hysteresis import FORGIVEN_DWELLS, MOST_DOUBLINGS
 from policies.program import Costs, Problem, solve
 from policies.targets import compliant
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Relapses that still double the dwell; a cell that was well for so many dwell times has none behind it.
-_MOST_DOUBLINGS, _FORGIVEN_DWELLS = 3, 10.0
 #: So long after rows moved for what is believed, the others may make room for them: a move for capacity.
 _MAKE_ROOM_S = 10.0
 
@@ -152,8 +151,8 @@ class LinearProgramPolicy:
         """When every cell was last ill, and how often it fell ill again soon after it was well."""
         ill_s, was_ill = np.asarray(state["ill_s"], dtype=np.float64), state["ill"].astype(np.bool_)
         fell = ~sound & ~was_ill
-        soon = now_s[:, None, None] - ill_s < _FORGIVEN_DWELLS * self.dwell_s
-        more = np.where(soon, np.minimum(state["relapses"].astype(np.int64) + 1, _MOST_DOUBLINGS), 0)
+        soon = now_s[:, None, None] - ill_s < FORGIVEN_DWELLS * self.dwell_s
+        more = np.where(soon, np.minimum(state["relapses"].astype(np.int64) + 1, MOST_DOUBLINGS), 0)
         return {
             "ill_s": np.where(sound, ill_s, now_s[:, None, None]),
             "ill": ~sound,

@@ -23,27 +23,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from controller.features import FEATURES, Scope
-from policies.choosing import CELL_MEMORY, SLICE_MEMORY, InputLayout
+from controller.features import Scope
+from policies.choosing import (
+    BLOCKED,
+    BOUND,
+    CELL_MEMORY,
+    OWN_REASON,
+    REASON,
+    SLICE_MEMORY,
+    InputLayout,
+    feature_names,
+)
 
-#: Taken off the score of what may not be chosen; larger than any score.
-BLOCKED = 1e4
-#: Added to the score of a choice that there is no reason to leave; far below ``BLOCKED``.
-BOUND = 1e3
-#: Evidence, in shares of an alarm's, from which a slice may leave its kernel.
-REASON = 0.5
-#: The same on the slice that leaves: more than healthy fleets of the training scenarios show.
-OWN_REASON = 0.3
 #: Score of shedding before training, which keeps it rare.
 SHED_SCORE = -4.0
 #: The rule before training, per number of a cell and of a kernel, in units of score.
 RULE = {"guard": -16.0, "hard_violated": -16.0, "evidence": -6.0, "home": 0.5}
 KERNEL_RULE = {"known_good": 1.0}
-
-
-def feature_names(scope: Scope) -> list[str]:
-    """Names of the features of ``scope``, in the order of the encoding."""
-    return [feature.name for feature in FEATURES if feature.scope is scope]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

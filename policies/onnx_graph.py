@@ -13,15 +13,22 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from controller.features import FEATURES, Scope
-from policies.choosing import CELL_MEMORY, SLICE_MEMORY, InputLayout
+from controller.features import Scope
+from policies.choosing import (
+    BLOCKED,
+    BOUND,
+    CELL_MEMORY,
+    OWN_REASON,
+    REASON,
+    SLICE_MEMORY,
+    InputLayout,
+    feature_names,
+)
 
 INPUT, OUTPUT = "inputs", "scores"
 OPSET = 17
 #: IR version that every onnxruntime since 1.10 reads.
 IR_VERSION = 8
-#: As in ``policies.network``, which this module does not import: it runs without torch.
-BLOCKED, BOUND, REASON, OWN_REASON = 1e4, 1e3, 0.5, 0.3
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -50,10 +57,6 @@ def network_bytes(weights: Weights, layout: InputLayout) -> bytes:
     return content
 
 
-def _names(scope: Scope) -> list[str]:
-    return [feature.name for feature in FEATURES if feature.scope is scope]
-
-
 class _Graph:
     """Nodes and constants; every helper adds one node and gives the name of what it makes."""
 
@@ -80,7 +83,7 @@ class _Graph:
         score = self._op("Add", score, self._op("Mul", chosen, stay))
         score = self._op("Reshape", score, self._ints([-1, most, slices]))
         score = self._node("Transpose", [score], perm=[0, 2, 1])
-        shed_chosen = self._part(own, 2, len(_names(Scope.SLICE)), 1)
+        shed_chosen = self._part(own, 2, len(feature_names(Scope.SLICE)), 1)
         shed = self._op("Add", self._linear(summary, "shed"), self._op("Mul", shed_chosen, stay))
         self._node("Concat", [score, shed], OUTPUT, axis=2)
 
@@ -88,7 +91,7 @@ class _Graph:
         """``(cells, kernels, slices, fleet, cell memory)``; cells and slices with their memory."""
         layout, encoder = self._layout, self._layout.encoder
         most, slices = encoder.kernels_max, encoder.slices
-        own, per_slice = len(_names(Scope.KERNEL)), len(_names(Scope.SLICE))
+        own, per_slice = len(feature_names(Scope.KERNEL)), len(feature_names(Scope.SLICE))
         edge, memory_at = most * encoder.row_size, encoder.size
         rows = self._shaped(self._part(INPUT, 1, 0, edge), [-1, most, encoder.row_size])
         by_slice = self._shaped(self._part(INPUT, 1, edge, slices * per_slice), [-1, slices, per_slice])
@@ -100,7 +103,7 @@ class _Graph:
         remembered = self._part(INPUT, 1, after, slices * len(SLICE_MEMORY))
         remembered = self._shaped(remembered, [-1, slices, len(SLICE_MEMORY)])
         cells = self._part(rows, 2, own, encoder.row_size - own)
-        cells = self._shaped(cells, [-1, most, slices, len(_names(Scope.KERNEL_SLICE))])
+        cells = self._shaped(cells, [-1, most, slices, len(feature_names(Scope.KERNEL_SLICE))])
         return (
             self._node("Concat", [cells, memory], axis=3),
             self._part(rows, 2, 0, own),
@@ -140,7 +143,7 @@ class _Graph:
 
     def _rules(self, kernels: str, cells: str, chosen: str) -> tuple[str, str]:
         """1 for what may not be chosen, and for what may not be left: [B, K, S, 1]."""
-        by_kernel, by_cell = _names(Scope.KERNEL), _names(Scope.KERNEL_SLICE)
+        by_kernel, by_cell = feature_names(Scope.KERNEL), feature_names(Scope.KERNEL_SLICE)
         ready = self._axes("Unsqueeze", self._part(kernels, 2, by_kernel.index("ready_ratio"), 1), [2])
         certified = self._part(cells, 3, by_cell.index("certified"), 1)
         alarm, hard = (

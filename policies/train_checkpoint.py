@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from contracts.errors import DocumentError, Problem
-from contracts.files import write_pinned
+from contracts.files import sha256_of, write_pinned
 from policies.lagrangian import Multiplier
 
 FORMAT = 1
@@ -88,9 +88,7 @@ def exists(folder: Path) -> bool:
 
 
 def _check_pair(folder: Path, expected: str) -> None:
-    from hashlib import sha256
-
-    found = sha256((folder / "checkpoint.npz").read_bytes()).hexdigest()
+    found = sha256_of(folder / "checkpoint.npz")
     if found != expected:
         raise _refused(folder, f"arrays with sha256 {expected}", found)
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from contracts.streams import stream
 from policies.baselines import make_arm
-from policies.network import BOUND, Scorer, rows_in_use, take_apart
+from policies.choosing import BOUND
+from policies.network import Scorer, rows_in_use, take_apart
 from policies.train_recipe import CloningRecipe, InsightRecipe
 from policies.train_world import Choices, Inputs, LearningWorld, Shadow, padded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ from contracts.documents import FileRef, PolicyArtifact, Scenario
 from contracts.documents.artifact import Training, TrainingRun
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
-from contracts.files import write_pinned
+from contracts.files import sha256_of, write_pinned
 from contracts.loader import document_sha256, dump_text, load_as
 from contracts.uris import resolve_uri
 from policies.artifact_files import SHIPPED_ARTEFACT, load_artefact, with_certificate, write_artefact
@@ -132,14 +131,10 @@ def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:
     for uri in recipe.episodes.scenarios:
         path = resolve_uri(uri, file)
         spec = load_as(Scenario, path).spec
-        found[uri] = _sha256(path)
+        found[uri] = sha256_of(path)
         for inner in filter(None, (spec.pool_uri, spec.contract)):
-            found[_beside(uri, inner)] = _sha256(resolve_uri(inner, path))
+            found[_beside(uri, inner)] = sha256_of(resolve_uri(inner, path))
     return tuple(FileRef(uri=uri, sha256=sha256) for uri, sha256 in found.items())
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _beside(uri: str, inner: str) -> str:

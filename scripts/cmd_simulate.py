@@ -7,7 +7,6 @@ written as well, one line per tick and seed.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +30,7 @@ from controller.state import ControllerState
 from policies.baselines import make_arm
 from policies.spec import parse_spec
 from scripts.e5_arms import notices_for
-from scripts.output import ready_folder, write_whole
+from scripts.output import nulled, ready_folder, write_whole
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.scenario import compile_scenario, load_scenario, with_trace
@@ -125,7 +124,8 @@ def _totals(record: EpisodeRecord) -> dict[str, float]:
 
 def _values(measures: EpisodeMeasures) -> dict[str, float | None]:
     values = {_plain(measure): float(measure.value(measures)) for measure in MEASURES}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    shown: dict[str, float | None] = nulled(values)
+    return shown
 
 
 def _plain(measure: Measure) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import Fingerprint, ProfileSpec
 from contracts.errors import DocumentError, Problem
+from contracts.files import sha256_of
 from contracts.loader import load_as
 from contracts.observations import Observations, from_samples, load_log
 from contracts.samples import HEALTHY, KernelSamples, load_samples
@@ -39,7 +39,7 @@ def load_judged(name: str, condition: str, split: str) -> Judged:
         return Judged(observations=observations, samples=samples, profile=profile)
     if path.suffix == ".npz":
         samples = load_samples(path)
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = sha256_of(path)
         observations = _units(path, samples, sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +24,19 @@ from contracts.detect.calibrate import block_threshold
 from contracts.detect.eprocess import exceedances
 from contracts.detect.protocol import Floats
 from contracts.detect.traffic import SHIPPED, parse_traffic
-from contracts.documents.scenario import Scenario
 from contracts.layout import LATENCY_FAMILIES
-from contracts.loader import document_sha256, load_text
-from contracts.telemetry import FleetTelemetry
 from contracts.uris import resolve_uri
-from controller.ports import RoutingPlan
-from scripts.detect_measured import LIBRARY
 from scripts.detect_telemetry import (
-    _SCENARIO,
-    _WARM_S,
     BLOCK,
     HORIZON_S,
     RATE_RPS,
-    REPLICAS,
-    _alarms,
-    _limits,
-    _Watcher,
+    ScrapeWatcher,
+    count_alarms,
+    fleet_limits,
+    queues,
 )
+from scripts.output import write_whole
 from simulator.fleet import run_episodes
-from simulator.scenario import compile_scenario
-from simulator.world import CompiledScenario
 
 SEED, FLEETS, RUNS = 11, 96, 2000
 #: Declared ARL0 of the calibrated points, in scrapes, and those that are checked on other fleets.
@@ -53,25 +45,6 @@ POINTS, CHECKED = (100.0, 300.0, 1000.0, 3000.0, 10_000.0), (500.0, 2000.0)
 RATE = 0.05
 #: What thresholds were raised by before there was a table.
 OLD_FACTOR = 14.0
-
-
-@dataclass(slots=True)
-class _Counter(_Watcher):
-    """Stays at home and writes down the histograms and the KV use of every scrape."""
-
-    counts: list[Floats] = field(default_factory=list)
-
-    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
-        scraped = telemetry.scraped_at_ms[:, :REPLICAS]
-        before = self.last_ms if self.last_ms.size else np.full(scraped.shape, np.nan)
-        fresh = np.isfinite(scraped) & ~(scraped <= before)
-        self.last_ms = scraped
-        if telemetry.now_ms[0] >= _WARM_S * 1000.0:
-            counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2).astype(np.float32)
-            counts[~fresh] = np.nan
-            self.counts.append(counts)
-            self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, :REPLICAS], np.nan))
-        return self._plan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,21 +59,13 @@ class Recorded:
 
 def record(fleets: int) -> Recorded:
     """Run ``fleets`` fleets without a fault."""
-    scenario, sha256 = _scenario()
-    watcher = _Counter(scenario)
+    scenario, sha256 = queues()
+    watcher = ScrapeWatcher(scenario, families=tuple(range(len(LATENCY_FAMILIES))))
     run_episodes(scenario, watcher, range(SEED, SEED + fleets), batch=fleets)
     return Recorded(
         counts=np.stack(watcher.counts, axis=2).astype(np.float64), used=np.stack(watcher.used, axis=2),
         scenario_sha256=sha256, profile_sha256=scenario.profile_sha256,
     )  # fmt: skip
-
-
-def _scenario() -> tuple[CompiledScenario, str]:
-    text = _SCENARIO.format(replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS)
-    file = str(LIBRARY / "suites" / "queues.yaml")
-    document = load_text(text, file)
-    assert isinstance(document, Scenario)
-    return compile_scenario(document, file), document_sha256(document)
 
 
 def series_of(seen: Recorded, kind: str, *, pooled: bool) -> list[list[Floats]]:
@@ -163,9 +128,10 @@ def calibrated(series: list[list[Floats]]) -> dict[str, Any]:
 def _measured(detector: Any, level: float, fleets: list[list[Floats]]) -> dict[str, float]:
     """Mean run length on other fleets, in scrapes, with limits bootstrapped over fleets."""
     runs = np.array(
-        [np.sum([_alarms(detector, level, one) for one in fleet], axis=0) for fleet in fleets], dtype=np.int64
+        [np.sum([count_alarms(detector, level, one) for one in fleet], axis=0) for fleet in fleets],
+        dtype=np.int64,
     )
-    low, high = _limits(runs)
+    low, high = fleet_limits(runs)
     arl0 = float(runs[:, 1].sum() / max(int(runs[:, 0].sum()), 1))
     return {"arl0": round(arl0, 1), "low": round(low, 1), "high": round(high, 1)}
 
@@ -216,7 +182,7 @@ def main(out: Path) -> None:
     text = json.dumps(table(), indent=2, sort_keys=True) + "\n"
     parse_traffic(text, str(out))
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text)
+    write_whole(out, text)
     sys.stderr.write(f"wrote {out}\n")
 
 

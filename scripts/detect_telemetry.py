@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ from contracts.detect.eprocess import Betting
 from contracts.detect.laws import Empirical
 from contracts.detect.protocol import Floats
 from contracts.documents.scenario import Scenario
-from contracts.loader import load_text
+from contracts.layout import LATENCY_FAMILIES
+from contracts.loader import document_sha256, load_text
 from contracts.streams import stream
 from contracts.telemetry import FleetTelemetry
 from controller.ports import RoutingPlan
@@ -36,8 +38,10 @@ BLOCK = 200
 FLEETS, HORIZON_S, RATE_RPS = 32, 6000.0, 42.0
 _RESAMPLES = 1000
 REPLICAS = 4
-_WARM_S = 300.0
-_SCENARIO = """
+WARM_S = 300.0
+#: Place of the family that ``dependence`` is measured on.
+TTFT = LATENCY_FAMILIES.index("ttft_ms")
+SCENARIO = """
 apiVersion: selvage.dev/v1alpha1
 kind: Scenario
 metadata: {{name: queues}}
@@ -79,37 +83,46 @@ class Dependence:
 
 
 @dataclass(slots=True)
-class _Watcher:
-    """A driver that leaves every slice at home and writes down what scrapes bring."""
+class ScrapeWatcher:
+    """A driver that leaves every slice at home and writes down what scrapes bring.
+
+    families: whose histograms, places in ``LATENCY_FAMILIES``. Tick by tick, NaN where no scrape came:
+    counts: float32 [B, R, F, E + 1]; used: float64 [B, R], KV use.
+    """
 
     scenario: CompiledScenario
-    shares: list[Floats] = field(default_factory=list)
+    families: tuple[int, ...] = (TTFT,)
+    counts: list[NDArray[np.float32]] = field(default_factory=list)
     used: list[Floats] = field(default_factory=list)
     last_ms: Floats = field(default_factory=lambda: np.zeros(0))
     batch: int = 0
 
     @property
     def policy_id(self) -> str:
+        """Nobody's policy."""
         return "watch"
 
     @property
     def capacity_move(self) -> NDArray[np.bool_]:
+        """Bool [B]: never."""
         return np.zeros(self.batch, dtype=np.bool_)
 
     def begin(self, batch: int) -> RoutingPlan:
+        """Every slice at home."""
         self.batch = batch
         return self._plan()
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
+        """Write down what new scrapes brought; nothing moves."""
         scraped = telemetry.scraped_at_ms[:, :REPLICAS]
         before = self.last_ms if self.last_ms.size else np.full(scraped.shape, np.nan)
         fresh = np.isfinite(scraped) & ~(scraped <= before)
         self.last_ms = scraped
-        if telemetry.now_ms[0] < _WARM_S * 1000.0:
+        if telemetry.now_ms[0] < WARM_S * 1000.0:
             return self._plan()
-        counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, 1].astype(np.float32)  # [B, R, E + 1]
+        counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, self.families].astype(np.float32)
         counts[~fresh] = np.nan
-        self.shares.append(counts)
+        self.counts.append(counts)
         self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, :REPLICAS], np.nan))
         return self._plan()
 
@@ -127,19 +140,24 @@ def dependence() -> list[Dependence]:
     """Both kinds of stream; empty where the profiles are not shipped."""
     if shipped("bf16") is None or shipped("w8a8") is None:
         return []
-    text = _SCENARIO.format(replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS)
-    file = str(LIBRARY / "suites" / "queues.yaml")
-    document = load_text(text, file)
-    assert isinstance(document, Scenario)
-    watcher = _Watcher(compile_scenario(document, file))
+    watcher = ScrapeWatcher(queues()[0])
     run_episodes(watcher.scenario, watcher, range(SEED, SEED + 2 * FLEETS), batch=2 * FLEETS)
     named = (("TTFT over an edge, share per scrape", _shares(watcher)), ("KV use per scrape", _used(watcher)))
     return [_measured(name, series) for name, series in named]
 
 
-def _shares(watcher: _Watcher) -> list[Floats]:
+def queues() -> tuple[CompiledScenario, str]:
+    """The fleet whose queues are recorded, and the hash of its document."""
+    text = SCENARIO.format(replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS)
+    file = str(LIBRARY / "suites" / "queues.yaml")
+    document = load_text(text, file)
+    assert isinstance(document, Scenario)
+    return compile_scenario(document, file), document_sha256(document)
+
+
+def _shares(watcher: ScrapeWatcher) -> list[Floats]:
     """One series per fleet and replica: share of the scrape's requests over the edge nearest to 10 %."""
-    counts = np.stack(watcher.shares, axis=2)  # [B, R, T, E + 1]
+    counts: NDArray[Any] = np.stack(watcher.counts, axis=2)[..., 0, :]  # [B, R, T, E + 1]
     total = np.nansum(counts, axis=(0, 1, 2))
     over = 1.0 - total / total[-1]
     edge = int(np.argmin(np.abs(np.log(np.maximum(over[:-1], 1e-12) / 0.1))))
@@ -148,7 +166,7 @@ def _shares(watcher: _Watcher) -> list[Floats]:
     return list(_series(share))
 
 
-def _used(watcher: _Watcher) -> list[Floats]:
+def _used(watcher: ScrapeWatcher) -> list[Floats]:
     return list(_series(np.stack(watcher.used, axis=2)))
 
 
@@ -167,16 +185,16 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
     plain = calibrated_threshold(detector, Empirical(values=learned), ARL0, seed=SEED, runs=3000)
     blocked = block_threshold(detector, learned, ARL0, length=BLOCK, seed=SEED, runs=3000)
     levels = (plain.threshold, blocked.threshold)
-    runs = [np.array([_alarms(detector, level, one) for one in fresh]) for level in levels]
+    runs = [np.array([count_alarms(detector, level, one) for one in fresh]) for level in levels]
     plain_arl, block_arl = (float(one[:, 1].sum() / max(one[:, 0].sum(), 1)) for one in runs)
-    low, high = _limits(runs[1].reshape(-1, REPLICAS, 2).sum(axis=1))
+    low, high = fleet_limits(runs[1].reshape(-1, REPLICAS, 2).sum(axis=1))
     return Dependence(
         stream=name, correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
         independent_arl=plain_arl, block_arl=block_arl, block_low=low, block_high=high,
     )  # fmt: skip
 
 
-def _alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, int]:
+def count_alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, int]:
     """Alarms on one series, and the units that were watched for them."""
     state, present, count, watched, skip = detector.initial(1), np.ones(1, dtype=np.bool_), 0, 0, 0
     for value in units:
@@ -190,7 +208,7 @@ def _alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, in
     return count, watched
 
 
-def _limits(fleets: NDArray[np.int64]) -> tuple[float, float]:
+def fleet_limits(fleets: NDArray[np.int64]) -> tuple[float, float]:
     """95 % limits of units per alarm from (alarms, units) int64 [fleets, 2], resampling fleets."""
     rng = stream(SEED, "telemetry_limits")
     picked = fleets[rng.integers(len(fleets), size=(_RESAMPLES, len(fleets)))].sum(axis=1)

@@ -6,7 +6,6 @@ The composition root that joins worlds and policies. It decides nothing: arms co
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 from contracts.azure_trace import load_trace
 from contracts.documents import Suite
+from contracts.files import sha256_of
 from contracts.loader import document_sha256
 from contracts.measures import EpisodeMeasures
 from policies.baselines import make_arm
@@ -197,7 +197,7 @@ def header(plan: Plan, options: Options) -> dict[str, Any]:
         "slices": list(first.layout.slices),
         "profile_sha256": dict(zip(first.layout.kernels, first.profile_sha256, strict=True)),
         "trace": options.trace.name if options.trace else None,
-        "trace_sha256": hashlib.sha256(options.trace.read_bytes()).hexdigest() if options.trace else None,
+        "trace_sha256": sha256_of(options.trace) if options.trace else None,
         "git_sha": git_sha(),
         "versions": machine_facts(),
         "scenarios": [

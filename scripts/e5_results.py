@@ -24,6 +24,7 @@ from contracts.intervals import (
 from contracts.measure_table import MEASURES, Measure
 from contracts.measures import EpisodeMeasures
 from scripts.e5_suite import GROUPS
+from scripts.output import nulled
 
 #: Measures of the paired comparison of every policy with each of these arms.
 COMPARED = ("quality_preservation", "mttr_s", "failed_ratio_incident", "goodput_ratio", "weight_moved")
@@ -67,10 +68,8 @@ class Episodes:
 
 def leaf(interval: Interval) -> dict[str, float | int | None]:
     """``{mean, ci_low, ci_high, n}`` with null for what is not known."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in asdict(interval).items()
-    }
+    found: dict[str, float | int | None] = nulled(asdict(interval))
+    return found
 
 
 def summarise(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[str, Any]:

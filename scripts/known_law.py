@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from contracts.detect.classical import binned_shares
+
 Floats = NDArray[np.float64]
 
 #: Points of the grid between 0 and the threshold.
@@ -42,16 +44,10 @@ class KnownLaw:
         return float((self.after * self.log_ratio).sum())
 
 
-def binned_law(before: Floats, after: Floats, bins: int = 12, smoothing: float = 0.5) -> KnownLaw:
+def binned_law(before: Floats, after: Floats) -> KnownLaw:
     """Law of measured units, binned as ``contracts.detect.classical.binned_cusum`` does it."""
-    both = np.concatenate([before, after])
-    edges = np.unique(np.quantile(both, np.linspace(0.0, 1.0, bins + 1)[1:-1]))
-    shares = []
-    for values in (before, after):
-        places = np.searchsorted(edges, values, side="right")
-        counts = np.bincount(places, minlength=edges.size + 1) + smoothing
-        shares.append(counts / counts.sum())
-    return KnownLaw(before=shares[0], after=shares[1])
+    _, was, is_now = binned_shares(before, after)
+    return KnownLaw(before=was, after=is_now)
 
 
 def lognormal_law(before: Floats, after: Floats, cells: int = 96) -> KnownLaw:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.documents import FileRef
 from contracts.documents.artifact import Training
-from contracts.files import write_pinned
+from contracts.files import sha256_of, write_pinned
 from contracts.transitions import Transitions
 from policies.artifact_files import write_artefact
 from policies.choosing import InputLayout
@@ -109,4 +108,4 @@ def write_offline(
 
 def hashes(folder: Path) -> dict[str, str]:
     """File name -> sha256 of the logs in ``folder``."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.npz"))}
+    return {path.name: sha256_of(path) for path in sorted(folder.glob("*.npz"))}

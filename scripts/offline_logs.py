@@ -22,6 +22,7 @@ from controller.state import ControllerState
 from policies.baselines import make_arm
 from policies.choosing import Chooser
 from policies.exploring import CHOICE, LOG_PROBABILITY, ExploringPolicy, choice_of
+from policies.train_world import padded
 from simulator.drive import ControllerDriver
 from simulator.env_core import KERNELS_MAX
 from simulator.fleet import run_episodes
@@ -65,7 +66,7 @@ class TransitionRecorder:
         """Choices as a learned policy numbers them, shedding behind all padding; their log probability."""
         known = CHOICE in after.policy
         choice = after.policy[CHOICE].astype(np.int64) if known else choice_of(decision.proposed)
-        choice = np.where(choice == self.chooser.kernels, self.chooser.layout.encoder.kernels_max, choice)
+        choice = padded(choice, self.chooser.kernels, self.chooser.layout)
         if known:
             return choice, after.policy[LOG_PROBABILITY].astype(np.float64)
         return choice, np.full(len(choice), np.nan)

@@ -1,11 +1,22 @@
-"""Where commands put their results: folders that are ready before work, files that are whole or absent."""
+"""What commands put out and where: plain JSON, folders that are ready before work, whole files or none."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+from typing import Any
 
 from contracts.errors import DocumentError, Problem
+
+
+def nulled(value: Any) -> Any:
+    """``value`` with null for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: nulled(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [nulled(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def ready_folder(folder: Path) -> None:

@@ -28,6 +28,7 @@ from contracts.intervals import Interval, paired_difference, paired_ratio
 from contracts.uris import resolve_uri
 from scripts.e5_arms import BASELINE_ARM, INFORMED
 from scripts.e5_suite import SHIPPED_SUITE, SuiteEntry, expand_suite, load_suite
+from scripts.output import nulled
 
 Floats = NDArray[np.float64]
 
@@ -208,15 +209,6 @@ def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentE
     return DocumentError([Problem("scripts.policy_table", 0, path, expected, actual, next_step)])
 
 
-def plain(value: Any) -> Any:
-    """``value`` with null for what JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def main(
     out: Annotated[Path, typer.Argument(help="Folder of a run of selvage e5.")],
     suite: Annotated[str, typer.Option(help="Suite that was run.")] = SHIPPED_SUITE,
@@ -226,7 +218,7 @@ def main(
     """Compare one arm with all others."""
     found = compare(load_run(out, resolve_uri(suite, "scripts.policy_table")), candidate)
     if as_json:
-        typer.echo(json.dumps(plain(found), sort_keys=True, indent=1, allow_nan=False))
+        typer.echo(json.dumps(nulled(found), sort_keys=True, indent=1, allow_nan=False))
     else:
         _print(found)
 

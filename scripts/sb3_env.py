@@ -7,13 +7,13 @@ value of the last state is bootstrapped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
 
+from scripts.lockstep import LockStepVecEnv
 from simulator.env_vector import FleetRoutingVectorEnv
 
 #: What every step's info holds beside ``costs``; each a float.
@@ -31,7 +31,7 @@ SHOWN = (
 )
 
 
-class FleetVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is optional, so untyped here
+class FleetVecEnv(LockStepVecEnv):
     """``env`` for Stable-Baselines3. One seed serves all fleets, which differ by their number.
 
     shown: which terms each fleet's info carries; building infos is what this adapter costs.
@@ -39,9 +39,8 @@ class FleetVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is optiona
 
     def __init__(self, env: FleetRoutingVectorEnv, shown: Sequence[str] = SHOWN) -> None:
         self.env, self.shown = env, tuple(shown)
-        self._actions: NDArray[np.float32] = np.zeros(env.action_space.shape, dtype=np.float32)
         self._seed: int | None = None
-        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        super().__init__(env, env.num_envs, env.single_observation_space, env.single_action_space)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Seed of the next reset."""
@@ -54,10 +53,6 @@ class FleetVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is optiona
         self._seed = None
         self.reset_infos = [{"family": family} for family in infos["family"]]
         return np.asarray(observation)
-
-    def step_async(self, actions: NDArray[np.float32]) -> None:
-        """Keep ``actions`` for ``step_wait``; nothing runs beside this process."""
-        self._actions = actions
 
     def step_wait(
         self,
@@ -72,27 +67,3 @@ class FleetVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is optiona
             for row, last in zip(rows, infos["final_obs"], strict=True):
                 row |= {"terminal_observation": last, "TimeLimit.truncated": True}
         return seen, reward.astype(np.float32), over, rows
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of the lock-step environment, once per fleet asked for."""
-        return [getattr(self.env, attr_name, None)] * len(list(self._places(indices)))
-
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refused: fleets in lock-step have no attributes of their own."""
-        raise NotImplementedError(f"set_attr({attr_name!r}): fleets in lock-step share one environment")
-
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
-    ) -> list[Any]:
-        """Refused: a method would act on all fleets, not on some."""
-        raise NotImplementedError(f"env_method({method_name!r}): fleets in lock-step share one environment")
-
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:  # noqa: ARG002
-        """No fleet is wrapped by itself."""
-        return [False for _ in self._places(indices)]
-
-    def _places(self, indices: Any) -> Iterable[int]:
-        return list(self._get_indices(indices))

@@ -7,12 +7,12 @@ families that training draws.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.documents import KernelPool
+from contracts.files import sha256_of
 from contracts.loader import load_as
 from contracts.uris import resolve_uri
 from scripts.e5_suite import SuiteEntry, expand_suite, load_suite
@@ -57,10 +57,7 @@ def files(name: str) -> dict[str, str]:
             found |= {pool, *(resolve_uri(kernel.profile, pool) for kernel in kernels)}
     library = suite.parent.parent
     return {
-        file.resolve().relative_to(library.resolve()).as_posix(): hashlib.sha256(
-            file.read_bytes()
-        ).hexdigest()
-        for file in sorted(found)
+        file.resolve().relative_to(library.resolve()).as_posix(): sha256_of(file) for file in sorted(found)
     }
 
 

@@ -7,13 +7,12 @@ lives, neither knows the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
 
 from contracts.units import SECONDS_PER_MONTH
 from contracts.uris import resolve_uri
@@ -25,6 +24,7 @@ from policies.choosing import Chooser, InputLayout
 from policies.targets import preference
 from policies.train_recipe import RecipeSpec, RewardRecipe
 from policies.train_world import padded
+from scripts.lockstep import LockStepVecEnv
 from simulator.env_core import EnvConfig, EnvCore
 from simulator.env_terms import RewardWeights, Terms
 
@@ -215,14 +215,14 @@ class TrainingWorld:
         return inputs
 
 
-class ChoiceVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is optional, so untyped here
+class ChoiceVecEnv(LockStepVecEnv):
     """``TrainingWorld`` for Stable-Baselines3; ``costs`` float64 [B] are those of the last step."""
 
     def __init__(self, world: TrainingWorld) -> None:
         self.world = world
         size, slices = world.layout.size, world.core.encoder.slices
         seen = spaces.Box(-np.inf, np.inf, (size,), dtype=np.float32)
-        super().__init__(world.core.batch, seen, spaces.MultiDiscrete([world.layout.choices] * slices))
+        super().__init__(world, world.core.batch, seen, spaces.MultiDiscrete([world.layout.choices] * slices))
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Let the next reset begin the first episodes of ``seed``."""
@@ -233,10 +233,6 @@ class ChoiceVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is option
     def reset(self) -> NDArray[np.float32]:
         """First inputs, float32 [B, size]."""
         return self.world.reset()
-
-    def step_async(self, actions: NDArray[np.integer]) -> None:
-        """Keep ``actions`` for ``step_wait``; nothing runs beside this process."""
-        self._actions = actions
 
     def step_wait(
         self,
@@ -250,27 +246,3 @@ class ChoiceVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is option
             infos = [{"terminal_observation": last, "TimeLimit.truncated": True} for last in inputs]
             inputs = self.world.reset()
         return inputs, reward, np.full(self.num_envs, over), infos
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of the lock-step world, once per fleet asked for."""
-        return [getattr(self.world, attr_name, None) for _ in self._places(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refused: fleets in lock-step have no attributes of their own."""
-        raise NotImplementedError(f"set_attr({attr_name!r}): fleets in lock-step share one world")
-
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
-    ) -> list[Any]:
-        """Refused: a method would act on all fleets, not on some."""
-        raise NotImplementedError(f"env_method({method_name!r}): fleets in lock-step share one world")
-
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:  # noqa: ARG002
-        """No fleet is wrapped by itself."""
-        return [False for _ in self._places(indices)]
-
-    def _places(self, indices: Any) -> Iterable[int]:
-        return list(self._get_indices(indices))

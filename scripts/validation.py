@@ -29,7 +29,7 @@ from contracts.uris import resolve_uri
 from policies.train_recipe import RewardRecipe
 from scripts.e5_arms import INFORMED, Arm, parse_arm
 from simulator.drive import ControllerDriver
-from simulator.env_core import DEFAULT_SCENARIO
+from simulator.env_core import DEFAULT_SCENARIO, fleet_seed
 from simulator.fleet import FleetSimulation
 from simulator.randomise import Base, Episode, EpisodeSpace, Split, draw_episode, load_base
 from simulator.recorder import incident_of
@@ -234,12 +234,6 @@ def _score(rows: list[_Row], weights: RewardRecipe) -> Score:
         objective=objective(mean("reward"), mean("violating"), per_tick, weights),
         episodes=len(rows),
     )
-
-
-def fleet_seed(seed: int, fleet: int, number: int) -> int:
-    """Seed of a fleet's own streams, the environment's of the same seed, fleet and episode."""
-    mixed = np.random.SeedSequence([seed, fleet, number]).generate_state(1, np.uint64)
-    return int(mixed[0] >> np.uint64(1))
 
 
 def _path(uri: str | Path) -> Path:

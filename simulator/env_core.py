@@ -109,11 +109,6 @@ class EnvCore:
         self._seed, self._episode = 0, -1
         self._past: dict[int, SteppedFleets] = {}
 
-    @property
-    def base_rate_rps(self) -> float:
-        """Offered rate of the first base scenario."""
-        return float(self.bases[0].spec.workload.rate_rps)
-
     # ------------------------------------------------------------ an episode
 
     def next_episode(self, seed: int, episode: int) -> None:
@@ -131,7 +126,7 @@ class EnvCore:
             draw_episode(base, self.config.space, self._seed, fleet, self._episode, self.config.split)
             for fleet in self._fleet_numbers
         ]
-        self.fleet_seeds = [_fleet_seed(self._seed, fleet, self._episode) for fleet in self._fleet_numbers]
+        self.fleet_seeds = [fleet_seed(self._seed, fleet, self._episode) for fleet in self._fleet_numbers]
         scenarios = [episode.scenario for episode in self.episodes]
         self.fleets = SteppedFleets(scenarios, self.fleet_seeds, self._past.get(place))
         self._past[place] = self.fleets
@@ -183,7 +178,7 @@ class EnvCore:
         return np.zeros((self.batch, self.encoder.action_size), dtype=np.float32)
 
 
-def _fleet_seed(seed: int, fleet: int, episode: int) -> int:
+def fleet_seed(seed: int, fleet: int, episode: int) -> int:
     """Seed of a fleet's own streams; different for every (seed, fleet, episode)."""
     mixed = np.random.SeedSequence([seed, fleet, episode]).generate_state(1, np.uint64)
     return int(mixed[0] >> np.uint64(1))

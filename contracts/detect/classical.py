@@ -126,12 +126,21 @@ class BinnedCusum:
 
 
 def binned_cusum(before: Floats, after: Floats, bins: int = 12, smoothing: float = 0.5) -> BinnedCusum:
-    """Binning at quantiles of both samples together; ``smoothing`` units are added to every bin."""
+    """CUSUM of the laws that ``binned_shares`` finds."""
+    edges, was, is_now = binned_shares(before, after, bins, smoothing)
+    return BinnedCusum(edges=tuple(edges.tolist()), log_ratio=tuple(np.log(is_now / was).tolist()))
+
+
+def binned_shares(
+    before: Floats, after: Floats, bins: int = 12, smoothing: float = 0.5
+) -> tuple[Floats, Floats, Floats]:
+    """``(edges, shares before, shares after)``: bins at quantiles of both samples together.
+
+    ``smoothing`` units are added to every bin, so that no share is 0.
+    """
     both = np.concatenate([before, after])
     edges = np.unique(np.quantile(both, np.linspace(0.0, 1.0, bins + 1)[1:-1]))
-    shares = [_smoothed(values, edges, smoothing) for values in (before, after)]
-    ratio = np.log(shares[1] / shares[0])
-    return BinnedCusum(edges=tuple(edges.tolist()), log_ratio=tuple(ratio.tolist()))
+    return edges, _smoothed(before, edges, smoothing), _smoothed(after, edges, smoothing)
 
 
 def _smoothed(values: Floats, edges: Floats, smoothing: float) -> Floats:

@@ -104,6 +104,11 @@ def near_levels(thresholds: Floats) -> Floats:
     return np.asarray(np.exp(thresholds) * _NEAR)
 
 
+def both_levels(thresholds: Floats) -> Floats:
+    """``near_levels`` and the thresholds themselves, float64 [2, ...], as compiled passes read them."""
+    return np.stack([near_levels(thresholds), thresholds])
+
+
 @njit(cache=True, error_model="numpy")
 def reaches(level, near, threshold):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The statistic of ``level`` is at or above ``threshold``, whose ``near_levels`` is ``near``."""

@@ -24,9 +24,9 @@ from controller.detectors import (
     applies,
     beyond_limit,
     from_traffic,
-    inside_limit,
     moves_traffic,
     relative_excess,
+    significant,
     zero_tolerance,
 )
 from controller.estimate import fold
@@ -35,6 +35,19 @@ from controller.state import ControllerState
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+
+
+def inside_limit(
+    sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract, confidence: float
+) -> NDArray[np.bool_]:
+    """Where the upper limit at one-sided ``confidence`` lies inside the clause's limit.
+
+    At limit 0 no finite sample can show that; there a window of ``min_samples`` units without one over
+    the threshold counts as inside.
+    """
+    candidate = ready & (relative_excess(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
+    candidate[candidate] = significant(sums, candidate, contract, confidence, above=False)
+    return candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

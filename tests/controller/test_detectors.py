@@ -14,10 +14,10 @@ from controller.detectors import (
     Verdicts,
     WindowDetector,
     beyond_limit,
-    inside_limit,
     relative_excess,
 )
 from tests.builders import Clause, make_contract, make_layout
+from tests.controller.plain_perceive import inside_limit
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 ALWAYS = np.array([True])

@@ -11,7 +11,8 @@ import pytest
 
 from contracts.errors import DocumentError
 from scripts.e5_suite import load_suite
-from scripts.policy_table import compare, dominates, load_run, plain, verdict
+from scripts.output import nulled
+from scripts.policy_table import compare, dominates, load_run, verdict
 from tests.e5_world import write_suite
 
 SEEDS = (5, 6, 7)
@@ -104,4 +105,4 @@ def test_a_run_without_the_candidate_is_refused(tmp_path: Path) -> None:
 
 def test_json_holds_no_nan() -> None:
     """What is not known is null."""
-    assert plain({"a": [math.nan, 1.0]}) == {"a": [None, 1.0]}
+    assert nulled({"a": [math.nan, 1.0]}) == {"a": [None, 1.0]}

@@ -7,8 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from policies.choosing import BLOCKED  # noqa: E402
 from policies.learned import ScoreRunner  # noqa: E402
-from policies.network import BLOCKED, Critic, Scorer, rows_in_use  # noqa: E402
+from policies.network import Critic, Scorer, rows_in_use  # noqa: E402
 from policies.onnx_graph import network_bytes  # noqa: E402
 from tests.training.network_inputs import LAYOUT, permuted, random_inputs  # noqa: E402
 
