@@ -27,7 +27,7 @@ def replica_arrivals(
         doubted=before.replica_condemned,
         since_s=estimate.since_s,
         news=estimate.news,
-        changed=changed_replicas(before.paired),
+        changed=changed_replicas(before.paired) if setup.paired is not None and setup.paired.prior else None,
     )
 
 

@@ -7,14 +7,16 @@ the null never is. A replica in alarm counts as *changed* until probes match aga
 null "at least ``DIFFERING_SHARE`` of the probes still differ" without noise, "some metric is still ``SHIFT``
 standard deviations of a repeat away" with it.
 
-What it is good for: it is shown to policies and in explanations, and it tells sequential detectors when a
-change began. While a replica is changed they run an e-process from that moment on, beside the sum over all
-starts, and its threshold need not pay for all the other moments (``controller.sequential``).
+What it is good for: it is shown to policies and in explanations. Its ARL0 is such that all false flags
+together, each counted for every slice, come to ``FLAG_SHARE`` of the budget of false switches. They move
+nothing, so no part of that budget is kept for them.
 
-Budget. Every false flag is charged as if it were a false switch of all slices, whatever comes of it:
-``BUDGET_SHARE`` of the false-switch budget, split over replicas and metrics, gives the ARL0. Routing alarms
-keep the rest. A true change that keeps every clause costs false switches only through its e-processes: each
-reaches its threshold A, ever, with probability at most 1 / A (Ville), however long the flag stands.
+With ``prior``, an option that is off by default, it tells sequential detectors when a change began as well.
+While a replica is changed they run an e-process from that moment on, beside the sum over all starts, whose
+threshold need not pay for all the other moments (``controller.sequential``). Flags are then no longer
+information alone, and routing alarms leave ``FLAG_SHARE`` of their budget to false ones. A true change that
+keeps every clause costs false switches through its e-processes: each reaches its threshold A, ever, with
+probability at most 1 / A (Ville), however long the flag stands.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from controller.paired_compiled import compare
 if TYPE_CHECKING:  # the set-up holds a plan
     from controller.setup import FleetSetup
 
-#: Of the contract's budget of false switches, for false flags.
-BUDGET_SHARE = 0.1
+#: False flags, each counted for all slices, as a share of the contract's budget of false switches.
+FLAG_SHARE = 0.1
 #: Without repeat noise: a change counts as gone when fewer of the probes differ.
 DIFFERING_SHARE = 0.1
 #: With repeat noise: a change counts as gone when values are closer than so many standard deviations.
@@ -53,6 +55,7 @@ class PairedPlan:
     """Settings. replica_kernel: int64 [R]. metrics: int64 [M'], probe metrics that online clauses read.
 
     arl0: in units of a stream. threshold: of the log-evidence. returns: evidence of a match that ends a flag.
+    prior: alarms take a flag as the beginning of a change.
     """
 
     certified: CertifiedValues
@@ -61,12 +64,14 @@ class PairedPlan:
     arl0: float
     threshold: float
     returns: float
+    prior: bool = False
 
 
 def paired_plan(
-    fleet: FleetSetup, *, budget_per_slice_month: float | None = None, confidence: float = 0.95
-) -> PairedPlan | None:
-    """Plan whose false flags take ``BUDGET_SHARE`` of the budget; None where nothing was certified."""
+    fleet: FleetSetup, *, budget_per_slice_month: float | None = None, confidence: float = 0.95,
+    prior: bool = False,
+) -> PairedPlan | None:  # fmt: skip
+    """Plan whose false flags come to ``FLAG_SHARE`` of the budget; None where nothing was certified."""
     contract = fleet.contract
     probed = (contract.source == Source.PROBE) & contract.applies.any(axis=1)
     metrics = np.unique(contract.column[probed]).astype(np.int64)
@@ -74,12 +79,12 @@ def paired_plan(
         return None
     _, slices, replicas = fleet.layout.shape
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
-    flags = BUDGET_SHARE * allowed / (replicas * slices * metrics.size)
+    flags = FLAG_SHARE * allowed / (replicas * slices * metrics.size)
     arl0 = min(max(fleet.rates.probes_per_s * MONTH_S / flags, 2.0), MOST_ARL0)
     return PairedPlan(
         certified=fleet.certified, replica_kernel=fleet.layout.replica_kernel, metrics=metrics, arl0=arl0,
         threshold=guaranteed_threshold(arl0),
-        returns=1.0 / (1.0 - confidence),
+        returns=1.0 / (1.0 - confidence), prior=prior,
     )  # fmt: skip
 
 

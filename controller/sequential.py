@@ -66,10 +66,11 @@ class SequentialDetector:
     def initial(self, batch: int, units: int, contract: CompiledContract) -> DetectorState:
         """No evidence of anything: ``Streams`` as arrays, and the verdicts' ``alarm`` and ``excess``.
 
-        ``anywhere`` is float64 [B, U, 1, C, G + 3].
+        ``anywhere`` is float64 [B, U, 1, C, G + 3]; ``suspicion*`` have a last axis of 0 without a prior.
         """
         shape = (batch, units, len(contract.slices), len(contract.clause_ids))
-        bets = self.plan.clauses.bets.shape[1] if self.plan.paired is not None else 0
+        paired = self.plan.paired
+        bets = self.plan.clauses.bets.shape[1] if paired is not None and paired.prior else 0
         return {
             "cells": blank_cells(*shape),
             "anywhere": blank_cells(batch, units, 1, len(contract.clause_ids)),

@@ -21,7 +21,7 @@ from contracts.detect.recovery import clean_gain
 from contracts.detect.spread import normalisers, within_one
 from contracts.detect.traffic import TrafficCalibration
 from controller.detectors import moves_traffic
-from controller.paired import BUDGET_SHARE, PairedPlan, paired_plan
+from controller.paired import FLAG_SHARE, PairedPlan, paired_plan
 from controller.setup import FleetSetup
 
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.
@@ -51,9 +51,9 @@ class SequentialPlan:
     """Settings of the sequential detector.
 
     fold, replica_fold: clause arrays that the compiled fold reads, of kernels and of replicas. confidence: of
-    recovery. memory_s: time constant of the sums by which siblings are compared. paired: tells when a unit
-    has changed, from when on e-processes are run (None: nobody does). expiry_s: silence after which an alarm
-    on traffic is let go. split: the budget, for reports.
+    recovery. memory_s: time constant of the sums by which siblings are compared. paired: tells whether a
+    unit has changed (None: nobody does) and whether e-processes are run from then on. expiry_s: silence after
+    which an alarm on traffic is let go. split: the budget, for reports.
     """
 
     contract: CompiledContract
@@ -71,7 +71,8 @@ class SequentialPlan:
 def sequential_plan(
     fleet: FleetSetup, *, confidence: float = 0.95, traffic_factor: float = 14.0,
     suspect_arl0: float = 1000.0, budget_per_slice_month: float | None = None, expiry_windows: float = 5.0,
-    spread: bool = True, paired: bool = False, traffic: TrafficCalibration | None = None,
+    spread: bool = True, paired: bool = False, prior: bool = False,
+    traffic: TrafficCalibration | None = None,
 ) -> SequentialPlan:  # fmt: skip
     """Plan whose false switches per slice-month stay within the contract's budget, or the given one.
 
@@ -79,14 +80,17 @@ def sequential_plan(
     whose units are not independent; traffic: calibrated thresholds instead, for the clauses that it knows.
     suspect_arl0: in units, of a kernel that is in alarm elsewhere; and the reciprocal of the chance of a
     false alarm of one e-process of a unit that has changed. paired: compare probes with certified values,
-    where kernels have them. spread: bet on the spread of certified units as well.
+    where kernels have them; prior: and take a change as the moment from which on e-processes are run.
+    spread: bet on the spread of certified units as well.
     """
     contract = fleet.contract
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
     compared = None
     if paired:
-        compared = paired_plan(fleet, budget_per_slice_month=allowed, confidence=confidence)
-    kept = allowed if compared is None else allowed * (1.0 - BUDGET_SHARE)  # the rest is for false flags
+        compared = paired_plan(fleet, budget_per_slice_month=allowed, confidence=confidence, prior=prior)
+    kept = allowed
+    if compared is not None and compared.prior:
+        kept = allowed * (1.0 - FLAG_SHARE)  # the rest is for false flags
     split = split_budget(contract, fleet.layout, fleet.rates, Budget(per_slice_month=kept))
     clauses, gain = plan_clauses(contract), clean_gain(confidence, contract.min_samples)
     psi = _spread(fleet, clauses) if spread else None

@@ -140,7 +140,7 @@ def _sequential(fleet: FleetSetup, values: Settings) -> Detector:
     plan = sequential_plan(
         fleet, budget_per_slice_month=values["budget"] or None, confidence=values["confidence"],
         traffic_factor=values["traffic_factor"] or TRAFFIC_FACTOR, suspect_arl0=values["suspect_arl0"],
-        spread=values["spread"] > 0.0, paired=values["paired"] > 0.0,
+        spread=values["spread"] > 0.0, paired=values["paired"] > 0.0, prior=values["prior"] > 0.0,
         traffic=None if values["traffic_factor"] > 0.0 else shipped_traffic(),
     )  # fmt: skip
     return SequentialDetector(plan=plan)
@@ -186,6 +186,7 @@ _SEQUENTIAL = {
     "suspect_arl0": 1000.0,
     "spread": 1.0,
     "paired": 1.0,
+    "prior": 0.0,
 }
 _COSTS = {
     "capacity": 0.01,

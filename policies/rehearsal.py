@@ -99,7 +99,7 @@ def warm() -> None:
     """
     fleet = replace(rehearsal_fleet(2, 2, 4), certified=_certified(2))
     rng = np.random.Generator(np.random.PCG64(0))
-    arms = [make_arm(name, fleet) for name in BASELINES]
+    arms = [make_arm(name, fleet) for name in (*BASELINES, "sequential:prior=1")]
     arms.append(replace(make_arm("sequential", fleet), policy=_Staying(chooser=_chooser(fleet))))
     for setup, batch in product([*arms, under(shipped_meta(), make_arm("threshold", fleet))], (1, 2)):
         state = initial_state(setup, batch)

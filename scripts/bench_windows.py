@@ -41,11 +41,11 @@ from simulator.world import CompiledScenario
 
 #: Forms of the sequential detector at the contract's own budget, and the repeat noise that each meets.
 FORMS = (
-    ("sequential:paired=0,spread=0", 0.0),
-    ("sequential:paired=0", 0.0),
+    ("sequential:spread=0", 0.0),
     ("sequential", 0.0),
-    ("sequential:paired=0", 0.05),
+    ("sequential:prior=1", 0.0),
     ("sequential", 0.05),
+    ("sequential:prior=1", 0.05),
 )
 #: Windows that are tuned: length in seconds and least units of a judgement. A replica gives a slice one unit
 #: in five seconds, so short windows need few units to speak at all; the contract's own number is 20.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.detect.budget import BudgetLine
 from controller.detectors import Detector
-from controller.paired import BUDGET_SHARE
+from controller.paired import FLAG_SHARE
 from controller.sequential import SequentialDetector
 from controller.sequential_plan import SequentialPlan
 from scripts.report_tables import Cell, Table
@@ -44,7 +44,8 @@ def budgets(detectors: Iterable[tuple[str, Detector]]) -> dict[str, Any]:
 def _split(plan: SequentialPlan) -> dict[str, Any]:
     split, flags = plan.split, _flags(plan)
     return {
-        "per_slice_month": split.budget.per_slice_month + (flags["per_slice_month"] if flags else 0.0),
+        "per_slice_month": split.budget.per_slice_month
+        + (flags["per_slice_month"] if flags and flags["switch"] else 0.0),
         "alarms": split.budget.per_slice_month,
         "flags": flags,
         "kernel_share": split.budget.kernel_share,
@@ -55,13 +56,17 @@ def _split(plan: SequentialPlan) -> dict[str, Any]:
 
 
 def _flags(plan: SequentialPlan) -> dict[str, Any] | None:
-    """What false flags of a change may cost, where probes are compared with certified values."""
+    """How rare false flags of a change are, where probes are compared with certified values.
+
+    switch: they lead to alarms, so routing alarms leave them a part of the budget.
+    """
     paired = plan.paired
     if paired is None:
         return None
     kept = plan.split.budget.per_slice_month
     return {
-        "per_slice_month": kept * BUDGET_SHARE / (1.0 - BUDGET_SHARE),
+        "per_slice_month": kept * FLAG_SHARE / (1.0 - FLAG_SHARE if paired.prior else 1.0),
+        "switch": paired.prior,
         "streams": int(paired.replica_kernel.size * paired.metrics.size),
         "arl0": paired.arl0,
         "threshold": paired.threshold,
@@ -94,11 +99,12 @@ def _largest(levels: NDArray[np.float64]) -> float | None:
 
 
 def budget_text(split: dict[str, Any]) -> str:
-    """One split in a line: the budget, what alarms and flags take of it, and what alarms at once."""
+    """One split in a line: the budget, what alarms take of it, flags of a change, and what alarms at once."""
     flags = split["flags"]
     changed = (
         f" {flags['per_slice_month']:.2g} for {flags['streams']} flags of a changed replica "
-        f"(ARL0 {flags['arl0']:.2g}, threshold {flags['threshold']:.1f});"
+        f"(ARL0 {flags['arl0']:.2g}, threshold {flags['threshold']:.1f})"
+        f"{'' if flags['switch'] else ', which move nothing'};"
         if flags
         else ""
     )

@@ -145,7 +145,7 @@ def test_the_whole_comparison_is_the_same_twice() -> None:
     """A small comparison gives equal strict JSON twice, with a verdict for every fault."""
     size = Size(
         control_fleets=2, control_s=300.0, target=2, tuning_seeds=1, seeds=2, form_seeds=1, most_s=70.0,
-        windows=((20, 5),), forms=(("sequential:paired=0", 0.05),),
+        windows=((20, 5),), forms=(("sequential:prior=1", 0.05),),
     )  # fmt: skip
     assert len(windows(size)) == 1
     found = [figures(compare(size)) for _ in range(2)]

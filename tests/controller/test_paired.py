@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from contracts.streams import stream
 from contracts.telemetry import FleetTelemetry, ProbeSamples
 from controller.explain import explain
 from controller.loop import tick
-from controller.paired import BUDGET_SHARE, PairedPlan, initial_paired, paired_plan, paired_tick
+from controller.paired import FLAG_SHARE, PairedPlan, initial_paired, paired_plan, paired_tick
 from controller.sequential_plan import sequential_plan
 from controller.setup import FleetSetup
 from controller.state import initial_state, state_from_json, state_to_json
@@ -43,7 +44,7 @@ def fleet_of(noise: float = 0.0) -> FleetSetup:
     return replace(make_fleet(LAYOUT), certified=certified(noise))
 
 
-def plan_of(fleet: FleetSetup, **settings: float) -> PairedPlan:
+def plan_of(fleet: FleetSetup, **settings: Any) -> PairedPlan:
     """The paired form of ``fleet``."""
     plan = paired_plan(fleet, **settings)
     assert plan is not None
@@ -160,7 +161,7 @@ def test_with_stated_noise_false_flags_are_as_rare_as_declared() -> None:
     """Under the stated noise the mean run to a false flag is at least the declared ARL0 (99 %)."""
     fleet, flags, units = fleet_of(0.05), 0, 0
     month = 30.0 * 86400.0
-    budget = month / 200.0 / BUDGET_SHARE * len(LAYOUT.replicas) * 2 * 2
+    budget = month / 200.0 / FLAG_SHARE * len(LAYOUT.replicas) * 2 * 2
     plan, rng = plan_of(fleet, budget_per_slice_month=budget), stream(8, "null")
     assert plan.arl0 == pytest.approx(200.0)
     state = initial_paired(1, plan)
@@ -218,9 +219,9 @@ def test_a_change_that_keeps_every_clause_is_information_and_no_switch() -> None
 
 
 def test_knowing_when_a_change_began_makes_routing_alarms_sooner() -> None:
-    """One replica breaks its clause: it is quarantined, and sooner with the paired form than without."""
+    """One replica breaks its clause: it is quarantined, and sooner with the prior than without."""
     fleet, left = fleet_of(), []
-    for arm in ("sequential", "sequential:paired=0"):
+    for arm in ("sequential:prior=1", "sequential"):
         ticks = run(make_arm(arm, fleet), told(fleet, 200, scaled([1], 20.0, 50.0)))
         assert np.flatnonzero(ticks.quarantined()[-1]).tolist() == [1]
         left.append(int(ticks.quarantined()[:, 1].argmax()))
@@ -231,9 +232,34 @@ def test_knowing_when_a_change_began_makes_routing_alarms_sooner() -> None:
 def test_a_build_that_changed_is_left_and_none_of_its_replicas_departs(factor: float) -> None:
     """All replicas of a kernel change and break the clause: the slices leave it, nobody is quarantined."""
     fleet = fleet_of()
-    ticks = run(make_arm("sequential", fleet), told(fleet, 120, scaled([0, 1, 2, 3], factor, 50.0)))
+    ticks = run(make_arm("sequential:prior=1", fleet), told(fleet, 120, scaled([0, 1, 2, 3], factor, 50.0)))
     assert (ticks.tables()[-1, :, 0] == 0.0).all()
     assert not ticks.quarantined().any()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_without_the_prior_comparing_changes_no_verdict(noise: float) -> None:
+    """Tick by tick the same alarms and evidence, tables and quarantines as where nobody compares."""
+    fleet, flags, alarms = fleet_of(noise), 0, 0
+    setups = [make_arm(arm, fleet) for arm in ("sequential", "sequential:paired=0")]
+    states = [initial_state(setup, 1) for setup in setups]
+    for seen in told(fleet, 240, scaled([0, 1, 2, 3, 5], 14.0, 40.0, 120.0)):
+        (mine, one), (theirs, other) = (
+            tick(state, seen, setup) for state, setup in zip(states, setups, strict=True)
+        )
+        states = [mine, theirs]
+        assert one.changed is not None
+        assert other.changed is None
+        flags += int(one.changed.sum())
+        alarms += int(np.asarray(mine.kernel_detector["alarm"]).sum())
+        assert np.array_equal(one.table, other.table)
+        assert np.array_equal(one.quarantined, other.quarantined)
+        for unit in ("replica_detector", "kernel_detector"):
+            own, bare = getattr(mine, unit), getattr(theirs, unit)
+            assert all(np.array_equal(own[name], bare[name]) for name in bare)
+            assert own["suspicion"].size == own["suspicion_anywhere"].size == 0
+    assert flags > 0
+    assert alarms > 0
 
 
 def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
@@ -246,7 +272,9 @@ def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
     layout = fleet.layout
     known = certified_values(np.zeros(1, np.int64), np.zeros(1, np.int64), [np.ones((1, 1, 2))], 0.0)
     fleet = replace(fleet, certified=known)
-    detector = sequential_detector(fleet, paired=True, suspect_arl0=chance, budget_per_slice_month=1e-9)
+    detector = sequential_detector(
+        fleet, paired=True, prior=True, suspect_arl0=chance, budget_per_slice_month=1e-9
+    )  # fmt: skip
     assert layout.shape == (1, 1, 1)
     rng = np.random.Generator(np.random.PCG64(11))
     state, rang = detector.initial(units, 1, fleet.contract), np.zeros((units, 2), dtype=np.bool_)
@@ -261,18 +289,21 @@ def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
     assert rang.any(axis=1).sum() <= 2.0 * most
 
 
-def test_false_flags_and_routing_alarms_share_one_budget() -> None:
-    """False flags, charged as switches of all slices, and routing alarms cost at most the budget."""
+@pytest.mark.parametrize("prior", [False, True])
+def test_false_flags_that_lead_to_alarms_share_the_budget_with_them(prior: bool) -> None:
+    """Counted for all slices, flags come to their share; only where they move something, alarms leave it."""
     fleet = fleet_of(0.02)
-    plan = sequential_plan(fleet, paired=True)
+    plan = sequential_plan(fleet, paired=True, prior=prior)
     assert plan.paired is not None
     _, slices, replicas = LAYOUT.shape
     month_s = 30.0 * 86400.0
     per_stream = fleet.rates.probes_per_s * month_s / plan.paired.arl0
     flags = per_stream * replicas * slices * plan.paired.metrics.size
-    assert flags == pytest.approx(BUDGET_SHARE * fleet.contract.false_switch_budget_per_slice_month)
+    assert flags == pytest.approx(FLAG_SHARE * fleet.contract.false_switch_budget_per_slice_month)
     allowed = fleet.contract.false_switch_budget_per_slice_month
-    assert flags + plan.split.alarms_per_slice_month <= allowed * (1.0 + 1e-9)
+    moving = plan.split.alarms_per_slice_month + (flags if prior else 0.0)
+    assert moving == pytest.approx(allowed)
+    assert plan.split.budget.per_slice_month == pytest.approx(allowed * (0.9 if prior else 1.0))
 
 
 def test_a_fleet_that_nobody_certified_has_no_paired_form() -> None:
@@ -282,14 +313,14 @@ def test_a_fleet_that_nobody_certified_has_no_paired_form() -> None:
     assert setup.paired is None
     assert initial_state(setup, 1).paired == {}
     bare = sequential_plan(fleet)
-    assert sequential_plan(fleet, paired=True).split.budget == bare.split.budget
+    assert sequential_plan(fleet, paired=True, prior=True).split.budget == bare.split.budget
 
 
 @pytest.mark.parametrize("restored_s", [60, 105, 150])
 def test_a_restored_controller_decides_the_same(restored_s: int) -> None:
     """Written to JSON and read back, before, in and after a change: the same later decisions."""
     fleet = fleet_of(0.05)
-    setup = make_arm("sequential", fleet)
+    setup = make_arm("sequential:prior=1", fleet)
     state = other = initial_state(setup, 1)
     for index, seen in enumerate(told(fleet, 200, scaled([1, 2], 9.0, 100.0, 110.0))):
         if index == restored_s:

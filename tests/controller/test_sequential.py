@@ -35,10 +35,10 @@ def fleet_of(*clauses: Clause, **changes: object) -> FleetSetup:
 
 
 def sequential_detector(
-    fleet: FleetSetup, *, paired: bool = False, spread: bool = True, **settings: float
+    fleet: FleetSetup, *, paired: bool = False, prior: bool = False, spread: bool = True, **settings: float
 ) -> SequentialDetector:
     """The detector of ``fleet``."""
-    plan = sequential_plan(fleet, paired=paired, spread=spread, traffic=None, **settings)
+    plan = sequential_plan(fleet, paired=paired, prior=prior, spread=spread, traffic=None, **settings)
     return SequentialDetector(plan=plan)
 
 
