@@ -37,6 +37,7 @@ RETURN_AFTER_S = 3600.0
 RETURN_EVERY_S = 60.0
 #: A flight fills a refuge to 85 %: load wobbles, and a full one would be relieved again and again.
 ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
+_ROUNDING = 1e-9
 #: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
@@ -145,27 +146,27 @@ class Chooser:
         memory["choice"] = chosen.astype(np.int64)
         wanted = np.zeros(seen.table.shape)
         _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
-        rank = self._refuges(seen, memory)
-        proposal, after = fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
         moved = memory["choice"] != before
+        rank, lost = self._refuges(seen, memory)
+        memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
+        proposal, after = fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+        moved |= lost
         for fleet in np.flatnonzero(moved.any(axis=1) & ~moved.all(axis=1)):
             self._make_no_room(int(fleet), moved[fleet], rank, seen, state, proposal, after)
         return proposal, after
 
-    def _refuges(self, seen: Observation, memory: PolicyState) -> NDArray[np.float64]:
-        """Order of refuge [B, S, K] without the kernels that the slice left lately: it had its reasons.
-
-        A plan that spills to a kernel that is no refuge any more is forgotten in ``memory``.
+    def _refuges(
+        self, seen: Observation, memory: PolicyState
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """``(rank, lost)``: order of refuge [B, S, K] without the kernels that the slice left lately, where
+        it had its reasons; bool [B, S], whether the plan spills to a kernel that is no refuge any more.
         """
         left_s = np.asarray(memory["left_s"], dtype=np.float64).transpose(0, 2, 1)
         suspect = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
         rank = np.where(suspect, np.inf, preference(seen, by_health=True))
         chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
-        planned = np.asarray(memory["planned"], dtype=np.float64)
-        spilled = (planned[:, :, :-1] > 0.0) & ~chosen
-        lost = (spilled & ~np.isfinite(rank)).any(axis=(1, 2))
-        memory["wanted"] = np.where(lost[:, None, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
-        return rank
+        spilled = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
+        return rank, (spilled & ~np.isfinite(rank)).any(axis=2)
 
     def _make_no_room(
         self, fleet: int, moved: NDArray[np.bool_], rank: NDArray[np.float64], seen: Observation,
@@ -174,18 +175,20 @@ class Chooser:
         """Plan ``fleet`` anew: slices that chose nothing keep their rows, the others take what is left.
 
         A slice that is pushed off its kernel by another's flight would be a false switch; if there is too
-        little room later, that is a move for capacity.
+        little room later, that is a move for capacity. So the rows that stay may fill a kernel to the brim.
         """
         one = slice(fleet, fleet + 1)
-        wanted, planned = np.asarray(after["wanted"])[one], np.asarray(before["planned"])[one]
+        wanted, planned = np.asarray(after["wanted"])[one], np.asarray(before["planned"], np.float64)[one]
         anew = moved | (planned[0].sum(axis=1) == 0.0)
         kept = np.where(anew[:, None], wanted[0], planned[0])[None]
-        mine = {name: np.asarray(before[name])[one] for name in ("wanted", "planned", "planned_s")}
+        staying = np.where(anew[:, None], 0.0, planned[0])[:, :-1]
+        mine = {"wanted": np.zeros_like(kept), "planned": planned, "planned_s": np.full(1, -np.inf)}
         view = replace(
             seen, now_s=seen.now_s[one], offered_rps=seen.offered_rps[one],
-            capacity_rps=seen.capacity_rps[one], in_rotation=seen.in_rotation[one], table=seen.table[one],
+            capacity_rps=_room(seen.capacity_rps[one], seen.offered_rps[fleet] @ staying, self.headroom),
+            in_rotation=seen.in_rotation[one], table=seen.table[one],
         )  # fmt: skip
-        first = self.priority + np.where(moved, 0, int(np.ptp(self.priority)) + 1)
+        first = self.priority + np.where(anew, 0, int(np.ptp(self.priority)) + 1)
         found, _ = fit_capacity(kept.astype(np.float64), rank[one], view, mine, first, self.headroom)
         proposal.table[fleet] = np.asarray(after["planned"])[fleet] = found.table[0]
 
@@ -200,6 +203,14 @@ class Chooser:
         due &= since_s.min(axis=1, keepdims=True) >= RETURN_EVERY_S
         first = np.arange(len(self.home)) == due.argmax(axis=1)[:, None]
         return np.asarray(due & first)
+
+
+def _room(
+    capacity_rps: NDArray[np.float64], staying_rps: NDArray[np.float64], headroom: Headroom
+) -> NDArray[np.float64]:
+    """Capacity [1, K] under which a plan leaves ``staying_rps`` [K] where it is, as far as it goes."""
+    carried = np.minimum(staying_rps * (1.0 + _ROUNDING), capacity_rps)
+    return np.asarray(np.maximum(capacity_rps, carried / headroom.fill_ratio))
 
 
 @njit(cache=True)

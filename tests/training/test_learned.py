@@ -157,6 +157,25 @@ def test_a_flight_pushes_nobody_off_its_kernel() -> None:
     assert proposal.table[0, 0, 2] == pytest.approx(1.0 - proposal.table[0, 0, 1])
 
 
+def test_a_flight_pushes_nobody_off_a_kernel_whose_load_has_grown() -> None:
+    """A slice that stays keeps its row where its kernel is fuller than a plan may fill it, but carries it."""
+    chooser, seen = crowded()
+    _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
+    busier = replace(seen, now_s=seen.now_s + 1.0, offered_rps=np.array([[14.0, 19.0]]))
+    proposal, _ = chooser.propose(np.array([[1, 1]]), busier, memory)
+    np.testing.assert_array_equal(proposal.table[0, 1], [0.0, 1.0, 0.0, 0.0])
+
+
+def test_who_moves_and_who_makes_room_is_told_apart() -> None:
+    """In one tick the row that flees moves for a reason, the one that no longer fits moves for capacity."""
+    chooser, seen = crowded()
+    _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
+    busier = replace(seen, now_s=seen.now_s + 1.0, offered_rps=np.array([[14.0, 25.0]]))
+    proposal, _ = chooser.propose(np.array([[1, 1]]), busier, memory)
+    assert 0.0 < proposal.table[0, 1, 1] < 1.0
+    assert proposal.for_capacity().tolist() == [[False, True]]
+
+
 def test_a_flight_spills_to_no_kernel_that_was_left() -> None:
     """What does not fit into the refuge goes elsewhere, never back to where the slice came from."""
     chooser, seen = crowded()
