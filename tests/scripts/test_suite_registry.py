@@ -13,6 +13,8 @@ from scripts.suite_registry import REGISTRY, SUITES, entries, overlap, registry,
 from simulator.env_core import DEFAULT_SCENARIO
 from simulator.randomise import RESERVED, EpisodeSpace, Split, draw_episode, load_base
 
+HELD_OUT = ("e5-heldout", "e5-heldout-2")
+
 
 def test_registered_suites_are_unchanged() -> None:
     """What the suites measure is what was registered before policies were trained."""
@@ -20,9 +22,10 @@ def test_registered_suites_are_unchanged() -> None:
     assert json.loads(text) == registry()
 
 
-def test_every_fault_of_the_held_out_suite_is_of_a_family_that_training_holds_out() -> None:
-    """No fault of the held-out suite belongs to a family that a training episode can have."""
-    families = overlap("e5-heldout")
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_every_fault_of_a_held_out_suite_is_of_a_family_that_training_holds_out(name: str) -> None:
+    """No fault of a held-out suite belongs to a family that a training episode can have."""
+    families = overlap(name)
     assert len(families) >= 18
     assert [family for family in families if not family.held_out] == []
 
@@ -64,10 +67,18 @@ def test_the_suite_of_policies_is_e5_with_more_arms() -> None:
     assert chosen <= set(suites[0].policies)
 
 
-def test_the_held_out_pool_is_another_one() -> None:
-    """The held-out fleet differs from the training fleet in kernels, replicas and homes."""
-    trained, held_out = compiled(entries("e5-validation")[0]), compiled(entries("e5-heldout")[0])
-    assert trained.layout.kernels != held_out.layout.kernels
-    assert trained.layout.replicas != held_out.layout.replicas
-    names = [[each.layout.kernels[kernel] for kernel in each.home] for each in (trained, held_out)]
-    assert names[0] != names[1]
+def test_the_held_out_pools_are_others() -> None:
+    """Each held-out fleet differs from the training fleet and from the other in kernels, replicas, homes."""
+    fleets = [compiled(entries(name)[0]) for name in ("e5-validation", *HELD_OUT)]
+    assert len({each.layout.kernels for each in fleets}) == len(fleets)
+    assert len({each.layout.replicas for each in fleets}) == len(fleets)
+    assert len({tuple(each.layout.kernels[kernel] for kernel in each.home) for each in fleets}) == len(fleets)
+
+
+def test_the_held_out_suites_share_no_seed() -> None:
+    """No episode of the second held-out suite has the arrivals of one of the first."""
+    seeds = [
+        set(range(spec.seed, spec.seed + spec.seeds))
+        for spec in (load_suite(suite_path(name))[0].spec for name in HELD_OUT)
+    ]
+    assert not seeds[0] & seeds[1]
