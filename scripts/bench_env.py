@@ -135,9 +135,14 @@ def make_core(
     fleets: int, scenario: Path, detector: Callable[[FleetSetup], Detector] | None = None
 ) -> EnvCore:
     """The benchmark's environment: every episode at the full rate, all else drawn."""
-    space = EpisodeSpace(rate_ratio=(1.0, 1.0))
-    config = EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
+    config = make_config(scenario)
     return EnvCore(config if detector is None else replace(config, detector=detector), fleets)
+
+
+def make_config(scenario: Path) -> EnvConfig:
+    """Of the same; windows inside."""
+    space = EpisodeSpace(rate_ratio=(1.0, 1.0))
+    return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
 
 
 def steps_per_cpu_s(core: EnvCore, seed: int, ticks: int) -> float:

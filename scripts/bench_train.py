@@ -1,40 +1,58 @@
 """Benchmark of training: ``selvage bench train``.
 
-PPO on the shipped recipe's environment, end to end: rollouts with detectors, controller and shield, truth
-and rewards, and the updates; no warm start. CPU seconds of this process, compiling not counted. Then what
-the large batch costs: the same number of environment steps under Stable-Baselines3's usual batch and epochs
-(``small``) and under the recipe's (``large``), from equal weights on equal episodes; returns are the
-greedy policy's validation reward per tick after so many steps, and CPU seconds are those it took.
+``ppo_*``: Stable-Baselines3's PPO with its own network, large batches and few epochs, on the native vector
+environment ``Selvage/FleetRouting-v0`` of ``selvage bench env``, end to end: rollouts with controller,
+shield, costs and quality inside, network and updates (``scripts.native_ppo``). ``lagrangian_over_ppo`` is
+what clause costs add to its time. ``recipe_*``: the same of the shipped recipe without its warm start, whose
+detector is sequential and whose network reads every pair of kernel and slice. CPU seconds of this process,
+one torch thread, compiling not counted.
+
+``study_*``: what the large batch costs in sample efficiency. The same number of steps under the usual batch
+and epochs of Stable-Baselines3 (``small``) and under the timed ones (``large``), from equal weights; rewards
+are those per tick of the policy as it drives on episodes that neither has seen, means over seeds of training.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import set_random_seed
 
 from contracts.uris import resolve_uri
-from policies.train_clone import scores_of
 from policies.train_ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
-from policies.train_recipe import LagrangianRecipe, PpoRecipe, RecipeSpec, load_recipe
-from policies.train_world import score_choices
+from policies.train_recipe import LagrangianRecipe, RecipeSpec, load_recipe
+from scripts import native_ppo
 from scripts.cmd_train import SHIPPED_RECIPE
 from scripts.train_env import ChoiceVecEnv, TrainingWorld
 from scripts.train_run import Stopped
 
 SEED = 2026
-#: Rollouts that are timed, after one that is not.
+#: Rollouts of the recipe that are timed, after one that is not.
 TIMED = 2
-#: Rollouts of the study, of ``STUDY_FLEETS`` fleets each.
-STUDIED, STUDY_FLEETS = 4, 16
-#: Stable-Baselines3's defaults: batches of 64 and ten epochs.
-SMALL_BATCH, SMALL_EPOCHS = 64, 10
+#: Timed runs of native PPO, and rollouts in each: a little more than an episode, so that each has its resets.
+RUNS, ROLLOUTS = 5, 5
+#: Seeds of the study and rollouts of each training.
+STUDY_SEEDS, STUDY_ROLLOUTS = (0, 1, 2), 8
 
 
 def run() -> dict[str, object]:
     """All figures, flat; machine and versions are added by the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = native_ppo.environment(Path(folder))
+        return {
+            "seed": SEED,
+            **native_ppo.speed(config, SEED, RUNS, ROLLOUTS),
+            **recipe_speed(),
+            **native_ppo.study(config, STUDY_SEEDS, STUDY_ROLLOUTS),
+        }
+
+
+def recipe_speed() -> dict[str, object]:
+    """Steps per CPU second of the shipped recipe."""
     file = str(resolve_uri(SHIPPED_RECIPE, "selvage bench train"))
     recipe = load_recipe(file).spec
     world = TrainingWorld(recipe, file)
@@ -44,14 +62,11 @@ def run() -> dict[str, object]:
     lagrangian_s, _ = timed(world, with_costs)
     steps = TIMED * world.core.batch * _steps(recipe)
     return {
-        "seed": SEED,
-        "fleets": world.core.batch,
-        "horizon_s": recipe.episodes.horizon_s,
-        "steps_timed": steps,
-        "ppo_steps_per_cpu_s": round(steps / ppo_s),
-        "rollout_share": round(rollout_s / ppo_s, 3),
-        "lagrangian_over_ppo": round(lagrangian_s / ppo_s, 3),
-        **study(recipe, file),
+        "recipe_fleets": world.core.batch,
+        "recipe_steps_timed": steps,
+        "recipe_steps_per_cpu_s": round(steps / ppo_s),
+        "recipe_rollout_share": round(rollout_s / ppo_s, 3),
+        "recipe_lagrangian_over_ppo": round(lagrangian_s / ppo_s, 3),
     }
 
 
@@ -69,31 +84,6 @@ def timed(world: TrainingWorld, recipe: RecipeSpec) -> tuple[float, float]:
     callback = [*callbacks_of(env, recipe), EachEpisode(between, Stopped())]
     model.learn(steps, callback=callback)
     return marks[TIMED] - marks[0], sum(inside[1 : TIMED + 1])
-
-
-def study(recipe: RecipeSpec, file: str) -> dict[str, object]:
-    """Validation reward after equal numbers of steps, small batches against large ones."""
-    usual = PpoRecipe()
-    total = STUDY_FLEETS * _steps(recipe)
-    small = usual.model_copy(
-        update={"minibatches": total // SMALL_BATCH, "epochs": SMALL_EPOCHS, "learning_rate": 3e-4}
-    )
-    check = recipe.validation
-    exam = TrainingWorld(recipe, file, horizon_s=recipe.episodes.horizon_s, fleets=check.episodes)
-    figures: dict[str, object] = {"study_steps": STUDIED * total}
-    for name, ppo in (("small", small), ("large", recipe.ppo)):
-        world = TrainingWorld(recipe, file, fleets=STUDY_FLEETS)
-        tried = recipe.model_copy(update={"ppo": ppo, "lagrangian": None})
-        began = time.process_time()
-        model, _ = _model(world, tried)
-        model.learn(STUDIED * total)
-        spent_s = time.process_time() - began
-        score = score_choices(exam, scores_of(model.policy.scorer), check.seed, 1)
-        figures[f"study_{name}_batch"] = total // ppo.minibatches
-        figures[f"study_{name}_epochs"] = ppo.epochs
-        figures[f"study_{name}_reward"] = round(score.reward, 5)
-        figures[f"study_{name}_cpu_s"] = round(spent_s, 1)
-    return figures
 
 
 def _model(world: TrainingWorld, recipe: RecipeSpec) -> tuple[Any, Any]:

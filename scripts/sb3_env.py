@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scripts.lockstep import LockStepVecEnv
 from simulator.env_vector import FleetRoutingVectorEnv
 
-#: What every step's info holds beside ``costs``; each a float.
+#: What every step's info holds: ``costs`` float64 [C], all others floats.
 SHOWN = (
+    "costs",
     "cost",
     "shielded",
     "goodput",
@@ -34,7 +35,8 @@ SHOWN = (
 class FleetVecEnv(LockStepVecEnv):
     """``env`` for Stable-Baselines3. One seed serves all fleets, which differ by their number.
 
-    shown: which terms each fleet's info carries; building infos is what this adapter costs.
+    shown: which terms each fleet's info carries; building infos is what this adapter costs, and a trainer
+    that reads none asks for ``()``. ``costs`` float64 [B]: the last step's cost per offered request.
     """
 
     def __init__(self, env: FleetRoutingVectorEnv, shown: Sequence[str] = SHOWN) -> None:
@@ -59,10 +61,11 @@ class FleetVecEnv(LockStepVecEnv):
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """One tick of every fleet."""
         seen, reward, _, over, infos = self.env.step(self._actions)
-        columns = [infos[name].tolist() for name in self.shown]
-        rows = [dict(zip(self.shown, row, strict=True)) for row in zip(*columns, strict=True)]
-        for row, costs in zip(rows, infos["costs"], strict=True):
-            row["costs"] = costs
+        self.costs = infos["cost"] / np.maximum(infos["offered"], 1.0)
+        rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        if self.shown:
+            columns = [infos[name] if name == "costs" else infos[name].tolist() for name in self.shown]
+            rows = [dict(zip(self.shown, row, strict=True)) for row in zip(*columns, strict=True)]
         if over.any():
             for row, last in zip(rows, infos["final_obs"], strict=True):
                 row |= {"terminal_observation": last, "TimeLimit.truncated": True}

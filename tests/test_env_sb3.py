@@ -40,6 +40,27 @@ def test_the_adapter_tells_what_the_environment_tells() -> None:
         assert ("terminal_observation" in rows[0]) == bool(over[0])
 
 
+def test_an_adapter_that_shows_nothing_still_ends_episodes_and_counts_costs() -> None:
+    """Without shown terms infos are empty but for the horizon; costs are those per offered request."""
+    from scripts.sb3_env import FleetVecEnv
+
+    shown, silent = made(2), FleetVecEnv(made(2).env, shown=())
+    for adapter in (shown, silent):
+        adapter.seed(7)
+        adapter.reset()
+    for _ in range(25):
+        action = np.zeros((2, shown.action_space.shape[0]), dtype=np.float32)
+        seen, reward, over, rows = shown.step(action)
+        own_seen, own_reward, own_over, own_rows = silent.step(action)
+        assert np.array_equal(own_seen, seen)
+        assert np.array_equal(own_reward, reward)
+        assert np.array_equal(own_over, over)
+        ends = {"terminal_observation", "TimeLimit.truncated"}
+        assert [set(row) for row in own_rows] == [ends if over[0] else set()] * 2
+        expected = [row["cost"] / max(row["offered"], 1.0) for row in rows]
+        assert silent.costs.tolist() == expected
+
+
 def test_fleets_in_lock_step_refuse_to_be_set_apart() -> None:
     """Setting an attribute or calling a method on some fleets is refused with the reason."""
     adapter = made(2)

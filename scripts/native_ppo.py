@@ -1,0 +1,191 @@
+"""EDGE (torch, Stable-Baselines3): its PPO on ``Selvage/FleetRouting-v0`` in lock-step, timed and examined.
+
+What ``selvage bench train`` measures beside the shipped recipe: the library's own ``MlpPolicy`` (64 by 64) on
+the native vector environment of ``selvage bench env``, with large batches, few epochs and one torch thread.
+Then what these settings cost in sample efficiency: the same number of steps, weights and episodes under
+the library's usual batch and epochs (``small``).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from stable_baselines3 import PPO
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.utils import set_random_seed
+
+from policies.train_policy import one_thread
+from policies.train_ppo import LagrangianCallback, PenalisedVecEnv
+from policies.train_recipe import LagrangianRecipe
+from scripts.bench_env import LIBRARY, make_config, write_scenario
+from scripts.sb3_env import FleetVecEnv
+from simulator.env_core import EnvConfig
+from simulator.env_vector import FleetRoutingVectorEnv
+
+#: Fleets and ticks of a rollout.
+FLEETS, TICKS = 256, 64
+#: Of the timed training; a shove of the routing table shows within seconds, so the future is short.
+LARGE = {"batch_size": 4096, "n_epochs": 2, "learning_rate": 1e-3}
+#: Stable-Baselines3's defaults.
+SMALL = {"batch_size": 64, "n_epochs": 10, "learning_rate": 3e-4}
+HORIZON = {"gamma": 0.9, "gae_lambda": 0.9}
+#: Fleets and seed of the episodes that trained policies are examined on.
+EXAM_FLEETS, EXAM_SEED = 64, 10_000
+
+Figures = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """CPU seconds of ``steps`` environment steps end to end, and of these in the environment and updates."""
+
+    steps: int
+    whole_s: float
+    env_s: float
+    update_s: float
+
+
+def environment(folder: Path) -> EnvConfig:
+    """The environment of ``selvage bench env``, its scenario written into ``folder``."""
+    return make_config(write_scenario(folder, f"{LIBRARY}/suites/e5-pool.yaml"))
+
+
+def make_env(config: EnvConfig, fleets: int) -> FleetVecEnv:
+    """``fleets`` fleets for a trainer that reads no infos."""
+    return FleetVecEnv(FleetRoutingVectorEnv(fleets, config), shown=())
+
+
+def make_model(env: Any, seed: int, settings: dict[str, Any]) -> PPO:
+    """PPO with Stable-Baselines3's own network, on one torch thread."""
+    one_thread()
+    model = PPO("MlpPolicy", env, n_steps=TICKS, seed=seed, device="cpu", **HORIZON, **settings)
+    model.set_logger(configure(None, []))
+    return model
+
+
+class Timed:
+    """A model whose environment and updates are timed. lagrangian: costs are mixed into its rewards."""
+
+    def __init__(self, config: EnvConfig, seed: int, *, lagrangian: bool = False) -> None:
+        env: Any = make_env(config, FLEETS)
+        self._spent_s = {"env": 0.0, "update": 0.0}
+        env.step_wait = self._timed(env.step_wait, "env")
+        self._callbacks: list[Any] = []
+        if lagrangian:
+            env = PenalisedVecEnv(env, 1.0)
+            self._callbacks.append(LagrangianCallback(env, LagrangianRecipe()))
+        self.model = make_model(env, seed, LARGE)
+        self.model.train = self._timed(self.model.train, "update")
+        self._rollout = FLEETS * TICKS
+
+    def run(self, rollouts: int) -> Spent:
+        """Collect and update ``rollouts`` times, going on where the last call stopped."""
+        self._spent_s |= {"env": 0.0, "update": 0.0}
+        steps, began = rollouts * self._rollout, time.process_time()
+        self.model.learn(steps, callback=self._callbacks or None, reset_num_timesteps=False)
+        whole_s = time.process_time() - began
+        return Spent(
+            steps=steps, whole_s=whole_s, env_s=self._spent_s["env"], update_s=self._spent_s["update"]
+        )
+
+    def _timed(self, function: Callable[..., Any], label: str) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            began = time.process_time()
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._spent_s[label] += time.process_time() - began
+
+        return timed
+
+
+def speed(config: EnvConfig, seed: int, runs: int, rollouts: int) -> Figures:
+    """Steps per CPU second, where they go, and what the Lagrangian adds; plain and with it by turns."""
+    plain, penalised = Timed(config, seed), Timed(config, seed, lagrangian=True)
+    for warmed in (plain, penalised):
+        warmed.run(1)
+    pairs = [(plain.run(rollouts), penalised.run(rollouts)) for _ in range(runs)]
+    rates = [own.steps / own.whole_s for own, _ in pairs]
+    whole_s = sum(own.whole_s for own, _ in pairs)
+    return {
+        "ppo_fleets": FLEETS,
+        "ppo_batch": LARGE["batch_size"],
+        "ppo_epochs": LARGE["n_epochs"],
+        "ppo_runs": runs,
+        "ppo_steps_timed": pairs[0][0].steps * runs,
+        "ppo_steps_per_cpu_s": round(statistics.median(rates)),
+        "ppo_steps_per_cpu_s_fastest": round(max(rates)),
+        "ppo_env_share": round(sum(own.env_s for own, _ in pairs) / whole_s, 3),
+        "ppo_update_share": round(sum(own.update_s for own, _ in pairs) / whole_s, 3),
+        "lagrangian_over_ppo": round(statistics.median(more.whole_s / own.whole_s for own, more in pairs), 3),
+    }
+
+
+def study(config: EnvConfig, seeds: Sequence[int], rollouts: int) -> Figures:
+    """Reward per tick after equal numbers of steps, small batches against large, over ``seeds``."""
+    exam = make_env(config, EXAM_FLEETS)
+    ways = {"small": SMALL, "large": LARGE}
+    trained = {
+        name: [_learned(config, exam, seed, how, rollouts) for seed in seeds] for name, how in ways.items()
+    }
+    figures: Figures = {
+        "study_steps": rollouts * FLEETS * TICKS,
+        "study_seeds": len(seeds),
+        "study_reward_untrained": round(examine(make_model(exam, seeds[0], LARGE), exam), 5),
+    }
+    for name, how in ways.items():
+        figures[f"study_{name}_batch"] = how["batch_size"]
+        figures[f"study_{name}_epochs"] = how["n_epochs"]
+        figures[f"study_{name}_reward"] = round(statistics.mean(reward for reward, _ in trained[name]), 5)
+        figures[f"study_{name}_cpu_s"] = round(statistics.mean(spent_s for _, spent_s in trained[name]), 1)
+    gains = [a - b for (a, _), (b, _) in zip(trained["small"], trained["large"], strict=True)]
+    low, high = t_interval(gains)
+    return figures | {
+        "study_small_minus_large": round(statistics.mean(gains), 5),
+        "study_small_minus_large_95": [round(low, 5), round(high, 5)],
+    }
+
+
+def _learned(
+    config: EnvConfig, exam: FleetVecEnv, seed: int, settings: dict[str, Any], rollouts: int
+) -> tuple[float, float]:
+    """(reward per tick in the examination, CPU seconds of training)."""
+    began = time.process_time()
+    model = make_model(make_env(config, FLEETS), seed, settings)
+    model.learn(rollouts * FLEETS * TICKS)
+    spent_s = time.process_time() - began
+    return examine(model, exam), spent_s
+
+
+def examine(model: PPO, exam: FleetVecEnv) -> float:
+    """Mean reward per tick of the policy as it drives, actions drawn, over one episode of every fleet."""
+    set_random_seed(EXAM_SEED)
+    exam.seed(EXAM_SEED)
+    seen, rewards, over = exam.reset(), [], False
+    while not over:
+        seen, reward, done, _ = exam.step(_drawn(model, seen))
+        rewards.append(float(reward.mean()))
+        over = bool(done[0])
+    return statistics.mean(rewards)
+
+
+def _drawn(model: PPO, seen: NDArray[np.float32]) -> NDArray[np.float32]:
+    action, _ = model.predict(seen, deterministic=False)
+    return np.asarray(np.clip(action, -1.0, 1.0))
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean by Student's t; endless with a single value."""
+    if len(values) < 2:
+        return -np.inf, np.inf
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    mean = statistics.mean(values)
+    return mean - half, mean + half
