@@ -110,14 +110,15 @@ def may_move(
 def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> Shielded:
     """The allowed table next to ``proposal`` float64 [B, S, K + 1], whose rows sum to 1."""
     facts = _facts(view, fleet, limits)
-    done = _once(np.ascontiguousarray(proposal, dtype=np.float64), facts, view, limits)
-    if not (bool(facts.canary.any()) or bool(done.fallback.any())):
-        return done
-    # Bounds of canaries and capacity free room for each other; repeated until nothing changes.
+    todo = np.ones(proposal.shape[0], dtype=np.bool_)
+    done, moving = _once(np.ascontiguousarray(proposal, dtype=np.float64), facts, view, limits, todo)
+    # Bounds of canaries, trickles and the solver free room for each other; repeated until nothing changes.
+    todo = moving | done.fallback | facts.canary.any()
     for _ in range(_MOST_ROUNDS):
-        again = _once(done.table, facts, view, limits)
-        if np.array_equal(again.table, done.table):
+        if not todo.any():
             break
+        again, _ = _once(done.table, facts, view, limits, todo)
+        todo = (again.table != done.table).any(axis=(1, 2))
         done = replace(
             done,
             table=again.table,
@@ -127,21 +128,25 @@ def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     return done
 
 
-def _once(wish: Table, facts: _Facts, view: ShieldView, limits: ShieldLimits) -> Shielded:
+def _once(
+    wish: Table, facts: _Facts, view: ShieldView, limits: ShieldLimits, todo: NDArray[np.bool_]
+) -> tuple[Shielded, NDArray[np.bool_]]:
+    """One round over the fleets of ``todo`` [B], the others as wished; and see ``settle_fleet``."""
     batch, slices, columns = wish.shape
-    goal, table = np.empty_like(wish), np.empty_like(wish)
+    goal, table = np.empty_like(wish), wish.copy()
     reason, size = np.zeros((batch, slices), dtype=np.int64), np.zeros((batch, slices, len(STAGES)))
     stuck, voluntary = np.zeros(batch, dtype=np.bool_), np.zeros((batch, slices), dtype=np.bool_)
-    bounded = np.empty((batch, columns - 1), dtype=np.bool_)
-    _plan(table, goal, wish, *facts, reason, size, stuck, bounded)
+    bounded, moving = np.empty((batch, columns - 1), dtype=np.bool_), np.zeros(batch, dtype=np.bool_)
+    _plan(table, goal, wish, *facts, reason, size, stuck, bounded, todo)
     for b in np.flatnonzero(stuck):
         table[b] = solve_exactly(goal[b], facts.ok[b], facts.rate[b], facts.capacity[b], facts.order)
     _settle(
         table, goal, wish, facts.last, facts.ok, facts.refuge, bounded, facts.rate, facts.capacity,
         facts.least, facts.most, np.ascontiguousarray(view.may_move), limits.max_move_ratio, reason, size,
-        voluntary,
+        voluntary, todo, moving,
     )  # fmt: skip
-    return Shielded(table=table, reason=reason, size=size, fallback=stuck, voluntary=voluntary)
+    done = Shielded(table=table, reason=reason, size=size, fallback=stuck, voluntary=voluntary)
+    return done, moving
 
 
 class _Facts(NamedTuple):
@@ -193,12 +198,12 @@ def _facts(view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> _Facts:
 @njit(cache=True, error_model="numpy")
 def _plan(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, canary, rate, capacity, order, known_good, least, most, max_shed,
-    reason, size, stuck, bounded,
+    reason, size, stuck, bounded, todo,
 ):  # fmt: skip
-    fleets, slices, kernels = ok.shape
+    slices, kernels = ok.shape[1:]
     room, spill, queue = np.empty(kernels), np.empty(slices), np.empty(kernels, np.int64)
     seen = np.empty(kernels, np.bool_)
-    for b in range(fleets):
+    for b in np.flatnonzero(todo):
         stuck[b] = plan_fleet(
             table[b], goal[b], wish[b], last[b], ok[b], refuge[b], canary, rate[b], capacity[b], order,
             known_good, least, most, max_shed, reason[b], size[b], room, spill, seen, queue,
@@ -209,12 +214,12 @@ def _plan(  # type: ignore[no-untyped-def]  # pragma: no cover
 @njit(cache=True, error_model="numpy")
 def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, bounded, rate, capacity, least, most, may_move, max_move, reason,
-    size, voluntary,
+    size, voluntary, todo, moving,
 ):  # fmt: skip
-    fleets, slices, kernels = ok.shape
+    slices, kernels = ok.shape[1:]
     slowed, room = np.empty((slices, kernels + 1)), np.empty(kernels)
-    for b in range(fleets):
-        settle_fleet(
+    for b in np.flatnonzero(todo):
+        moving[b] = settle_fleet(
             table[b], goal[b], wish[b], last[b], ok[b], refuge[b], bounded[b], rate[b], capacity[b], least,
             most, may_move[b], max_move, reason[b], size[b], voluntary[b], slowed, room,
         )  # fmt: skip

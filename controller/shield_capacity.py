@@ -62,7 +62,7 @@ def fill(table, goal, ok, canary, rate, room, order, most, spill):  # type: igno
         if spill[s] > CRUMB:
             spill[s] = _pour_others(table[s], ok[s], canary, rate[s], room, spill[s])
         if spill[s] > CRUMB:
-            spill[s] = _evict(table, ok[s], rate, order, at, spill)
+            spill[s] = _evict(table, ok[s], canary, rate, order, at, spill)
         if spill[s] > CRUMB:
             spill[s] = _reroute(table, ok, canary, rate, room, order, at, spill)
         if spill[s] > 0.0:
@@ -144,8 +144,10 @@ def _pour_others(row, ok, canary, rate, room, spill):  # type: ignore[no-untyped
 
 
 @njit(cache=True, error_model="numpy")
-def _evict(table, ok, rate, order, at, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Take the places of rows further down, the last first; what still has none."""
+def _evict(table, ok, canary, rate, order, at, spill):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Take the places of rows further down, the last first, but for those on canaries, whose share of a row
+    is bounded; what still has none.
+    """
     s = order[at]
     need = spill[s] * rate[s]
     if need <= CRUMB:
@@ -155,7 +157,7 @@ def _evict(table, ok, rate, order, at, spill):  # type: ignore[no-untyped-def]  
         other = order[order.shape[0] - 1 - back]
         held = 0.0
         for k in range(kernels):
-            if ok[k]:
+            if ok[k] and not canary[k]:
                 held += table[other, k] * rate[other]
         if held <= CRUMB:
             continue
@@ -163,7 +165,7 @@ def _evict(table, ok, rate, order, at, spill):  # type: ignore[no-untyped-def]  
         if held > need:
             share = need / held
         for k in range(kernels):
-            if ok[k] and table[other, k] > 0.0:
+            if ok[k] and not canary[k] and table[other, k] > 0.0:
                 part = table[other, k] * share
                 table[s, k] += part * rate[other] / rate[s]
                 table[other, k] -= part
@@ -201,12 +203,12 @@ def _reroute(table, ok, canary, rate, room, order, at, spill):  # type: ignore[n
 @njit(cache=True, error_model="numpy")
 def _swap(table, s, other, lower, ok, canary, rate, room, spill, need):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Row ``s`` takes from ``other`` what that finds elsewhere, in requests per second: room, or where
-    ``lower`` is not ``s`` the weight of row ``lower``. All shares are in proportion.
+    ``lower`` is not ``s`` the weight of row ``lower``; places on canaries stay. All shares are in proportion.
     """
     held, found = 0.0, 0.0
     kernels = room.shape[0]
     for k in range(kernels):
-        if ok[s, k]:
+        if ok[s, k] and not canary[k]:
             held += table[other, k] * rate[other]
         elif ok[other, k] and not canary[k]:
             found += max(room[k], 0.0) if lower == s else table[lower, k] * rate[lower]
@@ -214,7 +216,7 @@ def _swap(table, s, other, lower, ok, canary, rate, room, spill, need):  # type:
     if take <= CRUMB:
         return 0.0
     for k in range(kernels):
-        if ok[s, k]:
+        if ok[s, k] and not canary[k]:
             part = table[other, k] * (take / held)
             table[other, k] -= part
             table[s, k] += part * rate[other] / rate[s]

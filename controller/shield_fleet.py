@@ -7,7 +7,9 @@ from numba import njit
 from controller.shield_capacity import CRUMB, LEAST_RPS, SLACK, fill, overloaded, rerouting_helps
 from controller.shield_rows import (
     CAPACITY,
+    DWELL,
     EXPLORATION,
+    SLEW,
     aim,
     explore,
     half_l1,
@@ -85,11 +87,13 @@ def settle_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, canary, rate, capacity, least, most, may_move, max_move,
     reason, size, voluntary, slowed, room,
 ):  # fmt: skip
-    """Second pass: never an empty row, slew and dwell; ``table`` [S, K + 1] becomes the allowed one.
+    """Second pass: never an empty row, slew and dwell; ``table`` [S, K + 1] becomes the allowed one. True
+    where a row was served beyond capacity so as not to be empty while another is on its way.
 
     slowed [S, K + 1] and room [K]: to compute in; ``room`` becomes what each kernel may carry.
     """
     slices, kernels = ok.shape
+    trickled = False
     for k in range(kernels):
         room[k] = capacity[k] * (1.0 + SLACK) + CRUMB
     for s in range(slices):
@@ -104,13 +108,17 @@ def settle_fleet(  # type: ignore[no-untyped-def]  # pragma: no cover
             slowing = 0
             _copy(slowed[s], table[s])
         if emptied != 0:
+            trickled = True
             for k in range(kernels):
                 room[k] += table[s, k] * rate[s]
         reason[s] |= slowing
         voluntary[s] = may_move[s] and distance > SLACK and _leaves(wish[s], last[s], ok[s])
     _yield_to_capacity(slowed, table, rate, room, reason, voluntary)
+    slowly = 0
     for s in range(slices):
+        slowly |= reason[s] & (SLEW | DWELL)
         _finish(table[s], slowed[s], wish[s], reason, size[s], s)
+    return trickled and slowly != 0
 
 
 @njit(cache=True, error_model="numpy")
