@@ -5,6 +5,10 @@ reached the threshold of the stream's ARL0. The budget of false switches per sli
 replicas, kernels, slices and clauses (``contracts.detect.budget``). An alarm is latched and the evidence
 starts anew; a further one restarts the recovery test.
 
+A scrape of a replica counts in units of its siblings' last scrapes where those are beyond the limit
+(``controller.siblings_compiled``): a queue is long everywhere, a slow host's alone. What they share is for
+the kernel's own streams to find.
+
 Replicas are watched slice by slice and, because quarantine takes them off every slice, over all slices at
 once: there every probe counts, a scrape is one unit whatever it holds, and the alarm is booked where the
 replica's own evidence is largest.
@@ -20,7 +24,8 @@ Recovery: an e-process of the null "still broken" that starts with the alarm and
 | units | alarm threshold |
 |---|---|
 | probes | guaranteed: independent prompts, mean or rate at most the clause's limit |
-| traffic and gauges | of ``traffic_factor`` times the ARL0, one unit per scrape; not guaranteed |
+| latency, KV use | calibrated by blocks (``contracts.detect.traffic``), one unit per scrape |
+| other traffic and gauges | of ``traffic_factor`` times the ARL0, one unit per scrape; not guaranteed |
 | limit 0 | the first unit over, outside any budget |
 
 Scrapes of one replica follow each other's queues, so what guarantees a threshold (units that are fair given
@@ -78,6 +83,7 @@ class SequentialDetector:
             "tested": np.zeros(shape, dtype=np.bool_),
             "silent_s": np.zeros(shape),
             "recent": np.zeros((*shape, 4)),
+            "latest": np.zeros((*shape, 4)),
             "alarm": np.zeros(shape, dtype=np.bool_),
             "against": np.zeros(shape, dtype=np.bool_),
             "excess": np.zeros(shape),
@@ -145,7 +151,7 @@ def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
         unit=both_levels(levels.kernel if pooled else levels.replica), anywhere=both_levels(levels.anywhere),
         suspect=both_levels(levels.suspect), against=both_levels(np.array(levels.against)),
         returns=1.0 / (1.0 - plan.confidence), expiry_s=plan.expiry_s, scale=plan.clauses.scale,
-        traffic=from_traffic(plan.contract),
+        traffic=from_traffic(plan.contract), owner=np.empty(0, dtype=np.int64) if pooled else plan.owner,
     )  # fmt: skip
 
 
@@ -156,7 +162,8 @@ def _streams(state: DetectorState, pooled: bool) -> Streams:
     return Streams(
         cells=_floats(state, "cells"), anywhere=anywhere, health=_floats(state, "health"),
         tested=_flags(state, "tested"), silent_s=_floats(state, "silent_s"), recent=_floats(state, "recent"),
-        alarm=_flags(state, "alarm"), against=_flags(state, "against"), excess=_floats(state, "excess"),
+        latest=_floats(state, "latest"), alarm=_flags(state, "alarm"), against=_flags(state, "against"),
+        excess=_floats(state, "excess"),
         suspicion=_floats(state, "suspicion"),
         suspicion_anywhere=_floats(state, "suspicion_anywhere")[:, :, 0],
         suspected=_flags(state, "suspected")[:, :, 0, 0],

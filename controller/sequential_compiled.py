@@ -26,6 +26,7 @@ from contracts.detect.fold_compiled import (
     fold_suspicion,
     reaches,
 )
+from controller.siblings_compiled import note_scrapes, weigh_by_siblings
 
 #: Evidence since a unit changed, from which on it speaks against its kernel together with one in alarm.
 LEANS = 2.0
@@ -37,9 +38,10 @@ class Streams(NamedTuple):
     cells: float64 [B, U, S, C, G + 3] (``fold_compiled``), anywhere [B, U, C, G + 3] over all slices
     ([B, 0, C, G + 3]: not watched); health: float64 [B, U, S, C, H], 1 where not ``tested`` bool
     [B, U, S, C]; silent_s: float64 [B, U, S, C], of clauses on traffic; recent: float64 [B, U, S, C, 4], sums
-    that fade. alarm, against: bool [B, U, S, C] and excess: float64, the last verdicts. suspicion: float64
-    [B, U, S, C, BETS], e-processes since the unit is ``suspected`` bool [B, U], and over all slices
-    [B, U, C, BETS] (a last axis of 0: none are run; all 0: spent).
+    that fade; latest: float64 [B, U, S, C, 4], the last sums, fading. alarm, against: bool [B, U, S, C] and
+    excess: float64, the last verdicts. suspicion: float64 [B, U, S, C, BETS], e-processes since the unit is
+    ``suspected`` bool [B, U], and over all slices [B, U, C, BETS] (a last axis of 0: none are run; all 0:
+    spent).
     """
 
     cells: NDArray[np.float64]
@@ -48,6 +50,7 @@ class Streams(NamedTuple):
     tested: NDArray[np.bool_]
     silent_s: NDArray[np.float64]
     recent: NDArray[np.float64]
+    latest: NDArray[np.float64]
     alarm: NDArray[np.bool_]
     against: NDArray[np.bool_]
     excess: NDArray[np.float64]
@@ -77,7 +80,8 @@ class Arrived(NamedTuple):
 class Levels(NamedTuple):
     """When what happens. unit: float64 [2, U, S, C], anywhere [2, U, C], suspect [2, S, C] and against [2]:
     ``near_levels`` and the log-evidence itself; returns: evidence of health that ends an alarm; expiry_s.
-    scale: float64 [C], of an excess. traffic: bool [C], clauses that only traffic can judge.
+    scale: float64 [C], of an excess. traffic: bool [C], clauses that only traffic can judge. owner: int64
+    [U], whose replicas are siblings ([0]: units have none).
     """
 
     unit: NDArray[np.float64]
@@ -88,6 +92,7 @@ class Levels(NamedTuple):
     expiry_s: float
     scale: NDArray[np.float64]
     traffic: NDArray[np.bool_]
+    owner: NDArray[np.int64]
 
 
 class Said(NamedTuple):
@@ -128,14 +133,16 @@ def nearest_alarm(ratio, cells, alarm, kernel, suspect, moves):  # type: ignore[
 @njit(cache=True, error_model="numpy")
 def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One tick of every fleet: fold what arrived, ring, recover, remember."""
-    cells, anywhere, health, tested, silent_s, recent, alarm, against, excess = streams[:9]
-    suspicion, suspicion_anywhere, suspected = streams[9:]
+    cells, anywhere, health, tested, silent_s, recent, latest, alarm, against, excess = streams[:10]
+    suspicion, suspicion_anywhere, suspected = streams[10:]
     unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept, changed = arrived
-    level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic = levels
+    level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic, owner = levels
     inside, fresh, judged = said
     applies, kind, null_mean = plan.applies, plan.kind, plan.null_mean
     wanted, rung = np.empty(alarm.shape[1:], np.bool_), np.empty(alarm.shape[2:], np.bool_)
     watched, suspects = anywhere.shape[1] > 0, suspicion.shape[4] > 0
+    members = owner.shape[0]
+    worth = np.ones((members, alarm.shape[2] + 1, alarm.shape[3]))
     for b in range(sums.shape[0]):
         _want(wanted, health[b], tested[b], alarm[b], doubted[b])
         fold_probes_of(
@@ -150,7 +157,9 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
             values[b],
             plan,
         )
-        fold_scrapes_of(cells[b], anywhere[b], health[b], wanted, sums[b], news[b], plan)
+        if members:
+            weigh_by_siblings(worth, sums[b], news[b], latest[b], owner, plan)
+        fold_scrapes_of(cells[b], anywhere[b], health[b], wanted, sums[b], news[b], worth, plan)
         if suspects and _suspect(suspected[b], changed[b], suspicion[b], suspicion_anywhere[b]):
             fold_suspicion(
                 suspicion[b], suspicion_anywhere[b], suspected[b], unit_of, heard[b], replica[b], slice_[b],
@@ -176,6 +185,8 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
                 inside[b, u], fresh[b, u], since_s[b], returns, expiry_s, traffic,
             )  # fmt: skip
             _remember(recent[b, u], judged[b, u], sums[b, u], news[b, u], kept[b])
+            if members:
+                note_scrapes(latest[b, u], sums[b, u], news[b, u], kept[b] * kept[b])
 
 
 @njit(cache=True, error_model="numpy")

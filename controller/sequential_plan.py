@@ -51,7 +51,8 @@ class SequentialPlan:
     """Settings of the sequential detector.
 
     fold, replica_fold: clause arrays that the compiled fold reads, of kernels and of replicas. confidence: of
-    recovery. memory_s: time constant of the sums by which siblings are compared. paired: tells whether a
+    recovery. owner: int64 [R], whose replicas are
+    siblings. memory_s: time constant of the sums by which they are compared. paired: tells whether a
     unit has changed (None: nobody does) and whether e-processes are run from then on. expiry_s: silence after
     which an alarm on traffic is let go. split: the budget, for reports.
     """
@@ -64,6 +65,7 @@ class SequentialPlan:
     replica_fold: FoldPlan
     confidence: float
     paired: PairedPlan | None
+    owner: NDArray[np.int64]
     memory_s: float
     expiry_s: float
 
@@ -105,6 +107,7 @@ def sequential_plan(
         ),
         confidence=confidence,
         paired=compared,
+        owner=fleet.layout.replica_kernel,
         memory_s=contract.window_s,
         expiry_s=expiry_windows * contract.window_s,
     )
@@ -121,11 +124,11 @@ def _thresholds(
     contract: CompiledContract, clauses: ClausePlan, split: BudgetSplit, traffic_factor: float,
     suspect_arl0: float, traffic: TrafficCalibration | None,
 ) -> Thresholds:  # fmt: skip
-    def levels(arl0: Floats, *, pooled: bool) -> Floats:
+    def levels(arl0: Floats, unit: str) -> Floats:
         stated = _levels(np.where(clauses.guaranteed, 1.0, traffic_factor) * arl0)
         if traffic is None:
             return stated
-        known = traffic.levels(arl0, contract, pooled=pooled)
+        known = traffic.levels(arl0, contract, unit)
         return np.where(clauses.guaranteed | np.isnan(known), stated, known)
 
     replica = 2.0 * split.replica_arl0  # the other half of the share is for ``anywhere``
@@ -133,9 +136,9 @@ def _thresholds(
     finite = np.where(np.isfinite(replica), replica, 0.0).max(axis=1)
     suspects = probed & moves_traffic(contract) & contract.applies.T
     return Thresholds(
-        replica=levels(replica, pooled=False),
-        anywhere=levels(np.where(finite > 0.0, finite, np.inf), pooled=False),
-        kernel=levels(split.kernel_arl0, pooled=True),
+        replica=levels(replica, "replica"),
+        anywhere=levels(np.where(finite > 0.0, finite, np.inf), "anywhere"),
+        kernel=levels(split.kernel_arl0, "kernel"),
         suspect=np.where(suspects, guaranteed_threshold(suspect_arl0), np.inf),
         against=guaranteed_threshold(AGAINST_ARL0),
     )

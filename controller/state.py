@@ -21,7 +21,7 @@ from controller.ports import PolicyState
 from controller.setup import ControllerSetup
 from controller.supervise_meta import initial_memory
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

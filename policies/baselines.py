@@ -148,7 +148,7 @@ def _sequential(fleet: FleetSetup, values: Settings) -> Detector:
 
 @lru_cache(maxsize=1)
 def shipped_traffic() -> TrafficCalibration:
-    """Calibrated thresholds of traffic clauses, as they ship; an arm takes them with ``traffic_factor=0``."""
+    """Calibrated thresholds of traffic clauses, as they ship; ``traffic_factor`` above 0 does without."""
     file = resolve_uri(SHIPPED_TRAFFIC, "selvage")
     return parse_traffic(file.read_text(), str(file))
 
@@ -177,12 +177,12 @@ _PACE = {
     "readmit_every_s": 30.0,
 }
 _WINDOW = {"window_s": 0.0, "min_samples": 0.0}
-#: Stated, not calibrated: see docs/detection.md for what it is worth.
+#: Of clauses on traffic that no healthy law is known of. Stated, not calibrated: see docs/detection.md.
 TRAFFIC_FACTOR = 14.0
 _SEQUENTIAL = {
     "budget": 0.0,
     "confidence": 0.95,
-    "traffic_factor": TRAFFIC_FACTOR,
+    "traffic_factor": 0.0,
     "suspect_arl0": 1000.0,
     "spread": 1.0,
     "paired": 1.0,

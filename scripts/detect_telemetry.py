@@ -41,6 +41,9 @@ REPLICAS = 4
 WARM_S = 300.0
 #: Place of the family that ``dependence`` is measured on.
 TTFT = LATENCY_FAMILIES.index("ttft_ms")
+#: Of a fleet with one slice, and with three of which one has few requests.
+ALONE = "[{slice: code, share: 1.0}]"
+MIX = "[{slice: code, share: 0.6}, {slice: json, share: 0.3}, {slice: long_context, share: 0.1}]"
 SCENARIO = """
 apiVersion: selvage.dev/v1alpha1
 kind: Scenario
@@ -63,9 +66,11 @@ spec:
   workload:
     rate_rps: {rate_rps}
     arrivals: poisson
-    slice_mix: [{{slice: code, share: 1.0}}]
+    session_share: {session_share}
+    slice_mix: {slice_mix}
     prompt_tokens: {{distribution: lognormal, mean: 512.0, sigma: 0.7, max_tokens: 4096}}
     output_tokens: {{distribution: lognormal, mean: 256.0, sigma: 0.6, max_tokens: 1024}}
+  gateway: {{timeout_s: 30.0, max_attempts: 2, queue_limit: 128, sticky: {sticky}}}
   telemetry: {{scrape_interval_s: 5.0, scrape_delay_s: 0.5, probes_per_s: 0.0}}
 """
 
@@ -120,11 +125,15 @@ class ScrapeWatcher:
         self.last_ms = scraped
         if telemetry.now_ms[0] < WARM_S * 1000.0:
             return self._plan()
+        self.note(telemetry, fresh)
+        return self._plan()
+
+    def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
+        """Write down one tick; ``fresh`` bool [B, R]: whose scrape is new."""
         counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, self.families].astype(np.float32)
         counts[~fresh] = np.nan
         self.counts.append(counts)
         self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, :REPLICAS], np.nan))
-        return self._plan()
 
     def _plan(self) -> RoutingPlan:
         kernels, slices, replicas = self.scenario.layout.shape
@@ -146,9 +155,12 @@ def dependence() -> list[Dependence]:
     return [_measured(name, series) for name, series in named]
 
 
-def queues() -> tuple[CompiledScenario, str]:
-    """The fleet whose queues are recorded, and the hash of its document."""
-    text = SCENARIO.format(replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS)
+def queues(*, mixed: bool = False) -> tuple[CompiledScenario, str]:
+    """The fleet whose queues are recorded, and the hash of its document; ``mixed``: slices and sessions."""
+    text = SCENARIO.format(
+        replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS, slice_mix=MIX if mixed else ALONE,
+        session_share=0.3 if mixed else 0.0, sticky=str(mixed).lower(),
+    )  # fmt: skip
     file = str(LIBRARY / "suites" / "queues.yaml")
     document = load_text(text, file)
     assert isinstance(document, Scenario)

@@ -248,13 +248,15 @@ def fold_suspicion(evidence, anywhere, suspected, unit_of, heard, replica, slice
 
 
 @njit(cache=True, error_model="numpy")
-def fold_scrapes_of(cells, anywhere, health, wanted, sums, news, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
+def fold_scrapes_of(cells, anywhere, health, wanted, sums, news, worth, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One fleet: what a tick's ``sums`` [U, S, C, 4] of traffic and gauges hold is one unit per stream.
 
     Over all slices it is one unit as well, whatever it holds. news: bool [U, S], elsewhere the sums are 0.
+    worth: [U, S + 1, C], factors of the units as evidence, the last slice over all ([0, ...]: 1).
     """
     source, _, _, _, applies, kind, is_rate = plan[:7]
     mirrored, upper, clip, null_mean, bets, weights, range_, gain, _ = plan[7:]
+    weighed = worth.shape[0] > 0
     for u in range(sums.shape[0]):
         if not news[u].any():
             continue
@@ -268,12 +270,14 @@ def fold_scrapes_of(cells, anywhere, health, wanted, sums, news, plan):  # type:
                 units, sum_, beyond = sums[u, s, c, COUNT], sums[u, s, c, TOTAL], sums[u, s, c, OVER]
                 count, total, over = count + units, total + sum_, over + beyond
                 y = scrape_value(units, sum_, beyond, is_rate[c], mirrored[c], upper[c], clip[c])
-                take(cells[u, s, c], y, kind[c], null_mean[c], bets[c], weights[c])
+                share = worth[u, s, c] if weighed else 1.0
+                take(cells[u, s, c], y * share, kind[c], null_mean[c], bets[c], weights[c])
                 if wanted[u, s, c]:
                     grow_health(health[u, s, c], y, kind[c], null_mean[c], range_[c], gain)
             if count > 0.0 and anywhere.shape[0]:
                 y = scrape_value(count, total, over, is_rate[c], mirrored[c], upper[c], clip[c])
-                take(anywhere[u, c], y, kind[c], null_mean[c], bets[c], weights[c])
+                share = worth[u, sums.shape[1], c] if weighed else 1.0
+                take(anywhere[u, c], y * share, kind[c], null_mean[c], bets[c], weights[c])
 
 
 @njit(cache=True, error_model="numpy")
@@ -289,5 +293,6 @@ def fold_probe_list(cells, anywhere, health, wanted, unit_of, heard, replica, sl
 @njit(cache=True, error_model="numpy")
 def fold_one_each(cells, anywhere, health, wanted, sums, news, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
     """``fold_scrapes_of`` for every fleet."""
+    alone = np.empty((0, 0, 0))
     for b in range(sums.shape[0]):
-        fold_scrapes_of(cells[b], anywhere[b], health[b], wanted[b], sums[b], news[b], plan)
+        fold_scrapes_of(cells[b], anywhere[b], health[b], wanted[b], sums[b], news[b], alone, plan)

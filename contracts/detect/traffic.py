@@ -3,8 +3,10 @@
 A guaranteed threshold ``log ARL0`` needs units that are fair given the past. Scrapes are not: one long queue
 is many bad scrapes in a row. ``scripts.detect_calibrate`` finds by block calibration on simulated telemetry
 which threshold has which ARL0 under the least favourable law that is still healthy: queues whose share over
-the objective stands at its limit in the mean. The table that ships (``SHIPPED``) holds the result with its
-provenance; whoever sets a controller up reads it, the controller itself reads no file.
+the objective stands at its limit in the mean. Scrapes of replicas are weighed by those of their siblings
+first, as the sequential detector does, which takes most of the dependence away: a queue is long everywhere.
+The table that ships (``SHIPPED``) holds the result with its provenance; whoever sets a controller up reads
+it, the controller itself reads no file.
 
 Between calibrated points thresholds are interpolated in log ARL0, beyond the largest they follow the line
 through the last two: the tail of an additive statistic is asymptotically exponential, no more. Clauses of
@@ -28,26 +30,27 @@ from contracts.layout import LATENCY_FAMILIES
 SHIPPED = "package:contracts/library/calibration/traffic.json"
 #: What a stream of the table is of: a latency family, or KV use.
 KINDS = (*LATENCY_FAMILIES, "kv_used_ratio")
+#: Whose units a stream of the table is of: a replica's on one slice, its own over all slices, a kernel's.
+UNITS = ("replica", "anywhere", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficStream:
-    """One kind of stream. pooled: of kernels, else of replicas. arl0, threshold: float64 [P], ascending."""
+    """One kind of stream. unit: one of ``UNITS``. arl0, threshold: float64 [P], ascending."""
 
     kind: str
-    pooled: bool
+    unit: str
     arl0: Floats
     threshold: Floats
 
     def level(self, arl0: Floats) -> Floats:
-        """Log-evidence of an alarm at each ``arl0`` in scrapes; never below the guaranteed one. inf stays."""
+        """Log-evidence of an alarm at each ``arl0`` in scrapes; inf stays."""
         x, known = np.log(self.arl0), np.isfinite(arl0)
         wanted = np.log(np.where(known, arl0, 2.0))
         slope = (self.threshold[-1] - self.threshold[-2]) / (x[-1] - x[-2])
         inside = np.interp(wanted, x, self.threshold)
         beyond = self.threshold[-1] + slope * (wanted - x[-1])
-        found = np.maximum(np.where(wanted > x[-1], beyond, inside), wanted)
-        return np.asarray(np.where(known, found, np.inf))
+        return np.asarray(np.where(known, np.where(wanted > x[-1], beyond, inside), np.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +60,9 @@ class TrafficCalibration:
     streams: tuple[TrafficStream, ...]
     provenance: Mapping[str, Any]
 
-    def levels(self, arl0: Floats, contract: CompiledContract, *, pooled: bool) -> Floats:
-        """Thresholds [..., C] of ``arl0`` [..., C]; NaN for clauses that no stream is of."""
-        mine = {stream.kind: stream for stream in self.streams if stream.pooled == pooled}
+    def levels(self, arl0: Floats, contract: CompiledContract, unit: str) -> Floats:
+        """Thresholds [..., C] of ``arl0`` [..., C] for a ``unit``; NaN for clauses that no stream is of."""
+        mine = {stream.kind: stream for stream in self.streams if stream.unit == unit}
         found = np.full(arl0.shape, np.nan)
         for clause in range(arl0.shape[-1]):
             kind = _kind(int(contract.source[clause]), int(contract.column[clause]))
@@ -86,8 +89,8 @@ def parse_traffic(text: str, file: str) -> TrafficCalibration:
         rising = bool((np.diff(one.arl0) > 0.0).all() and (np.diff(one.threshold) > 0.0).all())
         if one.arl0.shape != one.threshold.shape or one.arl0.size < 2 or not rising or one.arl0[0] <= 1.0:
             raise _refused(file, f"streams[{index}]", "two or more rising points", f"{one.arl0.tolist()}")
-    if {one.pooled for one in streams} != {True, False}:
-        raise _refused(file, "streams", "streams of replicas and of kernels", f"{len(streams)} streams")
+    if {one.unit for one in streams} != set(UNITS):
+        raise _refused(file, "streams", f"streams of {', '.join(UNITS)}", f"{len(streams)} streams")
     return TrafficCalibration(streams=streams, provenance=provenance)
 
 
@@ -96,7 +99,7 @@ def _stream(row: Mapping[str, Any]) -> TrafficStream:
     if row["kind"] not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {row['kind']!r}")
     return TrafficStream(
-        kind=str(row["kind"]), pooled=bool(row["pooled"]), arl0=points[:, 0], threshold=points[:, 1]
+        kind=str(row["kind"]), unit=str(row["unit"]), arl0=points[:, 0], threshold=points[:, 1]
     )
 
 

@@ -31,25 +31,22 @@ def rows() -> list[dict[str, Any]]:
     return list(json.loads(shipped_text())["streams"])
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['kind']}-{'k' if row['pooled'] else 'r'}")
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['kind']}-{row['unit']}")
 def test_calibrated_thresholds_keep_their_arl0_on_fleets_they_have_not_seen(row: dict[str, Any]) -> None:
     """At least 0.9 of the declared ARL0 was measured, lower limit included; taken as independent, less."""
     for check in row["checks"]:
         assert check["calibrated"]["arl0"] >= 0.9 * check["arl0"]
         assert check["calibrated"]["low"] >= 0.9 * check["arl0"]
-        assert check["independent"]["high"] < 0.9 * check["arl0"]
+    longest = row["checks"][-1]
+    assert longest["independent"]["high"] < 0.9 * longest["arl0"]
 
 
-def test_thresholds_rise_with_the_arl0_and_never_fall_below_the_guaranteed_one() -> None:
+def test_thresholds_rise_with_the_arl0() -> None:
     """Points are met exactly; between and beyond them thresholds rise; inf (no stream) stays inf."""
     for stream in shipped_traffic().streams:
-        np.testing.assert_allclose(
-            stream.level(stream.arl0), np.maximum(stream.threshold, np.log(stream.arl0))
-        )
-        wide = np.geomspace(2.0, 1e12, 200)
-        levels = stream.level(wide)
+        np.testing.assert_allclose(stream.level(stream.arl0), stream.threshold)
+        levels = stream.level(np.geomspace(2.0, 1e12, 200))
         assert bool((np.diff(levels) >= 0.0).all())
-        assert bool((levels >= np.log(wide)).all())
         assert np.isinf(stream.level(np.array([np.inf]))).all()
 
 
@@ -63,8 +60,8 @@ def test_only_clauses_with_a_stream_take_calibrated_thresholds() -> None:
         one, other = getattr(stated.thresholds, name), getattr(found.thresholds, name)
         assert np.array_equal(one[..., ~known], other[..., ~known])
         finite = np.isfinite(one) & known
-        assert bool((other[finite] > one[finite]).all())
-    arm = make_arm("sequential:traffic_factor=0", fleet).detector
+        assert bool((other[finite] != one[finite]).all())
+    arm = make_arm("sequential", fleet).detector
     assert np.array_equal(arm.plan.thresholds.kernel, found.thresholds.kernel)  # type: ignore[attr-defined]
 
 
@@ -78,7 +75,7 @@ def test_the_procedure_calibrates_a_law_with_long_runs() -> None:
         kept = rng.random(3000) < stay
         place = np.maximum.accumulate(np.where(kept, 0, np.arange(3000)))
         fleets.append([fresh[place]])
-    found = calibrated(fleets)
+    found = calibrated(fleets, fleets)
     assert found["correlation"] == pytest.approx(stay, abs=0.05)
     first = found["checks"][0]
     assert first["calibrated"]["arl0"] >= 0.9 * first["arl0"]
@@ -92,7 +89,7 @@ def test_the_procedure_calibrates_a_law_with_long_runs() -> None:
         lambda data: data["streams"][0].update(kind="weather"),
         lambda data: data["streams"][0]["points"].reverse(),
         lambda data: data["streams"][0].update(points=data["streams"][0]["points"][:1]),
-        lambda data: data.update(streams=[row for row in data["streams"] if row["pooled"]]),
+        lambda data: data.update(streams=[row for row in data["streams"] if row["unit"] == "kernel"]),
         lambda data: data.pop("provenance"),
     ],
 )
