@@ -125,14 +125,14 @@ def follow_rates(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, error_model="numpy")
-def _add(cell, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """One unit into one cell of sums."""
-    cell[0] += 1.0
+def _add(sums, b, r, s, c, value, clip, threshold, sense):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """One unit into one cell of ``sums``; a view of the cell would cost two atomic reference counts."""
+    sums[b, r, s, c, 0] += 1.0
     clipped = min(max(value, -MOST_VALUE), min(clip, MOST_VALUE))
-    cell[1] += clipped
-    cell[2] += clipped * clipped
+    sums[b, r, s, c, 1] += clipped
+    sums[b, r, s, c, 2] += clipped * clipped
     if sense * (value - threshold) > 0.0:
-        cell[3] += 1.0
+        sums[b, r, s, c, 3] += 1.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,9 +156,9 @@ def fold_probes(  # type: ignore[no-untyped-def]  # pragma: no cover
                 value = values[b, p, column[c]]
                 if not applies[c, s] or np.isnan(value):
                     continue
-                _add(window[b, r, s, c], value, clip[c], threshold[c], sense[c])
+                _add(window, b, r, s, c, value, clip[c], threshold[c], sense[c])
                 if twice:
-                    _add(sums[b, r, s, c], value, clip[c], threshold[c], sense[c])
+                    _add(sums, b, r, s, c, value, clip[c], threshold[c], sense[c])
                     news[b, r, s] = True
 
 
@@ -175,29 +175,33 @@ def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
     for b in range(answered.shape[0]):
         for r in range(answered.shape[1]):
             for s in range(answered.shape[2]):
+                over_now = failed[b, r, s]
+                ended = answered[b, r, s] + over_now
+                if not fresh[b, r] and ended == 0 and over_now == 0:
+                    continue
                 for c in clauses:
                     if not applies[c, s] or (source[c] != FAILED and not fresh[b, r]):
                         continue
                     if source[c] == FAILED:
-                        units, over = answered[b, r, s] + failed[b, r, s], failed[b, r, s]
+                        units, over = ended, over_now
                     else:
                         units = latency_le[b, r, s, column[c], last]
                         over = units - latency_le[b, r, s, column[c], edge[c]]
                     if units == 0 and over == 0:
                         continue
-                    _add_counts(window[b, r, s, c], units, over)
+                    _add_counts(window, b, r, s, c, units, over)
                     if twice:
-                        _add_counts(sums[b, r, s, c], units, over)
+                        _add_counts(sums, b, r, s, c, units, over)
                         news[b, r, s] = True
 
 
 @njit(cache=True, error_model="numpy")
-def _add_counts(cell, units, over):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """So many units, each 1 where it is over and else 0."""
-    cell[0] += units
-    cell[1] += over
-    cell[2] += over
-    cell[3] += over
+def _add_counts(sums, b, r, s, c, units, over):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """So many units, each 1 where it is over and else 0, into one cell of ``sums``."""
+    sums[b, r, s, c, 0] += units
+    sums[b, r, s, c, 1] += over
+    sums[b, r, s, c, 2] += over
+    sums[b, r, s, c, 3] += over
 
 
 @njit(cache=True, error_model="numpy")
@@ -218,18 +222,18 @@ def fold_gauges(  # type: ignore[no-untyped-def]  # pragma: no cover
                 else:
                     value = kv_used_ratio[b, r]
                 if not np.isnan(value):
-                    _add_everywhere(window[b, r], c, value, threshold[c], sense[c], applies[c])
+                    _add_everywhere(window, b, r, c, value, threshold, sense, applies)
                     if sums.shape[0] > 0:
-                        _add_everywhere(sums[b, r], c, value, threshold[c], sense[c], applies[c])
+                        _add_everywhere(sums, b, r, c, value, threshold, sense, applies)
                         news[b, r] |= applies[c]
 
 
 @njit(cache=True, error_model="numpy")
-def _add_everywhere(sums, c, value, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_everywhere(sums, b, r, c, value, threshold, sense, applies):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One unit of clause ``c`` on every slice that it applies to."""
-    for s in range(len(applies)):
-        if applies[s]:
-            _add(sums[s, c], value, np.inf, threshold, sense)
+    for s in range(applies.shape[1]):
+        if applies[c, s]:
+            _add(sums, b, r, s, c, value, np.inf, threshold[c], sense[c])
 
 
 @njit(cache=True, error_model="numpy")

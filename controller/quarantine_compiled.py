@@ -225,11 +225,11 @@ def stay_with_kernel(spread, together, severe, departs, capped, zero, quarantine
     some = False
     for b in range(spread.shape[0]):
         for r in range(spread.shape[1]):
-            if quarantined[b, r] or not (some_of(severe[b, r]) or some_of(departs[b, r])):
+            if quarantined[b, r]:
                 continue
             for s in range(spread.shape[2]):
                 for c in range(spread.shape[3]):
                     at = (b, r, s, c)
-                    spread[at] = together[at] or (severe[at] and zero[c]) or (capped and departs[at])
+                    spread[at] = together[at] | (severe[at] & zero[c]) | (capped & departs[at])
                     some |= spread[at]
     return some

@@ -84,9 +84,9 @@ def _running_ratio(  # type: ignore[no-untyped-def]  # pragma: no cover
                 continue
             for s in range(slices):
                 for i in range(probed):
-                    cell = window[b, r, s, clauses[i]]
-                    sums[owner[r], s, i, 0] += cell[COUNT]
-                    sums[owner[r], s, i, 1] += cell[OVER if is_rate[clauses[i]] else TOTAL]
+                    c = clauses[i]
+                    sums[owner[r], s, i, 0] += window[b, r, s, c, COUNT]
+                    sums[owner[r], s, i, 1] += window[b, r, s, c, OVER if is_rate[c] else TOTAL]
         for k in range(kernels):
             for s in range(slices):
                 for i in range(probed):

@@ -28,14 +28,15 @@ def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judg
         for u in range(sums.shape[1]):
             for s in range(sums.shape[2]):
                 for c in places:
-                    cell = sums[b, u, s, c]
-                    if not (online[s, c] and cell[OVER] > 0.0):
+                    # A view of the cell would cost two atomic reference counts.
+                    over = sums[b, u, s, c, OVER]
+                    if not (online[s, c] and over > 0.0):
                         continue
                     fresh[b, u, s, c] = True
-                    rate = cell[OVER] / max(cell[COUNT], 1.0)
+                    rate = over / max(sums[b, u, s, c, COUNT], 1.0)
                     news |= not alarm[b, u, s, c] or inside[b, u, s, c] or rate > excess[b, u, s, c]
                     for i in range(4):
-                        news |= since[b, u, s, c, i] != 0.0 or judged[b, u, s, c, i] != cell[i]
+                        news |= since[b, u, s, c, i] != 0.0 or judged[b, u, s, c, i] != sums[b, u, s, c, i]
     return news
 
 
@@ -48,12 +49,12 @@ def alarm_at_once(fresh, sums, places, alarm, excess, inside, since, judged):  #
                 for c in places:
                     if not fresh[b, u, s, c]:
                         continue
-                    cell = sums[b, u, s, c]
-                    rate = cell[OVER] / max(cell[COUNT], 1.0)
+                    rate = sums[b, u, s, c, OVER] / max(sums[b, u, s, c, COUNT], 1.0)
                     alarm[b, u, s, c], inside[b, u, s, c] = True, False
                     excess[b, u, s, c] = max(rate, excess[b, u, s, c])
-                    since[b, u, s, c] = 0.0
-                    judged[b, u, s, c] = cell
+                    for i in range(4):
+                        since[b, u, s, c, i] = 0.0
+                        judged[b, u, s, c, i] = sums[b, u, s, c, i]
 
 
 @njit(cache=True, error_model="numpy")

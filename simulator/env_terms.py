@@ -259,7 +259,7 @@ def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
                     if c < 0:
                         break
                     if source[c] == _LATENCY:
-                        beyond = _beyond(latency_counts[b, r, s, column[c]], edge[c])
+                        beyond = _beyond(latency_counts, b, r, s, column[c], edge[c])
                         exceed = beyond - over[b, r, s, j]
                         over[b, r, s, j] = beyond
                     else:
@@ -286,12 +286,15 @@ def _failed(per_slice, applies):  # type: ignore[no-untyped-def]  # pragma: no c
 
 
 @njit(cache=True, error_model="numpy")
-def _beyond(buckets, edge):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Units above bucket ``edge``; nothing is known to lie above a threshold beyond every edge (-1)."""
+def _beyond(buckets, b, r, s, f, edge):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Units of family f above bucket ``edge``; none is known to lie above a threshold beyond every edge (-1).
+
+    Indexed in place: a view of the row would cost two atomic reference counts.
+    """
     total = 0
     if edge >= 0:
-        for e in range(edge + 1, len(buckets)):
-            total += buckets[e]
+        for e in range(edge + 1, buckets.shape[4]):
+            total += buckets[b, r, s, f, e]
     return total
 
 
