@@ -43,6 +43,7 @@ WARM_S = 300.0
 TTFT = LATENCY_FAMILIES.index("ttft_ms")
 #: Of a fleet with one slice, and with three of which one has few requests.
 ALONE = "[{slice: code, share: 1.0}]"
+STICKY = "{timeout_s: 30.0, max_attempts: 2, queue_limit: 128, sticky: true}"
 MIX = "[{slice: code, share: 0.6}, {slice: json, share: 0.3}, {slice: long_context, share: 0.1}]"
 SCENARIO = """
 apiVersion: selvage.dev/v1alpha1
@@ -70,7 +71,7 @@ spec:
     slice_mix: {slice_mix}
     prompt_tokens: {{distribution: lognormal, mean: 512.0, sigma: 0.7, max_tokens: 4096}}
     output_tokens: {{distribution: lognormal, mean: 256.0, sigma: 0.6, max_tokens: 1024}}
-  gateway: {{timeout_s: 30.0, max_attempts: 2, queue_limit: 128, sticky: {sticky}}}
+  gateway: {gateway}
   telemetry: {{scrape_interval_s: 5.0, scrape_delay_s: 0.5, probes_per_s: 0.0}}
 """
 
@@ -159,7 +160,7 @@ def queues(*, mixed: bool = False) -> tuple[CompiledScenario, str]:
     """The fleet whose queues are recorded, and the hash of its document; ``mixed``: slices and sessions."""
     text = SCENARIO.format(
         replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS, slice_mix=MIX if mixed else ALONE,
-        session_share=0.3 if mixed else 0.0, sticky=str(mixed).lower(),
+        session_share=0.3 if mixed else 0.0, gateway=STICKY if mixed else "{}",
     )  # fmt: skip
     file = str(LIBRARY / "suites" / "queues.yaml")
     document = load_text(text, file)

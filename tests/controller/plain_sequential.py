@@ -16,6 +16,7 @@ from contracts.detect.protocol import LOWEST
 from contracts.detect.recovery import SHARES
 from controller.detectors import COUNT, OVER, TOTAL, Arrivals, applies, from_traffic
 from controller.sequential_plan import SequentialPlan
+from controller.siblings_compiled import LEAST_HEARD
 
 State = dict[str, np.ndarray[Any, Any]]
 NAMES = ("evidence", "statistic", "since")
@@ -34,6 +35,7 @@ def initial(plan: SequentialPlan, batch: int, units: int) -> State:
     return state | {
         "health": np.ones((*shape, len(SHARES))), "alarm": np.zeros(shape, dtype=np.bool_),
         "excess": np.zeros(shape), "silent_s": np.zeros(shape), "recent": np.zeros((*shape, 4)),
+        "latest": np.zeros((*shape, 4)),
     }  # fmt: skip
 
 
@@ -56,11 +58,18 @@ def update(state: State, seen: Arrivals, plan: SequentialPlan) -> tuple[State, S
     kept = np.exp(-seen.since_s / plan.memory_s)[:, None, None, None, None]
     recent = state["recent"] * kept + seen.sums
     judged = np.where(recent[..., COUNT, None] >= 1.0, recent, 0.0)
+    latest = np.where(heard[..., None], seen.sums, state["latest"] * (kept * kept))
     said = {
         "alarm": alarm, "excess": excess, "inside": inside, "fresh": heard | rung | expired, "judged": judged,
         "against": against,
     }  # fmt: skip
-    return said, state | {"alarm": alarm, "excess": excess, "silent_s": silent_s, "recent": recent}
+    return said, state | {
+        "alarm": alarm,
+        "excess": excess,
+        "silent_s": silent_s,
+        "recent": recent,
+        "latest": latest,
+    }
 
 
 def _take(state: State, prefix: str, place: tuple[int, ...], y: float, plan: SequentialPlan) -> None:
@@ -129,14 +138,42 @@ def _fold_scrapes(state: State, wanted: np.ndarray[Any, Any], seen: Arrivals, pl
     present = (seen.sums[..., COUNT] > 0.0) & here
     for b, u, s, c in np.argwhere(present).tolist():
         y = _share(seen.sums[b, u, s, c], c, plan)
-        _take(state, "", (b, u, s, c), y, plan)
+        worth = 1.0 if seen.pooled else _worth(_siblings(state, seen, (b, u, s, c), plan), c, plan)
+        _take(state, "", (b, u, s, c), y * worth, plan)
         if wanted[b, u, s, c]:
             _grow(state, (b, u, s, c), y, plan)
     if seen.pooled:
         return
     whole = np.where(here[..., None], seen.sums, 0.0).sum(axis=2)
     for b, u, c in np.argwhere(whole[..., COUNT] > 0.0).tolist():
-        _take(state, "any_", (b, u, 0, c), _share(whole[b, u, c], c, plan), plan)
+        beside = np.zeros(4)
+        for s in np.flatnonzero(here[:, c]).tolist():
+            beside = beside + _siblings(state, seen, (b, u, s, c), plan)
+        y = _share(whole[b, u, c], c, plan) * _worth(beside, c, plan)
+        _take(state, "any_", (b, u, 0, c), y, plan)
+
+
+def _siblings(
+    state: State, seen: Arrivals, place: tuple[int, ...], plan: SequentialPlan
+) -> np.ndarray[Any, Any]:
+    """The last scrapes of the other replicas of the same kernel, added up."""
+    b, u, s, c = place
+    total = np.zeros(4)
+    for q, owner in enumerate(plan.owner.tolist()):
+        if q != u and owner == plan.owner[u]:
+            now = seen.sums[b, q, s, c]
+            total = total + (now if now[COUNT] > 0.0 else state["latest"][b, q, s, c])
+    return total
+
+
+def _worth(beside: np.ndarray[Any, Any], c: int, plan: SequentialPlan) -> float:
+    """1 beside siblings within the limit or at limit 0, less beside worse ones, 0 beside none."""
+    if plan.clauses.kind[c] == Kind.AT_ONCE:
+        return 1.0
+    if beside[COUNT] <= LEAST_HEARD:
+        return 0.0
+    mean = _share(np.array([1.0, *(beside[1:] / beside[COUNT])]), c, plan)
+    return float(plan.clauses.null_mean[c]) / max(mean, float(plan.clauses.null_mean[c]))
 
 
 def _rung(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any, Any]:
