@@ -22,7 +22,7 @@ above 0 that share of the limit for as much of an alarm's evidence as there is.
 It is solved (HiGHS) when beliefs change beyond a tolerance, when a kernel is overfull, or when a row that
 strayed may go home, fleet by fleet, so that no result depends on who shares the batch; equal costs are told
 apart by the order of the kernels. When beliefs change, rows that they do not concern are kept; ten seconds
-later these may make room, for capacity alone.
+later these may make room, or at once where nothing else carries the load: for capacity alone.
 """
 
 from __future__ import annotations
@@ -99,17 +99,18 @@ class LinearProgramPolicy:
     def initial(self, batch: int) -> PolicyState:
         """Nothing planned yet.
 
-        planned: float64 [B, S, K + 1]; solved_s: float64 [B] (-inf: never); for_load: bool [B], the plan
-        answers the load alone; crowded: bool [B], rows were kept that may have to make room; for_open: bool
-        [B, K, S]; for_loss: float64 [B, K, S]; for_capacity_rps: [B, K]; for_offered_rps: [B, S]; ill_s:
-        [B, K, S], when the cell was last not compliant; ill: bool [B, K, S], now; relapses: int64 [B, K, S].
+        planned: float64 [B, S, K + 1]; solved_s: float64 [B] (-inf: never); for_load: bool [B, S], the
+        row answers the load alone; crowded: bool [B], rows were kept that may have to make room; for_open:
+        bool [B, K, S]; for_loss: float64 [B, K, S]; for_capacity_rps: [B, K]; for_offered_rps: [B, S];
+        ill_s: [B, K, S], when the cell was last not compliant; ill: bool [B, K, S], now; relapses: int64
+        [B, K, S].
         """
         kernels, slices = self.healthy_loss.shape
         cells = (batch, kernels, slices)
         return {
             "planned": np.zeros((batch, slices, kernels + 1)),
             "solved_s": np.full(batch, -np.inf),
-            "for_load": np.zeros(batch, dtype=np.bool_),
+            "for_load": np.zeros((batch, slices), dtype=np.bool_),
             "crowded": np.zeros(batch, dtype=np.bool_),
             "for_open": np.zeros(cells, dtype=np.bool_),
             "for_loss": np.zeros(cells),
@@ -138,14 +139,15 @@ class LinearProgramPolicy:
             after["planned"][b] = solve(problem, self.costs, kept)
             at_home = bool(open_[b][seen.home, np.arange(len(seen.home))].all())
             first = bool(np.isneginf(state["solved_s"][b]))
-            after["for_load"][b], after["crowded"][b] = not changed[b] or (first and at_home), changed[b]
+            after["for_load"][b] = True if kept is None or (first and at_home) else kept
+            after["crowded"][b] = changed[b]
             after["solved_s"][b], after["for_open"][b], after["for_loss"][b] = now_s[b], open_[b], loss[b]
             after["for_capacity_rps"][b] = seen.capacity_rps[b]
             after["for_offered_rps"][b] = seen.offered_rps[b]
         nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
         table = np.array(after["planned"], dtype=np.float64)
         for_load = np.array(after["for_load"], dtype=np.bool_)
-        return Proposal(table=table, ejected=nobody, capacity_only=for_load), after
+        return Proposal(table=table, ejected=nobody, capacity_rows=for_load), after
 
     def _remembered(self, sound: Flags, now_s: Floats, state: PolicyState) -> PolicyState:
         """When every cell was last ill, and how often it fell ill again soon after it was well."""

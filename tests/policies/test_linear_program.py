@@ -145,13 +145,25 @@ def test_rows_make_room_later_and_for_capacity_alone() -> None:
     for before, seen in zip([None, *script], script, strict=False):
         proposal, state = policy.propose(seen, state)
         if before is not None:
-            moved.append((proposal.table[0].copy(), proposal.capacity_only))
+            moved.append((proposal.table[0].copy(), proposal.for_capacity()))
     first, (last, for_capacity) = moved[0][0], moved[-1]
     assert first[0, 0] == 0.0
     assert first[1].tolist() == [0.0, 1.0, 0.0, 0.0, 0.0]
     assert last[1, 0] > 0.0
-    assert for_capacity is not None
-    assert for_capacity.tolist() == [True]
+    assert for_capacity.tolist() == [[True, True]]
+
+
+def test_a_row_that_has_to_make_room_at_once_moves_for_capacity_alone() -> None:
+    """Where a flight fits only if another row moves, the row that flees is marked as moved for a reason."""
+    fleet, capacity_rps = replace(FLEET, home=np.array([0, 1])), np.array([[20.0, 10.0, 10.0, 10.0]])
+    busy = calm(fleet, offered_rps=np.array([[14.0, 13.0]]), capacity_rps=capacity_rps)
+    late = ill(replace(busy, now_s=np.array([1.0])), 0, 0, Level.GUARD)
+    policy = make_policy("linear-program", fleet)
+    before, state = policy.propose(replace(busy, offered_rps=np.full((1, 2), 9.0)), policy.initial(1))
+    proposal, _ = policy.propose(late, state)
+    assert before.table[0, 1, 1] == 1.0
+    assert 0.0 < proposal.table[0, 1, 1] < 1.0
+    assert proposal.for_capacity().tolist() == [[False, True]]
 
 
 def test_a_relapse_doubles_the_dwell() -> None:
@@ -202,8 +214,7 @@ def test_a_small_change_of_load_changes_nothing() -> None:
     policy, state = program(), program().initial(1)
     _, state = policy.propose(seen, state)
     proposal, _ = policy.propose(crowded, state)
-    assert proposal.capacity_only is not None
-    assert proposal.capacity_only.tolist() == [True]
+    assert proposal.for_capacity().tolist() == [[True, True]]
     assert not np.array_equal(proposal.table, first)
 
 
