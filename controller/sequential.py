@@ -14,8 +14,9 @@ once: there every probe counts, a scrape is one unit whatever it holds, and the 
 replica's own evidence is largest.
 
 Suspects: a fault of a build that is proven on one slice is likely on the others. While a probe clause of a
-kernel is in alarm on some slice, its other streams of probes alarm at ``suspect_arl0`` units. That costs
-false switches only where the kernel is proven broken elsewhere, or was falsely so within the budget.
+kernel is in alarm on a slice, its streams of probes on the others alarm at ``suspect_arl0`` units, or a
+twentieth of their own ARL0 if that is less. That costs false switches only where the kernel is proven broken
+elsewhere, or was falsely so within the budget.
 
 Recovery: an e-process of the null "still broken" that starts with the alarm and ends the latch at
 ``confidence``. A clause on traffic, about which nobody can know more without traffic, is let go after

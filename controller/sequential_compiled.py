@@ -30,6 +30,8 @@ from controller.siblings_compiled import note_scrapes, weigh_by_siblings
 
 #: Evidence since a unit changed, from which on it speaks against its kernel together with one in alarm.
 LEANS = 2.0
+#: Where a kernel is broken: on no slice, or on more than one.
+NOWHERE, SEVERAL = -1, -2
 
 
 class Streams(NamedTuple):
@@ -104,21 +106,28 @@ class Said(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
+def _also(broken, s):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The slice that is broken after ``s`` is found to be: ``SEVERAL`` where it is not the first."""
+    return s if broken in (NOWHERE, s) else SEVERAL
+
+
+@njit(cache=True, error_model="numpy")
 def nearest_alarm(ratio, cells, alarm, kernel, suspect, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
 
     In alarm, 1 and the share that has come in since. Thresholds: kernel [K, S, C]; suspect [S, C], while a
-    probe clause of the kernel is in alarm on some slice.
+    probe clause of the kernel is in alarm on another slice.
     """
     fleets, kernels, slices, clauses = alarm.shape
     for b in range(fleets):
         for k in range(kernels):
-            proven = False
+            broken = NOWHERE
             for s in range(slices):
                 for c in range(clauses):
-                    proven |= alarm[b, k, s, c] and suspect[s, c] < np.inf
+                    if alarm[b, k, s, c] and suspect[s, c] < np.inf:
+                        broken = _also(broken, s)
             for s in range(slices):
-                most = 0.0
+                most, proven = 0.0, broken not in (NOWHERE, s)
                 for c in range(clauses):
                     if not moves[c]:
                         continue
@@ -210,7 +219,7 @@ def _ring(  # type: ignore[no-untyped-def]  # pragma: no cover
     """Into ``rung`` [S, C]: streams of one unit that reach their threshold now; True if any does."""
     slices, clauses = cells.shape[0], cells.shape[1]
     watched = anywhere.shape[0] > 0
-    proven, rang = False, False
+    broken, rang = NOWHERE, False
     for s in range(slices):
         for c in range(clauses):
             rung[s, c] = False
@@ -218,19 +227,28 @@ def _ring(  # type: ignore[no-untyped-def]  # pragma: no cover
                 reached = reaches(cells[s, c, GROUPS], level[0, s, c], level[1, s, c])
                 rung[s, c] = reached or (kind[c] == AT_ONCE and cells[s, c, GROUPS + 2] > 0.0)
             rang |= rung[s, c]
-            proven |= (rung[s, c] or alarm[s, c]) and suspect[1, s, c] < np.inf
+            if (rung[s, c] or alarm[s, c]) and suspect[1, s, c] < np.inf:
+                broken = _also(broken, s)
             most = max(cells[s, c, GROUPS], anywhere[0, c, GROUPS]) if watched else cells[s, c, GROUPS]
             against[s, c] = reaches(most, level_against[0], level_against[1])
     if not watched:
-        if proven:
-            for s in range(slices):
-                for c in range(clauses):
-                    rung[s, c] |= reaches(cells[s, c, GROUPS], suspect[0, s, c], suspect[1, s, c])
-                    rang |= rung[s, c]
-        return rang
+        return _ring_elsewhere(rung, cells, suspect, broken) or rang
     for c in range(clauses):
         if reaches(anywhere[0, c, GROUPS], level_anywhere[0, c], level_anywhere[1, c]):
             rung[_largest(cells, c, applies), c], rang = True, True
+    return rang
+
+
+@njit(cache=True, error_model="numpy")
+def _ring_elsewhere(rung, cells, suspect, broken):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add to ``rung`` the suspects, on every slice but the ``broken`` one; True if any stream rings there."""
+    rang = False
+    for s in range(rung.shape[0]):
+        if broken in (NOWHERE, s):
+            continue
+        for c in range(rung.shape[1]):
+            rung[s, c] |= reaches(cells[s, c, GROUPS], suspect[0, s, c], suspect[1, s, c])
+            rang |= rung[s, c]
     return rang
 
 

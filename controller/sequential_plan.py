@@ -18,7 +18,7 @@ from contracts.detect.calibrate import guaranteed_threshold
 from contracts.detect.clauses import ClausePlan, Kind, plan_clauses
 from contracts.detect.fold_compiled import FoldPlan, fold_plan
 from contracts.detect.recovery import clean_gain
-from contracts.detect.spread import normalisers, within_one
+from contracts.detect.spread import normalisers, stretches
 from contracts.detect.traffic import TrafficCalibration
 from controller.detectors import moves_traffic
 from controller.paired import FLAG_SHARE, PairedPlan, paired_plan
@@ -26,6 +26,8 @@ from controller.setup import FleetSetup
 
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.
 AGAINST_ARL0 = 100.0
+#: Of a kernel that is in alarm on another slice, as a share of its own, where that is less than stated.
+SUSPECT_SHARE = 0.05
 
 Floats = NDArray[np.float64]
 
@@ -80,10 +82,10 @@ def sequential_plan(
 
     confidence: of recovery. traffic_factor: by how much the ARL0 of clauses on traffic and gauges is raised,
     whose units are not independent; traffic: calibrated thresholds instead, for the clauses that it knows.
-    suspect_arl0: in units, of a kernel that is in alarm elsewhere; and the reciprocal of the chance of a
-    false alarm of one e-process of a unit that has changed. paired: compare probes with certified values,
-    where kernels have them; prior: and take a change as the moment from which on e-processes are run.
-    spread: bet on the spread of certified units as well.
+    suspect_arl0: in units, of a kernel that is in alarm elsewhere (at most ``SUSPECT_SHARE`` of its own); and
+    the reciprocal of the chance of a false alarm of one e-process of a unit that has changed. paired: compare
+    probes with certified values, where kernels have them; prior: and take a change as the moment from which
+    on e-processes are run. spread: bet on the spread of certified units as well.
     """
     contract = fleet.contract
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
@@ -116,8 +118,8 @@ def sequential_plan(
 def _spread(fleet: FleetSetup, clauses: ClausePlan) -> Floats | None:
     if fleet.certified_units is None:
         return None
-    columns = within_one(fleet.layout.probe_metrics)
-    return normalisers(fleet.contract, clauses, fleet.certified_units, columns)
+    stretch = stretches(fleet.layout.probe_metrics)
+    return normalisers(fleet.contract, clauses, fleet.certified_units, stretch)
 
 
 def _thresholds(
@@ -139,9 +141,15 @@ def _thresholds(
         replica=levels(replica, "replica"),
         anywhere=levels(np.where(finite > 0.0, finite, np.inf), "anywhere"),
         kernel=levels(split.kernel_arl0, "kernel"),
-        suspect=np.where(suspects, guaranteed_threshold(suspect_arl0), np.inf),
+        suspect=np.where(suspects, _levels(_suspected(split.kernel_arl0, suspect_arl0)), np.inf),
         against=guaranteed_threshold(AGAINST_ARL0),
     )
+
+
+def _suspected(kernel_arl0: Floats, stated: float) -> Floats:
+    """ARL0 [S, C] of suspects: as ``stated``, or a share of the largest that a kernel has of its own."""
+    own = np.where(np.isfinite(kernel_arl0), kernel_arl0, 0.0).max(axis=0)
+    return np.where(own > 0.0, np.minimum(np.maximum(SUSPECT_SHARE * own, 2.0), stated), stated)
 
 
 def _levels(arl0: Floats) -> Floats:

@@ -21,7 +21,8 @@ from scipy.special import gammaincinv
 
 from contracts.compiled import Source
 from contracts.detect.budget import MONTH_S
-from contracts.detect.spread import normalisers, within_one
+from contracts.detect.fold_compiled import fairness
+from contracts.detect.spread import normalisers, stretches
 from contracts.detect.streams import (
     StreamPlan,
     alarms,
@@ -91,7 +92,7 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
     replica_kernel = np.arange(REPLICAS, dtype=np.int64) % 3
     of_kernel = np.stack([tables[min(kernel, 1)] for kernel in range(3)])  # [K, S, n, M]
     table = of_kernel[replica_kernel]
-    psi = normalisers(plan.contract, plan.clauses, of_kernel, within_one(samples[0].metric_names))
+    psi = normalisers(plan.contract, plan.clauses, of_kernel, stretches(samples[0].metric_names))
     plan, pooled_plan = _with_spread(plan, psi[replica_kernel]), _with_spread(plan, psi)
     order = np.argsort(rng.random((FLEETS, *table.shape[:3])), axis=3)
     own, pooled = initial_evidence(FLEETS, REPLICAS, plan), initial_evidence(FLEETS, 3, plan)
@@ -121,7 +122,7 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
 
 def _with_spread(plan: StreamPlan, psi: Floats) -> StreamPlan:
     """``plan`` for units that bet on their spread as well, as the controller's detector does."""
-    return replace(plan, fold=plan.fold._replace(psi=np.ascontiguousarray(psi)))
+    return replace(plan, fold=plan.fold._replace(fair=fairness(psi)))
 
 
 def _values(samples: KernelSamples, plan: StreamPlan, at_limit: bool) -> Floats:

@@ -26,7 +26,7 @@ from contracts.detect.compiled import CEILING, FLOOR
 from contracts.detect.eprocess import MEAN_BETS
 from contracts.detect.protocol import LOWEST, Floats
 from contracts.detect.recovery import SHARES
-from contracts.detect.spread import CAP, SHARE, TILTS
+from contracts.detect.spread import CAP, SHARE, TILT_WEIGHTS, TILTS
 
 PROBE = int(Source.PROBE)
 NONE, AT_ONCE, BETTING = int(Kind.NONE), int(Kind.AT_ONCE), int(Kind.BETTING)
@@ -38,8 +38,8 @@ HEALTH_SHARES = np.array(SHARES)
 #: over them unroll. GROUPS: evidence that is summed.
 BETS, SPREADS, HEALTHS = len(MEAN_BETS), len(TILTS), len(SHARES)
 GROUPS = BETS + SPREADS
-#: Tilts, and the weights of bets and of each tilt where there are both.
-_TILTS, _BET_SHARE, _TILT_SHARE = np.array(TILTS), 1.0 - SHARE, SHARE / SPREADS
+#: The first tilt, the most that one unit may multiply its evidence by, and the weights where both bet.
+_TILT, _MOST, _BET_SHARE, _TILT_WEIGHTS = TILTS[0], math.exp(CAP), 1.0 - SHARE, np.array(TILT_WEIGHTS)
 #: Places in a stream's memory, from its end.
 LEVEL, UNITS, SUM = -3, -2, -1
 #: Levels this close to a threshold are compared by their logarithm, as the statistic is.
@@ -52,8 +52,8 @@ class FoldPlan(NamedTuple):
     """Clause arrays [C] that the fold reads, from ``CompiledContract`` and ``ClausePlan``, and ``gain``.
 
     applies: bool [C, S], online clauses only; bets, weights: float64 [C, BETS]. gain: evidence of health that
-    one clean unit gives where the limit is 0. psi: float64 [U, S, C, SPREADS] of ``contracts.detect.spread``
-    (inf: no such bet; NaN: none on this slice, but on others; U = 0: none anywhere).
+    one clean unit gives where the limit is 0. fair: float64 [U, S, C, SPREADS], ``exp(-psi)`` of
+    ``contracts.detect.spread`` (0: no such bet; NaN: none on this slice, but on others; U = 0: nowhere).
     """
 
     source: NDArray[np.int64]
@@ -71,7 +71,7 @@ class FoldPlan(NamedTuple):
     weights: NDArray[np.float64]
     health_range: NDArray[np.float64]
     gain: float
-    psi: NDArray[np.float64]
+    fair: NDArray[np.float64]
 
 
 def fold_plan(
@@ -84,8 +84,13 @@ def fold_plan(
         applies=applies, kind=clauses.kind, is_rate=clauses.is_rate, mirrored=clauses.mirrored,
         upper=clauses.upper, clip=clauses.clip, null_mean=clauses.null_mean, bets=clauses.bets,
         weights=clauses.weights, health_range=clauses.health_range, gain=gain,
-        psi=np.empty((0, *contract.applies.T.shape, SPREADS)) if psi is None else np.ascontiguousarray(psi),
+        fair=np.empty((0, *contract.applies.T.shape, SPREADS)) if psi is None else fairness(psi),
     )  # fmt: skip
+
+
+def fairness(psi: Floats) -> Floats:
+    """``FoldPlan.fair`` of normalisers ``psi`` [U, S, C, SPREADS]."""
+    return np.ascontiguousarray(np.exp(-psi))
 
 
 def blank_cells(*shape: int) -> NDArray[np.float64]:
@@ -158,21 +163,30 @@ def take(cell, y, kind, null_mean, bets, weights):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, error_model="numpy")
-def take_spread(cell, x, psi, everywhere):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """After ``take``: the same unit, ``x`` in limits, into the bets on its spread, and both into the sum.
+def tilt(evalues, x, fair):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Into ``evalues`` [SPREADS]: what one unit, ``x`` in limits, is worth to the bets on its spread; if any.
 
-    psi: float64 [SPREADS]; NaN: nothing is bet on this unit, which counts in the sum over all slices alone.
+    fair: float64 [SPREADS]; NaN: nothing is bet on this unit, which counts in the sum over all slices alone.
     """
-    if psi[0] == np.inf or (np.isnan(psi[0]) and not everywhere):
-        return
-    total = 0.0
+    if fair[0] == 0.0:
+        return False
+    if np.isnan(fair[0]):
+        evalues[:] = 1.0
+        return True
+    power = math.exp(_TILT * x)
     for g in range(SPREADS):
-        grown = cell[BETS + g] + 1.0
-        if psi[0] < np.inf:
-            grown *= math.exp(min(_TILTS[g] * x - psi[g], CAP))
-        cell[BETS + g] = min(grown, CEILING)
-        total += cell[BETS + g]
-    mixed = _BET_SHARE * cell[GROUPS] + _TILT_SHARE * total
+        evalues[g] = min(power * fair[g], _MOST)
+        power *= power
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def take_spread(cell, evalues):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """After ``take``: the same unit, worth ``evalues``, into the bets on its spread and the sum."""
+    mixed = _BET_SHARE * cell[GROUPS]
+    for g in range(SPREADS):
+        cell[BETS + g] = min((cell[BETS + g] + 1.0) * evalues[g], CEILING)
+        mixed += _TILT_WEIGHTS[g] * cell[BETS + g]
     cell[GROUPS] = min(max(mixed, FLOOR), CEILING)
 
 
@@ -199,7 +213,8 @@ def fold_probes_of(cells, anywhere, health, wanted, unit_of, heard, replica, sli
     [0, C, W] where nobody asks. health: [U, S, C, H], grown where ``wanted`` [U, S, C].
     """
     source, column, threshold, sense, applies, kind, is_rate = plan[:7]
-    mirrored, upper, clip, null_mean, bets, weights, range_, gain, psi = plan[7:]
+    mirrored, upper, clip, null_mean, bets, weights, range_, gain, fair = plan[7:]
+    evalues, spread = np.empty(SPREADS), fair.shape[0] > 0
     for p in range(heard.shape[0]):
         if not heard[p]:
             continue
@@ -211,13 +226,14 @@ def fold_probes_of(cells, anywhere, health, wanted, unit_of, heard, replica, sli
             if np.isnan(value):
                 continue
             y = unit_value(value, threshold[c], sense[c], is_rate[c], mirrored[c], upper[c], clip[c])
+            tilted = spread and tilt(evalues, y / null_mean[c], fair[u, s, c])
             take(cells[u, s, c], y, kind[c], null_mean[c], bets[c], weights[c])
-            if psi.shape[0]:
-                take_spread(cells[u, s, c], y / null_mean[c], psi[u, s, c], False)
+            if tilted and not np.isnan(fair[u, s, c, 0]):
+                take_spread(cells[u, s, c], evalues)
             if anywhere.shape[0]:
                 take(anywhere[u, c], y, kind[c], null_mean[c], bets[c], weights[c])
-                if psi.shape[0]:
-                    take_spread(anywhere[u, c], y / null_mean[c], psi[u, s, c], True)
+                if tilted:
+                    take_spread(anywhere[u, c], evalues)
             if wanted[u, s, c]:
                 grow_health(health[u, s, c], y, kind[c], null_mean[c], range_[c], gain)
 

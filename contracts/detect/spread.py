@@ -1,18 +1,17 @@
 """Bets that know how widely units spread: evidence against a mean that a bet on any law cannot gather.
 
 A bet on values >= 0 with mean <= m grows by at most ``log(mean / m)`` per unit, however little units spread,
-because some law with that mean would otherwise break it. Who has measured a kernel knows more: of a metric
-within 0..1 its units spread little about their mean, and a shift of a few of these spreads is found in a few
-units. For tilts a
+because some law with that mean would otherwise break it. Who has measured a kernel knows more: its units
+spread little about their mean, and a shift of a few of these spreads is found in a few units. For tilts a
 
     e = exp(min(a x / m - psi, cap)),    psi = log mean_i exp(a y_i)
 
-with y_i the certified units of this kernel on this slice, scaled to mean 1 and stretched about it by
-``STRETCH``. ``E[e | past] <= 1`` under the *named null*: the clause holds, and relative to its mean a unit
-spreads no more than the stretched certified law does (in convex order). ``e`` grows with x, so a smaller mean
-only lowers it. This is less than the null of a bet, which holds for any law; so only a part of the
-evidence's weight (``SHARE``) is given to it, the rest bets as before, and where the certified spread is
-already so wide that nothing is gained, none.
+with y_i the certified units of this kernel on this slice, scaled to mean 1 and stretched about it.
+``E[e | past] <= 1`` under the *named null*: the clause holds, and in limits of the clause a unit is at most
+the stretched certified law (in increasing convex order: no larger in the mean, no wider where it is as
+large). This is less than the null of a bet, which holds for any law; so only a part of the evidence's weight
+(``SHARE``) is given to it, the rest bets as before, and where the certified spread is already so wide that
+nothing is gained, none.
 
 The cap keeps one unit from deciding: who is judged has been heard several times, and so have its siblings.
 """
@@ -26,31 +25,34 @@ from contracts.detect.clauses import ClausePlan, Kind
 from contracts.detect.protocol import Flags, Floats
 from contracts.metrics.registry import UnknownMetricError, metric
 
-#: Tilts per limit: they grow best on shifts of 1 to 10 times the spread, for spreads from 0.1 to 0.5.
+#: Tilts per limit, each twice the one before: they grow best on shifts of 1 to 10 times the spread, for
+#: spreads from 0.1 to 0.5.
 TILTS: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0)
-#: The law under the null may be so many times as wide as the certified one. Every measured condition of the
-#: shipped kernels, scaled to its limit, is within it.
-STRETCH = 2.5
+#: Their part of the evidence's weight. The smallest doses, which need the most units, need the first.
+TILT_WEIGHTS: tuple[float, ...] = (0.28, 0.11, 0.07, 0.04)
+#: The law under the null may be so many times as wide as the certified one, by unit of the metric; on others
+#: nothing is bet. Every measured condition of the shipped kernels that keeps the clause is within it, as
+#: measured; of probabilities every condition is, scaled to the limit.
+STRETCH = {"probability": 2.5, "nats": 1.5}
 #: Most log-evidence of one unit.
 CAP = 4.0
-#: Part of the evidence's weight; the tilts share it evenly.
-SHARE = 0.25
+SHARE = sum(TILT_WEIGHTS)
 #: Largest stretched spread, as a share of the mean, at which a tilt still gains on a bet.
 WIDEST = 0.5
 
 
-def stretched(units: Floats) -> Floats:
+def stretched(units: Floats, stretch: float) -> Floats:
     """Certified ``units`` [n], values >= 0 with a mean above 0, scaled to mean 1 and stretched about it."""
-    wide = np.maximum(1.0 + STRETCH * (units / units.mean() - 1.0), 0.0)
+    wide = np.maximum(1.0 + stretch * (units / units.mean() - 1.0), 0.0)
     return np.asarray(wide / wide.mean())
 
 
-def log_normaliser(units: Floats) -> Floats:
+def log_normaliser(units: Floats, stretch: float) -> Floats:
     """psi [A] of certified ``units`` [n]; inf, no bet, where they are too few, 0 or spread too far."""
     known = units[np.isfinite(units)]
     if known.size < 2 or not known.mean() > 0.0:
         return np.full(len(TILTS), np.inf)
-    law = stretched(known)
+    law = stretched(known, stretch)
     if law.std() > WIDEST:
         return np.full(len(TILTS), np.inf)
     return np.asarray(np.log(np.exp(np.array(TILTS)[:, None] * law).mean(axis=1)))
@@ -61,9 +63,9 @@ def log_evalues(units: Floats, psi: Floats) -> Floats:
     return np.asarray(np.minimum(np.array(TILTS) * units[:, None] - psi, CAP))
 
 
-def within_one(columns: tuple[str, ...]) -> Flags:
-    """bool [M]: the probe column (``metric@estimator``) is a probability, as total variation is."""
-    return np.array([_unit(name.partition("@")[0]) == "probability" for name in columns], dtype=np.bool_)
+def stretches(columns: tuple[str, ...]) -> Floats:
+    """Stretch [M] of the probe columns (``metric@estimator``); 0: nothing is bet on how they spread."""
+    return np.array([STRETCH.get(_unit(name.partition("@")[0]), 0.0) for name in columns], dtype=np.float64)
 
 
 def _unit(name: str) -> str:
@@ -74,29 +76,33 @@ def _unit(name: str) -> str:
         return ""
 
 
-def bounded(contract: CompiledContract, clauses: ClausePlan, within_one: Flags) -> Flags:
-    """bool [C]: mean clauses "at most" on probes, over columns whose metric lies ``within_one`` bool [M]."""
+def bet_on(contract: CompiledContract, clauses: ClausePlan, stretch: Floats) -> Flags:
+    """bool [C]: mean clauses "at most" on probes, over columns with a ``stretch`` [M]."""
     probed = contract.source == Source.PROBE
     column = np.where(probed, contract.column, 0)
     return np.asarray(
-        probed & (clauses.kind == Kind.BETTING) & ~clauses.is_rate & ~clauses.mirrored & within_one[column]
+        probed
+        & (clauses.kind == Kind.BETTING)
+        & ~clauses.is_rate
+        & ~clauses.mirrored
+        & (stretch[column] > 0.0)
     )
 
 
 def normalisers(
-    contract: CompiledContract, clauses: ClausePlan, certified: Floats, within_one: Flags
+    contract: CompiledContract, clauses: ClausePlan, certified: Floats, stretch: Floats
 ) -> Floats:
-    """psi float64 [K, S, C, A] from the certified units [K, S, n, M] (NaN: not measured).
+    """psi float64 [K, S, C, A] from the certified units [K, S, n, M] (NaN: not measured); ``stretch`` [M].
 
     inf: no such bet on this slice; NaN: not on this slice, but on others of the kernel.
     """
     kernels, slices = certified.shape[:2]
     psi = np.full((kernels, slices, len(contract.clause_ids), len(TILTS)), np.inf)
-    for clause in np.flatnonzero(bounded(contract, clauses, within_one)).tolist():
+    for clause in np.flatnonzero(bet_on(contract, clauses, stretch)).tolist():
         column, clip = int(contract.column[clause]), float(clauses.clip[clause])
         for kernel in range(kernels):
             for place in np.flatnonzero(contract.applies[clause]).tolist():
                 units = np.minimum(certified[kernel, place, :, column], clip)
-                psi[kernel, place, clause] = log_normaliser(units)
+                psi[kernel, place, clause] = log_normaliser(units, float(stretch[column]))
     elsewhere = np.isfinite(psi).any(axis=1, keepdims=True) & np.isinf(psi)
     return np.where(elsewhere, np.nan, psi)

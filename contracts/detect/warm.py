@@ -39,7 +39,7 @@ def _warm_fold() -> None:
     plan = FoldPlan(
         source=zero, column=zero, threshold=one, sense=one, applies=flag[None], kind=zero + 2, is_rate=flag,
         mirrored=flag, upper=one, clip=one, null_mean=one, bets=grid, weights=grid, health_range=one + 1.0,
-        gain=2.0, psi=np.full((1, 1, 1, SPREADS), np.inf),
+        gain=2.0, fair=np.zeros((1, 1, 1, SPREADS)),
     )  # fmt: skip
     cells, health = blank_cells(1, 1, 1, 1), np.ones((1, 1, 1, 1, 3))
     wanted, nowhere = np.ones((1, 1, 1, 1), dtype=np.bool_), np.empty((1, 0, 1, GROUPS + 3))

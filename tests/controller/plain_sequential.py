@@ -181,8 +181,9 @@ def _rung(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any,
     at_once = (plan.clauses.kind == Kind.AT_ONCE) & (state["since"][..., 1] > 0.0)
     rung = at_once | (statistic >= (levels.kernel if seen.pooled else levels.replica))
     if seen.pooled:
-        proven = ((state["alarm"] | rung) & np.isfinite(levels.suspect)).any(axis=(2, 3), keepdims=True)
-        return np.asarray(rung | (proven & (statistic >= levels.suspect)))
+        broken = ((state["alarm"] | rung) & np.isfinite(levels.suspect)).any(axis=3, keepdims=True)
+        elsewhere = broken.sum(axis=2, keepdims=True) - broken > 0
+        return np.asarray(rung | (elsewhere & (statistic >= levels.suspect)))
     whole = state["any_statistic"] >= levels.anywhere[:, None, :]
     first = np.where(applies(plan.contract), statistic, -np.inf).argmax(axis=2)[:, :, None, :]
     return np.asarray(rung | (whole & (np.arange(statistic.shape[2])[:, None] == first)))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts.compiled import CompiledContract, Source
+from contracts.detect.budget import Budget
 from contracts.detect.fold_compiled import UNITS, statistic
 from contracts.detect.protocol import update
 from contracts.detect.recovery import MeanRecovery, healthy_threshold
@@ -28,7 +29,7 @@ from tests.worlds import Edit, drift, run, script, silence
 MEAN = Clause(threshold=0.1, clip=1.0)
 RATE = Clause(name="N-rate", threshold=0.5, rate_limit=0.2, hard=False, level=2)
 #: Budget at which one pooled stream of one clause, one unit a second, has an ARL0 of 200 units.
-BUDGET_OF_200 = 2.0 * 30.0 * 86400.0 / 200.0
+BUDGET_OF_200 = 30.0 * 86400.0 / 200.0 / Budget().kernel_share
 FAILED_BY_SLICE = st.lists(st.integers(0, 5), min_size=4, max_size=4)
 ONE = make_layout(kernels=1, slices=1, per_kernel=1)
 
