@@ -39,6 +39,9 @@ MOST_RATIO = 4.0
 #: Failures in a row above this look alike; the controller itself acts at five.
 MOST_FAILURES = 10.0
 
+_LOG_LONGEST, _LOG_LARGEST = np.log1p(LONGEST_S), np.log1p(LARGEST_RPS)
+# Plain integers: comparing with an enumeration takes longer.
+_GUARD, _FALLBACK = int(Level.GUARD), int(Level.FALLBACK)
 
 Values = NDArray[np.float64]
 
@@ -71,12 +74,12 @@ class Feature:
 def log_time(seconds: Values) -> Values:
     """Times in seconds (inf: never) on a logarithmic scale, 0 now and 1 from ``LONGEST_S`` on."""
     bounded = np.minimum(np.maximum(seconds, 0.0), LONGEST_S)
-    return np.asarray(np.log1p(bounded) / np.log1p(LONGEST_S))
+    return np.asarray(np.log1p(bounded) / _LOG_LONGEST)
 
 
 def log_rate(rps: Values) -> Values:
     """Rates in requests per second on a logarithmic scale, 1 at ``LARGEST_RPS``."""
-    return np.asarray(np.log1p(rps) / np.log1p(LARGEST_RPS))
+    return np.asarray(np.log1p(rps) / _LOG_LARGEST)
 
 
 def _per_kernel(seen: Observation, values: NDArray[np.generic]) -> Values:
@@ -189,8 +192,8 @@ FEATURES: tuple[Feature, ...] = (
     _cell("weight", "share of the slice", 1.0, "table in force", _weight),
     _cell("home", "0 or 1", 1.0, "the pool", _at_home),
     _cell("health", "H", MOST_RATIO, "health of the clauses in alarm", lambda o: o.health),
-    _cell("guard", "0 or 1", 1.0, "level of H", lambda o: o.level >= Level.GUARD),
-    _cell("fallback", "0 or 1", 1.0, "level of H", lambda o: o.level >= Level.FALLBACK),
+    _cell("guard", "0 or 1", 1.0, "level of H", lambda o: o.level >= _GUARD),
+    _cell("fallback", "0 or 1", 1.0, "level of H", lambda o: o.level >= _FALLBACK),
     _cell("hard_violated", "0 or 1", 1.0, "hard clause condemned", lambda o: o.hard_violated),
     _cell("certified", "0 or 1", 1.0, "re-certified since it was condemned", lambda o: o.certified),
     *(
@@ -343,10 +346,10 @@ def _write(
 @njit(cache=True)
 def _place(encoded, values, first, outer, inner, low, high):  # type: ignore[no-untyped-def]  # pragma: no cover
     features, batch, rows, columns = values.shape
-    for f in range(features):
-        for b in range(batch):
-            for i in range(rows):
-                for j in range(columns):
+    for b in range(batch):
+        for i in range(rows):
+            for j in range(columns):
+                for f in range(features):
                     value = values[f, b, i, j]
                     # A NaN (nothing known yet) is shown as the lower bound, so none reaches a policy.
                     value = low[f] if np.isnan(value) else min(max(value, low[f]), high[f])

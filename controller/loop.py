@@ -18,6 +18,7 @@ from controller.encode import observe, rotation
 from controller.estimate import Estimate, fold, kernel_count, next_window
 from controller.judge import Judgement, judge, pooled_verdicts
 from controller.paired import paired_tick
+from controller.plan_compiled import follow_rows, turn
 from controller.ports import (
     Clock,
     Observation,
@@ -33,6 +34,9 @@ from controller.shield import Reason, Shielded, ShieldView, may_move, shield, un
 from controller.state import ControllerState, altered, initial_state
 from controller.supervise import Supervised, counted, supervise
 from controller.supervise_meta import note_decision
+
+#: Bits of ``Shielded.reason``, plain for compiled code: moves that nobody chose, and moves that take longer.
+_FORCED, _SLOWED = int(Reason.HARD | Reason.POOL | Reason.DARK), int(Reason.SLEW | Reason.DWELL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +131,9 @@ def perceive(
     after, apart = decide(estimate, telemetry, verdicts, memory, setup, pooled)
     after, judgement = judge(estimate, after, telemetry, verdicts, apart, setup, pooled, consume=consume)
     paired = paired_tick(state.paired, telemetry.probes, estimate.heard, setup.paired)
-    after = altered(next_window(after, estimate.closed), paired=paired)
+    after = next_window(after, estimate.closed)
+    if paired is not after.paired:
+        after = altered(after, paired=paired)
     return Perception(
         before=state,
         after=after,
@@ -149,20 +155,26 @@ def resolve(
     after = altered(known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected)
     shielded = _shielded(supervised, after, judgement, known.telemetry, setup)
     table = shielded.table
-    after = altered(after, supervisor=counted(supervised, table, judgement, known.observation, setup))
-    after, plan, moved = _plan(state, after, shielded, setup)
-    after, for_capacity, rows = _capacity_move(driving, state, after, shielded)
-    forbidden = forbidden_cells(judgement, known.observation.ready, setup)
-    plan = replace(plan, forbidden=forbidden, capacity_rows=rows)
+    followed = _follow(driving, state, after, shielded, setup)
+    after = altered(
+        after, supervisor=counted(supervised, table, judgement, known.observation, setup), **followed.changes
+    )
+    plan = RoutingPlan(
+        table=table,
+        in_rotation=followed.in_rotation,
+        version=after.version,
+        forbidden=forbidden_cells(judgement, known.observation.ready, setup),
+        capacity_rows=followed.capacity_rows,
+    )
     return after, Decision(
         plan=plan,
-        moved=moved,
+        moved=followed.moved,
         proposed=proposal.table,
         shield_delta=table - proposal.table,
         shielded=shielded,
         held=supervised.held,
         degraded=supervised.degraded,
-        capacity_move=for_capacity,
+        capacity_move=followed.capacity_move,
         quarantined=after.quarantined,
         quarantine_reason=after.quarantine_reason,
         replica_alarm=verdicts.alarm,
@@ -198,25 +210,50 @@ def _shielded(
     return shield(supervised.table, view, setup.fleet, limits)
 
 
-def _plan(
-    before: ControllerState, after: ControllerState, shielded: Shielded, setup: ControllerSetup
-) -> tuple[ControllerState, RoutingPlan, NDArray[np.bool_]]:
-    """Put the table into the state; the version counts plans that differ from the one before."""
-    table = shielded.table
-    row_moved = (table != before.table).any(axis=2)
-    in_rotation = ~(after.quarantined | after.ejected)
-    turned = (in_rotation != ~(before.quarantined | before.ejected)).any(axis=1)
-    moved = row_moved.any(axis=1) | turned
-    now_s = after.now_s[:, None]
-    rested = now_s - before.row_began_s >= setup.options.limits.min_dwell_s - 1e-6 * setup.fleet.tick_s
-    after = altered(
-        after,
-        table=table,
-        row_moved_s=np.where(row_moved, now_s, after.row_moved_s),
-        row_began_s=np.where(shielded.voluntary & rested, now_s, before.row_began_s),
-        version=after.version + moved,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Followed:
+    """What a new table changes. changes: of the state; moved, capacity_move: bool [B]; in_rotation: bool
+    [B, R]; capacity_rows: bool [B, S]. ``Decision`` and ``RoutingPlan`` say what they are.
+    """
+
+    changes: dict[str, NDArray[np.generic]]
+    moved: NDArray[np.bool_]
+    in_rotation: NDArray[np.bool_]
+    capacity_move: NDArray[np.bool_]
+    capacity_rows: NDArray[np.bool_]
+
+
+def _follow(
+    driving: Proposal, before: ControllerState, after: ControllerState, shielded: Shielded,
+    setup: ControllerSetup,
+) -> _Followed:  # fmt: skip
+    """Put the table into the state; the version counts plans that differ from the one before.
+
+    For capacity moves what the policy says moves for it, and what the shield moves for it of a row that the
+    policy leaves as it is; but no row that was forced. A slowed move for another reason is owed until it is
+    done: its later ticks are not for capacity.
+    """
+    plain, shape = np.ascontiguousarray, shielded.table.shape[:2]
+    moved, for_capacity = np.empty((2, shape[0]), dtype=np.bool_)
+    rows, owed = np.empty((2, *shape), dtype=np.bool_)
+    row_moved_s, row_began_s = after.row_moved_s.copy(), before.row_began_s.copy()
+    rest_s = setup.options.limits.min_dwell_s - 1e-6 * setup.fleet.tick_s
+    follow_rows(
+        rows, for_capacity, moved, owed, row_moved_s, row_began_s, plain(shielded.table), plain(before.table),
+        plain(driving.table, dtype=np.float64), driving.for_capacity(), plain(shielded.reason),
+        plain(shielded.voluntary), before.owed, after.now_s, rest_s, _FORCED, _SLOWED,
+    )  # fmt: skip
+    in_rotation = np.empty(after.quarantined.shape, dtype=np.bool_)
+    turn(
+        in_rotation, moved, after.quarantined, plain(after.ejected), before.quarantined, plain(before.ejected)
     )
-    return after, RoutingPlan(table=table, in_rotation=in_rotation, version=after.version), moved
+    changes = {
+        "table": shielded.table, "row_moved_s": row_moved_s, "row_began_s": row_began_s,
+        "version": after.version + moved, "owed": owed,
+    }  # fmt: skip
+    return _Followed(
+        changes=changes, moved=moved, in_rotation=in_rotation, capacity_move=for_capacity, capacity_rows=rows
+    )
 
 
 def forbidden_cells(
@@ -230,25 +267,6 @@ def forbidden_cells(
     chosen = np.zeros_like(hard)
     chosen[:, :, setup.layout.known_good] = ~sound.any(axis=1)
     return np.asarray(hard & ~chosen)
-
-
-def _capacity_move(
-    driving: Proposal, before: ControllerState, after: ControllerState, shielded: Shielded
-) -> tuple[ControllerState, NDArray[np.bool_], NDArray[np.bool_]]:
-    """(state, fleets [B] whose table moved for capacity alone, such rows [B, S]).
-
-    For capacity moves what the policy says moves for it, and what the shield moves for it of a row that the
-    policy leaves as it is; but no row that was forced. A slowed move for another reason is owed until it is
-    done: its later ticks are not for capacity.
-    """
-    moved = (after.table != before.table).any(axis=2)
-    left = (driving.table == before.table).all(axis=2)
-    other = before.owed | ~(driving.for_capacity() | left)
-    forced = (shielded.reason & (Reason.HARD | Reason.POOL | Reason.DARK)) != 0
-    slowed = (shielded.reason & (Reason.SLEW | Reason.DWELL)) != 0
-    rows = moved & ~(other | forced)
-    after = altered(after, owed=other & slowed)
-    return after, np.asarray(moved.any(axis=1) & (rows == moved).all(axis=1)), rows
 
 
 class Controller:
