@@ -31,7 +31,11 @@ def test_thresholds_are_those_the_detector_runs_with() -> None:
     for line in found["lines"]:
         if line["guaranteed"] and line["unit"] == "kernel":
             assert line["threshold"] == pytest.approx(guaranteed_threshold(line["arl0"]))
-        assert line["threshold"] >= guaranteed_threshold(line["arl0"]) - 1e-9
+        if line["guaranteed"]:
+            assert line["threshold"] >= guaranteed_threshold(line["arl0"]) - 1e-9
+        plan = detector.plan.thresholds  # type: ignore[attr-defined]
+        own = plan.kernel if line["unit"] == "kernel" else plan.replica
+        assert np.isclose(own, line["threshold"]).any()
 
 
 def test_only_detectors_with_a_budget_have_a_split() -> None:
