@@ -71,6 +71,12 @@ _PROGRAM = {
 
 #: What is varied of every baseline that is tuned.
 SPACES: Mapping[str, Mapping[str, Range]] = {
+    "breaker": {
+        "consecutive_failures": Range(low=2, high=20, whole=True),
+        "interval_s": Range(low=1.0, high=30.0, log=True),
+        "base_ejection_s": Range(low=10.0, high=300.0, log=True),
+        "max_ejection_ratio": Range(low=0.1, high=1.0),
+    },
     "threshold": {**_WINDOW, **_HEADROOM},
     "hysteresis": {**_WINDOW, **_PACE, **_HEADROOM},
     "burn-rate": {

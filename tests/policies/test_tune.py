@@ -63,7 +63,7 @@ def test_best_keeps_each_setting_once_and_the_earlier_of_equals() -> None:
 
 def test_policies_without_a_space_are_refused() -> None:
     """What cannot be tuned is refused, naming what can."""
-    with pytest.raises(ValueError, match="expected one of burn-rate"):
+    with pytest.raises(ValueError, match="expected one of breaker"):
         tune("fixed", bowl, trials=2, seed=1)
     result = CliRunner().invoke(app, ["tune", "fixed", "--out", "x.json"])
     assert result.exit_code != 0
