@@ -3,7 +3,8 @@
     python -m scripts.policy_table OUT --suite SUITE --candidate learned [--json]
 
 reads the measures of every episode from ``OUT/parts``. Differences are candidate minus other, paired by seed
-and scenario, with bootstrap limits clustered by seed. *Dominated*: another arm is no worse in every mean and
+and scenario, with bootstrap limits clustered by seed, over all scenarios and by group of scenarios; false
+switches of an arm by itself have exact Poisson limits. *Dominated*: another arm is no worse in every mean and
 better in one. The quality lost is E5's quality loss over the incident window, as a ratio to the
 informed references: of step faults, of every other shape, and of every scenario alone. *Probe tokens* of an
 arm are compared with those of ``fixed-bare``, on scenarios where no replica dies or starts.
@@ -24,10 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
-from contracts.intervals import Interval, paired_difference, paired_ratio
+from contracts.intervals import Interval, clustered_mean, paired_difference, paired_ratio, poisson_rate
 from contracts.uris import resolve_uri
 from scripts.e5_arms import BASELINE_ARM, INFORMED
-from scripts.e5_suite import SHIPPED_SUITE, SuiteEntry, expand_suite, load_suite
+from scripts.e5_suite import GROUP_LABELS, GROUPS, SHIPPED_SUITE, SuiteEntry, expand_suite, load_suite
 from scripts.output import nulled
 
 Floats = NDArray[np.float64]
@@ -109,25 +110,14 @@ def compare(run: Run, candidate: str) -> dict[str, Any]:
     names = [entry.name for entry in run.entries]
     means = {arm: {m.name: _mean(run.matrix(arm, m.path, names)) for m in MEASURES} for arm in arms}
     others = [arm for arm in arms if arm != candidate]
-    differences = {
-        arm: {
-            m.name: asdict(
-                paired_difference(
-                    run.matrix(candidate, m.path, names),
-                    run.matrix(arm, m.path, names),
-                    name=f"{candidate}|{arm}|{m.name}",
-                )
-            )
-            for m in MEASURES
-        }
-        for arm in others
-    }
+    differences = {arm: _differences(run, candidate, arm, names) for arm in others}
     return {
         "candidate": candidate,
         "seeds": len(run.seeds),
         "scenarios": names,
         "means": means,
         "differences": differences,
+        "groups": {group: _group(run, candidate, mine) for group, mine in _groups(run).items()},
         "verdicts": {arm: verdict(differences[arm]) for arm in others},
         "dominated_by": [
             arm for arm in others if not is_reference(arm) and dominates(means[arm], means[candidate])
@@ -137,6 +127,41 @@ def compare(run: Run, candidate: str) -> dict[str, Any]:
         },
         "probe_tokens_to_bare": {arm: _probe_ratio(run, arm) for arm in arms},
     }
+
+
+def _differences(run: Run, candidate: str, arm: str, names: list[str]) -> dict[str, dict[str, Any]]:
+    return {
+        m.name: asdict(
+            paired_difference(
+                run.matrix(candidate, m.path, names),
+                run.matrix(arm, m.path, names),
+                name=f"{candidate}|{arm}|{m.name}",
+            )
+        )
+        for m in MEASURES
+    }
+
+
+def _groups(run: Run) -> dict[str, list[str]]:
+    """Scenarios by group, in the order of the groups."""
+    found = {group: [entry.name for entry in run.entries if entry.group == group] for group in GROUPS}
+    return {group: names for group, names in found.items() if names}
+
+
+def _group(run: Run, candidate: str, names: list[str]) -> dict[str, Any]:
+    """Every arm's measures on the scenarios ``names``, and the candidate's differences to it."""
+    arms = whole_arms(run)
+    return {
+        "arms": {arm: {m.name: asdict(_alone(run, arm, m, names)) for m in MEASURES} for arm in arms},
+        "differences": {arm: _differences(run, candidate, arm, names) for arm in arms if arm != candidate},
+    }
+
+
+def _alone(run: Run, arm: str, measure: Compared, names: list[str]) -> Interval:
+    if measure.path[0] != "switches":
+        return clustered_mean(run.matrix(arm, measure.path, names), name=f"{arm}|{measure.name}")
+    rows = [run.episodes[arm, name, seed]["switches"] for name in names for seed in run.seeds]
+    return poisson_rate(sum(row[measure.path[1]] for row in rows), sum(row["slice_months"] for row in rows))
 
 
 def is_reference(arm: str) -> bool:
@@ -225,22 +250,32 @@ def main(
 
 def _print(found: dict[str, Any]) -> None:
     console = Console(width=150)
-    table = Table(title=f"{found['candidate']} minus each arm, {found['seeds']} seeds, 95 % limits")
-    table.add_column("arm")
-    for measure in MEASURES:
-        table.add_column(measure.name)
-    for arm, row in found["differences"].items():
-        cells = [
-            f"{row[m.name]['mean']:+.4g} ({row[m.name]['ci_low']:.3g} to {row[m.name]['ci_high']:.3g})"
-            for m in MEASURES
-        ]
-        table.add_row(arm, *cells)
-    console.print(table)
+    minus = f"{found['candidate']} minus each arm, {found['seeds']} seeds, 95 % limits"
+    for group, part in found["groups"].items():
+        console.print(_table(f"{GROUP_LABELS[group]}, 95 % limits", part["arms"], ""))
+        console.print(_table(f"{GROUP_LABELS[group]}: {minus}", part["differences"], "+"))
+    console.print(_table(f"everything: {minus}", found["differences"], "+"))
     console.print(f"dominated by: {', '.join(found['dominated_by']) or 'none'}")
     for arm, parts in found["quality_lost_to"].items():
         for shape, ratio in parts["by_shape"].items():
             limits = f"{ratio['ci_low']:.3g} to {ratio['ci_high']:.3g}"
             console.print(f"quality lost / {arm}, {shape}: {ratio['mean']:.3g} ({limits})")
+
+
+def _table(title: str, rows: dict[str, dict[str, Any]], sign: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("arm")
+    for measure in MEASURES:
+        table.add_column(measure.name)
+    for arm, row in rows.items():
+        table.add_row(arm, *(_cell(row[measure.name], sign) for measure in MEASURES))
+    return table
+
+
+def _cell(found: dict[str, float], sign: str) -> str:
+    if not math.isfinite(found["mean"]):
+        return "–"
+    return f"{found['mean']:{sign}.5g} ({found['ci_low']:.5g} to {found['ci_high']:.5g})"
 
 
 if __name__ == "__main__":
