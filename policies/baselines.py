@@ -7,7 +7,7 @@ gives the policy together with the controller options under which E5 runs it: an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -326,6 +326,19 @@ def make_arm(
     watch = WindowDetector() if baseline.detector is None else baseline.detector(fleet, values)
     policy = baseline.factory(fleet, write_spec(name, chosen), values)
     return ControllerSetup(fleet=fleet, policy=policy, options=levers, detector=watch)
+
+
+def arm_facts(spec: str) -> dict[str, object]:
+    """What decides in the arm ``spec``: its policy, every setting, defaults too, and the controller's own.
+
+    Raises ValueError for an unknown name or parameter.
+    """
+    name, chosen = _chosen(spec, {})
+    baseline = _lookup(name)
+    values = _settings(baseline, chosen)
+    options = ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
+    settings = {**values.numbers, **values.texts}
+    return {"policy": name, "settings": settings, "options": asdict(options)}
 
 
 def _settings(baseline: Baseline, chosen: Mapping[str, Value]) -> Settings:

@@ -32,6 +32,7 @@ from contracts.loader import document_sha256
 from contracts.rules.policy import certificate_breaches
 from contracts.units import SECONDS_PER_MONTH
 from contracts.yaml_positions import dotted
+from policies.baselines import arm_facts
 
 _TAIL = (1.0 - CONFIDENCE) / 2.0
 
@@ -211,8 +212,11 @@ def subject_sha256(onnx_sha256: str, encoding_version: int) -> str:
 
 
 def builtin_sha256(spec: str) -> str:
-    """What the certificate of a built-in policy speaks of: its name and settings."""
-    return _hash({"policy": spec})
+    """What the certificate of a built-in policy speaks of: its name, every setting, the controller's too.
+
+    Raises ValueError for an unknown name or parameter.
+    """
+    return _hash(arm_facts(spec))
 
 
 def _hash(plain: dict[str, object]) -> str:

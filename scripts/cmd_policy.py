@@ -79,16 +79,16 @@ def certify_policy(
 
 
 def subject_of(policy: str) -> str:
-    """Hash of what a certificate of ``policy`` speaks of: an ONNX file and the encoding, or the text itself.
+    """Hash of what a certificate of ``policy`` speaks of: an ONNX file and the encoding, or every setting.
 
     Raises DocumentError for a learned policy with settings of its own, which no manifest could name.
     """
     try:
         name, values = parse_spec(policy)
+        if name != "learned":
+            return builtin_sha256(policy)
     except ValueError as error:
         raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
-    if name != "learned":
-        return builtin_sha256(policy)
     if set(values) != {"onnx"}:
         raise _refused("POLICY", "learned:onnx=FILE and nothing else", policy)
     content = read_bytes(Path(str(values["onnx"])))
@@ -125,13 +125,23 @@ def show(
     if file.suffix == ".json":
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
-        _verdict(lambda: refuse_unless_passing(found, document, str(file)))
+        _verdict(lambda: _refuse_unless_of_today(found, document, file))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
     _verdict(lambda: refuse_unless_certified(artefact.manifest, document, str(file)))
+
+
+def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path) -> None:
+    """DocumentError unless ``found`` passes ``meta``, and speaks of a built-in policy as that is set today;
+    a learned one is known by its ONNX file alone, which its manifest pins.
+    """
+    learned = found.subject.partition(":")[0] == "learned"
+    if not learned and subject_of(found.subject) != found.subject_sha256:
+        raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
+    refuse_unless_passing(found, meta, str(file))
 
 
 def _verdict(check: Callable[[], None]) -> None:

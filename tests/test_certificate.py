@@ -226,3 +226,10 @@ def test_certificates_survive_their_file() -> None:
     assert load_certificate(held.model_dump_json(), "cert.json") == held
     with pytest.raises(DocumentError, match="write it with"):
         load_certificate("{}", "cert.json")
+
+
+def test_a_built_in_policys_certificate_speaks_of_every_setting() -> None:
+    """Defaults count as settings, written out or not; any other value is another subject."""
+    assert builtin_sha256("hysteresis") == builtin_sha256("hysteresis:dwell_s=120")
+    assert builtin_sha256("hysteresis") != builtin_sha256("hysteresis:dwell_s=121")
+    assert builtin_sha256("hysteresis") != builtin_sha256("threshold")
