@@ -13,7 +13,7 @@ the least favourable null, under which the budget must still hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from scipy.special import gammaincinv
 
 from contracts.compiled import Source
 from contracts.detect.budget import MONTH_S
-from contracts.detect.fold_compiled import fairness
 from contracts.detect.spread import normalisers, stretches
 from contracts.detect.streams import (
     StreamPlan,
@@ -29,6 +28,7 @@ from contracts.detect.streams import (
     fold_probes_into,
     initial_evidence,
     reset,
+    with_spread,
 )
 from contracts.detect.warm import warm
 from contracts.samples import HEALTHY, KernelSamples
@@ -93,7 +93,7 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
     of_kernel = np.stack([tables[min(kernel, 1)] for kernel in range(3)])  # [K, S, n, M]
     table = of_kernel[replica_kernel]
     psi = normalisers(plan.contract, plan.clauses, of_kernel, stretches(samples[0].metric_names))
-    plan, pooled_plan = _with_spread(plan, psi[replica_kernel]), _with_spread(plan, psi)
+    plan, pooled_plan = with_spread(plan, psi[replica_kernel]), with_spread(plan, psi)
     order = np.argsort(rng.random((FLEETS, *table.shape[:3])), axis=3)
     own, pooled = initial_evidence(FLEETS, REPLICAS, plan), initial_evidence(FLEETS, 3, plan)
     replica_alarms = kernel_alarms = 0
@@ -118,11 +118,6 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
     slices = table.shape[1]
     months = FLEETS * slices * DAYS * 86400.0 / MONTH_S
     return Count(replica_alarms=replica_alarms, kernel_alarms=kernel_alarms, slice_months=months)
-
-
-def _with_spread(plan: StreamPlan, psi: Floats) -> StreamPlan:
-    """``plan`` for units that bet on their spread as well, as the controller's detector does."""
-    return replace(plan, fold=plan.fold._replace(fair=fairness(psi)))
 
 
 def _values(samples: KernelSamples, plan: StreamPlan, at_limit: bool) -> Floats:

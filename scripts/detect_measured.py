@@ -2,8 +2,9 @@
 
 One faulty replica of a fleet of twelve is probed round robin over the slices; its probes replay the measured
 values of the probe prompts, healthy for 200 probes and then under the fault. All probe clauses of the shipped
-``serving-pool`` contract run on every slice, with guaranteed thresholds from the default budget of one
-false switch per slice-month. Whether a dose breaks the contract is judged on other prompts (``traffic``).
+``serving-pool`` contract run on every slice, with the bets that the controller's detector has by default and
+with guaranteed thresholds from the default budget of one false switch per slice-month. Whether a dose breaks
+the contract is judged on other prompts (``traffic``).
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from contracts.detect.classical import binned_cusum
 from contracts.detect.laws import Empirical
 from contracts.detect.paired import paired_detector, paired_score
 from contracts.detect.protocol import update
+from contracts.detect.spread import normalisers, stretches
 from contracts.detect.streams import (
     StreamPlan,
     alarms,
     fold_probes_into,
     initial_evidence,
     stream_plan,
+    with_spread,
 )
 from contracts.documents.contract import KernelContract
 from contracts.layout import FleetLayout
@@ -100,9 +103,19 @@ def plan_for(samples: KernelSamples, rate: float) -> StreamPlan:
     return stream_plan(contract, split_budget(contract, layout, rates))
 
 
+def betting_plan(samples: KernelSamples, rate: float) -> StreamPlan:
+    """``plan_for`` one unit that bets on how its certified units spread, too."""
+    plan = plan_for(samples, rate)
+    rows = [samples.rows("probe", name) for name in samples.slices]
+    units = np.full((1, len(rows), max(one.size for one in rows), len(samples.metric_names)), np.nan)
+    for place, mine in enumerate(rows):
+        units[0, place, : mine.size] = samples.values[samples.condition(HEALTHY), mine, 0]
+    return with_spread(plan, normalisers(plan.contract, plan.clauses, units, stretches(samples.metric_names)))
+
+
 def dose(kernel: str, samples: KernelSamples, condition: str) -> Dose:
     """Everything about one condition of one kernel."""
-    plan = plan_for(samples, probes_per_s(SHARES[-1]))
+    plan = betting_plan(samples, probes_per_s(SHARES[-1]))
     probes = probes_to_alarm(samples, condition, plan)
     drift = [_mean(samples, condition, name) for name in samples.slices]
     pooled = _quantile(probes_to_alarm(samples, condition, plan, pooled=True), 0.5) * KERNELS / REPLICAS
@@ -231,7 +244,7 @@ class Poisoned:
 def poisoned_slice(samples: KernelSamples, condition: str, place: str) -> Poisoned:
     """One slice of one replica of twelve goes wrong: time to the alarm, and what the mean shows."""
     rate = probes_per_s(SHARES[-1])
-    probes = probes_to_alarm(samples, condition, plan_for(samples, rate), poisoned=place)
+    probes = probes_to_alarm(samples, condition, betting_plan(samples, rate), poisoned=place)
     rows = samples.rows("traffic", place)
     flips = [
         float(np.mean(samples.unit_values("top1_flip@full_vocab", name, rows)))

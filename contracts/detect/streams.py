@@ -11,7 +11,7 @@ broken as far as the evidence goes, ``inside`` where evidence since a ``reset`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from contracts.detect.fold_compiled import (
     UNITS,
     FoldPlan,
     blank_cells,
+    fairness,
     fold_one_each,
     fold_plan,
     fold_probe_list,
@@ -92,6 +93,11 @@ def stream_plan(contract: CompiledContract, split: BudgetSplit, confidence: floa
         replica_threshold=_thresholds(split.replica_arl0, clauses, fold.applies),
         kernel_threshold=_thresholds(split.kernel_arl0, clauses, fold.applies),
     )  # fmt: skip
+
+
+def with_spread(plan: StreamPlan, psi: Floats) -> StreamPlan:
+    """``plan`` for units that bet on their spread as well; psi: ``spread.normalisers`` [U, S, C, A]."""
+    return replace(plan, fold=plan.fold._replace(fair=fairness(psi)))
 
 
 def _thresholds(arl0: Floats, clauses: ClausePlan, applies: Flags) -> Floats:
