@@ -29,7 +29,7 @@ from contracts.detect.calibrate import block_threshold
 from contracts.detect.clauses import Kind
 from contracts.detect.eprocess import exceedances
 from contracts.detect.protocol import Floats
-from contracts.detect.traffic import KINDS, SHIPPED, parse_traffic
+from contracts.detect.traffic import KINDS, SHIPPED, TrafficCalibration, parse_traffic
 from contracts.layout import HISTOGRAM_EDGES_MS
 from contracts.telemetry import FleetTelemetry
 from contracts.uris import resolve_uri
@@ -48,6 +48,8 @@ from scripts.output import write_whole
 from simulator.fleet import run_episodes
 
 SEED, FLEETS, BATCH, RUNS = 11, 192, 24, 2000
+#: Fleets that the shipped table is followed on, by replicas, and at which declared ARL0.
+FOLLOW_SEED, FOLLOW_FLEETS, FOLLOWED = 10_011, {4: 384, 2: 384}, (20_000.0, 100_000.0)
 #: Declared ARL0 of the calibrated points, in scrapes, and those that are checked on other fleets.
 POINTS, CHECKED = (100.0, 300.0, 1000.0, 3000.0, 20_000.0), (500.0, 2000.0)
 #: Edges that about 5 % of the requests are over at this load, in ms, and the share of scrapes that are over
@@ -85,12 +87,12 @@ class _SliceWatcher(ScrapeWatcher):
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
         """See ``ScrapeWatcher``. KV use stands where the count of those over will be."""
-        le = telemetry.latency_le[:, :REPLICAS, SLICES]
+        le = telemetry.latency_le[:, : self.replicas, SLICES]
         cell = np.ones((*le.shape[:3], len(KINDS), 2), dtype=np.float32)
         for place, edge in enumerate(EDGES_MS):
             cell[..., place, 0] = le[..., place, -1]
             cell[..., place, 1] = le[..., place, -1] - le[..., place, HISTOGRAM_EDGES_MS.index(edge)]
-        cell[..., -1, 1] = telemetry.kv_used_ratio[:, :REPLICAS, None]
+        cell[..., -1, 1] = telemetry.kv_used_ratio[:, : self.replicas, None]
         cell[~fresh] = 0.0
         self.seen.append(cell)
 
@@ -104,13 +106,13 @@ class Recorded:
     profile_sha256: tuple[str, ...]
 
 
-def record(fleets: int) -> Recorded:
-    """Run ``fleets`` fleets without a fault."""
-    scenario, sha256 = queues(mixed=True)
+def record(fleets: int, *, seed: int = SEED, replicas: int = REPLICAS) -> Recorded:
+    """Run ``fleets`` fleets without a fault, from ``seed`` on."""
+    scenario, sha256 = queues(mixed=True, replicas=replicas)
     parts = []
     for first in range(0, fleets, BATCH):
-        watcher = _SliceWatcher(scenario)
-        seeds = range(SEED + first, SEED + min(first + BATCH, fleets))
+        watcher = _SliceWatcher(scenario, replicas=replicas)
+        seeds = range(seed + first, seed + min(first + BATCH, fleets))
         run_episodes(scenario, watcher, seeds, batch=BATCH)
         parts.append(np.stack(watcher.seen, axis=1))
     seen = np.concatenate(parts)
@@ -131,7 +133,7 @@ def series_of(seen: Recorded, unit: str) -> list[tuple[list[list[Floats]], list[
     worth = np.ones_like(alone)
     if compared:
         limits = _limits(np.nanmean(alone[:half], axis=(0, 1, 2)))
-        _beside(worth, sums, np.zeros(REPLICAS, dtype=np.int64), math.exp(-2.0 / MEMORY_S), limits)
+        _beside(worth, sums, np.zeros(worth.shape[2], dtype=np.int64), math.exp(-2.0 / MEMORY_S), limits)
     # One clock of all replicas for kernels: each tick with a scrape is a unit.
     by_stream = (lambda units: [[fleet.ravel()] for fleet in units]) if not compared else _by_replica
     return [
@@ -174,14 +176,14 @@ def _beside(worth, sums, owner, kept, limits):  # type: ignore[no-untyped-def]  
                 note_scrapes(latest[r], sums[b, t, r], news[r], kept)
 
 
-def calibrated(alone: list[list[Floats]], units: list[list[Floats]]) -> dict[str, Any]:
+def calibrated(alone: list[list[Floats]], units: list[list[Floats]], runs: int = RUNS) -> dict[str, Any]:
     """Points of one kind of stream from the first half of the fleets, checked on the second."""
     half = len(units) // 2
     lone = np.concatenate([one for fleet in alone[:half] for one in fleet])
     learned = np.concatenate([one for fleet in units[:half] for one in fleet])
     detector = exceedances(float(lone.mean()))
     found = [
-        (arl0, block_threshold(detector, learned, arl0, length=BLOCK, seed=SEED, runs=RUNS))
+        (arl0, block_threshold(detector, learned, arl0, length=BLOCK, seed=SEED, runs=runs))
         for arl0 in POINTS
     ]
     follows = np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for fleet in alone[half:] for one in fleet])
@@ -203,27 +205,32 @@ def calibrated(alone: list[list[Floats]], units: list[list[Floats]]) -> dict[str
 
 def _measured(detector: Any, level: float, fleets: list[list[Floats]]) -> dict[str, float]:
     """Mean run length on other fleets, in scrapes, with limits bootstrapped over fleets."""
-    runs = np.array(
-        [np.sum([count_alarms(detector, level, one) for one in fleet], axis=0) for fleet in fleets],
-        dtype=np.int64,
-    )
+    runs = _counted(detector, level, fleets)
     low, high = fleet_limits(runs)
     arl0 = float(runs[:, 1].sum() / max(int(runs[:, 0].sum()), 1))
     return {"arl0": round(arl0, 1), "low": round(low, 1), "high": round(high, 1)}
 
 
-def table(fleets: int = FLEETS) -> dict[str, Any]:
-    """The whole table, as it is shipped."""
+def _counted(detector: Any, level: float, fleets: list[list[Floats]]) -> NDArray[np.int64]:
+    """(alarms, units) of each fleet, int64 [fleets, 2]."""
+    return np.array(
+        [np.sum([count_alarms(detector, level, one) for one in fleet], axis=0) for fleet in fleets],
+        dtype=np.int64,
+    )
+
+
+def table(fleets: int = FLEETS, runs: int = RUNS) -> dict[str, Any]:
+    """The whole table, as it is shipped; ``runs``: simulated streams per threshold."""
     seen = record(fleets)
     streams = [
-        {"kind": kind, "unit": unit, **calibrated(*series)}
+        {"kind": kind, "unit": unit, **calibrated(*series, runs=runs)}
         for unit in LAWS
         for kind, series in zip(KINDS, series_of(seen, unit), strict=True)
     ]
     return {
         "provenance": {
             "command": "python -m scripts.detect_calibrate", "seed": SEED, "fleets": fleets, "block": BLOCK,
-            "runs": RUNS, "rate_rps": RATE_RPS, "horizon_s": HORIZON_S,
+            "runs": runs, "rate_rps": RATE_RPS, "horizon_s": HORIZON_S,
             "scenario_sha256": seen.scenario_sha256, "profile_sha256": list(seen.profile_sha256),
             "null": "healthy telemetry whose share over the edge is the limit in the mean, of replicas "
             "beside their siblings",
@@ -254,8 +261,39 @@ def markdown(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def follow(known: TrafficCalibration, replicas: int, fleets: int) -> str:
+    """Rows of a table: ARL0 of the thresholds of replicas on fleets that nothing was learned of."""
+    mine = [one for one in known.streams if one.unit != "kernel"]
+    count: list[list[NDArray[np.int64]]] = [[] for _ in mine]
+    for first in range(0, fleets, 4 * BATCH):
+        seen = record(min(4 * BATCH, fleets - first), seed=FOLLOW_SEED + first, replicas=replicas)
+        found = {unit: series_of(seen, unit) for unit in {one.unit for one in mine}}
+        for one, counted in zip(mine, count, strict=True):
+            alone, units = found[one.unit][KINDS.index(one.kind)]
+            detector = exceedances(float(np.mean(np.concatenate([x for fleet in alone for x in fleet]))))
+            runs = [_counted(detector, float(level), units) for level in one.level(np.array(FOLLOWED))]
+            counted.append(np.stack(runs))
+    return "".join(
+        f"| {one.kind}, {one.unit}, {replicas} replicas | "
+        + " | ".join(_limits_of(runs) for runs in np.concatenate(counted, axis=1))
+        + " |\n"
+        for one, counted in zip(mine, count, strict=True)
+    )
+
+
+def _limits_of(runs: NDArray[np.int64]) -> str:
+    """Mean run length of (alarms, units) int64 [fleets, 2], with 95 % limits."""
+    low, high = fleet_limits(runs)
+    return f"{runs[:, 1].sum() / max(int(runs[:, 0].sum()), 1):.0f} ({low:.0f} to {high:.0f})"
+
+
 def main(out: Path) -> None:
-    """Write the table to ``out``."""
+    """Write the table to ``out``; to ``follow``: print how the one that ships fares on other fleets."""
+    if out == Path("follow"):
+        file = resolve_uri(SHIPPED, "selvage")
+        for replicas, fleets in FOLLOW_FLEETS.items():
+            sys.stdout.write(follow(parse_traffic(file.read_text(), str(file)), replicas, fleets))
+        return
     text = json.dumps(table(), indent=2, sort_keys=True) + "\n"
     parse_traffic(text, str(out))
     out.parent.mkdir(parents=True, exist_ok=True)

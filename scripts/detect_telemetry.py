@@ -92,7 +92,8 @@ class Dependence:
 class ScrapeWatcher:
     """A driver that leaves every slice at home and writes down what scrapes bring.
 
-    families: whose histograms, places in ``LATENCY_FAMILIES``. Tick by tick, NaN where no scrape came:
+    families: whose histograms, places in ``LATENCY_FAMILIES``. replicas: of the first kernel. Tick by tick,
+    NaN where no scrape came:
     counts: float32 [B, R, F, E + 1]; used: float64 [B, R], KV use.
     """
 
@@ -102,6 +103,7 @@ class ScrapeWatcher:
     used: list[Floats] = field(default_factory=list)
     last_ms: Floats = field(default_factory=lambda: np.zeros(0))
     batch: int = 0
+    replicas: int = REPLICAS
 
     @property
     def policy_id(self) -> str:
@@ -120,7 +122,7 @@ class ScrapeWatcher:
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
         """Write down what new scrapes brought; nothing moves."""
-        scraped = telemetry.scraped_at_ms[:, :REPLICAS]
+        scraped = telemetry.scraped_at_ms[:, : self.replicas]
         before = self.last_ms if self.last_ms.size else np.full(scraped.shape, np.nan)
         fresh = np.isfinite(scraped) & ~(scraped <= before)
         self.last_ms = scraped
@@ -131,10 +133,10 @@ class ScrapeWatcher:
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
         """Write down one tick; ``fresh`` bool [B, R]: whose scrape is new."""
-        counts = telemetry.latency_le[:, :REPLICAS].sum(axis=2)[:, :, self.families].astype(np.float32)
+        counts = telemetry.latency_le[:, : self.replicas].sum(axis=2)[:, :, self.families].astype(np.float32)
         counts[~fresh] = np.nan
         self.counts.append(counts)
-        self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, :REPLICAS], np.nan))
+        self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, : self.replicas], np.nan))
 
     def _plan(self) -> RoutingPlan:
         kernels, slices, replicas = self.scenario.layout.shape
@@ -156,10 +158,11 @@ def dependence() -> list[Dependence]:
     return [_measured(name, series) for name, series in named]
 
 
-def queues(*, mixed: bool = False) -> tuple[CompiledScenario, str]:
+def queues(*, mixed: bool = False, replicas: int = REPLICAS) -> tuple[CompiledScenario, str]:
     """The fleet whose queues are recorded, and the hash of its document; ``mixed``: slices and sessions."""
     text = SCENARIO.format(
-        replicas=REPLICAS, horizon_s=HORIZON_S, rate_rps=RATE_RPS, slice_mix=MIX if mixed else ALONE,
+        replicas=replicas, horizon_s=HORIZON_S, rate_rps=RATE_RPS * replicas / REPLICAS,
+        slice_mix=MIX if mixed else ALONE,
         session_share=0.3 if mixed else 0.0, gateway=STICKY if mixed else "{}",
     )  # fmt: skip
     file = str(LIBRARY / "suites" / "queues.yaml")

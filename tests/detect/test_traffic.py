@@ -16,7 +16,7 @@ from contracts.uris import resolve_uri
 from controller.sequential_plan import sequential_plan
 from policies.baselines import make_arm, shipped_traffic
 from policies.rehearsal import rehearsal_fleet
-from scripts.detect_calibrate import calibrated, markdown
+from scripts.detect_calibrate import calibrated, markdown, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
 
@@ -99,6 +99,15 @@ def test_a_table_that_is_none_is_refused(change: Any) -> None:
     change(data)
     with pytest.raises(DocumentError, match="detect_calibrate"):
         parse_traffic(json.dumps(data), "table.json")
+
+
+def test_the_same_command_writes_the_same_bytes() -> None:
+    """A small table twice: not a byte differs, and it is not the one of more fleets."""
+    first, second = (json.dumps(table(fleets=2, runs=100), sort_keys=True) for _ in range(2))
+    assert first == second
+    assert {row["points"][0]["threshold"] for row in json.loads(first)["streams"]} != {
+        row["points"][0]["threshold"] for row in rows()
+    }
 
 
 def test_the_table_says_where_it_comes_from() -> None:
