@@ -33,15 +33,6 @@ def add_up(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no co
 
 
 @njit(cache=True, error_model="numpy")
-def largest(out, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Keep in each kernel's row the largest of its replicas' values."""
-    for b in range(values.shape[0]):
-        for r in range(len(owner)):
-            for x in range(values.shape[2]):
-                out[b, owner[r], x] = max(out[b, owner[r], x], values[b, r, x])
-
-
-@njit(cache=True, error_model="numpy")
 def pool_included(out, sums, included, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add the sums [B, R, X] of the included [B, R] replicas to their kernel's, in replica order."""
     for b in range(sums.shape[0]):

@@ -30,7 +30,6 @@ from controller.compiled import (
     fold_requests,
     follow_rates,
     hear,
-    largest,
     note_overload,
     pool_included,
 )
@@ -150,15 +149,6 @@ def pool(sums: Sums, included: NDArray[np.bool_], replica_kernel: NDArray[np.int
     return pooled
 
 
-def kernel_max(
-    values: NDArray[np.float64], replica_kernel: NDArray[np.int64], kernels: int
-) -> NDArray[np.float64]:
-    """Largest value [B, K, ...] over the replicas [B, R, ...] of each kernel (-inf: no replica)."""
-    best = np.full((values.shape[0], kernels, *values.shape[2:]), -np.inf)
-    largest(_flat(best), _flat(values), replica_kernel)
-    return best
-
-
 def kernel_count(
     mask: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int
 ) -> NDArray[np.int64]:
@@ -166,15 +156,6 @@ def kernel_count(
     count = np.zeros((mask.shape[0], kernels, *mask.shape[2:]), dtype=np.int64)
     add_up(_flat(count), _flat(mask), replica_kernel)
     return count
-
-
-def kernel_sum(
-    values: NDArray[np.float64], replica_kernel: NDArray[np.int64], kernels: int
-) -> NDArray[np.float64]:
-    """Sum [B, K, ...] over the replicas [B, R, ...] of each kernel, added in replica order."""
-    total = np.zeros((values.shape[0], kernels, *values.shape[2:]))
-    add_up(_flat(total), _flat(values), replica_kernel)
-    return total
 
 
 def _flat(values: NDArray[Any]) -> NDArray[Any]:

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from contracts.compiled import Level
 from controller.actions import action_from_table, table_from_action
-from controller.estimate import kernel_max, kernel_sum
 from controller.ports import Observation
 
 #: Changes whenever a feature, its scale or the meaning of an action changes; artefacts carry it.
@@ -84,15 +83,36 @@ def log_rate(rps: Values) -> Values:
 
 def _per_kernel(seen: Observation, values: NDArray[np.generic]) -> Values:
     """Mean [B, K] of ``values`` [B, R] over the kernel's replicas."""
-    kernels = seen.ready.shape[1]
-    total = kernel_sum(values.astype(np.float64), seen.replica_kernel, kernels)
-    count = np.maximum(np.bincount(seen.replica_kernel, minlength=kernels), 1)
-    return np.asarray(total / count)
+    mean = np.zeros(seen.ready.shape)
+    _mean_of_members(mean, np.ascontiguousarray(values), seen.replica_kernel)
+    return mean
 
 
 def _worst(seen: Observation, values: NDArray[np.generic]) -> Values:
     """Largest [B, K] of ``values`` [B, R] >= 0 over the kernel's replicas."""
-    return np.maximum(kernel_max(values.astype(np.float64), seen.replica_kernel, seen.ready.shape[1]), 0.0)
+    worst = np.zeros(seen.ready.shape)
+    _worst_of_members(worst, np.ascontiguousarray(values), seen.replica_kernel)
+    return worst
+
+
+@njit(cache=True)
+def _mean_of_members(mean, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """A kernel without replicas has 0."""
+    count = np.zeros(mean.shape[1], np.int64)
+    for r in range(len(owner)):
+        count[owner[r]] += 1
+    for b in range(mean.shape[0]):
+        for r in range(len(owner)):
+            mean[b, owner[r]] += values[b, r]
+        for k in range(mean.shape[1]):
+            mean[b, k] /= max(count[k], 1)
+
+
+@njit(cache=True)
+def _worst_of_members(worst, values, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for b in range(worst.shape[0]):
+        for r in range(len(owner)):
+            worst[b, owner[r]] = max(worst[b, owner[r]], values[b, r])
 
 
 def _by_kernel(seen: Observation, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ def take_over(alarm, excess, spread, replica_excess, owner):  # type: ignore[no-
     fleets, replicas, slices, clauses = spread.shape
     for b in range(fleets):
         for r in range(replicas):
-            if not some_of(spread[b, r]):
+            if not some_of(spread, b, r):
                 continue
             for s in range(slices):
                 for c in range(clauses):

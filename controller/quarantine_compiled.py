@@ -14,12 +14,12 @@ NONE, DEPARTS, FAILING, HUNG = 0, 1, 2, 3
 
 
 @njit(cache=True, error_model="numpy")
-def some_of(flags):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Any of ``flags`` [S, C] holds; faster than to stop at the first."""
+def some_of(flags, b, r):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Any of ``flags[b, r]`` [S, C] holds; faster than to stop at the first, or to make a view."""
     found = False
-    for s in range(flags.shape[0]):
-        for c in range(flags.shape[1]):
-            found |= flags[s, c]
+    for s in range(flags.shape[2]):
+        for c in range(flags.shape[3]):
+            found |= flags[b, r, s, c]
     return found
 
 
@@ -49,8 +49,11 @@ def compare(  # type: ignore[no-untyped-def]  # pragma: no cover
 
     given: bool [B, R, S, C], who speaks against the clause; without a fleet: whose sums lie beyond the limit.
     """
+    found = np.empty((kernels, *severe.shape[2:]), np.bool_)
     for b in range(severe.shape[0]):
-        asked = np.nonzero(_alarmed_somewhere(severe[b], ready[b], owner, kernels))
+        if not _alarmed_somewhere(found, severe, ready, b, owner):
+            continue
+        asked = np.nonzero(found)
         for k, s, c in zip(asked[0], asked[1], asked[2]):  # noqa: B905 - numba knows no strict
             heard, against = 0, 0
             for r in range(len(owner)):
@@ -78,15 +81,18 @@ def _divide(departs, together, severe, ready, owner, heard, against, k, s, c):  
 
 
 @njit(cache=True, error_model="numpy")
-def _alarmed_somewhere(severe, ready, owner, kernels):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """bool [K, S, C]: a ready replica of the kernel is in alarm."""
-    found = np.zeros((kernels, *severe.shape[1:]), np.bool_)
-    for r in range(severe.shape[0]):
-        if ready[r] and some_of(severe[r]):
-            for s in range(severe.shape[1]):
-                for c in range(severe.shape[2]):
-                    found[owner[r], s, c] |= severe[r, s, c]
-    return found
+def _alarmed_somewhere(found, severe, ready, b, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Where a ready replica of fleet b is in alarm, in ``found`` bool [K, S, C]; whether anywhere."""
+    some = False
+    for r in range(len(owner)):
+        if ready[b, r] and some_of(severe, b, r):
+            if not some:
+                found[:] = False
+            some = True
+            for s in range(severe.shape[2]):
+                for c in range(severe.shape[3]):
+                    found[owner[r], s, c] |= severe[b, r, s, c]
+    return some
 
 
 @njit(cache=True, error_model="numpy")
@@ -101,7 +107,7 @@ def explain_departures(departs, together, condemned, owner):  # type: ignore[no-
     fleets, replicas, slices, clauses = departs.shape
     for b in range(fleets):
         for r in range(replicas):
-            if not some_of(departs[b, r]):
+            if not some_of(departs, b, r):
                 continue
             for s in range(slices):
                 for c in range(clauses):
@@ -123,7 +129,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
                 wanted[b, r] = HUNG
             elif failing:
                 wanted[b, r] = FAILING
-            elif departs.shape[0] > 0 and some_of(departs[b, r]):
+            elif departs.shape[0] > 0 and some_of(departs, b, r):
                 wanted[b, r] = DEPARTS
 
 

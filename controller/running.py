@@ -90,11 +90,12 @@ def _running_ratio(  # type: ignore[no-untyped-def]  # pragma: no cover
         for k in range(kernels):
             for s in range(slices):
                 for i in range(probed):
-                    c = clauses[i]
-                    if sums[k, s, i, 0] > 0.0 and applies[c, s]:
+                    c, at_most = clauses[i], is_rate[clauses[i]] or sense[clauses[i]] > 0.0
+                    # Nothing of a limit is used up; most clauses are spared two divisions.
+                    idle = at_most and sums[k, s, i, 1] == 0.0
+                    if not idle and sums[k, s, i, 0] > 0.0 and applies[c, s]:
                         value = sums[k, s, i, 1] / sums[k, s, i, 0]
-                        ratio = _share(value, limit[c], is_rate[c] or sense[c] > 0.0)
-                        worst[b, k, s] = max(worst[b, k, s], ratio)
+                        worst[b, k, s] = max(worst[b, k, s], _share(value, limit[c], at_most))
 
 
 @njit(cache=True, error_model="numpy")
