@@ -19,7 +19,7 @@ from rich.table import Table
 from contracts.documents import Scenario
 from contracts.episode import EpisodeRecord
 from contracts.errors import DocumentError, Problem
-from contracts.loader import load_as
+from contracts.loader import document_sha256, load_as
 from contracts.measure_table import MEASURES, Measure
 from contracts.measures import EpisodeMeasures, healthy_quality, measure_episode, pool_quality
 from contracts.uris import resolve_uri
@@ -31,11 +31,14 @@ from policies.baselines import make_arm
 from policies.spec import parse_spec
 from scripts.e5_arms import notices_for
 from scripts.output import nulled, ready_folder, write_whole
+from scripts.route import ObservingDriver, Route, load_route
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.scenario import compile_scenario, load_scenario, with_trace
 from simulator.world import CompiledScenario
 
+#: The policy where none is named.
+DEFAULT = "hysteresis"
 #: Measures that the printed table shows; ``--json`` has them all.
 SHOWN = (
     "quality_preservation",
@@ -54,24 +57,30 @@ def register(app: typer.Typer) -> None:
 
 def simulate(
     scenario: Annotated[str, typer.Argument(help="Scenario document; package:... for shipped ones.")],
-    policy: Annotated[str, typer.Option(help="name or name:key=value,...")] = "hysteresis",
+    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --first-seed on.")] = 1,
     first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for summary.json, decisions.jsonl.")
     ] = None,
+    route_policy: Annotated[
+        str, typer.Option(help="RoutePolicy document: policy, mode, shield and meta-contract, for --policy.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Simulate SCENARIO under one policy and print what came of it."""
+    """Simulate SCENARIO under one policy, or under one RoutePolicy, and print what came of it."""
     compiled = _load(resolve_uri(scenario, "selvage"), trace)
-    setup = _arm(policy, compiled)
+    route = _route(route_policy, policy, scenario, compiled)
+    policy = policy or DEFAULT if route is None else route.document.spec.policy
+    setup = _arm(policy, compiled) if route is None else route.setup
     if out is not None:
         ready_folder(out)
     chosen = list(range(first_seed, first_seed + seeds))
     log = DecisionLog(setup=setup, seeds=chosen, lines=[]) if out is not None else None
-    records = _run(compiled, ControllerDriver(setup, log=log.take if log else None), chosen)
-    summary = summarise(compiled, policy, records)
+    kind = ObservingDriver if route is not None and route.observes else ControllerDriver
+    records = _run(compiled, kind(setup, log=log.take if log else None), chosen)
+    summary = summarise(compiled, policy, records) | _named(route)
     if out is not None and log is not None:
         write_whole(out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")
         write_whole(out / "decisions.jsonl", "\n".join(log.lines) + "\n")
@@ -153,6 +162,29 @@ def _arm(policy: str, scenario: CompiledScenario) -> ControllerSetup:
             "selvage simulate", 0, "--policy", "a policy", str(error), "e.g. --policy hysteresis:dwell_s=120"
         )
         raise DocumentError([problem]) from None
+
+
+def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario) -> Route | None:
+    if not uri:
+        return None
+    if policy:
+        problem = Problem(
+            "selvage simulate", 0, "--policy", "none beside --route-policy", policy, "leave out one of them"
+        )  # fmt: skip
+        raise DocumentError([problem])
+    return load_route(uri, scenario_uri, scenario)
+
+
+def _named(route: Route | None) -> dict[str, Any]:
+    """What the summary says of the document that drove."""
+    if route is None:
+        return {}
+    document = route.document
+    return {
+        "route_policy": document.metadata.name,
+        "route_policy_sha256": document_sha256(document),
+        "mode": document.spec.mode,
+    }
 
 
 def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:

@@ -1,0 +1,85 @@
+"""A ``RoutePolicy`` as a controller's set-up: who decides, behind which shield, kept by which meta-contract.
+
+Every world compiles its document here. What drives (mode ``enforce``) must hand over to a baseline whose
+certificate fits the meta-contract and the baseline as it is set today.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from contracts.compiled_meta import compile_meta
+from contracts.documents import MetaContract, RoutePolicy
+from contracts.errors import DocumentError, Problem
+from contracts.loader import load_as, read_text
+from contracts.uris import read_pinned, resolve_uri
+from controller.setup import ControllerSetup, FleetSetup, ShieldLimits
+from policies.baselines import make_arm
+from policies.certificate import builtin_sha256, load_certificate, refuse_unless_passing
+from policies.supervised import KnownGoodPolicy, under
+
+#: Where the certificate of a baseline lies, beside the meta-contract that names it.
+CERTIFICATE = "policies/{baseline}-certificate.json"
+
+
+def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> ControllerSetup:
+    """The arm that ``document``, read from ``file``, asks for, behind its shield and under its meta-contract.
+
+    Raises DocumentError for a policy, artefact or meta-contract that does not fit, and where ``fleet`` is
+    judged by another contract or ticks at another pace than the document says.
+    """
+    spec = document.spec
+    _expect(file, "contract", fleet.contract.name, spec.contract, "name the contract that the fleet keeps")
+    _expect(file, "tick_s", f"{fleet.tick_s:g}", f"{spec.tick_s:g}", "give the tick of the world it runs in")
+    place = resolve_uri(spec.meta_contract, file)
+    meta = load_as(MetaContract, place)
+    if spec.mode == "enforce":
+        refuse_uncertified_baseline(meta, place)
+    try:
+        arm = make_arm(_arm_text(document, file), fleet)
+    except ValueError as error:
+        raise _refused(file, "policy", "a policy", str(error), "e.g. hysteresis") from None
+    limited = replace(arm, options=replace(arm.options, limits=ShieldLimits.of(spec.shield)))
+    return under(compile_meta(meta), limited)
+
+
+def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
+    """DocumentError unless the baseline of ``meta``, read from ``file``, is certified as it is set today.
+
+    The known-good kernel alone decides nothing, and needs no certificate.
+    """
+    baseline = meta.spec.baseline
+    if baseline == KnownGoodPolicy().policy_id:
+        return
+    place = file.parent / CERTIFICATE.format(baseline=baseline)
+    next_step = f"selvage policy certify {baseline} --meta {file} --out {place}"
+    if not place.is_file():
+        raise _refused(str(file), "baseline", f"its certificate, {place}", "none", next_step)
+    found = load_certificate(read_text(place), str(place))
+    if found.subject_sha256 != builtin_sha256(baseline):
+        expected = f"subject_sha256 {builtin_sha256(baseline)}, of {baseline} as it is set today"
+        raise _refused(str(place), "subject_sha256", expected, found.subject_sha256, next_step)
+    refuse_unless_passing(found, meta, str(place))
+
+
+def _arm_text(document: RoutePolicy, file: str) -> str:
+    """Policy and artefact as the text of an arm; the manifest must be the pinned one."""
+    name, artefact = document.spec.policy, document.spec.artifact
+    if (name == "learned") != (artefact is not None):
+        expected = "a manifest" if name == "learned" else f"nothing, as {name!r} is built in"
+        actual = "nothing" if artefact is None else artefact.uri
+        raise _refused(file, "artifact", expected, actual, "policy learned and artifact go together")
+    if artefact is None:
+        return name
+    read_pinned(artefact, file)
+    return f"{name}:artefact={resolve_uri(artefact.uri, file)}"
+
+
+def _expect(file: str, key: str, expected: str, actual: str, next_step: str) -> None:
+    if expected != actual:
+        raise _refused(file, key, expected, actual, next_step)
+
+
+def _refused(file: str, key: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(file, 0, f"spec.{key}", expected, actual, next_step)])
