@@ -77,8 +77,8 @@ def test_certificates_do_not_depend_on_the_batch(meta: Path, monkeypatch: pytest
 
 
 def test_the_command_certifies_and_shows(meta: Path, tmp_path: Path) -> None:
-    """A policy that keeps the clauses passes; what was written is accepted under this meta-contract and
-    refused under another.
+    """A policy that keeps the clauses passes; what was written is accepted under this meta-contract,
+    refused under another, and refused once the policy is set otherwise than when it was certified.
     """
     out = tmp_path / "new" / "certificate.json"
     run = CliRunner().invoke
@@ -91,6 +91,10 @@ def test_the_command_certifies_and_shows(meta: Path, tmp_path: Path) -> None:
     other = run(app, ["policy", "show", str(out)])
     assert other.exit_code == 1
     assert "meta_contract_sha256" in other.output
+    out.write_text(read_text(out).replace('"subject": "hysteresis"', '"subject": "hysteresis:dwell_s=121"'))
+    changed = run(app, ["policy", "show", str(out), "--meta", str(meta)])
+    assert changed.exit_code == 1
+    assert "one of other settings" in changed.output.replace("\n", " ")
 
 
 def test_a_policy_that_never_moves_fails(meta: Path, tmp_path: Path) -> None:
