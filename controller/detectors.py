@@ -187,8 +187,10 @@ class WindowDetector:
         if not places.size:
             return state, fresh
         names = (*_WINDOWS[:3], "since_alarm", "judged")
-        if find_at_once(fresh, sums, places, applies(contract), *(state[name] for name in names)):
-            state = _copied(state, names[:2] if consume else names)
+        news, louder = find_at_once(fresh, sums, places, applies(contract), *(state[name] for name in names))
+        if news:
+            # Verdicts last, so what they show is copied where it changes.
+            state = _copied(state, (names[:2] if louder else ()) if consume else names)
             alarm_at_once(fresh, sums, places, *(state[name] for name in names))
         return state, fresh
 

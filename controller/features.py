@@ -56,8 +56,9 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """One named number. ``read`` gives float [B, K], [B, K, S], [B, S] or [B] by ``scope``.
+    """One named number.
 
+    ``read`` gives float [B, K], [B, K, S], [B, S] or [B] by ``scope``, without B where all fleets share it.
     Values beyond ``low`` and ``high`` are clipped; padding is 0, which lies within.
     """
 
@@ -115,14 +116,8 @@ def _worst_of_members(worst, values, owner):  # type: ignore[no-untyped-def]  # 
             worst[b, owner[r]] = max(worst[b, owner[r]], values[b, r])
 
 
-def _by_kernel(seen: Observation, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[K] as [B, K]."""
-    return np.broadcast_to(flags, seen.ready.shape)
-
-
 def _at_home(seen: Observation) -> NDArray[np.bool_]:
-    at_home = np.arange(seen.ready.shape[1])[:, None] == seen.home
-    return np.broadcast_to(at_home, seen.health.shape)
+    return np.asarray(np.arange(seen.ready.shape[1])[:, None] == seen.home)
 
 
 def _weight(seen: Observation) -> Values:
@@ -171,8 +166,8 @@ def _cell(
 
 
 FEATURES: tuple[Feature, ...] = (
-    _kernel("present", "0 or 1", 1.0, "the pool; 0 marks padding", lambda o: np.ones(o.ready.shape)),
-    _kernel("known_good", "0 or 1", 1.0, "role in the pool", lambda o: _by_kernel(o, o.role_known_good)),
+    _kernel("present", "0 or 1", 1.0, "the pool; 0 marks padding", lambda o: np.ones(o.ready.shape[1])),
+    _kernel("known_good", "0 or 1", 1.0, "role in the pool", lambda o: o.role_known_good),
     _kernel(
         "ready_ratio", "share of replicas", 1.0, "discovery, quarantine",
         lambda o: _per_kernel(o, o.in_rotation),
@@ -320,10 +315,10 @@ class Encoder:
         encoded = np.zeros((batch, self.size), dtype=np.float32)
         row, end = self.row_size, self.kernels_max * self.row_size
         kernels, slices = seen.ready.shape[1], self.slices
-        _write(encoded, _KERNEL, seen, (kernels, 1), (0, row, 0))
+        _write(encoded, _KERNEL, seen, (kernels,), (0, row, 0))
         _write(encoded, _CELL, seen, (kernels, slices), (own, row, len(_CELL)))
-        _write(encoded, _SLICE, seen, (slices, 1), (end, len(_SLICE), 0))
-        _write(encoded, _FLEET, seen, (1, 1), (end + slices * len(_SLICE), 0, 0))
+        _write(encoded, _SLICE, seen, (slices,), (end, len(_SLICE), 0))
+        _write(encoded, _FLEET, seen, (), (end + slices * len(_SLICE), 0, 0))
         return encoded
 
     def split(self, encoded: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -352,15 +347,16 @@ class Encoder:
 
 
 def _write(
-    encoded: NDArray[np.float32], features: tuple[Feature, ...], seen: Observation, shape: tuple[int, int],
+    encoded: NDArray[np.float32], features: tuple[Feature, ...], seen: Observation, shape: tuple[int, ...],
     place: tuple[int, int, int],
 ) -> None:  # fmt: skip
     """Put the features' values [B, *shape], clipped, at ``place``: f + [0] + i [1] + j [2]."""
-    batch = encoded.shape[0]
+    batch, (rows, columns) = encoded.shape[0], (*shape, 1, 1)[:2]
     values = np.empty((len(features), batch, *shape))
     for index, feature in enumerate(features):
-        values[index] = feature.read(seen).reshape(batch, *shape)
-    _place(encoded, values, *place, *_ENDS[features[0].scope])
+        values[index] = feature.read(seen)
+    grid = values.reshape(len(features), batch, rows, columns)
+    _place(encoded, grid, *place, *_ENDS[features[0].scope])
 
 
 @njit(cache=True)

@@ -22,8 +22,11 @@ def relative_excess_of(cell, is_rate, rate_limit, threshold, sense):  # type: ig
 
 @njit(cache=True, error_model="numpy")
 def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judged):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Mark in ``fresh`` where a clause of ``places`` has a unit over; tells whether that changes the rest."""
-    news = False
+    """Mark in ``fresh`` where a clause of ``places`` has a unit over.
+
+    Tells whether that changes anything of the rest, and whether it changes ``alarm`` or ``excess``.
+    """
+    news, louder = False, False
     for b in range(sums.shape[0]):
         for u in range(sums.shape[1]):
             for s in range(sums.shape[2]):
@@ -34,10 +37,11 @@ def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judg
                         continue
                     fresh[b, u, s, c] = True
                     rate = over / max(sums[b, u, s, c, COUNT], 1.0)
-                    news |= not alarm[b, u, s, c] or inside[b, u, s, c] or rate > excess[b, u, s, c]
+                    louder |= not alarm[b, u, s, c] or rate > excess[b, u, s, c]
+                    news |= inside[b, u, s, c]
                     for i in range(4):
                         news |= since[b, u, s, c, i] != 0.0 or judged[b, u, s, c, i] != sums[b, u, s, c, i]
-    return news
+    return news or louder, louder
 
 
 @njit(cache=True, error_model="numpy")
