@@ -43,7 +43,7 @@ FLEETS = 64
 HORIZON_S = 300.0
 RATE_RPS = 60.0
 PROMPT_TOKENS, OUTPUT_TOKENS = 512.0, 128.0
-RUNS = 3
+RUNS = 5
 #: Untimed ticks at first: longer than a window, so that all is compiled.
 WARM_TICKS = 70
 #: Spread of the random actions; 0.3 moves weight now and then, as an exploring policy does.

@@ -6,10 +6,7 @@ shield, costs and quality inside, network and updates (``scripts.native_ppo``). 
 what clause costs add to its time. ``recipe_*``: the same of the shipped recipe without its warm start, whose
 detector is sequential and whose network reads every pair of kernel and slice. CPU seconds of this process,
 one torch thread, compiling not counted.
-
-``study_*``: what the large batch costs in sample efficiency. The same number of steps under the usual batch
-and epochs of Stable-Baselines3 (``small``) and under the timed ones (``large``), from equal weights; rewards
-are those per tick of the policy as it drives on episodes that neither has seen, means over seeds of training.
+What these settings cost in sample efficiency is ``selvage bench samples``.
 """
 
 from __future__ import annotations
@@ -35,8 +32,6 @@ SEED = 2026
 TIMED = 2
 #: Timed runs of native PPO, and rollouts in each: a little more than an episode, so that each has its resets.
 RUNS, ROLLOUTS = 5, 5
-#: Seeds of the study and rollouts of each training.
-STUDY_SEEDS, STUDY_ROLLOUTS = (0, 1, 2), 8
 
 
 def run() -> dict[str, object]:
@@ -47,7 +42,6 @@ def run() -> dict[str, object]:
             "seed": SEED,
             **native_ppo.speed(config, SEED, RUNS, ROLLOUTS),
             **recipe_speed(),
-            **native_ppo.study(config, STUDY_SEEDS, STUDY_ROLLOUTS),
         }
 
 

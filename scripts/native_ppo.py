@@ -2,8 +2,8 @@
 
 What ``selvage bench train`` measures beside the shipped recipe: the library's own ``MlpPolicy`` (64 by 64) on
 the native vector environment of ``selvage bench env``, with large batches, few epochs and one torch thread.
-Then what these settings cost in sample efficiency: the same number of steps, weights and episodes under
-the library's usual batch and epochs (``small``).
+``selvage bench samples`` asks what these settings cost: the same number of steps under the library's usual
+batch and epochs (``small``), from equal weights.
 """
 
 from __future__ import annotations
@@ -137,20 +137,20 @@ def study(config: EnvConfig, seeds: Sequence[int], rollouts: int) -> Figures:
         name: [_learned(config, exam, seed, how, rollouts) for seed in seeds] for name, how in ways.items()
     }
     figures: Figures = {
-        "study_steps": rollouts * FLEETS * TICKS,
-        "study_seeds": len(seeds),
-        "study_reward_untrained": round(examine(make_model(exam, seeds[0], LARGE), exam), 5),
+        "steps": rollouts * FLEETS * TICKS,
+        "seeds": len(seeds),
+        "reward_untrained": round(examine(make_model(exam, seeds[0], LARGE), exam), 5),
     }
     for name, how in ways.items():
-        figures[f"study_{name}_batch"] = how["batch_size"]
-        figures[f"study_{name}_epochs"] = how["n_epochs"]
-        figures[f"study_{name}_reward"] = round(statistics.mean(reward for reward, _ in trained[name]), 5)
-        figures[f"study_{name}_cpu_s"] = round(statistics.mean(spent_s for _, spent_s in trained[name]), 1)
+        figures[f"{name}_batch"] = how["batch_size"]
+        figures[f"{name}_epochs"] = how["n_epochs"]
+        figures[f"{name}_reward"] = round(statistics.mean(reward for reward, _ in trained[name]), 5)
+        figures[f"{name}_cpu_s"] = round(statistics.mean(spent_s for _, spent_s in trained[name]), 1)
     gains = [a - b for (a, _), (b, _) in zip(trained["small"], trained["large"], strict=True)]
     low, high = t_interval(gains)
     return figures | {
-        "study_small_minus_large": round(statistics.mean(gains), 5),
-        "study_small_minus_large_95": [round(low, 5), round(high, 5)],
+        "small_minus_large": round(statistics.mean(gains), 5),
+        "small_minus_large_95": [round(low, 5), round(high, 5)],
     }
 
 

@@ -61,10 +61,10 @@ def test_the_study_compares_equal_numbers_of_steps() -> None:
     from scripts import native_ppo
 
     figures: dict[str, Any] = native_ppo.study(config(horizon_s=20.0), (0, 1), 1)
-    assert figures["study_steps"] == 4 * 16
-    low, high = figures["study_small_minus_large_95"]
-    assert low <= figures["study_small_minus_large"] <= high
-    assert {figures["study_small_batch"], figures["study_large_batch"]} == {64, 32}
+    assert figures["steps"] == 4 * 16
+    low, high = figures["small_minus_large_95"]
+    assert low <= figures["small_minus_large"] <= high
+    assert {figures["small_batch"], figures["large_batch"]} == {64, 32}
 
 
 @pytest.mark.usefixtures("_small")
