@@ -40,7 +40,6 @@ from scripts.detect_telemetry import (
     RATE_RPS,
     REPLICAS,
     ScrapeWatcher,
-    count_alarms,
     fleet_limits,
     queues,
 )
@@ -49,7 +48,7 @@ from simulator.fleet import run_episodes
 
 SEED, FLEETS, BATCH, RUNS = 11, 192, 24, 2000
 #: Fleets that the shipped table is followed on, by replicas, and at which declared ARL0.
-FOLLOW_SEED, FOLLOW_FLEETS, FOLLOWED = 10_011, {4: 384, 2: 384}, (20_000.0, 100_000.0)
+FOLLOW_SEED, FOLLOW_FLEETS, FOLLOWED = 10_011, {4: 240, 2: 240}, (20_000.0, 100_000.0)
 #: Declared ARL0 of the calibrated points, in scrapes, and those that are checked on other fleets.
 POINTS, CHECKED = (100.0, 300.0, 1000.0, 3000.0, 20_000.0), (500.0, 2000.0)
 #: Edges that about 5 % of the requests are over at this load, in ms, and the share of scrapes that are over
@@ -205,18 +204,31 @@ def calibrated(alone: list[list[Floats]], units: list[list[Floats]], runs: int =
 
 def _measured(detector: Any, level: float, fleets: list[list[Floats]]) -> dict[str, float]:
     """Mean run length on other fleets, in scrapes, with limits bootstrapped over fleets."""
-    runs = _counted(detector, level, fleets)
+    runs = alarms_of(detector, level, fleets)
     low, high = fleet_limits(runs)
     arl0 = float(runs[:, 1].sum() / max(int(runs[:, 0].sum()), 1))
     return {"arl0": round(arl0, 1), "low": round(low, 1), "high": round(high, 1)}
 
 
-def _counted(detector: Any, level: float, fleets: list[list[Floats]]) -> NDArray[np.int64]:
-    """(alarms, units) of each fleet, int64 [fleets, 2]."""
-    return np.array(
-        [np.sum([count_alarms(detector, level, one) for one in fleet], axis=0) for fleet in fleets],
-        dtype=np.int64,
-    )
+def alarms_of(detector: Any, level: float, fleets: list[list[Floats]]) -> NDArray[np.int64]:
+    """(alarms, units) of each fleet, int64 [fleets, 2]; as ``count_alarms``, all series at once."""
+    series = [one for fleet in fleets for one in fleet]
+    owner = np.repeat(np.arange(len(fleets)), [len(fleet) for fleet in fleets])
+    length = np.array([one.size for one in series])
+    units = np.zeros((length.max(), len(series)))
+    for place, one in enumerate(series):
+        units[: one.size, place] = one
+    state, skip = detector.initial(len(series)), np.zeros(len(series), dtype=np.int64)
+    blank, found = detector.initial(1), np.zeros((len(fleets), 2), dtype=np.int64)
+    for step, row in enumerate(units):
+        watched = (step < length) & (skip == 0)
+        skip = np.maximum(skip - 1, 0)
+        detector.advance(state, row, watched)
+        rung = np.flatnonzero(watched & (state.statistic >= level))
+        state.memory[rung], state.statistic[rung], skip[rung] = blank.memory, blank.statistic, BLOCK
+        np.add.at(found[:, 0], owner[rung], 1)
+        np.add.at(found[:, 1], owner[watched], 1)
+    return found
 
 
 def table(fleets: int = FLEETS, runs: int = RUNS) -> dict[str, Any]:
@@ -271,7 +283,7 @@ def follow(known: TrafficCalibration, replicas: int, fleets: int) -> str:
         for one, counted in zip(mine, count, strict=True):
             alone, units = found[one.unit][KINDS.index(one.kind)]
             detector = exceedances(float(np.mean(np.concatenate([x for fleet in alone for x in fleet]))))
-            runs = [_counted(detector, float(level), units) for level in one.level(np.array(FOLLOWED))]
+            runs = [alarms_of(detector, float(level), units) for level in one.level(np.array(FOLLOWED))]
             counted.append(np.stack(runs))
     return "".join(
         f"| {one.kind}, {one.unit}, {replicas} replicas | "

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from contracts.compiled import Source
+from contracts.detect.eprocess import exceedances
 from contracts.detect.traffic import SHIPPED, TrafficCalibration, parse_traffic
 from contracts.errors import DocumentError
 from contracts.uris import resolve_uri
 from controller.sequential_plan import sequential_plan
 from policies.baselines import make_arm, shipped_traffic
 from policies.rehearsal import rehearsal_fleet
-from scripts.detect_calibrate import calibrated, markdown, table
+from scripts.detect_calibrate import alarms_of, calibrated, markdown, table
+from scripts.detect_telemetry import count_alarms
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
 
@@ -99,6 +101,15 @@ def test_a_table_that_is_none_is_refused(change: Any) -> None:
     change(data)
     with pytest.raises(DocumentError, match="detect_calibrate"):
         parse_traffic(json.dumps(data), "table.json")
+
+
+def test_alarms_of_all_series_at_once_are_those_of_each() -> None:
+    """Counted together, fleets of unequal series give the alarms and units of series watched one by one."""
+    rng, detector = np.random.Generator(np.random.PCG64(6)), exceedances(0.05)
+    fleets = [[(rng.random(size) < 0.06).astype(np.float64) for size in (900, 1200)] for _ in range(3)]
+    single = [np.sum([count_alarms(detector, 3.0, one) for one in fleet], axis=0) for fleet in fleets]
+    assert alarms_of(detector, 3.0, fleets).tolist() == np.array(single).tolist()
+    assert min(int(alarms) for alarms, _ in single) > 0
 
 
 def test_the_same_command_writes_the_same_bytes() -> None:
