@@ -44,7 +44,7 @@ from simulator.fleet import run_episodes
 from simulator.world import CompiledScenario
 
 #: Fleets in lock-step; changes no result.
-BATCH = 48
+BATCH = 72
 #: So many decisions of single fleets are timed at least, as far as the incident suite has them.
 TIMED = 1000
 SECONDS_PER_DAY = 86400.0

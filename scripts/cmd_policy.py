@@ -61,7 +61,7 @@ def certify_policy(
         spec=policy,
         subject=policy,
         subject_sha256=subject_of(policy),
-        command=" ".join(["selvage", *sys.argv[1:]]) if len(sys.argv) > 1 else "selvage policy certify",
+        command=_command(out),
         meta_uri=meta,
         seeds=seeds,
         quiet_days=quiet_days,
@@ -76,6 +76,12 @@ def certify_policy(
         print_certificate(found)
     if not found.passed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _command(out: Path | None) -> str:
+    """What was typed, but for where the result goes: it is the same wherever that is."""
+    words = ["FILE" if out is not None and word == str(out) else word for word in sys.argv[1:]]
+    return " ".join(["selvage", *words]) if words else "selvage policy certify"
 
 
 def subject_of(policy: str) -> str:

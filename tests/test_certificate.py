@@ -25,6 +25,7 @@ from policies.certificate import (
     refuse_unless_certified,
     subject_sha256,
 )
+from policies.route import refuse_uncertified_baseline
 from policies.supervised import SHIPPED_META
 
 META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
@@ -233,3 +234,8 @@ def test_a_built_in_policys_certificate_speaks_of_every_setting() -> None:
     assert builtin_sha256("hysteresis") == builtin_sha256("hysteresis:dwell_s=120")
     assert builtin_sha256("hysteresis") != builtin_sha256("hysteresis:dwell_s=121")
     assert builtin_sha256("hysteresis") != builtin_sha256("threshold")
+
+
+def test_the_shipped_baseline_is_certified_as_it_is_set_today() -> None:
+    """Its certificate ships, keeps every clause of the shipped meta-contract and is of today's settings."""
+    refuse_uncertified_baseline(META, resolve_uri(SHIPPED_META, "tests"))

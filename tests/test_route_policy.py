@@ -12,8 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError
+from contracts.loader import load_as
 from contracts.uris import resolve_uri
+from policies.route import route_setup
 from scripts.route import load_route
 from scripts.selvage import app
 from simulator.drive import ControllerDriver
@@ -131,6 +134,23 @@ def test_enforcing_needs_a_certified_baseline(scenario: Path, tmp_path: Path) ->
     with pytest.raises(DocumentError, match="its certificate"):
         load_route(str(write(tmp_path)), str(scenario), world)
     assert load_route(str(write(tmp_path, mode="observe")), str(scenario), world).observes
+    shipped = resolve_uri("package:contracts/library/policies/hysteresis-certificate.json", "").read_text()
+    (tmp_path / "policies").mkdir()
+    place = tmp_path / "policies" / "hysteresis-certificate.json"
+    place.write_text(json.dumps(json.loads(shipped) | {"subject_sha256": "0" * 64}))
+    with pytest.raises(DocumentError, match="as it is set today"):
+        load_route(str(write(tmp_path)), str(scenario), world)
+
+
+def test_the_shipped_document_drives_the_fleet_of_e5() -> None:
+    """Pool, contract and meta-contract fit, and the shipped certificate covers the baseline of today."""
+    uri = "package:contracts/library/suites/e5-base.yaml"
+    world = load_scenario(resolve_uri(uri, ""))
+    route = load_route(SHIPPED, uri, world)
+    assert not route.observes
+    assert route.setup.policy.policy_id == "sequential"
+    other = load_as(RoutePolicy, resolve_uri(SHIPPED, "")).model_copy(deep=True)
+    assert route_setup(other, str(resolve_uri(SHIPPED, "")), world.setup).options == route.setup.options
 
 
 def test_policy_and_route_policy_exclude_each_other(scenario: Path) -> None:
