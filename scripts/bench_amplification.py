@@ -1,7 +1,7 @@
 """Does moving traffic make a fault worse: ``selvage bench amplification``.
 
 Every scenario of E5 in which a kernel or replica breaks its contract, with sticky sessions, under
-every shielded arm of the suite, against the same arm on the same scenario without its faults, seed by seed.
+every shielded policy as it stands, against the same policy on the scenario without its faults, seed by seed.
 ``amplification_max_ARM`` is the largest surplus that any minute after detection shows
 (``contracts.measures.amplification``: 0 or less is none), and ``amplified_ARM`` how many of the ``pairs_ARM``
 show one of more than one attempt in a hundred. ``forbidden_dispatched_ARM`` counts attempts sent to cells
@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from contracts.documents import Scenario
 from contracts.episode import EpisodeRecord
 from contracts.measures import amplification, forbidden_dispatched
-from policies.baselines import BASELINES, make_arm
+from policies.baselines import POLICIES
+from scripts.e5_arms import Arm
 from scripts.e5_suite import SuiteEntry, expand_suite, load_suite
-from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.scenario import compile_scenario
 
 SEEDS = (1, 2)
-ARMS = tuple(name for name in ("shield-alone", "threshold", "hysteresis", "sequential") if name in BASELINES)
+ARMS = tuple(sorted(name for name, policy in POLICIES.items() if policy.shield))
 #: A surplus of fewer attempts of a minute than this share is the luck of single requests.
 NOTICEABLE = 0.01
 GROUPS = ("silent_numeric", "silent_other", "loud")
@@ -66,4 +66,4 @@ def _pairs(arm: str, scenario: Scenario, file: str) -> Iterator[tuple[EpisodeRec
 
 def _records(arm: str, scenario: Scenario, file: str) -> list[EpisodeRecord]:
     compiled = compile_scenario(scenario, file)
-    return run_episodes(compiled, ControllerDriver(make_arm(arm, compiled.setup)), SEEDS)
+    return run_episodes(compiled, Arm(name=arm, spec=arm).driver(compiled), SEEDS)
