@@ -1,7 +1,8 @@
 """Artefacts on disk: an ONNX file and its manifest, written whole and loaded only when everything fits.
 
 Refused are an ONNX file whose hash is not the manifest's, another encoding version, a missing or failing
-certificate, and a certificate that speaks of another network. No pickle anywhere.
+certificate, and a certificate that speaks of another network, of other fixed rules or of another arm.
+No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -17,13 +18,21 @@ from contracts.loader import dump_text, load_as
 from contracts.uris import read_pinned, resolve_uri
 from controller.features import ENCODING_VERSION
 from controller.setup import FleetSetup
-from policies.certificate import refuse_unless_certified
+from policies.baselines import arm_facts
+from policies.certificate import Subject, refuse_unless_certified, rules_sha256
+from policies.choosing import fixed_rules
 from policies.learned import LearnedPolicy, learned_policy
 
 #: The policy that ships with the library.
 SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
 #: The meta-contract that a certificate must pass.
 META = "package:contracts/library/meta-contract.yaml"
+
+
+def learned_subject(onnx_sha256: str, encoding_version: int = ENCODING_VERSION) -> Subject:
+    """What a certificate of that network speaks of today: rules and settings are those of this version."""
+    rules = rules_sha256(fixed_rules(), arm_facts("learned"))
+    return Subject(onnx_sha256=onnx_sha256, encoding_version=encoding_version, rules_sha256=rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +73,7 @@ def with_certificate(artefact: Artefact, certificate: Certificate) -> PolicyArti
     """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
     spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
     manifest = artefact.manifest.model_copy(update={"spec": spec})
-    refuse_unless_certified(manifest, _meta(), str(artefact.file))
+    refuse_unless_certified(manifest, _meta(), _subject(manifest), str(artefact.file))
     return manifest
 
 
@@ -87,8 +96,12 @@ def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
             ]
         )  # fmt: skip
     if not allow_uncertified:
-        refuse_unless_certified(manifest, _meta(), str(file))
+        refuse_unless_certified(manifest, _meta(), _subject(manifest), str(file))
     return Artefact(manifest=manifest, file=file, content=content)
+
+
+def _subject(manifest: PolicyArtifact) -> Subject:
+    return learned_subject(manifest.spec.onnx.sha256, manifest.spec.encoding_version)
 
 
 def _meta() -> MetaContract:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -206,9 +206,25 @@ _METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], Evidence], _Judged]] = 
 }
 
 
-def subject_sha256(onnx_sha256: str, encoding_version: int) -> str:
-    """What the certificate of a trained policy speaks of: these weights, read and answered so."""
-    return _hash({"onnx_sha256": onnx_sha256, "encoding_version": encoding_version})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the certificate of a trained policy speaks of: these weights, read and answered so, under these
+    rules, with these settings of its detector and of the controller.
+    """
+
+    onnx_sha256: str
+    encoding_version: int
+    rules_sha256: str
+
+    @property
+    def sha256(self) -> str:
+        """The certificate's ``subject_sha256``."""
+        return _hash({name: getattr(self, name) for name in self.__slots__})
+
+
+def rules_sha256(rules: Mapping[str, float], arm: Mapping[str, object]) -> str:
+    """Of the fixed numbers that decide beside the weights, and of the arm's settings (``arm_facts``)."""
+    return _hash({"rules": dict(rules), "arm": dict(arm)})
 
 
 def builtin_sha256(spec: str) -> str:
@@ -236,15 +252,21 @@ def load_certificate(text: str, file: str) -> Certificate:
         raise _refused(file, "", "a certificate", first, "write it with `selvage policy certify`") from None
 
 
-def refuse_unless_certified(manifest: PolicyArtifact, meta: MetaContract, file: str = "manifest") -> None:
-    """DocumentError unless the certificate of ``manifest`` is passing and speaks of it and of ``meta``."""
+def refuse_unless_certified(
+    manifest: PolicyArtifact, meta: MetaContract, subject: Subject, file: str = "manifest"
+) -> None:
+    """DocumentError unless the certificate of ``manifest`` passes and speaks of ``subject`` and ``meta``."""
     certificate = manifest.spec.certificate
     if certificate is None:
         raise _refused(file, "", "a certificate", "none", "certify the policy: selvage policy certify")
-    expected = subject_sha256(manifest.spec.onnx.sha256, manifest.spec.encoding_version)
-    if certificate.subject_sha256 != expected:
+    if certificate.rules_sha256 != subject.rules_sha256:
         raise _refused(
-            file, "subject_sha256", f"{expected}, of this ONNX file and encoding",
+            file, "rules_sha256", f"{subject.rules_sha256}, of the rules and settings of this version",
+            str(certificate.rules_sha256), "certify again: what decides beside the network is not the same",
+        )  # fmt: skip
+    if certificate.subject_sha256 != subject.sha256:
+        raise _refused(
+            file, "subject_sha256", f"{subject.sha256}, of this ONNX file and encoding",
             certificate.subject_sha256, "this certificate is another policy's; certify this one",
         )  # fmt: skip
     refuse_unless_passing(certificate, meta, file)

@@ -9,7 +9,7 @@ the kernels can carry, as it does for the policies without learning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numba import njit
@@ -26,10 +26,13 @@ from policies.targets import preference
 BLOCKED = 1e4
 #: Added to the score of a choice that there is no reason to leave; far below ``BLOCKED``.
 BOUND = 1e3
-#: Evidence, in shares of an alarm's, from which a slice may leave its kernel.
-REASON = 0.5
+#: Evidence on one of a kernel's slices, in shares of an alarm's, from which slices may leave it without one.
+REASON = 0.35
 #: The same on the slice that leaves: more than healthy fleets of the training scenarios show.
-OWN_REASON = 0.3
+OWN_REASON = 0.2
+#: The same once one of the kernel's slices is in alarm: more, because the detector then holds the others to a
+#: lower threshold (``suspect_arl0``), of which a slice that is merely near its limit soon has a share.
+SIBLING_REASON = 0.6
 #: A slice that chose another kernel goes home by rule after so long without a change, if home was well all
 #: that time. Incidents are the network's business; moving back the day after is not.
 RETURN_AFTER_S = 3600.0
@@ -42,6 +45,25 @@ _ROUNDING = 1e-9
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
 SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
+
+
+#: Changes whenever what the rules of this module or of ``policies.network`` do changes, beside their numbers.
+RULES_VERSION = 2
+
+
+def fixed_rules() -> dict[str, float]:
+    """Every number that decides beside the weights, by name: a certificate speaks of these as well."""
+    return {
+        "rules_version": RULES_VERSION,
+        "reason": REASON,
+        "own_reason": OWN_REASON,
+        "sibling_reason": SIBLING_REASON,
+        "blocked": BLOCKED,
+        "bound": BOUND,
+        "return_after_s": RETURN_AFTER_S,
+        "return_every_s": RETURN_EVERY_S,
+        **{f"room_{name}": value for name, value in asdict(ROOM).items()},
+    }
 
 
 def feature_names(scope: Scope) -> list[str]:

@@ -10,9 +10,10 @@ then leaves, and explores where the evidence is; training moves rule and network
 
 A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
 shield would send them away, and a choice that stays there comes back with it. A kernel in alarm is never
-moved *to*. And a slice leaves an open kernel for a *reason* alone: its own alarm, or an alarm or evidence of
-``REASON`` of what an alarm takes on any slice of the kernel, and of ``OWN_REASON`` on its own. Evidence is a
-log-likelihood against a named null, so this bounds how often a healthy kernel is left, whatever the weights.
+moved *to*. And a slice leaves an open kernel for a *reason* alone: its own alarm; ``REASON`` of an alarm's
+evidence on any slice of the kernel and ``OWN_REASON`` on its own; or an alarm of another slice of the kernel
+and ``SIBLING_REASON`` on its own. Evidence is a log-likelihood against a named null, so this bounds how often
+a healthy kernel is left, whatever the weights.
 ``policies.onnx_graph`` writes the same arithmetic as ONNX; a test compares the two.
 """
 
@@ -30,6 +31,7 @@ from policies.choosing import (
     CELL_MEMORY,
     OWN_REASON,
     REASON,
+    SIBLING_REASON,
     SLICE_MEMORY,
     InputLayout,
     feature_names,
@@ -99,8 +101,9 @@ def _rules(kernels: Tensor, cells: Tensor, chosen: Tensor) -> tuple[Tensor, Tens
     shut = ~((ready > 0.0)[:, :, None] & (certified > 0.5) & ~hard)
     blocked = shut | (alarm & (chosen < 0.5))
     own = cells[..., names.index("evidence")]
-    anywhere = alarm.any(dim=2, keepdim=True) | (own.amax(dim=2, keepdim=True) >= REASON)
-    reason = alarm | (anywhere & (own >= OWN_REASON))
+    near = own.amax(dim=2, keepdim=True) >= REASON
+    least = torch.where(alarm.any(dim=2, keepdim=True), SIBLING_REASON, OWN_REASON)
+    reason = alarm | ((alarm.any(dim=2, keepdim=True) | near) & (own >= least))
     return blocked.float(), (~shut & (chosen > 0.5) & ~reason).float()
 
 

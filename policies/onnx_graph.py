@@ -20,6 +20,7 @@ from policies.choosing import (
     CELL_MEMORY,
     OWN_REASON,
     REASON,
+    SIBLING_REASON,
     SLICE_MEMORY,
     InputLayout,
     feature_names,
@@ -152,15 +153,16 @@ class _Graph:
         )
         sound = self._op("And", self._above(ready, 0.0), self._above(certified, 0.5))
         shut = self._node("Not", [self._op("And", sound, self._node("Not", [hard]))])
-        elsewhere = self._node("Not", [self._above(chosen, 0.5)])
-        blocked = self._op("Or", shut, self._op("And", alarm, elsewhere))
+        not_here = self._node("Not", [self._above(chosen, 0.5)])
+        blocked = self._op("Or", shut, self._op("And", alarm, not_here))
         evidence = self._part(cells, 3, by_cell.index("evidence"), 1)
         most = self._node("ReduceMax", [evidence], axes=[2], keepdims=1)
-        anywhere = self._node("ReduceMax", [self._cast(alarm)], axes=[2], keepdims=1)
-        enough = self._op("GreaterOrEqual", most, self._floats([REASON]))
-        somewhere = self._op("Or", self._above(anywhere, 0.5), enough)
-        mine = self._op("GreaterOrEqual", evidence, self._floats([OWN_REASON]))
-        reason = self._op("Or", alarm, self._op("And", somewhere, mine))
+        elsewhere = self._above(self._node("ReduceMax", [self._cast(alarm)], axes=[2], keepdims=1), 0.5)
+        near = self._op("GreaterOrEqual", most, self._floats([REASON]))
+        least = self._node("Where", [elsewhere, self._floats([SIBLING_REASON]), self._floats([OWN_REASON])])
+        enough = self._op("GreaterOrEqual", evidence, least)
+        suspect = self._op("And", self._op("Or", elsewhere, near), enough)
+        reason = self._op("Or", alarm, suspect)
         calm = self._op("And", self._node("Not", [shut]), self._node("Not", [reason]))
         bound = self._op("And", calm, self._above(chosen, 0.5))
         return self._cast(blocked), self._cast(bound)

@@ -27,7 +27,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a run stands. updates: finished rollouts. best_*: the kept candidate. curve: rows so far."""
+    """Where a run stands. updates: finished rollouts. best_*: the kept candidate, rewards by validation
+    episode. curve: rows so far.
+    """
 
     recipe_sha256: str
     seed: int
@@ -36,6 +38,7 @@ class Progress:
     multiplier: Multiplier
     best_at: int
     best_score: float
+    best_rewards: tuple[float, ...] = ()
     curve: tuple[dict[str, float], ...] = ()
 
 
@@ -78,7 +81,8 @@ def load(folder: Path, model: PPO, recipe_sha256: str) -> tuple[dict[str, NDArra
     position = int(arrays["shuffle/position"])
     np.random.set_state(("MT19937", arrays["shuffle/keys"], position, 0, 0.0))  # noqa: NPY002
     multiplier = Multiplier(**plain.pop("multiplier"))
-    progress = Progress(multiplier=multiplier, curve=tuple(plain.pop("curve")), **plain)
+    plain |= {name: tuple(plain[name]) for name in ("curve", "best_rewards")}
+    progress = Progress(multiplier=multiplier, **plain)
     return _under(arrays, "best/"), progress
 
 

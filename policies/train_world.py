@@ -62,7 +62,8 @@ class LearningWorld(Protocol):
 class Score:
     """Means over fleets and ticks, in the units of the reward's terms (``policies.train_recipe``).
 
-    false_switches: per slice and month. reward: per tick, unscaled.
+    false_switches: per slice and month. reward: per tick, unscaled; rewards: the same episode by episode, so
+    that drivers can be compared in pairs.
     """
 
     reward: float
@@ -73,10 +74,11 @@ class Score:
     failed: float
     moved: float
     cost: float
+    rewards: tuple[float, ...] = ()
 
     def plain(self) -> dict[str, float]:
-        """As numbers by name."""
-        return asdict(self)
+        """The means by name."""
+        return {name: value for name, value in asdict(self).items() if name != "rewards"}
 
 
 def score_choices(world: LearningWorld, scores: Scores, seed: int, episodes: int) -> Score:
@@ -133,13 +135,15 @@ def padded(choice: Choices, kernels: int, layout: InputLayout) -> Choices:
 def _score(
     world: LearningWorld, begin: Callable[[], Callable[[Inputs], Inputs]], seed: int, episodes: int
 ) -> Score:
-    totals: dict[str, list[float]] = {}
+    totals: dict[str, list[NDArray[np.float64]]] = {}
     for episode in range(episodes):
         inputs = world.begin_at(seed, episode)
-        step = begin()
+        step, worth = begin(), []
         while not world.over:
             inputs = step(inputs)
-            for name, values in world.worth().items():
-                totals.setdefault(name, []).append(float(values.mean()))
-    means = {name: float(np.mean(values)) for name, values in totals.items()}
-    return Score(**{name: means[name] for name in Score.__slots__})
+            worth.append(world.worth())
+        for name in worth[0]:
+            totals.setdefault(name, []).append(np.mean([tick[name] for tick in worth], axis=0))
+    fleets = {name: np.concatenate(values) for name, values in totals.items()}
+    means = {name: float(values.mean()) for name, values in fleets.items()}
+    return Score(**means, rewards=tuple(float(value) for value in fleets["reward"]))

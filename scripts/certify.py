@@ -60,6 +60,7 @@ class Request:
     subject: str
     subject_sha256: str
     command: str
+    rules_sha256: str | None = None
     meta_uri: str = SHIPPED_META
     seeds: int | None = None
     quiet_days: float | None = None
@@ -164,6 +165,7 @@ def _certificate(plan: Plan, evidence: Evidence) -> Certificate:
     return Certificate(
         subject=request.subject,
         subject_sha256=request.subject_sha256,
+        rules_sha256=request.rules_sha256,
         meta_contract_sha256=plan.meta.sha256,
         suite_sha256=document_sha256(plan.incidents.document),
         quiet_suite_sha256=document_sha256(plan.quiet.document),

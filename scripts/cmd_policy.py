@@ -18,14 +18,12 @@ from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
-from controller.features import ENCODING_VERSION
-from policies.artifact_files import load_artefact
+from policies.artifact_files import learned_subject, load_artefact
 from policies.certificate import (
     builtin_sha256,
     load_certificate,
     refuse_unless_certified,
     refuse_unless_passing,
-    subject_sha256,
 )
 from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
@@ -57,10 +55,12 @@ def certify_policy(
 
     Fewer seeds or days than the meta-contract asks for make a certificate that no loader accepts.
     """
+    subject, rules = subject_of(policy)
     request = Request(
         spec=policy,
         subject=policy,
-        subject_sha256=subject_of(policy),
+        subject_sha256=subject,
+        rules_sha256=rules,
         command=_command(out),
         meta_uri=meta,
         seeds=seeds,
@@ -84,21 +84,23 @@ def _command(out: Path | None) -> str:
     return " ".join(["selvage", *words]) if words else "selvage policy certify"
 
 
-def subject_of(policy: str) -> str:
-    """Hash of what a certificate of ``policy`` speaks of: an ONNX file and the encoding, or every setting.
+def subject_of(policy: str) -> tuple[str, str | None]:
+    """``(subject, rules)``: hash of what a certificate of ``policy`` speaks of, an ONNX file with encoding
+    and rules or every setting, and of the rules where there are such.
 
     Raises DocumentError for a learned policy with settings of its own, which no manifest could name.
     """
     try:
         name, values = parse_spec(policy)
         if name != "learned":
-            return builtin_sha256(policy)
+            return builtin_sha256(policy), None
     except ValueError as error:
         raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
     if set(values) != {"onnx"}:
         raise _refused("POLICY", "learned:onnx=FILE and nothing else", policy)
     content = read_bytes(Path(str(values["onnx"])))
-    return subject_sha256(hashlib.sha256(content).hexdigest(), ENCODING_VERSION)
+    found = learned_subject(hashlib.sha256(content).hexdigest())
+    return found.sha256, found.rules_sha256
 
 
 def read_bytes(file: Path) -> bytes:
@@ -134,10 +136,12 @@ def show(
         _verdict(lambda: _refuse_unless_of_today(found, document, file))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
+    onnx, encoding = artefact.manifest.spec.onnx.sha256, artefact.manifest.spec.encoding_version
+    subject = learned_subject(onnx, encoding)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
-    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, str(file)))
+    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file)))
 
 
 def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path) -> None:
@@ -145,7 +149,7 @@ def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path) 
     a learned one is known by its ONNX file alone, which its manifest pins.
     """
     learned = found.subject.partition(":")[0] == "learned"
-    if not learned and subject_of(found.subject) != found.subject_sha256:
+    if not learned and subject_of(found.subject)[0] != found.subject_sha256:
         raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
     refuse_unless_passing(found, meta, str(file))
 

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from contracts.documents import FileRef, PolicyArtifact, Scenario
-from contracts.documents.artifact import Training, TrainingRun
+from contracts.documents.artifact import ComparedBaseline, Training, TrainingRun
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
 from contracts.files import sha256_of, write_pinned
@@ -121,8 +121,22 @@ def _manifest_training(
         recipe_sha256=sha256,
         data=_data(recipe, file),
         runs=runs,
+        baselines=_compared(training, shipped),
         versions=tuple(Version(name=name, version=text) for name, text in versions),
     )
+
+
+def _compared(training: dict[str, Any], shipped: int) -> tuple[ComparedBaseline, ...]:
+    found = []
+    for arm, score in training["baselines"].items():
+        gain = next(row for row in score["gains"] if row["seed"] == shipped)
+        found.append(
+            ComparedBaseline(
+                arm=arm, score=score["reward"], gain=gain["mean"], gain_low=gain["ci_low"],
+                gain_high=gain["ci_high"],
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.intervals import paired_difference
 from contracts.loader import document_sha256
 from contracts.uris import resolve_uri
 from policies.train_recipe import TrainingRecipe, load_recipe
@@ -62,10 +64,14 @@ def train(
 
     finished = all(result.finished for result in results)
     arms = document.spec.baselines if compare and finished else ()
-    baselines = {name: score.plain() for name, score in baseline_scores(file, arms).items()}
+    baselines = baseline_scores(file, arms)
     content = summary(document, command if updates is None else f"{command} --updates {updates}", results)
-    write_whole(out / "training.json", _json(content | {"baselines": baselines}))
-    _show(results, baselines)
+    content["baselines"] = {
+        name: score.plain() | {"gains": gains(name, score.rewards, results)}
+        for name, score in baselines.items()
+    }
+    write_whole(out / "training.json", _json(content))
+    _show(content)
     if not finished:
         raise typer.Exit(130)
 
@@ -119,6 +125,16 @@ def summary(recipe: TrainingRecipe, command: str, results: list[Any]) -> dict[st
             for result in results
         ],
     }
+
+
+def gains(arm: str, rewards: tuple[float, ...], results: list[Any]) -> list[dict[str, float]]:
+    """Reward of every seed minus that of ``arm``, paired by validation episode, with 95 % limits."""
+    other = np.array([rewards]).T
+    found = []
+    for result in results:
+        gain = paired_difference(np.array([result.rewards]).T, other, name=f"{arm}|{result.seed}")
+        found.append({"seed": result.seed, "mean": gain.mean, "ci_low": gain.ci_low, "ci_high": gain.ci_high})
+    return found
 
 
 def _run_all(
@@ -191,18 +207,26 @@ def _updates(folder: Path) -> int:
         return 0
 
 
-def _show(results: list[Any], baselines: dict[str, dict[str, float]]) -> None:
-    table = Table(title="Validation episodes: reward per tick", title_justify="left")
+def _show(content: dict[str, Any]) -> None:
+    baselines = content["baselines"]
+    table = Table(title="Validation episodes: reward per tick, 95 % limits", title_justify="left")
     for head in ("seed", "reward", "chosen at update", "env steps", "finished"):
         table.add_column(head, justify="right")
-    for result in results:
-        done = "yes" if result.finished else "no"
+    for name in baselines:
+        table.add_column(f"minus {name}")
+    for place, run in enumerate(content["runs"]):
         table.add_row(
-            str(result.seed), f"{result.score:.5f}", str(result.chosen_at), str(result.env_steps), done
-        )
+            str(run["seed"]), f"{run['score']:.5f}", str(run["chosen_at"]), str(run["env_steps"]),
+            "yes" if run["finished"] else "no",
+            *(_gain(score["gains"][place]) for score in baselines.values()),
+        )  # fmt: skip
     for name, score in baselines.items():
         table.add_row(name, f"{score['reward']:.5f}", "–", "–", "–")
-    Console().print(table)
+    Console(width=160).print(table)
+
+
+def _gain(gain: dict[str, float]) -> str:
+    return f"{gain['mean']:+.5f} ({gain['ci_low']:.5f} to {gain['ci_high']:.5f})"
 
 
 def _json(content: dict[str, Any]) -> str:

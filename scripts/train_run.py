@@ -43,13 +43,14 @@ INSIGHT_SEED = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedResult:
-    """What one seed came to. score: of the kept candidate on the validation episodes."""
+    """What one seed came to. score, rewards: of the kept candidate on the validation episodes."""
 
     seed: int
     folder: str
     env_steps: int
     chosen_at: int
     score: float
+    rewards: tuple[float, ...]
     finished: bool
 
 
@@ -101,7 +102,7 @@ def _recurrent(
     steps, score = train_recurrent(spec, file, seed, Path(folder), wanted, stopped, report)
     return SeedResult(
         seed=seed, folder=folder, env_steps=steps, chosen_at=wanted, score=score.reward,
-        finished=not stopped.flag,
+        rewards=score.rewards, finished=not stopped.flag,
     )  # fmt: skip
 
 
@@ -217,7 +218,9 @@ class SeedRun:
                 name: tensor.numpy().copy() for name, tensor in scorer_state(self.model.policy).items()
             }
             at = self._progress.updates
-            self._progress = replace(self._progress, best_at=at, best_score=score.reward)
+            self._progress = replace(
+                self._progress, best_at=at, best_score=score.reward, best_rewards=score.rewards
+            )
         return score.reward
 
     # ------------------------------------------------------------ files
@@ -229,7 +232,8 @@ class SeedRun:
         progress = self._progress
         result = SeedResult(
             seed=self._seed, folder=str(self._folder), env_steps=progress.env_steps,
-            chosen_at=progress.best_at, score=progress.best_score, finished=finished,
+            chosen_at=progress.best_at, score=progress.best_score, rewards=progress.best_rewards,
+            finished=finished,
         )  # fmt: skip
         content = json.dumps(asdict(result) | {"folder": "."}, sort_keys=True)
         write_pinned(self._folder / "result.json", content.encode())
@@ -253,8 +257,13 @@ def write_curve(path: Path, rows: tuple[dict[str, float], ...]) -> None:
 
 
 def baseline_scores(recipe_file: str, arms: tuple[str, ...]) -> dict[str, Score]:
-    """What policies without learning come to on the recipe's validation episodes, same detector."""
+    """What policies without learning come to on the validation episodes, each with its own detector."""
     spec = load_recipe(recipe_file).spec
     check = spec.validation
-    exam = TrainingWorld(spec, recipe_file, horizon_s=check.horizon_s, fleets=check.episodes)
-    return {arm: score_policy(exam, partial(make_policy, arm), check.seed, 1) for arm in arms}
+    found = {}
+    for arm in arms:
+        episodes = spec.episodes.model_copy(update={"detector": arm})
+        mine = spec.model_copy(update={"episodes": episodes})
+        exam = TrainingWorld(mine, recipe_file, horizon_s=check.horizon_s, fleets=check.episodes)
+        found[arm] = score_policy(exam, partial(make_policy, arm), check.seed, 1)
+    return found

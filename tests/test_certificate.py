@@ -19,17 +19,20 @@ from contracts.uris import resolve_uri
 from policies.certificate import (
     EpisodeEvidence,
     Evidence,
+    Subject,
     builtin_sha256,
     judge_clauses,
     load_certificate,
     refuse_unless_certified,
-    subject_sha256,
+    rules_sha256,
 )
 from policies.route import refuse_uncertified_baseline
 from policies.supervised import SHIPPED_META
 
 META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
 ONNX = "1" * 64
+RULES = rules_sha256({"reason": 0.5}, {"budget": 0.0})
+SUBJECT = Subject(onnx_sha256=ONNX, encoding_version=3, rules_sha256=RULES)
 assert META.spec.certification is not None
 WORLDS = META.spec.certification.worlds_sha256
 
@@ -69,7 +72,8 @@ def certificate(evidence: Evidence | None = None, **changes: object) -> Certific
     """Certificate of ``evidence`` for the ONNX file of these tests."""
     clauses = judge_clauses(META, evidence or sound_evidence())
     fields: dict[str, object] = {
-        "subject": "learned", "subject_sha256": subject_sha256(ONNX, 3),
+        "subject": "learned", "subject_sha256": SUBJECT.sha256,
+        "rules_sha256": RULES,
         "meta_contract_sha256": document_sha256(META), "suite_sha256": "2" * 64,
         "command": "selvage policy certify", "code_version": "0", "seeds": 20, "episodes": 200,
         "quiet_slice_days": 125.0, "worlds_sha256": WORLDS, "passed": all(c.passed for c in clauses),
@@ -95,7 +99,7 @@ def test_a_sound_policy_passes_every_offline_clause() -> None:
     found = judged(sound_evidence())
     assert list(found) == [c.id for c in META.spec.clauses if c.checked != "online"]
     assert all(clause.passed for clause in found.values())
-    refuse_unless_certified(manifest(certificate()), META)
+    refuse_unless_certified(manifest(certificate()), META, SUBJECT)
 
 
 BREAKS: dict[str, tuple[str, dict[str, object]]] = {
@@ -120,7 +124,7 @@ def test_each_clause_fails_on_its_own_evidence_alone(clause: str) -> None:
     assert [name for name, one in found.items() if not one.passed] == [clause]
     bad = certificate(replace(evidence, **{suite: spoiled}))  # type: ignore[arg-type]
     with pytest.raises(DocumentError, match=clause):
-        refuse_unless_certified(manifest(bad), META)
+        refuse_unless_certified(manifest(bad), META, SUBJECT)
 
 
 def test_slow_decisions_fail_by_their_percentile() -> None:
@@ -182,8 +186,17 @@ def test_guarded_incidents_have_no_lag() -> None:
 
 
 TAMPERED: dict[str, tuple[dict[str, object], str]] = {
-    "another ONNX file": ({"subject_sha256": subject_sha256("3" * 64, 3)}, "another policy's"),
-    "another encoding": ({"subject_sha256": subject_sha256(ONNX, 2)}, "another policy's"),
+    "another ONNX file": (
+        {"subject_sha256": replace(SUBJECT, onnx_sha256="3" * 64).sha256},
+        "another policy's",
+    ),
+    "another encoding": ({"subject_sha256": replace(SUBJECT, encoding_version=2).sha256}, "another policy's"),
+    "rules that only its subject names": (
+        {"subject_sha256": replace(SUBJECT, rules_sha256="6" * 64).sha256},
+        "another policy's",
+    ),
+    "other rules": ({"rules_sha256": "6" * 64}, "certify again: what decides beside the network"),
+    "no rules": ({"rules_sha256": None}, "certify again: what decides beside the network"),
     "a built-in policy": ({"subject_sha256": builtin_sha256("sequential")}, "another policy's"),
     "another meta-contract": ({"meta_contract_sha256": "4" * 64}, "another one"),
     "fewer seeds": ({"seeds": 19}, "at least 20"),
@@ -193,18 +206,30 @@ TAMPERED: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
+def test_every_number_of_rules_and_detector_counts() -> None:
+    """Another value, another name, or a setting that changes sides is another hash."""
+    cases = [
+        rules_sha256({"reason": 0.5}, {"budget": 0.0}),
+        rules_sha256({"reason": 0.3}, {"budget": 0.0}),
+        rules_sha256({"own_reason": 0.5}, {"budget": 0.0}),
+        rules_sha256({"reason": 0.5}, {"budget": 1.0}),
+        rules_sha256({"reason": 0.5, "budget": 0.0}, {}),
+    ]
+    assert len(set(cases)) == len(cases)
+
+
 @pytest.mark.parametrize("how", TAMPERED)
 def test_a_certificate_of_something_else_is_refused(how: str) -> None:
     """Every field that binds the certificate to policy, meta-contract and amount of evidence is checked."""
     change, said = TAMPERED[how]
     with pytest.raises(DocumentError, match=said):
-        refuse_unless_certified(manifest(certificate().model_copy(update=change)), META)
+        refuse_unless_certified(manifest(certificate().model_copy(update=change)), META, SUBJECT)
 
 
 def test_no_certificate_is_refused() -> None:
     """A manifest without a certificate is a document that drives nowhere."""
     with pytest.raises(DocumentError, match="got none"):
-        refuse_unless_certified(manifest(None), META)
+        refuse_unless_certified(manifest(None), META, SUBJECT)
 
 
 @pytest.mark.parametrize("change", ["dropped", "laxer", "beyond"])
@@ -218,7 +243,7 @@ def test_an_edited_clause_is_refused(change: str) -> None:
     else:
         clauses[3] = clauses[3].model_copy(update={"ci_high": 130.0})
     with pytest.raises(DocumentError, match="certificate"):
-        refuse_unless_certified(manifest(certificate(clauses=tuple(clauses))), META)
+        refuse_unless_certified(manifest(certificate(clauses=tuple(clauses))), META, SUBJECT)
 
 
 def test_certificates_survive_their_file() -> None:

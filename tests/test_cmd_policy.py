@@ -14,9 +14,8 @@ from contracts.documents.artifact import Certificate, Training
 from contracts.errors import DocumentError
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
-from controller.features import ENCODING_VERSION
-from policies.artifact_files import write_artefact
-from policies.certificate import load_certificate, subject_sha256
+from policies.artifact_files import learned_subject, write_artefact
+from policies.certificate import load_certificate
 from policies.supervised import SHIPPED_META
 from scripts import certify as certify_module
 from scripts.certify import Request, certify, plan_certification, worlds_sha256
@@ -123,7 +122,9 @@ def test_a_learned_policy_is_known_by_its_file_and_encoding(tmp_path: Path) -> N
     assert subject_of(f"learned:onnx={one}") == subject_of(f"learned:onnx={same}")
     assert subject_of(f"learned:onnx={one}") != subject_of(f"learned:onnx={other}")
     digest = hashlib.sha256(b"1").hexdigest()
-    assert subject_of(f"learned:onnx={one}") == subject_sha256(digest, ENCODING_VERSION)
+    found = learned_subject(digest)
+    assert subject_of(f"learned:onnx={one}") == (found.sha256, found.rules_sha256)
+    assert subject_of("sequential")[1] is None
     for wrong in (f"learned:onnx={one},budget=9", "learned", f"learned:onnx={tmp_path / 'none'}"):
         with pytest.raises(DocumentError):
             subject_of(wrong)
@@ -142,8 +143,8 @@ def test_show_reads_manifests(tmp_path: Path) -> None:
     """A manifest is shown with its training; without a certificate it is refused, with one accepted."""
     content = b"weights"
     training = Training(command="selvage train", seeds=(3,))
-    subject = subject_sha256(hashlib.sha256(content).hexdigest(), ENCODING_VERSION)
-    held = certificate(subject_sha256=subject)
+    subject = learned_subject(hashlib.sha256(content).hexdigest())
+    held = certificate(subject_sha256=subject.sha256, rules_sha256=subject.rules_sha256)
     bare = write_artefact(tmp_path / "bare", "routing", content, "d", training)
     sound = write_artefact(tmp_path / "sound", "routing", content, "d", training, held)
     shown = CliRunner().invoke(app, ["policy", "show", str(bare)])

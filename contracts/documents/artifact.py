@@ -33,6 +33,18 @@ class TrainingRun(Strict):
     shipped: bool = False
 
 
+class ComparedBaseline(Strict):
+    """A policy without learning, with its own detector, on the same validation scenarios."""
+
+    arm: Text
+    score: float
+    """As ``TrainingRun.score``."""
+    gain: float
+    """Score of the shipped seed minus this one, paired by episode, with 95 % bootstrap limits."""
+    gain_low: float
+    gain_high: float
+
+
 class Training(Strict):
     """How the policy was trained."""
 
@@ -44,6 +56,8 @@ class Training(Strict):
     """Documents that decided what was trained on: scenarios, pools, contract, logged data sets."""
     runs: Annotated[tuple[TrainingRun, ...], Field(max_length=64)] = ()
     """Every seed, not the best alone."""
+    baselines: Annotated[tuple[ComparedBaseline, ...], Field(max_length=8)] = ()
+    """What the shipped seed is compared with."""
     versions: Annotated[tuple[Version, ...], Field(max_length=64)] = ()
 
 
@@ -70,7 +84,10 @@ class Certificate(Strict):
     subject: Text
     """The policy as it was run, for people."""
     subject_sha256: Sha256
-    """What was certified: hash over ONNX file and encoding version, or over the text of a built-in policy."""
+    """What was certified: hash over ONNX file, encoding version and rules, or over the text of a built-in
+    policy."""
+    rules_sha256: Sha256 | None = None
+    """Of a learned policy: over the fixed rules beside the network and every setting of the arm."""
     meta_contract_sha256: Sha256
     suite_sha256: Sha256
     quiet_suite_sha256: Sha256 | None = None

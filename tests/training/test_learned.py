@@ -18,8 +18,16 @@ from contracts.loader import document_sha256, load_as  # noqa: E402
 from contracts.uris import resolve_uri  # noqa: E402
 from controller.features import Encoder  # noqa: E402
 from controller.ports import Observation  # noqa: E402
-from policies.artifact_files import META, load_artefact, load_learned, with_certificate, write_artefact  # noqa: E402
-from policies.certificate import subject_sha256  # noqa: E402
+from policies import baselines, choosing  # noqa: E402
+from policies.artifact_files import (  # noqa: E402
+    META,
+    learned_subject,
+    load_artefact,
+    load_learned,
+    with_certificate,
+    write_artefact,
+)
+from policies.baselines import POLICIES  # noqa: E402
 from policies.choosing import RETURN_AFTER_S, Chooser, InputLayout  # noqa: E402
 from policies.learned import learned_policy  # noqa: E402
 from policies.network import Scorer  # noqa: E402
@@ -53,8 +61,9 @@ def certificate(onnx: bytes, encoding_version: int) -> Certificate:
         if clause.checked != "online"
     )  # fmt: skip
     asked = meta.spec.certification
+    subject = learned_subject(hashlib.sha256(onnx).hexdigest(), encoding_version)
     return Certificate(
-        subject="test", subject_sha256=subject_sha256(hashlib.sha256(onnx).hexdigest(), encoding_version),
+        subject="test", subject_sha256=subject.sha256, rules_sha256=subject.rules_sha256,
         meta_contract_sha256=document_sha256(meta), suite_sha256="0" * 64,
         worlds_sha256=None if asked is None else asked.worlds_sha256, command="a test", code_version="0",
         seeds=20, episodes=20, quiet_slice_days=1000.0, passed=True, clauses=clauses,
@@ -107,6 +116,43 @@ def test_artefacts_are_deterministic_and_load_when_certified(tmp_path: Path) -> 
     third = write_artefact(tmp_path / "c", "p", onnx, "A test.", TRAINING, manifest.spec.certificate)
     policy = load_learned(str(third), FLEET)
     assert policy.propose(calm(FLEET), policy.initial(1))[0].table.shape == (1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["RULES_VERSION", "REASON", "OWN_REASON", "SIBLING_REASON", "RETURN_AFTER_S", "ROOM"]
+)
+def test_other_rules_than_those_certified_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A certificate speaks of the fixed rules as well: change one, and the artefact no longer loads."""
+    onnx = content()
+    bare = load_artefact(
+        str(write_artefact(tmp_path, "p", onnx, "A test.", TRAINING)), allow_uncertified=True
+    )
+    held = with_certificate(bare, certificate(onnx, bare.manifest.spec.encoding_version)).spec.certificate
+    path = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, held)
+    load_artefact(str(path))
+    old = getattr(choosing, name)
+    other = replace(old, fill_ratio=0.8) if name == "ROOM" else 2 * old
+    monkeypatch.setattr(choosing, name, other)
+    with pytest.raises(DocumentError, match="rules and settings of this version"):
+        load_artefact(str(path))
+
+
+def test_another_detector_than_the_one_certified_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A default setting of the arm's detector is part of what was certified."""
+    onnx = content()
+    bare = load_artefact(
+        str(write_artefact(tmp_path, "p", onnx, "A test.", TRAINING)), allow_uncertified=True
+    )
+    held = certificate(onnx, bare.manifest.spec.encoding_version)
+    arm = POLICIES["learned"]
+    other = replace(arm, parameters={**arm.parameters, "confidence": 0.9})
+    monkeypatch.setattr(baselines, "POLICIES", {**POLICIES, "learned": other})
+    with pytest.raises(DocumentError, match="certify again"):
+        with_certificate(bare, held)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

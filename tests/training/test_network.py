@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from policies.choosing import BLOCKED  # noqa: E402
+from policies.choosing import BLOCKED, OWN_REASON, REASON, SIBLING_REASON  # noqa: E402
 from policies.learned import ScoreRunner  # noqa: E402
 from policies.network import Critic, Scorer, rows_in_use  # noqa: E402
 from policies.onnx_graph import network_bytes  # noqa: E402
@@ -104,7 +104,7 @@ def test_onnx_agrees_with_torch(kernels: int) -> None:
 
 
 def test_an_open_kernel_is_left_for_a_reason_alone() -> None:
-    """Whatever the weights, a slice stays on an open kernel without an alarm or half an alarm's evidence."""
+    """Whatever the weights, a slice stays on an open kernel without an alarm or evidence."""
     inputs = random_inputs(256, 4, seed=5)
     names = [name.removeprefix("kernel0.") for name in LAYOUT.encoder.names()[: LAYOUT.encoder.row_size]]
     rows, _ = LAYOUT.encoder.split(inputs[:, : LAYOUT.encoder.size])
@@ -112,7 +112,7 @@ def test_an_open_kernel_is_left_for_a_reason_alone() -> None:
         rows[..., names.index(f"slice{index}.guard")] = 0.0
         rows[..., names.index(f"slice{index}.hard_violated")] = 0.0
         rows[..., names.index(f"slice{index}.certified")] = 1.0
-        rows[..., names.index(f"slice{index}.evidence")] *= 0.49 / 2.0
+        rows[..., names.index(f"slice{index}.evidence")] *= 0.99 * REASON / 2.0
     rows[..., names.index("ready_ratio")] = 1.0
     memory = inputs[:, LAYOUT.encoder.size : LAYOUT.encoder.size + LAYOUT.cell_memory_size]
     before = memory.reshape(256, 4, 3, -1)[..., 0].argmax(axis=1)
@@ -121,11 +121,15 @@ def test_an_open_kernel_is_left_for_a_reason_alone() -> None:
     with torch.no_grad():
         scorer.stay.fill_(-100.0)
     np.testing.assert_array_equal(scores(scorer, inputs).argmax(axis=2), before)
-    rows[:, :, names.index("slice1.evidence")] = 0.6
-    rows[:, :, names.index("slice2.evidence")] = 0.31
-    rows[:, :, names.index("slice0.evidence")] = 0.29
+    rows[:, :, names.index("slice1.evidence")] = REASON + 0.1
+    rows[:, :, names.index("slice2.evidence")] = OWN_REASON + 0.01
+    rows[:, :, names.index("slice0.evidence")] = OWN_REASON - 0.01
     left = scores(scorer, inputs).argmax(axis=2) != before
     assert left.any(axis=0).tolist() == [False, True, True]
+    rows[:, :, names.index("slice2.guard")] = 1.0
+    rows[:, :, names.index("slice0.evidence")] = SIBLING_REASON + 0.01
+    left = scores(scorer, inputs).argmax(axis=2) != before
+    assert left.any(axis=0).tolist() == [True, False, True]
 
 
 def test_equal_weights_give_equal_bytes() -> None:
