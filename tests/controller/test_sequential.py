@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from contracts.compiled import CompiledContract, Source
@@ -30,7 +27,6 @@ MEAN = Clause(threshold=0.1, clip=1.0)
 RATE = Clause(name="N-rate", threshold=0.5, rate_limit=0.2, hard=False, level=2)
 #: Budget at which one pooled stream of one clause, one unit a second, has an ARL0 of 200 units.
 BUDGET_OF_200 = 30.0 * 86400.0 / 200.0 / Budget().kernel_share
-FAILED_BY_SLICE = st.lists(st.integers(0, 5), min_size=4, max_size=4)
 ONE = make_layout(kernels=1, slices=1, per_kernel=1)
 
 
@@ -284,61 +280,6 @@ def test_a_replica_is_watched_over_all_its_slices() -> None:
     assert tick == units
     assert verdict.alarm.sum() == 1
     assert verdict.excess.max() == pytest.approx(5.0)
-
-
-def test_a_scrape_is_one_unit_over_all_slices() -> None:
-    """Failures on four slices in one scrape are one unit: the share of the scrape's requests that failed."""
-    detector, state = scraped({0: [2, 2, 0, 0], 1: [0, 0, 0, 0]})
-    alone = detector.plan.clauses.detector(0)
-    _, statistic = update(alone, alone.initial(1), np.array([4.0 / 20.0]), np.array([True]))
-    assert logged(state, "anywhere")[0, 0].item() == pytest.approx(statistic.item())
-    assert state["anywhere"][0, 0, 0, 0, UNITS:].tolist() == pytest.approx([1.0, 0.2])
-
-
-def scraped(*failed: dict[int, list[int]]) -> tuple[SequentialDetector, DetectorState]:
-    """Memory after ticks that bring, by replica of one kernel of two, how many of five failed by slice."""
-    layout = make_layout(kernels=1, slices=4, per_kernel=2)
-    clause = Clause(source=Source.FAILED, threshold=0.1, hard=False)
-    fleet = make_fleet(layout, contract=make_contract(layout, (clause,)), home=np.zeros(4, dtype=np.int64))
-    detector = sequential_detector(fleet)
-    state, closed = detector.initial(1, 2, fleet.contract), np.array([False])
-    for tick in failed:
-        sums = np.zeros((1, 2, 4, 1, 4))
-        for replica, bad in tick.items():
-            sums[0, replica, :, 0, 0], sums[0, replica, :, 0, 1] = 5.0, bad
-        seen = replace(
-            slice_probe(fleet, 0, np.nan), sums=sums, heard=np.zeros((1, 1), dtype=np.bool_),
-            unit_of=np.arange(2), doubted=np.zeros((1, 2, 4, 1), dtype=np.bool_),
-        )  # fmt: skip
-        _, state = detector.update(state, sums, closed, fleet.contract, seen)
-    return detector, state
-
-
-def test_a_scrape_counts_in_units_of_its_siblings_where_they_are_beyond_the_limit() -> None:
-    """Beside a sibling at four limits, four limits are one: that speaks against the kernel, not the replica."""
-    for same_tick in (True, False):
-        bad = {1: [2, 2, 2, 2]}
-        ticks = ({0: [2, 2, 0, 0], **bad},) if same_tick else (bad, {0: [2, 2, 0, 0]})
-        _, state = scraped(*ticks)
-        sums = state["cells"][0, 0, :, 0, UNITS + 1]
-        assert sums.tolist() == pytest.approx([0.1, 0.1, 0.0, 0.0])
-        assert state["anywhere"][0, 0, 0, 0, UNITS + 1] == pytest.approx(0.05)
-
-
-def test_a_replica_without_siblings_speaks_for_its_kernel_alone() -> None:
-    """Nobody was heard beside it, so its scrapes are no evidence that it departs."""
-    _, state = scraped({0: [5, 5, 5, 5]})
-    assert logged(state).max() < 0.0
-    assert logged(state, "anywhere").max() < 0.0
-
-
-@hypothesis.settings(max_examples=50, deadline=None)
-@given(own=FAILED_BY_SLICE, others=FAILED_BY_SLICE)
-def test_siblings_only_ever_weaken_the_evidence(own: list[int], others: list[int]) -> None:
-    """What is bet on is at most the share itself, so the null of the clause still holds for it."""
-    _, state = scraped({1: others}, {0: own})
-    for slice_, failed in enumerate(own):
-        assert state["cells"][0, 0, slice_, 0, UNITS + 1] <= failed / 5.0 + 1e-12
 
 
 def slice_probe(fleet: FleetSetup, slice_: int, value: float) -> Arrivals:
