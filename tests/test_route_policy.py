@@ -16,6 +16,7 @@ from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loader import load_as
 from contracts.uris import resolve_uri
+from policies.artifact_files import SHIPPED_ARTEFACT
 from policies.route import route_setup
 from scripts.route import load_route
 from scripts.selvage import app
@@ -143,12 +144,14 @@ def test_enforcing_needs_a_certified_baseline(scenario: Path, tmp_path: Path) ->
 
 
 def test_the_shipped_document_drives_the_fleet_of_e5() -> None:
-    """Pool, contract and meta-contract fit, and the shipped certificate covers the baseline of today."""
+    """Pool, contract and meta-contract fit, the pinned policy is the one that ships, under its certificate of
+    today, and so is the baseline.
+    """
     uri = "package:contracts/library/suites/e5-base.yaml"
     world = load_scenario(resolve_uri(uri, ""))
     route = load_route(SHIPPED, uri, world)
     assert not route.observes
-    assert route.setup.policy.policy_id == "sequential"
+    assert route.setup.policy.policy_id == f"learned:artefact={resolve_uri(SHIPPED_ARTEFACT, '')}"
     other = load_as(RoutePolicy, resolve_uri(SHIPPED, "")).model_copy(deep=True)
     assert route_setup(other, str(resolve_uri(SHIPPED, "")), world.setup).options == route.setup.options
 
