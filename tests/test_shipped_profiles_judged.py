@@ -10,7 +10,7 @@ import pytest
 from contracts import bound_table
 from contracts.documents import KernelContract, KernelProfile
 from contracts.evaluate import evaluate
-from contracts.loader import load_as
+from contracts.loader import load_as, load_document
 from contracts.metrics import METRICS
 from contracts.observations import from_samples
 from contracts.propose import MeasuredKernel, ProposalTerms, propose
@@ -19,7 +19,9 @@ from scripts.contract_inputs import known_sources, load_judged, load_profile
 
 LIBRARY = Path(__file__).resolve().parent.parent / "contracts" / "library"
 PROFILES = sorted((LIBRARY / "profiles").glob("*.yaml"))
-CONTRACTS = [path for path in sorted(LIBRARY.glob("*.yaml")) if "meta" not in path.stem]
+CONTRACTS = [
+    path for path in sorted(LIBRARY.glob("*.yaml")) if isinstance(load_document(path), KernelContract)
+]
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
