@@ -53,10 +53,9 @@ class SequentialPlan:
     """Settings of the sequential detector.
 
     fold, replica_fold: clause arrays that the compiled fold reads, of kernels and of replicas. confidence: of
-    recovery. owner: int64 [R], whose replicas are
-    siblings. memory_s: time constant of the sums by which they are compared. paired: tells whether a
-    unit has changed (None: nobody does) and whether e-processes are run from then on. expiry_s: silence after
-    which an alarm on traffic is let go. split: the budget, for reports.
+    recovery. owner: int64 [R], whose replicas are siblings. memory_s: time constant of the sums by which they
+    are compared. paired: tells whether a unit has changed (None: nobody does) and whether e-processes are run
+    from then on. expiry_s: silence after which an alarm on traffic is let go. split: the budget, for reports.
     """
 
     contract: CompiledContract

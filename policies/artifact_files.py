@@ -73,7 +73,7 @@ def with_certificate(artefact: Artefact, certificate: Certificate) -> PolicyArti
     """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
     spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
     manifest = artefact.manifest.model_copy(update={"spec": spec})
-    refuse_unless_certified(manifest, _meta(), _subject(manifest), str(artefact.file))
+    refuse_unless_certified(manifest, _meta(), manifest_subject(manifest), str(artefact.file))
     return manifest
 
 
@@ -96,11 +96,12 @@ def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
             ]
         )  # fmt: skip
     if not allow_uncertified:
-        refuse_unless_certified(manifest, _meta(), _subject(manifest), str(file))
+        refuse_unless_certified(manifest, _meta(), manifest_subject(manifest), str(file))
     return Artefact(manifest=manifest, file=file, content=content)
 
 
-def _subject(manifest: PolicyArtifact) -> Subject:
+def manifest_subject(manifest: PolicyArtifact) -> Subject:
+    """``learned_subject`` of the network that ``manifest`` names."""
     return learned_subject(manifest.spec.onnx.sha256, manifest.spec.encoding_version)
 
 

@@ -322,7 +322,7 @@ def make_arm(
     baseline = _lookup(name)
     values = replace(_settings(baseline, chosen), notices=notices)
     fleet = _windowed(fleet, values)
-    levers = options or ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
+    levers = options or _levers(baseline)
     watch = WindowDetector() if baseline.detector is None else baseline.detector(fleet, values)
     policy = baseline.factory(fleet, write_spec(name, chosen), values)
     return ControllerSetup(fleet=fleet, policy=policy, options=levers, detector=watch)
@@ -336,9 +336,13 @@ def arm_facts(spec: str) -> dict[str, object]:
     name, chosen = _chosen(spec, {})
     baseline = _lookup(name)
     values = _settings(baseline, chosen)
-    options = ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
     settings = {**values.numbers, **values.texts}
-    return {"policy": name, "settings": settings, "options": asdict(options)}
+    return {"policy": name, "settings": settings, "options": asdict(_levers(baseline))}
+
+
+def _levers(baseline: Baseline) -> ControllerOptions:
+    """The controller's own settings under ``baseline``."""
+    return ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
 
 
 def _settings(baseline: Baseline, chosen: Mapping[str, Value]) -> Settings:

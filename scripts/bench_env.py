@@ -163,7 +163,7 @@ def timed_parts() -> Iterator[dict[str, float]]:
     spent_s: dict[str, float] = defaultdict(float)
     originals = [(place, name, getattr(place, name)) for _, place, name in PARTS]
     for label, place, name in PARTS:
-        setattr(place, name, _timed(getattr(place, name), label, spent_s))
+        setattr(place, name, timed(getattr(place, name), label, spent_s))
     try:
         yield spent_s
     finally:
@@ -171,12 +171,14 @@ def timed_parts() -> Iterator[dict[str, float]]:
             setattr(place, name, original)
 
 
-def _timed(function: Any, label: str, spent_s: dict[str, float]) -> Any:
-    def timed(*arguments: Any, **named: Any) -> Any:
+def timed(function: Any, label: str, spent_s: dict[str, float]) -> Any:
+    """``function``, whose CPU seconds are added to ``spent_s[label]``."""
+
+    def called(*arguments: Any, **named: Any) -> Any:
         began = time.process_time()
         try:
             return function(*arguments, **named)
         finally:
             spent_s[label] += time.process_time() - began
 
-    return timed
+    return called

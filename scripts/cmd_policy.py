@@ -18,7 +18,7 @@ from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
-from policies.artifact_files import learned_subject, load_artefact
+from policies.artifact_files import learned_subject, load_artefact, manifest_subject
 from policies.certificate import (
     builtin_sha256,
     load_certificate,
@@ -136,8 +136,7 @@ def show(
         _verdict(lambda: _refuse_unless_of_today(found, document, file))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
-    onnx, encoding = artefact.manifest.spec.onnx.sha256, artefact.manifest.spec.encoding_version
-    subject = learned_subject(onnx, encoding)
+    subject = manifest_subject(artefact.manifest)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)

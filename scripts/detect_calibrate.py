@@ -40,6 +40,7 @@ from scripts.detect_telemetry import (
     RATE_RPS,
     REPLICAS,
     ScrapeWatcher,
+    alarms_of,
     fleet_limits,
     queues,
 )
@@ -208,27 +209,6 @@ def _measured(detector: Any, level: float, fleets: list[list[Floats]]) -> dict[s
     low, high = fleet_limits(runs)
     arl0 = float(runs[:, 1].sum() / max(int(runs[:, 0].sum()), 1))
     return {"arl0": round(arl0, 1), "low": round(low, 1), "high": round(high, 1)}
-
-
-def alarms_of(detector: Any, level: float, fleets: list[list[Floats]]) -> NDArray[np.int64]:
-    """(alarms, units) of each fleet, int64 [fleets, 2]; as ``count_alarms``, all series at once."""
-    series = [one for fleet in fleets for one in fleet]
-    owner = np.repeat(np.arange(len(fleets)), [len(fleet) for fleet in fleets])
-    length = np.array([one.size for one in series])
-    units = np.zeros((length.max(), len(series)))
-    for place, one in enumerate(series):
-        units[: one.size, place] = one
-    state, skip = detector.initial(len(series)), np.zeros(len(series), dtype=np.int64)
-    blank, found = detector.initial(1), np.zeros((len(fleets), 2), dtype=np.int64)
-    for step, row in enumerate(units):
-        watched = (step < length) & (skip == 0)
-        skip = np.maximum(skip - 1, 0)
-        detector.advance(state, row, watched)
-        rung = np.flatnonzero(watched & (state.statistic >= level))
-        state.memory[rung], state.statistic[rung], skip[rung] = blank.memory, blank.statistic, BLOCK
-        np.add.at(found[:, 0], owner[rung], 1)
-        np.add.at(found[:, 1], owner[watched], 1)
-    return found
 
 
 def table(fleets: int = FLEETS, runs: int = RUNS) -> dict[str, Any]:

@@ -92,13 +92,11 @@ class Dependence:
 class ScrapeWatcher:
     """A driver that leaves every slice at home and writes down what scrapes bring.
 
-    families: whose histograms, places in ``LATENCY_FAMILIES``. replicas: of the first kernel. Tick by tick,
-    NaN where no scrape came:
-    counts: float32 [B, R, F, E + 1]; used: float64 [B, R], KV use.
+    replicas: of the first kernel. Tick by tick, NaN where no scrape came: counts: float32 [B, R, E + 1], of
+    the time to the first token; used: float64 [B, R], KV use.
     """
 
     scenario: CompiledScenario
-    families: tuple[int, ...] = (TTFT,)
     counts: list[NDArray[np.float32]] = field(default_factory=list)
     used: list[Floats] = field(default_factory=list)
     last_ms: Floats = field(default_factory=lambda: np.zeros(0))
@@ -133,7 +131,7 @@ class ScrapeWatcher:
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
         """Write down one tick; ``fresh`` bool [B, R]: whose scrape is new."""
-        counts = telemetry.latency_le[:, : self.replicas].sum(axis=2)[:, :, self.families].astype(np.float32)
+        counts = telemetry.latency_le[:, : self.replicas].sum(axis=2)[:, :, TTFT].astype(np.float32)
         counts[~fresh] = np.nan
         self.counts.append(counts)
         self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, : self.replicas], np.nan))
@@ -173,7 +171,7 @@ def queues(*, mixed: bool = False, replicas: int = REPLICAS) -> tuple[CompiledSc
 
 def _shares(watcher: ScrapeWatcher) -> list[Floats]:
     """One series per fleet and replica: share of the scrape's requests over the edge nearest to 10 %."""
-    counts: NDArray[Any] = np.stack(watcher.counts, axis=2)[..., 0, :]  # [B, R, T, E + 1]
+    counts: NDArray[Any] = np.stack(watcher.counts, axis=2)  # [B, R, T, E + 1]
     total = np.nansum(counts, axis=(0, 1, 2))
     over = 1.0 - total / total[-1]
     edge = int(np.argmin(np.abs(np.log(np.maximum(over[:-1], 1e-12) / 0.1))))
@@ -201,27 +199,38 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
     plain = calibrated_threshold(detector, Empirical(values=learned), ARL0, seed=SEED, runs=3000)
     blocked = block_threshold(detector, learned, ARL0, length=BLOCK, seed=SEED, runs=3000)
     levels = (plain.threshold, blocked.threshold)
-    runs = [np.array([count_alarms(detector, level, one) for one in fresh]) for level in levels]
+    fleets = [fresh[first : first + REPLICAS] for first in range(0, len(fresh), REPLICAS)]
+    runs = [alarms_of(detector, level, fleets) for level in levels]
     plain_arl, block_arl = (float(one[:, 1].sum() / max(one[:, 0].sum(), 1)) for one in runs)
-    low, high = fleet_limits(runs[1].reshape(-1, REPLICAS, 2).sum(axis=1))
+    low, high = fleet_limits(runs[1])
     return Dependence(
         stream=name, correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
         independent_arl=plain_arl, block_arl=block_arl, block_low=low, block_high=high,
     )  # fmt: skip
 
 
-def count_alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, int]:
-    """Alarms on one series, and the units that were watched for them."""
-    state, present, count, watched, skip = detector.initial(1), np.ones(1, dtype=np.bool_), 0, 0, 0
-    for value in units:
-        if skip:
-            skip -= 1
-            continue
-        watched += 1
-        detector.advance(state, np.array([value]), present)
-        if state.statistic[0] >= threshold:
-            state, count, skip = detector.initial(1), count + 1, BLOCK
-    return count, watched
+def alarms_of(detector: Betting, level: float, fleets: list[list[Floats]]) -> NDArray[np.int64]:
+    """Alarms, and the units that were watched for them, of each fleet: int64 [fleets, 2]; all series at once.
+
+    After an alarm a series goes unwatched for ``BLOCK`` units and begins anew.
+    """
+    series = [one for fleet in fleets for one in fleet]
+    owner = np.repeat(np.arange(len(fleets)), [len(fleet) for fleet in fleets])
+    length = np.array([one.size for one in series])
+    units = np.zeros((length.max(), len(series)))
+    for place, one in enumerate(series):
+        units[: one.size, place] = one
+    state, skip = detector.initial(len(series)), np.zeros(len(series), dtype=np.int64)
+    blank, found = detector.initial(1), np.zeros((len(fleets), 2), dtype=np.int64)
+    for step, row in enumerate(units):
+        watched = (step < length) & (skip == 0)
+        skip = np.maximum(skip - 1, 0)
+        detector.advance(state, row, watched)
+        rung = np.flatnonzero(watched & (state.statistic >= level))
+        state.memory[rung], state.statistic[rung], skip[rung] = blank.memory, blank.statistic, BLOCK
+        np.add.at(found[:, 0], owner[rung], 1)
+        np.add.at(found[:, 1], owner[watched], 1)
+    return found
 
 
 def fleet_limits(fleets: NDArray[np.int64]) -> tuple[float, float]:

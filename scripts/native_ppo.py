@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from stable_baselines3.common.utils import set_random_seed
 from policies.train_policy import one_thread
 from policies.train_ppo import LagrangianCallback, PenalisedVecEnv
 from policies.train_recipe import LagrangianRecipe
-from scripts.bench_env import LIBRARY, make_config, write_scenario
+from scripts.bench_env import LIBRARY, make_config, timed, write_scenario
 from scripts.sb3_env import FleetVecEnv
 from simulator.env_core import EnvConfig
 from simulator.env_vector import FleetRoutingVectorEnv
@@ -77,13 +77,13 @@ class Timed:
     def __init__(self, config: EnvConfig, seed: int, *, lagrangian: bool = False) -> None:
         env: Any = make_env(config, FLEETS)
         self._spent_s = {"env": 0.0, "update": 0.0}
-        env.step_wait = self._timed(env.step_wait, "env")
+        env.step_wait = timed(env.step_wait, "env", self._spent_s)
         self._callbacks: list[Any] = []
         if lagrangian:
             env = PenalisedVecEnv(env, 1.0)
             self._callbacks.append(LagrangianCallback(env, LagrangianRecipe()))
         self.model = make_model(env, seed, LARGE)
-        self.model.train = self._timed(self.model.train, "update")
+        self.model.train = timed(self.model.train, "update", self._spent_s)
         self._rollout = FLEETS * TICKS
 
     def run(self, rollouts: int) -> Spent:
@@ -95,16 +95,6 @@ class Timed:
         return Spent(
             steps=steps, whole_s=whole_s, env_s=self._spent_s["env"], update_s=self._spent_s["update"]
         )
-
-    def _timed(self, function: Callable[..., Any], label: str) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
-            began = time.process_time()
-            try:
-                return function(*arguments, **named)
-            finally:
-                self._spent_s[label] += time.process_time() - began
-
-        return timed
 
 
 def speed(config: EnvConfig, seed: int, runs: int, rollouts: int) -> Figures:

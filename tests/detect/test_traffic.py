@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from contracts.compiled import Source
-from contracts.detect.eprocess import exceedances
+from contracts.detect.eprocess import Betting, exceedances
+from contracts.detect.protocol import Floats
 from contracts.detect.traffic import SHIPPED, TrafficCalibration, parse_traffic
 from contracts.errors import DocumentError
 from contracts.uris import resolve_uri
 from controller.sequential_plan import sequential_plan
 from policies.baselines import make_arm, shipped_traffic
 from policies.rehearsal import rehearsal_fleet
-from scripts.detect_calibrate import alarms_of, calibrated, markdown, table
-from scripts.detect_telemetry import count_alarms
+from scripts.detect_calibrate import calibrated, markdown, table
+from scripts.detect_telemetry import BLOCK, alarms_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
 
@@ -101,6 +102,20 @@ def test_a_table_that_is_none_is_refused(change: Any) -> None:
     change(data)
     with pytest.raises(DocumentError, match="detect_calibrate"):
         parse_traffic(json.dumps(data), "table.json")
+
+
+def count_alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, int]:
+    """Alarms on one series, and the units that were watched for them."""
+    state, present, count, watched, skip = detector.initial(1), np.ones(1, dtype=np.bool_), 0, 0, 0
+    for value in units:
+        if skip:
+            skip -= 1
+            continue
+        watched += 1
+        detector.advance(state, np.array([value]), present)
+        if state.statistic[0] >= threshold:
+            state, count, skip = detector.initial(1), count + 1, BLOCK
+    return count, watched
 
 
 def test_alarms_of_all_series_at_once_are_those_of_each() -> None:
