@@ -51,6 +51,12 @@ def e5(
     jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0,
     batch: Annotated[int | None, typer.Option(help="Fleets in lock-step; all seeds without it.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None,
+    route_policy: Annotated[
+        str,
+        typer.Option(
+            help="RoutePolicy document: its policy, mode, shield and meta-contract as one more arm."
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print e5.json instead of the table.")] = False,
 ) -> None:
     """Run the suite under every arm with paired seeds; write the results and a report.
@@ -67,7 +73,8 @@ def e5(
         jobs=jobs or cores(),
         batch=batch,
         trace=trace,
-        command=_command(suite, policies, seeds, trace),
+        route_policy=route_policy,
+        command=_command(suite, policies, seeds, trace, route_policy),
     )
     plan = plan_run(options)
     ready_folder(out)
@@ -118,10 +125,10 @@ def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:
     return f"{text} [dim]({low} to {high})[/dim]"
 
 
-def _command(suite: str, policies: str, seeds: int | None, trace: Path | None) -> str:
+def _command(suite: str, policies: str, seeds: int | None, trace: Path | None, route_policy: str) -> str:
     """The command that gives the same results; --jobs and --batch change none."""
-    words = ["selvage", "e5"]
-    for name, value in (("--suite", suite), ("--policies", policies), ("--seeds", seeds), ("--trace", trace)):
+    words, options = ["selvage", "e5"], {"--suite": suite, "--policies": policies, "--seeds": seeds}
+    for name, value in (options | {"--trace": trace, "--route-policy": route_policy}).items():
         if value:
             words += [name, str(value)]
     return shlex.join([*words, "--out", "DIR"])

@@ -170,7 +170,17 @@ def evaluate(
     with tempfile.TemporaryDirectory() as folder:
         file = artefact if artefact.endswith(".onnx") else _unpacked(artefact, Path(folder))
         arms = f"{against},learned:onnx={file}"
-        e5(out=out, suite=suite, policies=arms, seeds=seeds, jobs=jobs, batch=None, trace=None, as_json=False)
+        e5(
+            out=out,
+            suite=suite,
+            policies=arms,
+            seeds=seeds,
+            jobs=jobs,
+            batch=None,
+            trace=None,
+            route_policy="",
+            as_json=False,
+        )
 
 
 def _unpacked(artefact: str, folder: Path) -> str:

@@ -31,7 +31,7 @@ from policies.baselines import make_arm
 from policies.spec import parse_spec
 from scripts.e5_arms import notices_for
 from scripts.output import nulled, ready_folder, write_whole
-from scripts.route import ObservingDriver, Route, load_route
+from scripts.route import Route, load_route
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.scenario import compile_scenario, load_scenario, with_trace
@@ -78,8 +78,9 @@ def simulate(
         ready_folder(out)
     chosen = list(range(first_seed, first_seed + seeds))
     log = DecisionLog(setup=setup, seeds=chosen, lines=[]) if out is not None else None
-    kind = ObservingDriver if route is not None and route.observes else ControllerDriver
-    records = _run(compiled, kind(setup, log=log.take if log else None), chosen)
+    take = log.take if log else None
+    driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
+    records = _run(compiled, driver, chosen)
     summary = summarise(compiled, policy, records) | _named(route)
     if out is not None and log is not None:
         write_whole(out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")

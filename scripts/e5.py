@@ -19,8 +19,8 @@ from contracts.documents import Suite
 from contracts.files import sha256_of
 from contracts.loader import document_sha256
 from contracts.measures import EpisodeMeasures
-from policies.baselines import make_arm
-from scripts.e5_arms import Arm, parse_arms
+from contracts.uris import resolve_uri
+from scripts.e5_arms import Arm, parse_arms, route_arm
 from scripts.e5_budget import budgets
 from scripts.e5_jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5_results import Episodes, front, summarise, tables
@@ -29,6 +29,7 @@ from scripts.environment import machine_facts
 from scripts.output import ready_folder, write_whole
 from scripts.report import ReportInput, render
 from scripts.report_plots import FrontPoint, Timeline
+from scripts.route import read_route, refuse_other_pool
 
 #: Version of the layout of ``e5.json``.
 FORMAT = 1
@@ -41,6 +42,8 @@ class Options:
     out: Path
     suite: Path | None = None
     policies: tuple[str, ...] | None = None
+    route_policy: str = ""
+    """A RoutePolicy document that is one more arm; "" for none."""
     seeds: int | None = None
     jobs: int = 1
     batch: int | None = None
@@ -70,16 +73,18 @@ def plan_run(options: Options) -> Plan:
         load_trace(options.trace)
     entries = expand_suite(suite, file, options.trace)
     arms = parse_arms(options.policies or suite.spec.policies)
+    if options.route_policy:
+        arms = (*arms, route_arm(options.route_policy))
     named = {arm.policy for arm in arms}
     sweep = (
         tuple(arm for arm in parse_arms(suite.spec.sweep)[1:] if arm.policy in named)
         if suite.spec.sweep
         else ()
     )
-    for arm in (*arms, *sweep):
-        arm.check(compiled(entries[0]).setup)
     for entry in entries:
         compiled(entry)
+    for arm in (*arms, *sweep):
+        _check(arm, entries)
     seeds = tuple(range(suite.spec.seed, suite.spec.seed + (options.seeds or suite.spec.seeds)))
     swept = suite.spec.sweep_scenarios or tuple(entry.name for entry in entries)
     example = next((e.name for e in entries if e.group == "silent_numeric"), entries[0].name)
@@ -98,6 +103,16 @@ def plan_run(options: Options) -> Plan:
     )  # fmt: skip
 
 
+def _check(arm: Arm, entries: tuple[SuiteEntry, ...]) -> None:
+    """Refuse settings that the policy does not know, and a document that does not fit some scenario."""
+    if not arm.route:
+        arm.check(compiled(entries[0]).setup)
+        return
+    for entry in entries:
+        route = read_route(arm.route, compiled(entry))
+        refuse_other_pool(route.document, arm.route, entry.scenario(), entry.file)
+
+
 def run(plan: Plan, options: Options, on_done: Callable[[JobResult], None]) -> tuple[dict[str, Any], str]:
     """Run ``plan``; the content of ``e5.json`` and the report page.
 
@@ -113,9 +128,9 @@ def run(plan: Plan, options: Options, on_done: Callable[[JobResult], None]) -> t
     early = {(r.arm, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
     content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
     points = front_points(plan, episodes)
-    fleet = compiled(plan.entries[0]).setup
+    first = compiled(plan.entries[0])
     arms = (*plan.arms, *plan.sweep)
-    content["budgets"] = budgets((arm.name, make_arm(arm.spec, fleet).detector) for arm in arms)
+    content["budgets"] = budgets((arm.name, arm.setup(first).detector) for arm in arms)
     content["front"] = [_plain(point) for point in points]
     report = ReportInput(
         content=content,
@@ -192,6 +207,7 @@ def header(plan: Plan, options: Options) -> dict[str, Any]:
         "contract_sha256": first.contract.sha256,
         "policies": [arm.name for arm in plan.arms],
         "sweep": [arm.name for arm in plan.sweep],
+        "route_policy_sha256": _route_sha256(options.route_policy),
         "kernels": list(first.layout.kernels),
         "replicas": len(first.layout.replicas),
         "slices": list(first.layout.slices),
@@ -210,6 +226,10 @@ def header(plan: Plan, options: Options) -> dict[str, Any]:
             for entry in plan.entries
         ],
     }
+
+
+def _route_sha256(uri: str) -> str | None:
+    return sha256_of(resolve_uri(uri, "selvage e5")) if uri else None
 
 
 def git_sha() -> str | None:

@@ -1,7 +1,7 @@
 """The arms of E5: a policy with its settings, and the alarm confidence under which the contract is judged.
 
 Text form ``policy[:key=number,...][@confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``. Without ``@`` the
-contract's own confidence holds.
+contract's own confidence holds. An arm may also be what a ``RoutePolicy`` document names.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError, Problem
+from contracts.loader import load_as
+from contracts.uris import resolve_uri
 from controller.loop import Decision
 from controller.setup import ControllerSetup, FleetSetup
 from policies.baselines import POLICIES, make_arm, make_policy
 from policies.informed import Notices
 from policies.spec import parse_spec
 from scripts.known_faults import known_faults
+from scripts.route import read_route
 from simulator.drive import ControllerDriver
 from simulator.world import CompiledScenario
 
@@ -27,16 +31,20 @@ INFORMED = "informed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One arm. name: as in results. spec: policy with settings. alarm_confidence: None for the contract's."""
+    """One arm. name: as in results. spec: policy with settings. alarm_confidence: None for the contract's.
+
+    route: the RoutePolicy document (URI) whose shield, meta-contract and mode hold; "" for none.
+    """
 
     name: str
     spec: str
     alarm_confidence: float | None = None
+    route: str = ""
 
     @property
     def policy(self) -> str:
-        """Name of the policy, without settings."""
-        return parse_spec(self.spec)[0]
+        """Name of the policy, without settings; of an arm from a document its own name."""
+        return self.name if self.route else parse_spec(self.spec)[0]
 
     @property
     def setting(self) -> str:
@@ -45,6 +53,8 @@ class Arm:
 
     def setup(self, scenario: CompiledScenario) -> ControllerSetup:
         """Controller set-up of this arm for ``scenario``; only the informed reference hears of faults."""
+        if self.route:
+            return read_route(self.route, scenario).setup
         fleet = scenario.setup
         if self.alarm_confidence is not None:
             contract = replace(fleet.contract, alarm_confidence=self.alarm_confidence)
@@ -55,6 +65,8 @@ class Arm:
         self, scenario: CompiledScenario, watch: Callable[[Decision], None] | None = None
     ) -> ControllerDriver:
         """Driver of this arm for ``scenario``; ``watch`` sees every decision."""
+        if self.route:
+            return read_route(self.route, scenario).driver(self.name, watch)
         return ControllerDriver(self.setup(scenario), name=self.name, watch=watch)
 
     def check(self, fleet: FleetSetup) -> None:
@@ -92,6 +104,15 @@ def parse_arms(texts: Iterable[str]) -> tuple[Arm, ...]:
         raise refused("", f"one or more of {', '.join(sorted(POLICIES))}", "none")
     with_baseline = names if BASELINE_ARM in names else [BASELINE_ARM, *names]
     return tuple(parse_arm(name) for name in with_baseline)
+
+
+def route_arm(uri: str) -> Arm:
+    """The arm that the RoutePolicy document ``uri`` names, as ``route-policy-NAME``.
+
+    Raises DocumentError where it is none.
+    """
+    document = load_as(RoutePolicy, resolve_uri(uri, "selvage e5"))
+    return Arm(name=f"route-policy-{document.metadata.name}", spec=document.spec.policy, route=uri)
 
 
 def refused(text: str, expected: str, actual: str) -> DocumentError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,10 @@ from contracts.errors import DocumentError, Problem
 from contracts.loader import load_as
 from contracts.telemetry import FleetTelemetry
 from contracts.uris import resolve_uri
+from controller.loop import Decision
 from controller.ports import RoutingPlan
 from controller.setup import ControllerSetup
+from controller.state import ControllerState
 from policies.route import route_setup
 from simulator.drive import ControllerDriver
 from simulator.world import CompiledScenario
@@ -31,26 +34,43 @@ class Route:
         """Whether decisions are taken and not carried out."""
         return self.document.spec.mode == "observe"
 
+    def driver(
+        self, name: str = "", watch: Callable[[Decision], None] | None = None,
+        log: Callable[[ControllerState, ControllerState, Decision], None] | None = None,
+    ) -> ControllerDriver:  # fmt: skip
+        """Who drives in the document's mode; arguments as those of ``ControllerDriver``."""
+        kind = ObservingDriver if self.observes else ControllerDriver
+        return kind(self.setup, name=name, watch=watch, log=log)
+
 
 def load_route(uri: str, scenario_uri: str, scenario: CompiledScenario) -> Route:
     """The RoutePolicy ``uri`` for ``scenario``, which was compiled from the document ``scenario_uri``.
 
     Raises DocumentError where it is none, or names another pool, contract or tick than the scenario's.
     """
+    file = resolve_uri(scenario_uri, "selvage")
+    route = read_route(uri, scenario)
+    refuse_other_pool(route.document, uri, load_as(Scenario, file), str(file))
+    return route
+
+
+def read_route(uri: str, scenario: CompiledScenario) -> Route:
+    """``load_route`` for a scenario whose pool is known to be the document's."""
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
-    pool = _pool_name(scenario_uri)
-    if pool is not None and pool != document.spec.pool:
-        next_step = "name the pool that the scenario runs"
-        raise DocumentError([Problem(str(file), 0, "spec.pool", pool, document.spec.pool, next_step)])
     return Route(document=document, setup=route_setup(document, str(file), scenario.setup))
 
 
-def _pool_name(scenario_uri: str) -> str | None:
-    """Name of the scenario's pool; None where the pool stands in the scenario itself, without a name."""
-    file = resolve_uri(scenario_uri, "selvage")
-    uri = load_as(Scenario, file).spec.pool_uri
-    return None if uri is None else load_as(KernelPool, resolve_uri(uri, file)).metadata.name
+def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:
+    """DocumentError where the RoutePolicy ``document`` at ``uri`` names another pool than ``scenario`` runs.
+
+    A pool that stands in the scenario itself has no name, and fits.
+    """
+    named = scenario.spec.pool_uri
+    pool = None if named is None else load_as(KernelPool, resolve_uri(named, scenario_file)).metadata.name
+    if pool is not None and pool != document.spec.pool:
+        next_step = "name the pool that the scenario runs"
+        raise DocumentError([Problem(uri, 0, "spec.pool", pool, document.spec.pool, next_step)])
 
 
 class ObservingDriver(ControllerDriver):

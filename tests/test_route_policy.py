@@ -18,11 +18,14 @@ from contracts.loader import load_as
 from contracts.uris import resolve_uri
 from policies.artifact_files import SHIPPED_ARTEFACT
 from policies.route import route_setup
+from scripts.e5 import Options, plan_run
+from scripts.e5_arms import route_arm
 from scripts.route import load_route
 from scripts.selvage import app
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.scenario import load_scenario
+from tests.e5_world import write_suite
 from tests.synthetic import envelope, scenario_document, write_world, write_yaml
 
 META = "package:contracts/library/meta-contract.yaml"
@@ -161,3 +164,49 @@ def test_policy_and_route_policy_exclude_each_other(scenario: Path) -> None:
     arguments = ["simulate", str(scenario), "--policy", "fixed", "--route-policy", SHIPPED]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code != 0
+
+
+@pytest.mark.usefixtures("meta")
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_an_arm_of_e5_drives_as_simulate_does(scenario: Path, mode: str) -> None:
+    """The document's arm has the tables of its own route, shield settings and mode included."""
+    file = write(scenario.parent, mode=mode, shield={"max_weight_move_per_tick": 0.05})
+    world = load_scenario(scenario)
+    route = load_route(str(file), str(scenario), world)
+    found = run_episodes(world, route_arm(str(file)).driver(world), (1,))[0]
+    expected = run_episodes(world, route.driver(), (1,))[0]
+    assert found.policy == "route-policy-chat"
+    assert np.array_equal(found.table, expected.table)
+    moves = 0.5 * np.abs(np.diff(found.table, axis=0)).sum(axis=2).max()
+    assert moves == pytest.approx(0.05 if mode == "enforce" else 0.0)
+
+
+@pytest.mark.usefixtures("meta")
+def test_e5_runs_a_document_beside_the_suites_arms(tmp_path: Path) -> None:
+    """The document is the last arm, runs on every scenario, and stands in the command that is kept."""
+    suite, out = write_suite(tmp_path, 120.0, sweep=[], sweep_scenarios=[]), tmp_path / "out"
+    file = write(tmp_path, policy="threshold")
+    words = ["e5", "--suite", str(suite), "--policies", "fixed", "--seeds", "2", "--jobs", "1", "--json"]
+    result = CliRunner().invoke(app, [*words, "--route-policy", str(file), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert content["header"]["policies"] == ["fixed-bare", "fixed", "route-policy-chat"]
+    assert content["header"]["route_policy_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert f"--route-policy {file}" in content["header"]["command"]
+    assert content["results"]["route-policy-chat"]["mttr_s"]["n"] > 0
+
+
+@pytest.mark.usefixtures("meta")
+def test_e5_refuses_a_document_for_another_pool(tmp_path: Path) -> None:
+    """A scenario whose pool is not the document's ends the run before anything is simulated."""
+    suite = write_suite(tmp_path, 120.0)
+    document = yaml.safe_load((tmp_path / "scenario.yaml").read_text())
+    pool = document["spec"].pop("pool")
+    write_yaml(tmp_path / "pool.yaml", envelope("KernelPool", "mine", pool))
+    document["spec"]["pool_uri"] = "pool.yaml"
+    write_yaml(tmp_path / "scenario.yaml", document)
+    options = Options(out=tmp_path / "out", suite=suite, route_policy=str(write(tmp_path, pool="other")))
+    with pytest.raises(DocumentError, match=r"spec\.pool"):
+        plan_run(options)
+    write(tmp_path, pool="mine")
+    assert plan_run(options).arms[-1].name == "route-policy-chat"
