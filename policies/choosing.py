@@ -9,7 +9,7 @@ the kernels can carry, as it does for the policies without learning.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numba import njit
@@ -40,7 +40,6 @@ RETURN_AFTER_S = 3600.0
 RETURN_EVERY_S = 60.0
 #: A flight fills a refuge to 85 %: load wobbles, and a full one would be relieved again and again.
 ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
-_ROUNDING = 1e-9
 #: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
@@ -48,7 +47,7 @@ SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
 
 
 #: Changes whenever what the rules of this module or of ``policies.network`` do changes, beside their numbers.
-RULES_VERSION = 2
+RULES_VERSION = 3
 
 
 def fixed_rules() -> dict[str, float]:
@@ -171,11 +170,7 @@ class Chooser:
         moved = memory["choice"] != before
         rank, lost = self._refuges(seen, memory)
         memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
-        proposal, after = fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
-        moved |= lost
-        for fleet in np.flatnonzero(moved.any(axis=1) & ~moved.all(axis=1)):
-            self._make_no_room(int(fleet), moved[fleet], rank, seen, state, proposal, after)
-        return proposal, after
+        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
 
     def _refuges(
         self, seen: Observation, memory: PolicyState
@@ -190,30 +185,6 @@ class Chooser:
         spilled = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
         return rank, (spilled & ~np.isfinite(rank)).any(axis=2)
 
-    def _make_no_room(
-        self, fleet: int, moved: NDArray[np.bool_], rank: NDArray[np.float64], seen: Observation,
-        before: PolicyState, proposal: Proposal, after: PolicyState,
-    ) -> None:  # fmt: skip
-        """Plan ``fleet`` anew: slices that chose nothing keep their rows, the others take what is left.
-
-        A slice that is pushed off its kernel by another's flight would be a false switch; if there is too
-        little room later, that is a move for capacity. So the rows that stay may fill a kernel to the brim.
-        """
-        one = slice(fleet, fleet + 1)
-        wanted, planned = np.asarray(after["wanted"])[one], np.asarray(before["planned"], np.float64)[one]
-        anew = moved | (planned[0].sum(axis=1) == 0.0)
-        kept = np.where(anew[:, None], wanted[0], planned[0])[None]
-        staying = np.where(anew[:, None], 0.0, planned[0])[:, :-1]
-        mine = {"wanted": np.zeros_like(kept), "planned": planned, "planned_s": np.full(1, -np.inf)}
-        view = replace(
-            seen, now_s=seen.now_s[one], offered_rps=seen.offered_rps[one],
-            capacity_rps=_room(seen.capacity_rps[one], seen.offered_rps[fleet] @ staying, self.headroom),
-            in_rotation=seen.in_rotation[one], table=seen.table[one],
-        )  # fmt: skip
-        first = self.priority + np.where(anew, 0, int(np.ptp(self.priority)) + 1)
-        found, _ = fit_capacity(kept.astype(np.float64), rank[one], view, mine, first, self.headroom)
-        proposal.table[fleet] = np.asarray(after["planned"])[fleet] = found.table[0]
-
     def _homeward(
         self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState
     ) -> NDArray[np.bool_]:
@@ -225,14 +196,6 @@ class Chooser:
         due &= since_s.min(axis=1, keepdims=True) >= RETURN_EVERY_S
         first = np.arange(len(self.home)) == due.argmax(axis=1)[:, None]
         return np.asarray(due & first)
-
-
-def _room(
-    capacity_rps: NDArray[np.float64], staying_rps: NDArray[np.float64], headroom: Headroom
-) -> NDArray[np.float64]:
-    """Capacity [1, K] under which a plan leaves ``staying_rps`` [K] where it is, as far as it goes."""
-    carried = np.minimum(staying_rps * (1.0 + _ROUNDING), capacity_rps)
-    return np.asarray(np.maximum(capacity_rps, carried / headroom.fill_ratio))
 
 
 @njit(cache=True)
