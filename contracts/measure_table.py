@@ -172,6 +172,14 @@ MEASURES: tuple[Measure, ...] = (
         is_count=True,
     ),
     Measure(
+        name="false_switches_in_rotation_per_slice_month",
+        unit="1/slice-month",
+        label="false switches in rotation",
+        better="low",
+        value=lambda episode: episode.switches.false_switches_in_rotation,
+        is_count=True,
+    ),
+    Measure(
         name="false_quarantines_per_slice_month",
         unit="1/slice-month",
         label="of these quarantines",

@@ -10,6 +10,10 @@ violates the contract on that slice, or did within the last 60 s; for a quaranti
 move that the record marks as made for capacity, onto kernels that comply, is counted apart, and
 so is one that only takes traffic out of the shed column. Everything else is *false*. Returning to a
 kernel after its fault is gone leaves a compliant kernel, so it counts as false by this rule.
+
+By this rule a kernel violates while any replica does, a quarantined or dead one too. Beside it stand the
+false switches *in rotation*: the same, but a kernel is judged by what its replicas did while in rotation.
+Going home for capacity to a kernel whose bad replica is out is no false switch by it; leaving one is.
 """
 
 from __future__ import annotations
@@ -53,12 +57,14 @@ class SwitchEpisode:
 class SwitchMeasures:
     """Counts of one episode record.
 
+    false_switches_in_rotation: as ``false_switches``, but kernels judged by replicas in rotation alone.
     slice_months: S * T * tick_s in months, the exposure of the counts. weight_moved: sum over rows
     and slices of half the L1 change of the table.
     """
 
     true_switches: int
     false_switches: int
+    false_switches_in_rotation: int
     false_quarantines: int
     capacity_moves: int
     slice_months: float
@@ -71,10 +77,14 @@ def half_l1(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[
     return out
 
 
-def recently_breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
-    """Bool [T, R, S]: the pair broke the contract in this row or within the last 60 s."""
+def recently_breaking(record: EpisodeRecord, *, in_rotation: bool = False) -> NDArray[np.bool_]:
+    """Bool [T, R, S]: the pair broke the contract in this row or within the last 60 s.
+
+    in_rotation: only what it broke while the replica was in rotation.
+    """
     rows = max(1, round(SETTLE_S / record.tick_s))
-    count = np.cumsum(breaking(record), axis=0, dtype=np.int32)
+    broken = breaking(record) & record.in_rotation[:, :, None] if in_rotation else breaking(record)
+    count = np.cumsum(broken, axis=0, dtype=np.int32)
     recent = count.copy()
     recent[rows + 1 :] -= count[: -rows - 1]
     out: NDArray[np.bool_] = recent > 0
@@ -100,10 +110,12 @@ def _row_spans(rows: NDArray[np.float32], settle_rows: int) -> list[tuple[int, i
     return spans
 
 
-def row_episodes(record: EpisodeRecord) -> list[SwitchEpisode]:
-    """Episodes of every slice's row, by slice and time."""
+def row_episodes(record: EpisodeRecord, *, in_rotation: bool = False) -> list[SwitchEpisode]:
+    """Episodes of every slice's row, by slice and time; kernels judged by all replicas or by those
+    ``in_rotation``.
+    """
     settle = max(1, round(SETTLE_S / record.tick_s))
-    kernel_bad = _kernel_breaking(record)
+    kernel_bad = _kernel_breaking(recently_breaking(record, in_rotation=in_rotation), record)
     return [
         SwitchEpisode(
             opened_row=opened,
@@ -128,9 +140,8 @@ def _for_capacity(record: EpisodeRecord, row: int, index: int) -> bool:
     return bool(record.capacity_rows[row, index])
 
 
-def _kernel_breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
-    """Bool [T, K, S]: some replica of the kernel broke the contract on the slice in the last 60 s."""
-    recent = recently_breaking(record)
+def _kernel_breaking(recent: NDArray[np.bool_], record: EpisodeRecord) -> NDArray[np.bool_]:
+    """Bool [T, K, S]: some replica of the kernel broke the contract on the slice lately (``recent``)."""
     member = record.replica_kernel[None, :] == np.arange(len(record.kernels))[:, None]
     return np.stack([recent[:, mine].any(axis=1) for mine in member], axis=1)
 
@@ -180,10 +191,12 @@ def measure_switches(record: EpisodeRecord) -> SwitchMeasures:
     rows, quarantines = row_episodes(record), quarantine_episodes(record)
     verdicts = [episode.verdict for episode in (*rows, *quarantines)]
     false_quarantines = sum(episode.verdict is Verdict.FALSE for episode in quarantines)
+    false_rows = sum(episode.verdict is Verdict.FALSE for episode in row_episodes(record, in_rotation=True))
     duration_s = len(record.table) * record.tick_s
     return SwitchMeasures(
         true_switches=verdicts.count(Verdict.TRUE),
         false_switches=verdicts.count(Verdict.FALSE),
+        false_switches_in_rotation=false_rows + false_quarantines,
         false_quarantines=false_quarantines,
         capacity_moves=verdicts.count(Verdict.CAPACITY),
         slice_months=len(record.slices) * duration_s / SECONDS_PER_MONTH,

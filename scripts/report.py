@@ -42,6 +42,7 @@ INCIDENT_COLUMNS = (
     "excess_s",
     "unrecovered",
     "false_switches_per_slice_month",
+    "false_switches_in_rotation_per_slice_month",
     "detection_lag_s",
     "detection_missed",
     "failed_ratio_incident",
@@ -54,6 +55,7 @@ CONTROL_COLUMNS = (
     "goodput_ratio",
     "false_switches_per_slice_month",
     "false_quarantines_per_slice_month",
+    "false_switches_in_rotation_per_slice_month",
     "capacity_moves_per_slice_month",
     "weight_moved",
 )
@@ -70,6 +72,7 @@ SCENARIO_COLUMNS = (
     "exposed_total",
     "forbidden_dispatched",
     "false_switches_per_slice_month",
+    "false_switches_in_rotation_per_slice_month",
 )
 #: Arms named in the first sentence.
 HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")

@@ -63,6 +63,11 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "Moves for capacity are counted apart. Exact Poisson limits.",
     ),
     (
+        "false switch in rotation",
+        "The same, but a kernel is judged by what its replicas did while in rotation: one whose bad replica "
+        "is quarantined or dead does not count as violating.",
+    ),
+    (
         "intervals",
         "95 %, bootstrap over seeds (all scenarios of a seed together); differences are paired: every "
         "policy sees the same arrivals, prompts and faults.",

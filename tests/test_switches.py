@@ -126,3 +126,28 @@ def test_a_slice_that_moves_for_capacity_does_not_excuse_another() -> None:
     record.capacity_rows[80, 0] = True
     found = measure_switches(record)
     assert (found.capacity_moves, found.false_switches) == (1, 1)
+
+
+def test_in_rotation_a_kernel_is_what_its_replicas_in_rotation_are() -> None:
+    """Once its bad replica is out for a minute, going there for capacity is no false switch in rotation,
+    and leaving it is one; by the rule itself it is the other way round.
+    """
+    record = move_at(quiet_record(400), 300)
+    record.capacity_move[300] = True
+    record.violating[50:, 2, :] = True
+    record.in_rotation[60:, 2] = False
+    found = measure_switches(record)
+    assert (found.false_switches, found.false_switches_in_rotation) == (2, 0)
+    record.violating[50:, 2, :] = False
+    record.violating[50:, 0, :] = True
+    record.in_rotation[60:, 0] = False
+    record.capacity_move[300] = False
+    found = measure_switches(record)
+    assert (found.false_switches, found.false_switches_in_rotation) == (0, 2)
+
+
+@given(st.integers(1, 199))
+def test_both_counts_of_false_switches_agree_where_all_are_in_rotation(row: int) -> None:
+    """With every replica in rotation the two rules are one."""
+    found = measure_switches(move_at(broken_record(), row))
+    assert found.false_switches_in_rotation == found.false_switches
