@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
-from contracts.documents.artifact import ArtifactSpec, Certificate, Training
+from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentState, Training
 from contracts.errors import DocumentError, Problem
 from contracts.files import write_pinned
 from contracts.loader import dump_text, load_as
@@ -46,7 +46,7 @@ class Artefact:
 
 def write_artefact(
     folder: Path, name: str, content: bytes, description: str, training: Training,
-    certificate: Certificate | None = None,
+    certificate: Certificate | None = None, recurrent: RecurrentState | None = None,
 ) -> Path:  # fmt: skip
     """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
 
@@ -60,6 +60,7 @@ def write_artefact(
             description=description,
             onnx=onnx,
             encoding_version=ENCODING_VERSION,
+            recurrent=recurrent,
             training=training,
             certificate=certificate,
         ),
@@ -114,4 +115,17 @@ def load_learned(
 ) -> LearnedPolicy:
     """The policy of the artefact ``uri`` for ``fleet``; ``load_artefact`` says what is refused."""
     artefact = load_artefact(uri or SHIPPED_ARTEFACT, allow_uncertified=allow_uncertified)
-    return learned_policy(artefact.content, fleet, policy_id, str(artefact.file))
+    policy = learned_policy(artefact.content, fleet, policy_id, str(artefact.file))
+    _refuse_other_memory(artefact, policy.runner.memory)
+    return policy
+
+
+def _refuse_other_memory(artefact: Artefact, found: dict[str, int]) -> None:
+    """DocumentError where the network remembers something else than the manifest says."""
+    said = artefact.manifest.spec.recurrent
+    expected = {} if said is None else said.model_dump()
+    if expected != found:
+        hint = "export it again with this version"
+        raise DocumentError(
+            [Problem(str(artefact.file), 0, "spec.recurrent", f"{expected}", f"{found}", hint)]
+        )

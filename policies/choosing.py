@@ -42,6 +42,8 @@ RETURN_EVERY_S = 60.0
 ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
 #: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
+#: What a recurrent network remembers: names of its inputs, and of the outputs that they are a tick later.
+NETWORK_MEMORY = {"hidden": "next_hidden", "cell": "next_cell"}
 #: Numbers of memory per slice: shedding chosen, since the last change of choice.
 SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
 

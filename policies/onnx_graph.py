@@ -1,7 +1,8 @@
-"""The scoring network as an ONNX file, written node by node.
+"""The scoring network as an ONNX file, written node by node; and a recurrent one.
 
 An exporter would add its own version, source lines and paths; written here, equal weights give equal bytes.
-The arithmetic mirrors ``policies.network.Scorer`` and a test compares the two to 1e-5.
+The arithmetic mirrors ``policies.network.Scorer``, that of ``recurrent_bytes`` sb3-contrib's
+``MlpLstmPolicy``; tests compare both to 1e-5.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from policies.choosing import (
     BLOCKED,
     BOUND,
     CELL_MEMORY,
+    NETWORK_MEMORY,
     OWN_REASON,
     REASON,
     SIBLING_REASON,
@@ -38,16 +40,29 @@ def network_bytes(weights: Weights, layout: InputLayout) -> bytes:
     """The ONNX file of ``weights``, named as in ``Scorer.state_dict``."""
     graph = _Graph(weights, layout)
     graph.build()
+    return _file(graph, layout, {})
+
+
+def recurrent_bytes(weights: Weights, layout: InputLayout) -> bytes:
+    """The ONNX file of a recurrent actor: one LSTM, one hidden layer, a score per slice and choice.
+
+    weights: ``lstm_actor.*``, ``mlp_extractor.policy_net.0.*`` and ``action_net.*`` as in the state of
+    sb3-contrib's ``MlpLstmPolicy``. Inputs beside ``inputs``: ``hidden``, ``cell`` [B, width], zero before
+    the first tick; outputs beside ``scores``: ``next_hidden``, ``next_cell``.
+    """
+    graph = _RecurrentGraph(weights, layout)
+    graph.build()
+    return _file(graph, layout, dict.fromkeys(NETWORK_MEMORY, graph.width))
+
+
+def _file(graph: _Graph, layout: InputLayout, memory: Mapping[str, int]) -> bytes:
+    """``graph`` as a checked model; ``memory``: sizes by name of what it remembers."""
+    sizes = {NETWORK_MEMORY[name]: [size] for name, size in memory.items()}
+    outputs = {OUTPUT: [layout.encoder.slices, layout.choices], **sizes}
+    inputs = {INPUT: [layout.size], **{name: [size] for name, size in memory.items()}}
     model = helper.make_model(
         helper.make_graph(
-            graph.nodes, "selvage-scores",
-            [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["batch", layout.size])],
-            [
-                helper.make_tensor_value_info(
-                    OUTPUT, TensorProto.FLOAT, ["batch", layout.encoder.slices, layout.choices]
-                )
-            ],
-            graph.constants,
+            graph.nodes, "selvage-scores", _declared(inputs), _declared(outputs), graph.constants
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
         producer_name="selvage",
@@ -56,6 +71,14 @@ def network_bytes(weights: Weights, layout: InputLayout) -> bytes:
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
+
+
+def _declared(shapes: Mapping[str, list[int]]) -> list[onnx.ValueInfoProto]:
+    """Float arrays by name; the batch is their leading axis."""
+    return [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+        for name, shape in shapes.items()
+    ]
 
 
 class _Graph:
@@ -175,10 +198,10 @@ class _Graph:
     def _above(self, name: str, limit: float) -> str:
         return self._op("Greater", name, self._floats([limit]))
 
-    def _linear(self, name: str, module: str) -> str:
-        weight = np.ascontiguousarray(self._weights[f"{module}.weight"].T)
+    def _linear(self, name: str, module: str, suffix: str = "") -> str:
+        weight = np.ascontiguousarray(self._weights[f"{module}.weight{suffix}"].T)
         out = self._op("MatMul", name, self._floats(weight))
-        bias = self._weights.get(f"{module}.bias")
+        bias = self._weights.get(f"{module}.bias{suffix}")
         return out if bias is None else self._op("Add", out, self._floats(bias))
 
     def _part(self, name: str, axis: int, start: int, length: int) -> str:
@@ -209,3 +232,35 @@ class _Graph:
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(values, name))
         return name
+
+
+class _RecurrentGraph(_Graph):
+    """An LSTM cell, tanh, and a linear score per slice and choice; its gates stand as torch orders them."""
+
+    @property
+    def width(self) -> int:
+        """Of ``hidden`` and of ``cell``."""
+        return int(self._weights["lstm_actor.weight_hh_l0"].shape[1])
+
+    def build(self) -> None:
+        """The whole network."""
+        hidden = self._cell()
+        latent = self._node("Tanh", [self._linear(hidden, "mlp_extractor.policy_net.0")])
+        flat = self._linear(latent, "action_net")
+        shape = self._ints([-1, self._layout.encoder.slices, self._layout.choices])
+        self._node("Reshape", [flat, shape], OUTPUT)
+
+    def _cell(self) -> str:
+        """``torch.nn.LSTM`` of one layer, one step: the name of the new hidden state."""
+        gates = self._op(
+            "Add",
+            self._linear(INPUT, "lstm_actor", "_ih_l0"),
+            self._linear("hidden", "lstm_actor", "_hh_l0"),
+        )
+        let_in, keep, fresh, show = (
+            self._node(kind, [self._part(gates, 1, place * self.width, self.width)])
+            for place, kind in enumerate(("Sigmoid", "Sigmoid", "Tanh", "Sigmoid"))
+        )
+        kept, added = self._op("Mul", keep, "cell"), self._op("Mul", let_in, fresh)
+        cell = self._node("Add", [kept, added], NETWORK_MEMORY["cell"])
+        return self._node("Mul", [show, self._node("Tanh", [cell])], NETWORK_MEMORY["hidden"])

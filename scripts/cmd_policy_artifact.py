@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from contracts.documents import FileRef, PolicyArtifact, Scenario
-from contracts.documents.artifact import ComparedBaseline, Training, TrainingRun
+from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
 from contracts.files import sha256_of, write_pinned
@@ -58,26 +58,34 @@ def export(
 
 def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:
     """ONNX file and manifest of a finished training folder."""
-    from policies.choosing import InputLayout
-    from policies.onnx_graph import network_bytes
-
     training = _read_training(run)
     file = resolve_uri(recipe, "selvage policy export")
     document = load_recipe(file)
     if document_sha256(document) != training["recipe_sha256"]:
         raise _refused(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
-    if document.spec.ppo.algorithm != "ppo":
-        raise _refused(run, "a run of algorithm ppo", f"{document.spec.ppo.algorithm}, which has no export")
     runs = {row["seed"]: row for row in training["runs"]}
     shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
     if shipped not in runs:
         raise _refused(run, f"one of the seeds {sorted(runs)}", str(shipped))
-    encoder = _encoder(document.spec, str(file))
-    content = network_bytes(_best_weights(seed_folder(run, shipped)), InputLayout(encoder=encoder))
+    content, recurrent = _network(seed_folder(run, shipped), document.spec, str(file))
     return write_artefact(
         out, name, content, document.spec.description,
         _manifest_training(training, shipped, document_sha256(document), document.spec, file),
+        recurrent=recurrent,
     )  # fmt: skip
+
+
+def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
+    """ONNX file of a seed's kept weights, and the memory of a recurrent network."""
+    from policies.choosing import InputLayout
+    from policies.onnx_graph import network_bytes, recurrent_bytes
+
+    layout = InputLayout(encoder=_encoder(recipe, file))
+    if recipe.ppo.algorithm == "ppo":
+        return network_bytes(_arrays(folder / "checkpoint.npz", "best/"), layout), None
+    width = recipe.network.width
+    content = recurrent_bytes(_arrays(folder / "actor.npz"), layout)
+    return content, RecurrentState(hidden=width, cell=width)
 
 
 def _read_training(run: Path) -> dict[str, Any]:
@@ -99,9 +107,10 @@ def _encoder(recipe: RecipeSpec, file: str) -> Any:
     return Encoder(kernels_max=recipe.episodes.kernels_max, slices=len(base.compiled.layout.slices))
 
 
-def _best_weights(folder: Path) -> dict[str, Any]:
-    with np.load(folder / "checkpoint.npz", allow_pickle=False) as stored:
-        return {name.removeprefix("best/"): stored[name] for name in stored.files if name.startswith("best/")}
+def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
+    """Arrays of ``file`` whose names begin with ``prefix``, without it."""
+    with np.load(file, allow_pickle=False) as stored:
+        return {name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)}
 
 
 def _manifest_training(

@@ -6,7 +6,7 @@ A run is made again from scenario, policy and seed, which is exact, or read from
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,18 +105,25 @@ class Watcher:
             return []
         old, new = np.asarray(before.policy["choice"])[0], np.asarray(after.policy["choice"])[0]
         shown = range(len(new)) if self.wanted.at_s is not None else np.flatnonzero(old != new)
-        return [self._of_slice(policy, int(s), int(old[s]), int(new[s]), inputs) for s in shown]
+
+        def scores(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+            """Of inputs [N, size], with what a recurrent network remembered before this tick."""
+            known = {name: np.repeat(before.policy[name], len(rows), axis=0) for name in policy.runner.memory}
+            return policy.runner(rows.astype(np.float32), known).astype(np.float64)
+
+        return [self._of_slice(policy, scores, int(s), int(old[s]), int(new[s]), inputs) for s in shown]
 
     def _of_slice(
-        self, policy: LearnedPolicy, s: int, old: int, new: int, inputs: NDArray[np.float64]
-    ) -> dict[str, Any]:
+        self, policy: LearnedPolicy, score: Callable[[NDArray[np.float64]], NDArray[np.float64]], s: int,
+        old: int, new: int, inputs: NDArray[np.float64],
+    ) -> dict[str, Any]:  # fmt: skip
         assert self.reference is not None
-        scores = policy.runner(inputs[None].astype(np.float32))[0, s].astype(np.float64)
+        scores = score(inputs[None])[0, s]
         chosen = self._column(policy, new)
         other = self._column(policy, old) if old != new else _runner_up(scores, chosen)
 
         def margin(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-            out = policy.runner(rows.astype(np.float32))[:, s].astype(np.float64)
+            out = score(rows)[:, s]
             return np.asarray(out[:, chosen] - out[:, other])
 
         effects = METHODS[self.wanted.method](margin, inputs, self.reference)

@@ -1,11 +1,13 @@
 """Recurrent PPO of sb3-contrib on the same choices: an option, for comparison.
 
-It is a plain LSTM over the inputs: not shared between kernels, without warm start, checkpoint or export. The
-memory in the policy's state makes recurrence unnecessary (docs/training.md); this says what it would bring.
+It is a plain LSTM over the inputs: not shared between kernels, without warm start or checkpoint; its last
+weights are kept for export. The memory in the policy's state makes recurrence unnecessary (docs/training.md);
+this says what it would bring.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -22,6 +24,10 @@ from policies.train_recipe import RecipeSpec
 from policies.train_world import Inputs, Score, score_acts
 from scripts.train_env import ChoiceVecEnv, TrainingWorld
 
+#: The actor's weights in a seed's folder, and the beginnings of their names.
+WEIGHTS = "actor.npz"
+ACTOR = ("lstm_actor.", "mlp_extractor.policy_net.", "action_net.")
+
 
 def train_recurrent(
     spec: RecipeSpec, file: str, seed: int, folder: Path, updates: int, stopped: Any,
@@ -33,7 +39,7 @@ def train_recurrent(
     if spec.lagrangian is not None:
         env = PenalisedVecEnv(env, spec.reward.scale)
     steps = round(spec.episodes.horizon_s) - 1
-    model = _model(env, spec, seed, steps)
+    model = build_recurrent(env, spec, seed, steps)
     total = updates * steps * env.num_envs
 
     def between(done: int) -> bool:
@@ -46,10 +52,20 @@ def train_recurrent(
     score = score_acts(exam, lambda: _player(model), check.seed, 1)
     folder.mkdir(parents=True, exist_ok=True)
     write_pinned(folder / "score.json", json.dumps(asdict(score), sort_keys=True).encode())
+    buffer = io.BytesIO()
+    np.savez(buffer, **actor_weights(model))
+    write_pinned(folder / WEIGHTS, buffer.getvalue())
     return total, score
 
 
-def _model(env: Any, spec: RecipeSpec, seed: int, steps: int) -> Any:
+def actor_weights(model: Any) -> dict[str, Any]:
+    """The actor's weights by name, as ``policies.onnx_graph.recurrent_bytes`` takes them."""
+    state = model.policy.state_dict().items()
+    return {name: tensor.detach().cpu().numpy() for name, tensor in state if name.startswith(ACTOR)}
+
+
+def build_recurrent(env: Any, spec: RecipeSpec, seed: int, steps: int) -> Any:
+    """The untrained model; ``steps``: of an episode."""
     kwargs = {"lstm_hidden_size": spec.network.width, "net_arch": [spec.network.width]}
     settings = settings_of(spec, env.num_envs, steps)
     return RecurrentPPO("MlpLstmPolicy", env, policy_kwargs=kwargs, seed=seed, **settings)

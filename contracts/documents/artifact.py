@@ -102,6 +102,13 @@ class Certificate(Strict):
     clauses: Annotated[tuple[CertifiedClause, ...], Field(min_length=1, max_length=64)]
 
 
+class RecurrentState(Strict):
+    """Numbers that a recurrent network remembers of a fleet from tick to tick; zero before the first."""
+
+    hidden: PositiveCount
+    cell: PositiveCount
+
+
 class ArtifactSpec(Strict):
     """One trained policy."""
 
@@ -109,6 +116,8 @@ class ArtifactSpec(Strict):
     onnx: FileRef
     encoding_version: PositiveCount
     """Version of the observation and action encoding."""
+    recurrent: RecurrentState | None = None
+    """Absent: the network remembers nothing of its own."""
     training: Training
     certificate: Certificate | None = None
     """Absent: not certified, so refused wherever it would drive."""

@@ -160,32 +160,6 @@ def test_other_seeds_are_refused(text: str) -> None:
         parse_seeds(text)
 
 
-def test_recurrent_ppo_is_an_option(tmp_path: Path) -> None:
-    """``--algorithm recurrent-ppo`` trains and scores an LSTM, and export refuses it."""
-    pytest.importorskip("sb3_contrib")
-    from typer.testing import CliRunner
-
-    from scripts.selvage import app
-
-    runner, out = CliRunner(), tmp_path / "run"
-    command = ["train", "--recipe", str(recipe_file(tmp_path, 1)), "--seeds", "3", "--out", str(out)]
-    done = runner.invoke(app, [*command, "--algorithm", "recurrent-ppo", "--no-compare"])
-    assert done.exit_code == 0, done.output
-    assert (out / "seed-3" / "score.json").exists()
-    export = [
-        "policy",
-        "export",
-        str(out),
-        "--recipe",
-        str(out / "recipe.yaml"),
-        "--out",
-        str(tmp_path / "a"),
-    ]
-    refused = runner.invoke(app, export)
-    assert refused.exit_code == 2
-    assert "recurrent-ppo" in refused.output
-
-
 def test_export_writes_what_the_run_found_best(tmp_path: Path) -> None:
     """Train, export, evaluate-able: the ONNX file holds the best seed's weights, the manifest every seed."""
     from typer.testing import CliRunner
