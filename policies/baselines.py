@@ -17,6 +17,7 @@ import numpy as np
 from contracts.detect.clauses import plan_clauses
 from contracts.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
 from contracts.detect.traffic import TrafficCalibration, parse_traffic
+from contracts.files import sha256_of
 from contracts.uris import resolve_uri
 from controller.detectors import Detector, WindowDetector
 from controller.ports import Policy
@@ -329,7 +330,8 @@ def make_arm(
 
 
 def arm_facts(spec: str) -> dict[str, object]:
-    """What decides in the arm ``spec``: its policy, every setting, defaults too, and the controller's own.
+    """What decides in the arm ``spec``: its policy, every setting, defaults too, the controller's own, and
+    the hash of the calibrated thresholds where its detector reads them.
 
     Raises ValueError for an unknown name or parameter.
     """
@@ -337,7 +339,10 @@ def arm_facts(spec: str) -> dict[str, object]:
     baseline = _lookup(name)
     values = _settings(baseline, chosen)
     settings = {**values.numbers, **values.texts}
-    return {"policy": name, "settings": settings, "options": asdict(_levers(baseline))}
+    facts: dict[str, object] = {"policy": name, "settings": settings, "options": asdict(_levers(baseline))}
+    if baseline.detector is _sequential and not values["traffic_factor"] > 0.0:
+        facts["traffic_sha256"] = sha256_of(resolve_uri(SHIPPED_TRAFFIC, "selvage"))
+    return facts
 
 
 def _levers(baseline: Baseline) -> ControllerOptions:

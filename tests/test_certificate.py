@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from contracts.errors import DocumentError
 from contracts.incident_measures import IncidentMeasures
 from contracts.loader import document_sha256, load_as
 from contracts.uris import resolve_uri
+from policies import baselines
+from policies.baselines import arm_facts
 from policies.certificate import (
     EpisodeEvidence,
     Evidence,
@@ -216,6 +219,19 @@ def test_every_number_of_rules_and_detector_counts() -> None:
         rules_sha256({"reason": 0.5, "budget": 0.0}, {}),
     ]
     assert len(set(cases)) == len(cases)
+
+
+def test_the_calibrated_thresholds_count_where_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another table of traffic thresholds is another subject for arms that read it, and for no other."""
+    arms = ("learned", "sequential", "sequential:traffic_factor=14", "hysteresis")
+    before = [arm_facts(arm) for arm in arms]
+    table = tmp_path / "traffic.json"
+    table.write_text("{}")
+    monkeypatch.setattr(baselines, "SHIPPED_TRAFFIC", str(table))
+    after = [arm_facts(arm) for arm in arms]
+    assert [old != new for old, new in zip(before, after, strict=True)] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("how", TAMPERED)
