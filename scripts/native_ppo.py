@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,21 @@ def speed(config: EnvConfig, seed: int, runs: int, rollouts: int) -> Figures:
     }
 
 
-def study(config: EnvConfig, seeds: Sequence[int], rollouts: int) -> Figures:
-    """Reward per tick after equal numbers of steps, small batches against large, over ``seeds``."""
+def study(
+    config: EnvConfig, seeds: Sequence[int], rollouts: int, report: Callable[[str], None] = lambda _: None
+) -> Figures:
+    """Reward per tick after equal numbers of steps, small batches against large, over ``seeds``.
+
+    ``report`` hears of each training as it ends, so that an interrupted study leaves what it has.
+    """
     exam = make_env(config, EXAM_FLEETS)
     ways = {"small": SMALL, "large": LARGE}
-    trained = {
-        name: [_learned(config, exam, seed, how, rollouts) for seed in seeds] for name, how in ways.items()
-    }
+    trained: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for seed in seeds:
+        for name, how in ways.items():
+            trained[name].append(_learned(config, exam, seed, how, rollouts))
+            reward, spent_s = trained[name][-1]
+            report(f"seed {seed}, {name}: reward {reward:.5f} per tick, {spent_s:.0f} CPU s")
     figures: Figures = {
         "steps": rollouts * FLEETS * TICKS,
         "seeds": len(seeds),
@@ -134,6 +142,7 @@ def study(config: EnvConfig, seeds: Sequence[int], rollouts: int) -> Figures:
     for name, how in ways.items():
         figures[f"{name}_batch"] = how["batch_size"]
         figures[f"{name}_epochs"] = how["n_epochs"]
+        figures[f"{name}_rewards"] = [round(reward, 5) for reward, _ in trained[name]]
         figures[f"{name}_reward"] = round(statistics.mean(reward for reward, _ in trained[name]), 5)
         figures[f"{name}_cpu_s"] = round(statistics.mean(spent_s for _, spent_s in trained[name]), 1)
     gains = [a - b for (a, _), (b, _) in zip(trained["small"], trained["large"], strict=True)]
