@@ -1,17 +1,19 @@
 """The arms of E5: a policy with its settings, and the alarm confidence under which the contract is judged.
 
 Text form ``policy[:key=number,...][@confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``. Without ``@`` the
-contract's own confidence holds. An arm may also be what a ``RoutePolicy`` document names.
+contract's own confidence holds. In a list of arms ``tuned`` stands for every tuned baseline. An arm may also
+be what a ``RoutePolicy`` document names.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError, Problem
-from contracts.loader import load_as
+from contracts.loader import load_as, read_text
 from contracts.uris import resolve_uri
 from controller.loop import Decision
 from controller.setup import ControllerSetup, FleetSetup
@@ -25,6 +27,8 @@ from simulator.world import CompiledScenario
 
 #: The arm whose healthy rows are the quality baseline; it always runs.
 BASELINE_ARM = "fixed-bare"
+#: What stands for every tuned baseline in a list of arms, and where their settings lie.
+TUNED, TUNING = "tuned", "package:contracts/library/tuning"
 #: The arm that is told of the faults.
 INFORMED = "informed"
 
@@ -98,8 +102,9 @@ def parse_arm(text: str) -> Arm:
 
 
 def parse_arms(texts: Iterable[str]) -> tuple[Arm, ...]:
-    """Arms in the given order, each once, the baseline arm first if it is not named."""
-    names = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
+    """Arms in the given order, each once, the baseline arm first if it is not named; ``TUNED`` is several."""
+    given = [text.strip() for text in texts if text.strip()]
+    names = list(dict.fromkeys(name for text in given for name in (tuned() if text == TUNED else [text])))
     if not names:
         raise refused("", f"one or more of {', '.join(sorted(POLICIES))}", "none")
     with_baseline = names if BASELINE_ARM in names else [BASELINE_ARM, *names]
@@ -113,6 +118,12 @@ def route_arm(uri: str) -> Arm:
     """
     document = load_as(RoutePolicy, resolve_uri(uri, "selvage e5"))
     return Arm(name=f"route-policy-{document.metadata.name}", spec=document.spec.policy, route=uri)
+
+
+def tuned() -> list[str]:
+    """The settings that ``selvage tune`` chose, as they ship, by name of the file."""
+    files = sorted(resolve_uri(f"{TUNING}/hysteresis.json", "selvage e5").parent.glob("*.json"))
+    return [str(json.loads(read_text(file))["chosen"]) for file in files]
 
 
 def refused(text: str, expected: str, actual: str) -> DocumentError:

@@ -9,6 +9,7 @@ import pytest
 from contracts.documents import Suite
 from contracts.errors import DocumentError
 from contracts.loader import load_as
+from contracts.uris import resolve_uri
 from scripts.e5 import Options, plan_run
 from scripts.e5_arms import parse_arm, parse_arms
 from scripts.e5_suite import expand_suite, load_suite
@@ -95,6 +96,14 @@ def test_arms_know_their_settings() -> None:
     for bad in ("hysteresis@high", "hysteresis@0.2", "hysteresis:dwell_s"):
         with pytest.raises(DocumentError):
             parse_arm(bad)
+
+
+def test_tuned_stands_for_every_setting_that_tuning_chose() -> None:
+    """In a list of arms one word gives the tuned baselines of the suite of policies, in its place."""
+    names = [arm.name for arm in parse_arms(["fixed", "tuned", "threshold"])]
+    assert [names[0], names[1], names[-1]] == ["fixed-bare", "fixed", "threshold"]
+    suite, _ = load_suite(resolve_uri("package:contracts/library/suites/e5-policies.yaml", "tests"))
+    assert set(names[2:-1]) == {arm for arm in suite.spec.policies if ":" in arm} - {"informed:program=0"}
 
 
 def test_the_shipped_suite_has_eight_faults_and_six_controls() -> None:
