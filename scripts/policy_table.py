@@ -51,6 +51,13 @@ MEASURES = (
 )
 
 
+#: Shown beside them, without a say in verdicts: kernels judged by the replicas that serve.
+SHOWN = (
+    *MEASURES,
+    Compared(name="false_switches_in_rotation", lower=True, path=("switches", "false_switches_in_rotation")),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Episodes by (arm, scenario, seed) as plain measures, and the scenarios in suite order."""
@@ -138,7 +145,7 @@ def _differences(run: Run, candidate: str, arm: str, names: list[str]) -> dict[s
                 name=f"{candidate}|{arm}|{m.name}",
             )
         )
-        for m in MEASURES
+        for m in SHOWN
     }
 
 
@@ -152,7 +159,7 @@ def _group(run: Run, candidate: str, names: list[str]) -> dict[str, Any]:
     """Every arm's measures on the scenarios ``names``, and the candidate's differences to it."""
     arms = whole_arms(run)
     return {
-        "arms": {arm: {m.name: asdict(_alone(run, arm, m, names)) for m in MEASURES} for arm in arms},
+        "arms": {arm: {m.name: asdict(_alone(run, arm, m, names)) for m in SHOWN} for arm in arms},
         "differences": {arm: _differences(run, candidate, arm, names) for arm in arms if arm != candidate},
     }
 
@@ -249,7 +256,7 @@ def main(
 
 
 def _print(found: dict[str, Any]) -> None:
-    console = Console(width=150)
+    console = Console(width=180)
     minus = f"{found['candidate']} minus each arm, {found['seeds']} seeds, 95 % limits"
     for group, part in found["groups"].items():
         console.print(_table(f"{GROUP_LABELS[group]}, 95 % limits", part["arms"], ""))
@@ -265,10 +272,10 @@ def _print(found: dict[str, Any]) -> None:
 def _table(title: str, rows: dict[str, dict[str, Any]], sign: str) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("arm")
-    for measure in MEASURES:
+    for measure in SHOWN:
         table.add_column(measure.name)
     for arm, row in rows.items():
-        table.add_row(arm, *(_cell(row[measure.name], sign) for measure in MEASURES))
+        table.add_row(arm, *(_cell(row[measure.name], sign) for measure in SHOWN))
     return table
 
 

@@ -28,7 +28,11 @@ def episode(arm: str, scenario: str, seed: int, worse: float) -> dict[str, Any]:
         "seed": seed,
         "incident": incident,
         "quality": {"preservation": 1.0 - 0.01 * worse, "loss": 0.02 * worse},
-        "switches": {"false_switches": 2.0 * worse, "slice_months": 0.5},
+        "switches": {
+            "false_switches": 2.0 * worse,
+            "false_switches_in_rotation": worse,
+            "slice_months": 0.5,
+        },
         "service": {"failed_ratio": 0.001 * worse, "probe_tokens": 1000.0},
     }
 
