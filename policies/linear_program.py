@@ -1,19 +1,20 @@
 """Linear program: the table that loses least if what is believed of every kernel were certain.
 
-Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains ``m[s, k]`` and the load
-``o[k]`` of each kernel beyond the planned share of its capacity:
+Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains ``m[s, k]`` and how far
+``o`` the fullest kernel is beyond the planned share of its capacity:
 
     minimise   sum_s d_s (sum_k x[s,k] (loss[k,s] + capacity work_k + away [k is not home of s])
-                          + x[s,K] shed_s + move sum_k m[s,k]) + overload sum_k o_k
-    subject to sum_k x[s,k] + x[s,K] = 1               every row is a row of shares
-               sum_s d_s x[s,k] - o_k <= room_k        planned share of the capacity in rotation
-               o_k <= ceiling_k - room_k               what a kernel carries at all
-               x[s,k] - m[s,k] <= last[s,k]            what moves has to pay
+                          + x[s,K] shed_s + move sum_k m[s,k]) + overload o sum_k capacity_k
+    subject to sum_k x[s,k] + x[s,K] = 1                    every row is a row of shares
+               sum_s d_s x[s,k] <= (fill + o) capacity_k    of what is in rotation
+               o <= 1.25 - fill                             what a kernel carries at all
+               x[s,k] - m[s,k] <= last[s,k]                 what moves has to pay
                x[s,k] = 0 on closed cells
 
-d_s: offered rate. Closed are cells that are not compliant (``policies.targets``), or have not been for
-``dwell_s`` (doubled with each relapse, at most eight times) while another has. Where no cell of a slice is
-compliant the contract chooses: shed or known-good.
+d_s: offered rate. One ``o`` for all keeps load level that fits nowhere; the sum is over kernels with an open
+cell. Closed are cells that are not compliant (``policies.targets``), or have not been for ``dwell_s``
+(doubled with each relapse, at most eight times) while another has. Where no cell of a slice is compliant the
+contract chooses: shed or known-good.
 
 ``loss`` is certainty-equivalent: the certified loss of the healthy kernel (measured profiles), at least the
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with ``suspicion``

@@ -24,7 +24,8 @@ _TIE = 1e-6
 class Costs:
     """Prices, in lost requests per request (see the module). shed: of the slice of lowest priority.
 
-    fill_ratio, overload_ratio: planned and greatest load over capacity.
+    fill_ratio, overload_ratio: planned and greatest load over capacity. overload: of a request that the open
+    kernels carry beyond the plan if all go as far beyond it as the fullest.
     """
 
     capacity: float = 0.01
@@ -89,17 +90,17 @@ def _optimum(problem: Problem, costs: Costs, kept: Flags) -> Floats | None:
         [
             (demand[:, None] * price(problem, costs)).ravel(),
             np.repeat(demand * costs.move, kernels),
-            np.full(kernels, costs.overload),
+            [costs.overload * room[problem.open_.any(axis=1)].sum()],
         ]
     )
     closed = np.column_stack([~problem.open_.T, np.zeros((slices, 1), dtype=np.bool_)])
-    spare = room * max(costs.overload_ratio - costs.fill_ratio, 0.0)
-    rest = np.concatenate([np.ones(slices * kernels), spare])
+    spare = max(costs.overload_ratio - costs.fill_ratio, 0.0)
+    rest = np.concatenate([np.ones(slices * kernels), [spare]])
     most = np.where(kept[:, None], problem.last, np.where(closed, 0.0, 1.0)).ravel()
     least = np.where(kept[:, None], problem.last, 0.0).ravel()
     found = linprog(
         objective,
-        A_ub=_upper(demand, kernels),
+        A_ub=_upper(demand, room),
         b_ub=np.concatenate([room * costs.fill_ratio, problem.last[:, :kernels].ravel()]),
         A_eq=_rows(slices, kernels),
         b_eq=np.ones(slices),
@@ -111,23 +112,22 @@ def _optimum(problem: Problem, costs: Costs, kept: Flags) -> Floats | None:
     )
 
 
-def _upper(demand: Floats, kernels: int) -> csr_array:
-    """Rows of the capacities [K] and of the gains [S * K] over (shares, gains, overloads)."""
-    slices, shares = demand.size, demand.size * (kernels + 1)
-    cell = np.arange(slices * kernels)
+def _upper(demand: Floats, room: Floats) -> csr_array:
+    """Rows of the capacities [K] and of the gains [S * K] over (shares, gains, overload)."""
+    kernels, shares = room.size, demand.size * (room.size + 1)
+    cell = np.arange(demand.size * kernels)
     of_slice, of_kernel = cell // kernels, cell % kernels
-    share = of_slice * (kernels + 1) + of_kernel
-    overload = np.arange(kernels)
-    row = np.concatenate([of_kernel, overload, kernels + cell, kernels + cell])
-    column = np.concatenate([share, shares + cell.size + overload, share, shares + cell])
-    value = np.concatenate([demand[of_slice], -np.ones(kernels), np.ones(cell.size), -np.ones(cell.size)])
-    return csr_array((value, (row, column)), shape=(kernels + cell.size, shares + cell.size + kernels))
+    share, last = of_slice * (kernels + 1) + of_kernel, shares + cell.size
+    row = np.concatenate([of_kernel, np.arange(kernels), kernels + cell, kernels + cell])
+    column = np.concatenate([share, np.full(kernels, last), share, shares + cell])
+    value = np.concatenate([demand[of_slice], -room, np.ones(cell.size), -np.ones(cell.size)])
+    return csr_array((value, (row, column)), shape=(kernels + cell.size, last + 1))
 
 
 def _rows(slices: int, kernels: int) -> csr_array:
-    """Sum of each slice's shares, over (shares, gains, overloads)."""
+    """Sum of each slice's shares, over (shares, gains, overload)."""
     share = np.arange(slices * (kernels + 1))
-    width = share.size + slices * kernels + kernels
+    width = share.size + slices * kernels + 1
     return csr_array((np.ones(share.size), (share // (kernels + 1), share)), shape=(slices, width))
 
 

@@ -39,7 +39,8 @@ def lost(table: np.ndarray, problem: Problem) -> float:
         total += rate * table[s, kernels] * problem.shed[s]
     if (load > COSTS.overload_ratio * problem.capacity_rps + 1e-6).any():
         return float("inf")
-    total += COSTS.overload * np.maximum(0.0, load - COSTS.fill_ratio * problem.capacity_rps).sum()
+    beyond = np.maximum(0.0, load / problem.capacity_rps - COSTS.fill_ratio).max()
+    total += COSTS.overload * beyond * problem.capacity_rps[problem.open_.any(axis=1)].sum()
     return float(total / problem.offered_rps.sum())
 
 
@@ -85,6 +86,19 @@ def test_rows_are_distributions_and_closed_cells_stay_empty(seed: int) -> None:
     assert (table[:, :2].T[~problem.open_] == 0.0).all()
     load = problem.offered_rps @ table[:, :2]
     assert (load <= COSTS.overload_ratio * problem.capacity_rps + 1e-5).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.92, 1.24))
+def test_what_fits_nowhere_is_level(seed: int, ratio: float) -> None:
+    """Where every cell is open and shedding dear, what fits nowhere overfills all kernels alike."""
+    one = drawn(seed)
+    rates = one.offered_rps * ratio * one.capacity_rps.sum() / one.offered_rps.sum()
+    everything = np.ones((2, 2), dtype=np.bool_)
+    problem = replace(
+        one, offered_rps=rates, loss=0.5 * one.loss, open_=everything, shed=np.full(2, 9.0)
+    )  # fmt: skip
+    load = rates @ solve(problem, COSTS)[:, :2]
+    np.testing.assert_allclose(load / problem.capacity_rps, ratio, rtol=1e-4)
 
 
 def program(**changes: float) -> LinearProgramPolicy:
