@@ -52,8 +52,8 @@ def fit_capacity(
     replanned = np.zeros(len(same), dtype=np.bool_)
     planned_s = np.asarray(memory["planned_s"], dtype=np.float64)
     order = np.argsort(-priority, kind="stable")
-    stays = np.zeros(same.shape + priority.shape, dtype=np.bool_) if kept is None else kept
-    stays = stays & planned.any(axis=2)
+    nobody = np.zeros(same.shape + priority.shape, dtype=np.bool_)
+    stays = nobody if kept is None else kept & planned.any(axis=2)
     _settle(
         table, replanned, wanted, planned, same, stays, rank, seen.offered_rps, seen.capacity_rps, order,
         seen.now_s - planned_s, headroom.fill_ratio, headroom.return_ratio, headroom.replan_s,
