@@ -26,6 +26,7 @@ from contracts.detect.fold_compiled import (
     fold_suspicion,
     reaches,
 )
+from contracts.lent import lent
 from controller.siblings_compiled import note_scrapes, weigh_by_siblings
 
 #: Evidence since a unit changed, from which on it speaks against its kernel together with one in alarm.
@@ -142,11 +143,11 @@ def nearest_alarm(ratio, cells, alarm, kernel, suspect, moves):  # type: ignore[
 @njit(cache=True, error_model="numpy")
 def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-def]  # pragma: no cover
     """One tick of every fleet: fold what arrived, ring, recover, remember."""
-    cells, anywhere, health, tested, silent_s, recent, latest, alarm, against, excess = streams[:10]
-    suspicion, suspicion_anywhere, suspected = streams[10:]
-    unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept, changed = arrived
-    level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic, owner = levels
-    inside, fresh, judged = said
+    cells, anywhere, health, tested, silent_s, recent, latest, alarm, against, excess = lent(streams[:10])
+    suspicion, suspicion_anywhere, suspected = lent(streams[10:])
+    unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept, changed = lent(arrived)
+    level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic, owner = lent(levels)
+    inside, fresh, judged = lent(said)
     applies, kind, null_mean = plan.applies, plan.kind, plan.null_mean
     wanted, rung = np.empty(alarm.shape[1:], np.bool_), np.empty(alarm.shape[2:], np.bool_)
     watched, suspects = anywhere.shape[1] > 0, suspicion.shape[4] > 0

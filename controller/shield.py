@@ -24,6 +24,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from contracts.lent import lent
 from controller import shield_rows
 from controller.setup import FleetSetup, ShieldLimits, Stage
 from controller.shield_exact import solve_exactly
@@ -33,6 +34,8 @@ Table = NDArray[np.float64]
 
 #: Columns of ``Shielded.size``.
 STAGES = ("hard", "pool", "capacity", "exploration", "slew")
+# Plain integers: comparing with an enumeration takes longer.
+_SHADOW, _CANARY = int(Stage.SHADOW), int(Stage.CANARY)
 #: Rows whose weights sum to 1 within this are left as they are.
 _SUM_SLACK = 1e-9
 #: Rounds in which bounds of canaries and capacity settle; two or three do.
@@ -172,20 +175,19 @@ def _facts(view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> _Facts:
     known_good, contract = fleet.layout.known_good, fleet.contract
     kernels = len(fleet.layout.kernels)
     stage = np.full(kernels, int(Stage.ACTIVE)) if fleet.stage is None else fleet.stage
-    alive = view.ready >= limits.min_ready_replicas
-    open_to_users = alive & (stage != Stage.SHADOW)
-    sound = view.certified & ~view.hard_violated & open_to_users[:, :, None]
-    ok = np.ascontiguousarray(sound.transpose(0, 2, 1))
-    dark = ~ok.any(axis=2)
-    serves = alive[:, known_good] & (not contract.shed_when_uncertified)
-    refuge = np.where(dark, np.where(serves, known_good, kernels)[:, None], -1)
-    ok[:, :, known_good] |= dark & serves[:, None]
+    batch, slices, _ = view.last.shape
+    ok, refuge = np.empty((batch, slices, kernels), dtype=np.bool_), np.empty((batch, slices), dtype=np.int64)
+    plain = np.ascontiguousarray
+    _find_sound(
+        ok, refuge, plain(view.certified), plain(view.hard_violated), plain(view.ready), stage == _SHADOW,
+        limits.min_ready_replicas, known_good, contract.shed_when_uncertified,
+    )  # fmt: skip
     return _Facts(
-        last=np.ascontiguousarray(view.last),
+        last=plain(view.last),
         ok=ok,
         refuge=refuge,
-        canary=stage == Stage.CANARY,
-        rate=np.ascontiguousarray(view.offered_rps),
+        canary=stage == _CANARY,
+        rate=plain(view.offered_rps),
         capacity=view.ready * (fleet.capacity_rps * limits.max_load_ratio),
         order=np.argsort(-contract.priority, kind="stable"),
         known_good=known_good,
@@ -196,10 +198,31 @@ def _facts(view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> _Facts:
 
 
 @njit(cache=True, error_model="numpy")
+def _find_sound(  # type: ignore[no-untyped-def]  # pragma: no cover
+    ok, refuge, certified, violated, ready, shadow, least_ready, known_good, sheds
+):
+    """Fill in ``ok`` and ``refuge`` of ``_Facts``. shadow: bool [K], open to nobody."""
+    for b in range(ok.shape[0]):
+        serves = ready[b, known_good] >= least_ready and not sheds
+        for s in range(ok.shape[1]):
+            some = False
+            for k in range(ok.shape[2]):
+                alive = ready[b, k] >= least_ready and not shadow[k]
+                ok[b, s, k] = alive and certified[b, k, s] and not violated[b, k, s]
+                some |= ok[b, s, k]
+            refuge[b, s] = -1
+            if not some:
+                refuge[b, s] = known_good if serves else ok.shape[2]
+                ok[b, s, known_good] = serves
+
+
+@njit(cache=True, error_model="numpy")
 def _plan(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, canary, rate, capacity, order, known_good, least, most, max_shed,
     reason, size, stuck, bounded, todo,
 ):  # fmt: skip
+    table, goal, wish, last, ok, refuge = lent((table, goal, wish, last, ok, refuge))
+    rate, capacity, reason, size, bounded = lent((rate, capacity, reason, size, bounded))
     slices, kernels = ok.shape[1:]
     room, spill, queue = np.empty(kernels), np.empty(slices), np.empty(kernels, np.int64)
     seen = np.empty(kernels, np.bool_)
@@ -216,6 +239,9 @@ def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
     table, goal, wish, last, ok, refuge, bounded, rate, capacity, least, most, may_move, max_move, reason,
     size, voluntary, todo, moving,
 ):  # fmt: skip
+    table, goal, wish, last, ok, refuge = lent((table, goal, wish, last, ok, refuge))
+    bounded, rate, capacity, may_move = lent((bounded, rate, capacity, may_move))
+    reason, size, voluntary = lent((reason, size, voluntary))
     slices, kernels = ok.shape[1:]
     slowed, room = np.empty((slices, kernels + 1)), np.empty(kernels)
     for b in np.flatnonzero(todo):
@@ -227,11 +253,26 @@ def _settle(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 def normalise(table: Table, last: Table) -> Table:
     """``table`` with rows that sum to 1; an unusable row (NaN, negative or no weight) becomes ``last``'s."""
+    if _is_normal(np.ascontiguousarray(table, dtype=np.float64)):
+        return table
     total = table.sum(axis=2)
     usable = np.isfinite(table).all(axis=2) & (table >= 0.0).all(axis=2) & (total > 0.0)
     exact = np.abs(total - 1.0) <= _SUM_SLACK
-    if bool((usable & exact).all()):
-        return table
     scaled = table / np.where(usable, total, 1.0)[:, :, None]
     kept = np.where(exact[:, :, None], table, scaled)
     return np.where(usable[:, :, None], kept, last)
+
+
+@njit(cache=True, error_model="numpy")
+def _is_normal(table):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Whether all rows are usable and sum to 1."""
+    for b in range(table.shape[0]):
+        for s in range(table.shape[1]):
+            total = 0.0
+            for k in range(table.shape[2]):
+                if not table[b, s, k] >= 0.0:
+                    return False
+                total += table[b, s, k]
+            if not abs(total - 1.0) <= _SUM_SLACK:
+                return False
+    return True
