@@ -231,7 +231,7 @@ def stay_with_kernel(spread, together, severe, departs, capped, zero, quarantine
     some = False
     for b in range(spread.shape[0]):
         for r in range(spread.shape[1]):
-            if quarantined[b, r]:
+            if quarantined[b, r] or not some_of(severe, b, r):
                 continue
             for s in range(spread.shape[2]):
                 for c in range(spread.shape[3]):
