@@ -104,7 +104,7 @@ class FleetSimulation:
         self._each = [scenario] * self._batch if each is None else list(each)
         for mine in self._each:
             check_workload(scenario.engine, mine.workload)
-        self._traffic = Traffic([mine.workload for mine in self._each], seeds)
+        self._traffic = Traffic([mine.workload for mine in self._each], seeds, scenario.horizon_s)
         self._parts = _Parts(
             engine=FleetEngine(scenario.engine, self._batch) if engine is None else engine,
             board=ReplicaBoard(self._each),

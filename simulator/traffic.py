@@ -77,9 +77,10 @@ def _law(lengths: TokenLengths, longest: int) -> LengthLaw:
 
 
 class Traffic:
-    """The arrivals of B fleets, drawn into their engine block by block, ahead of the clock."""
+    """The arrivals of B fleets up to ``horizon_s``, drawn into their engine block by block, ahead of time."""
 
-    def __init__(self, workloads: list[WorkloadSpec], seeds: list[int]) -> None:
+    def __init__(self, workloads: list[WorkloadSpec], seeds: list[int], horizon_s: float = np.inf) -> None:
+        self._horizon_s = horizon_s
         self._streams = [WorkloadStream(*mine) for mine in zip(workloads, seeds, strict=True)]
         self._drawn_s = np.full(len(seeds), -np.inf)
         self._enough_s = -np.inf
@@ -91,6 +92,7 @@ class Traffic:
             return
         for fleet in np.flatnonzero(self._drawn_s <= until_s):
             while self._drawn_s[fleet] <= until_s:
-                self._drawn_s[fleet] = self._streams[fleet].draw(self._block)
-                engine.feed_records(int(fleet), self._block)
+                records = self._streams[fleet].draw(self._block, self._horizon_s)
+                engine.feed_records(int(fleet), records)
+                self._drawn_s[fleet] = records["arrived"][-1]
         self._enough_s = float(self._drawn_s.min())

@@ -19,6 +19,8 @@ from simulator.engine_dtypes import ARRIVAL, UNIT
 from simulator.engine_records import Arrivals
 
 BLOCK = 4096
+#: Shares that sum to 1 within this are whole.
+_SHARE_SLACK = 1e-5
 _NO_SESSIONS = np.empty((0, 2))
 
 
@@ -50,7 +52,7 @@ class WorkloadSpec:
 
     def __post_init__(self) -> None:
         slices = self.slice_share.shape[0]
-        if not np.isclose(self.slice_share.sum(), 1.0) or (self.slice_share < 0.0).any():
+        if abs(float(self.slice_share.sum()) - 1.0) > _SHARE_SLACK or (self.slice_share < 0.0).any():
             raise ValueError(f"slice_share: expected shares that sum to 1, got {self.slice_share.tolist()}")
         if self.prompt_offsets.shape != (slices + 1,) or (np.diff(self.prompt_offsets) < 1).any():
             raise ValueError(f"prompt_offsets: expected at least one prompt for each of {slices} slices")
@@ -86,36 +88,39 @@ class WorkloadStream:
         self._rest = records[count:]
         return _unpacked(records[:count])
 
-    def draw(self, block: NDArray[np.void]) -> float:
+    def draw(self, block: NDArray[np.void], enough_s: float = np.inf) -> NDArray[np.void]:
         """The next ``BLOCK`` requests, with all their random numbers, as records ``ARRIVAL`` [BLOCK].
 
-        Written over ``block``; returned is the instant of the last one. Not to be mixed with ``until``.
+        Written over ``block``; returned is its part up to the first request after ``enough_s``, behind which
+        none may be asked for. Not to be mixed with ``until``.
         """
         spec, rng = self._spec, self._rng
-        of_slice = rng["slices"].random(BLOCK)
-        prompt_tokens = self._lengths(spec.prompt_tokens, of_slice)
-        output_tokens = self._lengths(spec.output_tokens, of_slice)
-        if self._replay is None:
-            counts = self._gaps.take(BLOCK)
-        else:
-            counts, row = self._replay.take(BLOCK)
-            prompt_tokens, output_tokens = self._recorded(row)
+        counts, row = (self._gaps.take(BLOCK), None) if self._replay is None else self._replay.take(BLOCK)
         arrived_s = spec.profile.clock_s(counts)
-        session = rng["sessions"].random((BLOCK, 2)) if spec.session_ratio > 0.0 else _NO_SESSIONS
+        size = min(int(np.searchsorted(arrived_s, enough_s, side="right")) + 1, BLOCK)
+        of_slice = rng["slices"].random(size)
+        prompt_tokens = self._lengths(spec.prompt_tokens, of_slice, BLOCK)
+        output_tokens = self._lengths(spec.output_tokens, of_slice, size)
+        if row is not None:
+            prompt_tokens, output_tokens = self._recorded(row)
+        session = rng["sessions"].random((size, 2)) if spec.session_ratio > 0.0 else _NO_SESSIONS
         _pack(
-            block, arrived_s, of_slice, prompt_tokens, output_tokens, session,
-            rng["prompts"].random(BLOCK), rng["routing"].random((BLOCK, 4)), self._share_edges,
+            block[:size], arrived_s, of_slice, prompt_tokens, output_tokens, session,
+            rng["prompts"].random(size), rng["routing"].random((size, 4)), self._share_edges,
             spec.session_ratio, max(spec.sessions // spec.slice_share.shape[0], 1), spec.session_life_s,
             spec.prompt_ids, spec.prompt_offsets,
         )  # fmt: skip
-        return float(arrived_s[-1])
+        return block[:size]
 
-    def _lengths(self, laws: tuple[LengthLaw, ...], of_slice: NDArray[np.float64]) -> NDArray[np.int64]:
-        normal = self._rng["lengths"].standard_normal(BLOCK)
+    def _lengths(
+        self, laws: tuple[LengthLaw, ...], of_slice: NDArray[np.float64], drawn: int
+    ) -> NDArray[np.int64]:
+        """Token counts of the first ``len(of_slice)`` of so many ``drawn`` requests."""
+        normal = self._rng["lengths"].standard_normal(drawn)[: len(of_slice)]
         if len(laws) == 1:
             return laws[0].from_normal(normal)
         slices = np.searchsorted(self._share_edges, of_slice, side="right")
-        tokens = np.empty(BLOCK, np.int64)
+        tokens = np.empty(len(of_slice), np.int64)
         for s, law in enumerate(laws):
             chosen = slices == s
             tokens[chosen] = law.from_normal(normal[chosen])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from contracts.arrivals import LengthLaw, constant_rate
 from contracts.azure_trace import load_trace
+from simulator.engine_dtypes import ARRIVAL
 from simulator.engine_records import Arrivals
-from simulator.workload import WorkloadSpec, WorkloadStream
+from simulator.workload import BLOCK, WorkloadSpec, WorkloadStream
 
 SPEC = WorkloadSpec(
     profile=constant_rate(100.0),
@@ -43,6 +44,21 @@ def test_pieces_join_to_the_same_stream(cuts: list[float]) -> None:
     for name in FIELDS:
         joined = np.concatenate([getattr(piece, name) for piece in pieces])
         np.testing.assert_array_equal(joined, getattr(whole, name))
+
+
+@pytest.mark.parametrize("laws", [1, 3])
+def test_a_stream_that_knows_its_end_draws_the_same_up_to_it(laws: int) -> None:
+    """To be told when there is enough spares numbers behind it and changes no request up to it."""
+    spec, enough_s = replace(SPEC, session_ratio=0.5, output_tokens=SPEC.output_tokens[-laws:]), 60.0
+    whole, told = WorkloadStream(spec, 9), WorkloadStream(spec, 9)
+    drawn = 0.0
+    while drawn <= enough_s:
+        expected = whole.draw(np.empty(BLOCK, ARRIVAL))
+        seen = told.draw(np.empty(BLOCK, ARRIVAL), enough_s)
+        drawn = float(seen["arrived"][-1])
+        np.testing.assert_array_equal(seen, expected[: len(seen)])
+    assert len(seen) < BLOCK
+    assert (seen["arrived"][:-1] <= enough_s).all()
 
 
 def test_arrivals_are_in_order_and_in_range() -> None:
