@@ -20,6 +20,7 @@ import hashlib
 import io
 import zipfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -57,12 +58,7 @@ class KernelSamples:
 
     def rows(self, split: str, slice_name: str | None = None) -> NDArray[np.int64]:
         """Indices of the prompts of ``split`` (and of one slice), in file order, int64."""
-        wanted = [
-            index
-            for index, (place, name) in enumerate(zip(self.prompt_split, self.prompt_slice, strict=True))
-            if place == split and slice_name in (None, name)
-        ]
-        return np.array(wanted, dtype=np.int64)
+        return _rows(self.prompt_split, self.prompt_slice, split, slice_name).copy()
 
     def condition(self, name: str) -> int:
         """Index of condition ``name``; KeyError lists the conditions."""
@@ -81,6 +77,15 @@ class KernelSamples:
     def slices(self) -> tuple[str, ...]:
         """Slices in the order of their first prompt."""
         return tuple(dict.fromkeys(self.prompt_slice))
+
+
+@lru_cache(maxsize=256)
+def _rows(
+    splits: tuple[str, ...], slices: tuple[str, ...], split: str, slice_name: str | None
+) -> NDArray[np.int64]:
+    places = zip(splits, slices, strict=True)
+    wanted = [at for at, (place, name) in enumerate(places) if place == split and slice_name in (None, name)]
+    return np.array(wanted, dtype=np.int64)
 
 
 def save_samples(path: Path, samples: KernelSamples) -> str:

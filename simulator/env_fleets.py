@@ -43,11 +43,19 @@ class _Truth(Recorder):
         at_s: float,  # noqa: ARG002
     ) -> None:
         """From now on the replica's true state is ``effect``."""
+        self._note(fleet, replica, effect)
+
+    def begin(self) -> None:
+        """All replicas of all fleets are as they were installed."""
+        for replica in range(self.now_violating.shape[1]):
+            self._note(slice(None), replica, ReplicaEffect())
+
+    def _note(self, fleets: int | slice, replica: int, effect: ReplicaEffect) -> None:
         key = int(self._scenario.layout.replica_kernel[replica]), effect
         if key not in self._known:
             silent = numeric_or_observability(self._scenario, *key)
             self._known[key] = silent, runtime(self._scenario, *key)
-        self.now_violating[fleet, replica], self.now_runtime[fleet, replica] = self._known[key]
+        self.now_violating[fleets, replica], self.now_runtime[fleets, replica] = self._known[key]
 
     def open(
         self,
@@ -92,6 +100,7 @@ class SteppedFleets(FleetSimulation):
         self, each: Sequence[CompiledScenario], seeds: list[int], past: SteppedFleets | None = None
     ) -> None:
         batch, engine = len(seeds), None
+        truth = _Truth(each[0], batch)
         if past is not None and past.engine.spec is each[0].engine and past.engine.batch == batch:
             engine = past.engine
             engine.restart()
@@ -100,14 +109,12 @@ class SteppedFleets(FleetSimulation):
             _Nobody(batch),
             seeds,
             each=each,
-            recorder=_Truth(each[0], batch),
+            recorder=truth,
             engine=engine,
             reuse=True,
         )
-        for fleet in range(batch):
-            for replica in range(len(each[0].layout.replicas)):
-                self._parts.recorder.judge(fleet, replica, ReplicaEffect(), tick=0, at_s=0.0)
-        self._parts.engine.set_violating(self._parts.recorder.now_violating)
+        truth.begin()
+        self._parts.engine.set_violating(truth.now_violating)
         self._begin()
 
     @property

@@ -57,12 +57,14 @@ class Probes:
         self._sizes = np.array([prompts.size for prompts in of_slices], dtype=np.int64)
         self._order = np.zeros((len(seeds), replicas, slices, int(self._sizes.max())), dtype=np.int32)
         self._phase = np.zeros((len(seeds), replicas))
+        for index, prompts in enumerate(of_slices):
+            self._order[:, :, index, : prompts.size] = prompts
         for fleet, seed in enumerate(seeds if slots else ()):
             for replica in range(replicas):
                 rng = stream(seed, "probes", replica)
                 self._phase[fleet, replica] = rng.random()
                 for index, prompts in enumerate(of_slices):
-                    self._order[fleet, replica, index, : prompts.size] = rng.permutation(prompts)
+                    rng.shuffle(self._order[fleet, replica, index, : prompts.size])
         gap_s = 1.0 / scenario.telemetry.probes_per_s if slots else np.inf
         # Instants in (0, horizon].
         count = np.floor(scenario.horizon_s / gap_s - self._phase - 1e-9) + 1.0
