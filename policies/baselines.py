@@ -163,9 +163,7 @@ def _burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
 
 
 def _headroom(values: Settings) -> Headroom:
-    return Headroom(
-        fill_ratio=values["fill_ratio"], return_ratio=values["return_ratio"], replan_s=values["replan_s"]
-    )
+    return Headroom(**{name: values[name] for name in _HEADROOM})
 
 
 _HEADROOM = {"fill_ratio": 0.9, "return_ratio": 0.75, "replan_s": 30.0}
@@ -338,8 +336,8 @@ def arm_facts(spec: str) -> dict[str, object]:
     name, chosen = _chosen(spec, {})
     baseline = _lookup(name)
     values = _settings(baseline, chosen)
-    settings = {**values.numbers, **values.texts}
-    facts: dict[str, object] = {"policy": name, "settings": settings, "options": asdict(_levers(baseline))}
+    facts: dict[str, object] = {"policy": name, "settings": {**values.numbers, **values.texts}}
+    facts["options"] = asdict(_levers(baseline))
     if baseline.detector is _sequential and not values["traffic_factor"] > 0.0:
         facts["traffic_sha256"] = sha256_of(resolve_uri(SHIPPED_TRAFFIC, "selvage"))
     return facts
