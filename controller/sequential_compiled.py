@@ -148,6 +148,7 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
     unit_of, heard, replica, slice_, values, sums, news, doubted, since_s, kept, changed = lent(arrived)
     level, level_anywhere, suspect, level_against, returns, expiry_s, scale, traffic, owner = lent(levels)
     inside, fresh, judged = lent(said)
+    plan = lent(plan)
     applies, kind, null_mean = plan.applies, plan.kind, plan.null_mean
     wanted, rung = np.empty(alarm.shape[1:], np.bool_), np.empty(alarm.shape[2:], np.bool_)
     watched, suspects = anywhere.shape[1] > 0, suspicion.shape[4] > 0

@@ -7,6 +7,7 @@ limit: the null is "within the limit, or no worse than its siblings".
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from contracts.detect.fold_compiled import BETTING, COUNT, OVER, PROBE, TOTAL, scrape_value
@@ -24,16 +25,18 @@ def weigh_by_siblings(worth, sums, news, latest, owner, plan):  # type: ignore[n
     [U, S]; latest: [U, S, C, 4], earlier scrapes, fading; owner: int64 [U]. Only what is read is written.
     """
     slices = sums.shape[1]
+    others = np.empty(owner.shape[0], np.int64)
     for u in range(sums.shape[0]):
         if not news[u].any():
             continue
+        siblings = _siblings(others, u, owner)
         for c in range(plan.source.shape[0]):
             if plan.source[c] == PROBE or plan.kind[c] != BETTING or not _bad(sums[u], c, plan.is_rate[c]):
                 continue
             count, total, over = 0.0, 0.0, 0.0
             for s in range(slices):
                 n, t, o = (
-                    _of_siblings(u, s, c, sums, news, latest, owner)
+                    _of_siblings(others, siblings, s, c, sums, news, latest)
                     if plan.applies[c, s]
                     else (0.0, 0.0, 0.0)
                 )
@@ -54,12 +57,22 @@ def _bad(sums, c, is_rate):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, error_model="numpy")
-def _of_siblings(u, s, c, sums, news, latest, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """(units, their sum, units over) of the last scrapes of the other replicas of ``u``'s kernel."""
-    count, total, over = 0.0, 0.0, 0.0
+def _siblings(others, u, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Into ``others``: the other replicas of ``u``'s kernel, in their order; how many."""
+    found = 0
     for q in range(owner.shape[0]):
-        if q == u or owner[q] != owner[u]:
-            continue
+        if q != u and owner[q] == owner[u]:
+            others[found] = q
+            found += 1
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def _of_siblings(others, siblings, s, c, sums, news, latest):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """(units, their sum, units over) of the last scrapes of the first ``siblings`` of ``others``."""
+    count, total, over = 0.0, 0.0, 0.0
+    for i in range(siblings):
+        q = others[i]
         if news[q, s] and sums[q, s, c, COUNT] > 0.0:
             cell = sums[q, s, c]
         else:
