@@ -163,6 +163,7 @@ def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
     every edge) reads the total: nothing is known to lie over it.
     """
     twice, last = sums.shape[0] > 0, latency_le.shape[4] - 1
+    failing = clauses[source[clauses] == FAILED]
     for b in range(answered.shape[0]):
         for r in range(answered.shape[1]):
             for s in range(answered.shape[2]):
@@ -170,8 +171,8 @@ def fold_requests(  # type: ignore[no-untyped-def]  # pragma: no cover
                 ended = answered[b, r, s] + over_now
                 if not fresh[b, r] and ended == 0 and over_now == 0:
                     continue
-                for c in clauses:
-                    if not applies[c, s] or (source[c] != FAILED and not fresh[b, r]):
+                for c in clauses if fresh[b, r] else failing:
+                    if not applies[c, s]:
                         continue
                     if source[c] == FAILED:
                         units, over = ended, over_now

@@ -8,7 +8,7 @@ from numba import njit
 from contracts.compiled import Level
 from contracts.health import MOST_EXCESS
 from contracts.telemetry import ReplicaState
-from controller.quarantine_compiled import some_of
+from controller.flags_compiled import by_cell, some_of
 
 # Plain integers, because compiled code does not know the enumerations.
 READY = int(ReplicaState.READY)
@@ -19,9 +19,10 @@ NORMAL, GUARD, FALLBACK = int(Level.NORMAL), int(Level.GUARD), int(Level.FALLBAC
 def take_over(alarm, excess, spread, replica_excess, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Take what ``spread`` [B, R, S, C] from replicas into the kernels' alarm and excess [B, K, S, C]."""
     fleets, replicas, slices, clauses = spread.shape
+    cells = by_cell(spread)
     for b in range(fleets):
         for r in range(replicas):
-            if not some_of(spread, b, r):
+            if not some_of(cells, b, r):
                 continue
             for s in range(slices):
                 for c in range(clauses):
@@ -56,8 +57,13 @@ def condemn(condemned, hard_violated, certified, alarm, inside, fresh, down, har
 
     certified: bool [B, K, S], nothing that moves traffic is condemned, and the kernel is not ``down``.
     """
+    alarms, broken_before = by_cell(alarm), by_cell(condemned)
     for b in range(alarm.shape[0]):
         for k in range(alarm.shape[1]):
+            if not (some_of(alarms, b, k) or some_of(broken_before, b, k)):
+                for s in range(alarm.shape[2]):
+                    hard_violated[b, k, s], certified[b, k, s] = False, not down[b, k]
+                continue
             for s in range(alarm.shape[2]):
                 violated, broken = False, down[b, k]
                 for c in range(alarm.shape[3]):
@@ -71,9 +77,13 @@ def condemn(condemned, hard_violated, certified, alarm, inside, fresh, down, har
 @njit(cache=True, error_model="numpy")
 def weigh(health, level, alarm, excess, down, severity, weight, applies, tau1, tau2):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Health and level [B, K, S] as ``contracts.health`` defines them; who is ``down`` falls back."""
-    sums = np.zeros(3)
+    sums, cells = np.zeros(3), by_cell(alarm)
     for b in range(alarm.shape[0]):
         for k in range(alarm.shape[1]):
+            if not (down[b, k] or some_of(cells, b, k)):
+                for s in range(alarm.shape[2]):
+                    health[b, k, s], level[b, k, s] = 0.0, NORMAL
+                continue
             for s in range(alarm.shape[2]):
                 sums[:] = 0.0
                 worst = 0
@@ -113,11 +123,15 @@ def _bounded(excess):  # type: ignore[no-untyped-def]  # pragma: no cover
 @njit(cache=True, error_model="numpy")
 def count_evidence(count, ratio, judged, alarm, probes, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Most units behind a verdict on the clauses ``probes``; ``ratio`` is at least 1 in alarm."""
+    cells = by_cell(alarm)
     for b in range(alarm.shape[0]):
         for k in range(alarm.shape[1]):
+            alarmed = some_of(cells, b, k)
             for s in range(alarm.shape[2]):
                 for c in probes:
                     count[b, k, s] = max(count[b, k, s], judged[b, k, s, c, 0])
+                if not alarmed:
+                    continue
                 for c in range(alarm.shape[3]):
                     if alarm[b, k, s, c] and moves[c]:
                         ratio[b, k, s] = max(ratio[b, k, s], 1.0)

@@ -6,21 +6,12 @@ import numpy as np
 from numba import njit
 
 from contracts.telemetry import ReplicaState
+from controller.flags_compiled import by_cell, some_of
 from controller.windows_compiled import COUNT, relative_excess_of
 
 # Plain integers, because compiled code does not know the enumerations; ``controller.quarantine.Reason``.
 READY = int(ReplicaState.READY)
 NONE, DEPARTS, FAILING, HUNG = 0, 1, 2, 3
-
-
-@njit(cache=True, error_model="numpy")
-def some_of(flags, b, r):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Any of ``flags[b, r]`` [S, C] holds; faster than to stop at the first, or to make a view."""
-    found = False
-    for s in range(flags.shape[2]):
-        for c in range(flags.shape[3]):
-            found |= flags[b, r, s, c]
-    return found
 
 
 @njit(cache=True, error_model="numpy")
@@ -49,9 +40,9 @@ def compare(  # type: ignore[no-untyped-def]  # pragma: no cover
 
     given: bool [B, R, S, C], who speaks against the clause; without a fleet: whose sums lie beyond the limit.
     """
-    found = np.empty((kernels, *severe.shape[2:]), np.bool_)
+    found, cells = np.empty((kernels, *severe.shape[2:]), np.bool_), by_cell(severe)
     for b in range(severe.shape[0]):
-        if not _alarmed_somewhere(found, severe, ready, b, owner):
+        if not _alarmed_somewhere(found, severe, cells, ready, b, owner):
             continue
         asked = np.nonzero(found)
         for k, s, c in zip(asked[0], asked[1], asked[2]):  # noqa: B905 - numba knows no strict
@@ -81,11 +72,11 @@ def _divide(departs, together, severe, ready, owner, heard, against, k, s, c):  
 
 
 @njit(cache=True, error_model="numpy")
-def _alarmed_somewhere(found, severe, ready, b, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _alarmed_somewhere(found, severe, cells, ready, b, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Where a ready replica of fleet b is in alarm, in ``found`` bool [K, S, C]; whether anywhere."""
     some = False
     for r in range(len(owner)):
-        if ready[b, r] and some_of(severe, b, r):
+        if ready[b, r] and some_of(cells, b, r):
             if not some:
                 found[:] = False
             some = True
@@ -105,9 +96,10 @@ def _beyond(cell, is_rate, rate_limit, threshold, sense):  # type: ignore[no-unt
 def explain_departures(departs, together, condemned, owner):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whose whole kernel is condemned [B, K, S, C] on the clause, on whatever slice, does not depart."""
     fleets, replicas, slices, clauses = departs.shape
+    cells = by_cell(departs)
     for b in range(fleets):
         for r in range(replicas):
-            if not some_of(departs, b, r):
+            if not some_of(cells, b, r):
                 continue
             for s in range(slices):
                 for c in range(clauses):
@@ -121,6 +113,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
 
     Failing: a run of failed answers that still grows, as the gateway counts it.
     """
+    cells = by_cell(departs)
     for b in range(wanted.shape[0]):
         for r in range(wanted.shape[1]):
             failing = failing_now[b, r] and consecutive_failed[b, r] >= failing_after
@@ -129,7 +122,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
                 wanted[b, r] = HUNG
             elif failing:
                 wanted[b, r] = FAILING
-            elif departs.shape[0] > 0 and some_of(departs, b, r):
+            elif departs.shape[0] > 0 and some_of(cells, b, r):
                 wanted[b, r] = DEPARTS
 
 
@@ -228,10 +221,10 @@ def stay_with_kernel(spread, together, severe, departs, capped, zero, quarantine
 
     capped: replicas that depart and still serve, because the cap kept them, count as well.
     """
-    some = False
+    some, cells = False, by_cell(severe)
     for b in range(spread.shape[0]):
         for r in range(spread.shape[1]):
-            if quarantined[b, r] or not some_of(severe, b, r):
+            if quarantined[b, r] or not some_of(cells, b, r):
                 continue
             for s in range(spread.shape[2]):
                 for c in range(spread.shape[3]):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
 from controller.detectors import COUNT, OVER, TOTAL, probe_clauses
+from controller.flags_compiled import by_cell, some_of
 
 #: A limit of 0 is read as this: the first unit beyond it is far beyond.
 LEAST_LIMIT = 1e-9
@@ -39,8 +40,11 @@ def _families(contract: CompiledContract) -> NDArray[np.int64]:
 @njit(cache=True, error_model="numpy")
 def _family_excess(worst, alarm, excess, family):  # type: ignore[no-untyped-def]  # pragma: no cover
     fleets, kernels, slices, clauses = alarm.shape
+    cells = by_cell(alarm)
     for b in range(fleets):
         for k in range(kernels):
+            if not some_of(cells, b, k):
+                continue
             for s in range(slices):
                 for c in range(clauses):
                     if alarm[b, k, s, c]:

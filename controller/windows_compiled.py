@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from controller.flags_compiled import by_cell, some_of
+
 # Places on the last axis of sums; ``controller.detectors`` names them.
 COUNT, TOTAL, OVER = 0, 1, 3
 
@@ -112,8 +114,11 @@ def _since(since, total, speaks):  # type: ignore[no-untyped-def]  # pragma: no 
 @njit(cache=True, error_model="numpy")
 def latch(ratio, alarm, moves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """1 in ``ratio`` [B, U, S] where a clause of ``moves`` [C] is in alarm."""
+    cells = by_cell(alarm)
     for b in range(alarm.shape[0]):
         for u in range(alarm.shape[1]):
+            if not some_of(cells, b, u):
+                continue
             for s in range(alarm.shape[2]):
                 for c in range(alarm.shape[3]):
                     if alarm[b, u, s, c] and moves[c]:
