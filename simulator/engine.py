@@ -11,7 +11,6 @@ fleet's current time, after everything that happens at that same instant.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -364,9 +363,9 @@ def _apply_effect(spec: EngineSpec, reps: NDArray[np.void], replica: int, effect
     row["lag"] = effect.http_latency_s
 
 
-def _speed(effect: ReplicaEffect) -> ReplicaEffect:
+def _speed(effect: ReplicaEffect) -> tuple[float, float, bool, float]:
     """The part of an effect that changes when engine steps end."""
-    return replace(effect, condition=0, http_error_ratio=0.0, http_latency_s=0.0)
+    return effect.step_time_factor, effect.step_extra_s, effect.hang, effect.kv_held_ratio
 
 
 def _doubled(size: int, needed: int) -> int:

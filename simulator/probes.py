@@ -90,9 +90,8 @@ class Probes:
             tick, last, self._scenario.tick_s, self._gap_s, self._phase, self._count, self._done, self._order,
             self._sizes, self._repeats, self.unit, self.repeat, self.at_s,
         )  # fmt: skip
-        # Other strides would compile once more.
-        self._condition = np.ascontiguousarray(condition[:, self._replica])
-        self._answers = np.ascontiguousarray(answers[:, self._replica])
+        self._condition = np.take(condition, self._replica, axis=1)
+        self._answers = np.take(answers, self._replica, axis=1)
 
     @property
     def due(self) -> NDArray[np.bool_]:
