@@ -7,7 +7,8 @@ starts anew; a further one restarts the recovery test.
 
 A scrape of a replica counts in units of its siblings' last scrapes where those are beyond the limit
 (``controller.siblings_compiled``): a queue is long everywhere, a slow host's alone. What they share is for
-the kernel's own streams to find.
+the kernel's own streams to find. How high calibrated evidence has to stand goes by how many siblings are
+heard.
 
 Replicas are watched slice by slice and, because quarantine takes them off every slice, over all slices at
 once: there every probe counts, a scrape is one unit whatever it holds, and the alarm is booked where the
@@ -149,7 +150,8 @@ def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
     """Thresholds of a plan, which is told from others by identity."""
     levels = plan.thresholds
     return Levels(
-        unit=both_levels(levels.kernel if pooled else levels.replica), anywhere=both_levels(levels.anywhere),
+        unit=both_levels(levels.kernel[None] if pooled else levels.replica),
+        anywhere=both_levels(levels.anywhere),
         suspect=both_levels(levels.suspect), against=both_levels(np.array(levels.against)),
         returns=1.0 / (1.0 - plan.confidence), expiry_s=plan.expiry_s, scale=plan.clauses.scale,
         traffic=from_traffic(plan.contract), owner=np.empty(0, dtype=np.int64) if pooled else plan.owner,

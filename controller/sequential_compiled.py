@@ -27,7 +27,7 @@ from contracts.detect.fold_compiled import (
     reaches,
 )
 from contracts.lent import lent
-from controller.siblings_compiled import note_scrapes, weigh_by_siblings
+from controller.siblings_compiled import hear_siblings, note_scrapes, weigh_by_siblings
 
 #: Evidence since a unit changed, from which on it speaks against its kernel together with one in alarm.
 LEANS = 2.0
@@ -81,10 +81,11 @@ class Arrived(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """When what happens. unit: float64 [2, U, S, C], anywhere [2, U, C], suspect [2, S, C] and against [2]:
-    ``near_levels`` and the log-evidence itself; returns: evidence of health that ends an alarm; expiry_s.
-    scale: float64 [C], of an excess. traffic: bool [C], clauses that only traffic can judge. owner: int64
-    [U], whose replicas are siblings ([0]: units have none).
+    """When what happens. unit: float64 [2, H, U, S, C], anywhere [2, H, U, C], suspect [2, S, C] and against
+    [2]: ``near_levels`` and the log-evidence itself, the first two of a unit that hears 1 to H siblings.
+    returns: evidence of health that ends an alarm; expiry_s. scale: float64 [C], of an excess. traffic: bool
+    [C], clauses that only traffic can judge. owner: int64 [U], whose replicas are siblings ([0]: units have
+    none).
     """
 
     unit: NDArray[np.float64]
@@ -154,6 +155,7 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
     watched, suspects = anywhere.shape[1] > 0, suspicion.shape[4] > 0
     members = owner.shape[0]
     worth = np.ones((members, alarm.shape[2] + 1, alarm.shape[3]))
+    siblings, most_heard = np.zeros(alarm.shape[1], np.int64), level.shape[1]
     for b in range(sums.shape[0]):
         _want(wanted, health[b], tested[b], alarm[b], doubted[b])
         fold_probes_of(
@@ -170,6 +172,7 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
         )
         if members:
             weigh_by_siblings(worth, sums[b], news[b], latest[b], owner, plan)
+            hear_siblings(siblings, sums[b], latest[b], owner, traffic)
         fold_scrapes_of(cells[b], anywhere[b], health[b], wanted, sums[b], news[b], worth, plan)
         if suspects and _suspect(suspected[b], changed[b], suspicion[b], suspicion_anywhere[b]):
             fold_suspicion(
@@ -179,10 +182,11 @@ def advance(streams, arrived, levels, said, plan):  # type: ignore[no-untyped-de
         for u in range(wanted.shape[0]):
             rung[:] = False
             if news[b, u].any() or alarm[b, u].any():
-                whole, least = anywhere[b, u : u + 1], level_anywhere[:, u if watched else 0]
+                heard_by = min(max(siblings[u], 1), most_heard) - 1
+                whole, least = anywhere[b, u : u + 1], level_anywhere[:, heard_by, u if watched else 0]
                 rang = _ring(
-                    rung, cells[b, u], whole, news[b, u], alarm[b, u], against[b, u], level[:, u], least,
-                    suspect, level_against, kind, applies,
+                    rung, cells[b, u], whole, news[b, u], alarm[b, u], against[b, u], level[:, heard_by, u],
+                    least, suspect, level_against, kind, applies,
                 )  # fmt: skip
                 if suspects and suspected[b, u]:
                     rang |= _ring_suspected(

@@ -36,9 +36,9 @@ Floats = NDArray[np.float64]
 class Thresholds:
     """Log-evidence of an alarm (inf: never, or at once as ``ClausePlan.kind`` says).
 
-    replica: float64 [R, S, C]; anywhere: float64 [R, C], of a replica over all slices; kernel: float64
-    [K, S, C]; suspect: float64 [S, C], of a kernel that is in alarm on another slice; against: where a
-    replica speaks against its kernel together with one that is in alarm.
+    replica: float64 [H, R, S, C], beside 1 to H siblings that are heard; anywhere: float64 [H, R, C], of a
+    replica over all slices; kernel: float64 [K, S, C]; suspect: float64 [S, C], of a kernel that is in alarm
+    on another slice; against: where a replica speaks against its kernel together with one that is in alarm.
     """
 
     replica: Floats
@@ -46,6 +46,12 @@ class Thresholds:
     kernel: Floats
     suspect: Floats
     against: float
+
+    def beside_all(self, owner: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """``replica`` [R, S, C] and ``anywhere`` [R, C] while all siblings are heard; owner: int64 [R]."""
+        each, others = np.arange(owner.size), np.bincount(owner)[owner] - 1
+        heard = np.clip(others, 1, len(self.replica)) - 1
+        return self.replica[heard, each], self.anywhere[heard, each]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,7 +106,7 @@ def sequential_plan(
     return SequentialPlan(
         contract=contract,
         clauses=clauses,
-        thresholds=_thresholds(contract, clauses, split, traffic_factor, suspect_arl0, traffic),
+        thresholds=_thresholds(fleet, clauses, split, traffic_factor, suspect_arl0, traffic),
         split=split,
         fold=fold_plan(contract, clauses, gain, psi),
         replica_fold=fold_plan(
@@ -122,27 +128,39 @@ def _spread(fleet: FleetSetup, clauses: ClausePlan) -> Floats | None:
 
 
 def _thresholds(
-    contract: CompiledContract, clauses: ClausePlan, split: BudgetSplit, traffic_factor: float,
+    fleet: FleetSetup, clauses: ClausePlan, split: BudgetSplit, traffic_factor: float,
     suspect_arl0: float, traffic: TrafficCalibration | None,
 ) -> Thresholds:  # fmt: skip
-    def levels(arl0: Floats, unit: str) -> Floats:
+    contract, members = fleet.contract, np.bincount(fleet.layout.replica_kernel).tolist()
+
+    def levels(arl0: Floats, unit: str, replicas: int) -> Floats:
         stated = _levels(np.where(clauses.guaranteed, 1.0, traffic_factor) * arl0)
         if traffic is None:
             return stated
-        known = traffic.levels(arl0, contract, unit)
+        known = traffic.levels(arl0, contract, unit, replicas)
         return np.where(clauses.guaranteed | np.isnan(known), stated, known)
 
     replica = 2.0 * split.replica_arl0  # the other half of the share is for ``anywhere``
     probed = clauses.guaranteed & (clauses.kind == Kind.BETTING)
     finite = np.where(np.isfinite(replica), replica, 0.0).max(axis=1)
+    whole = np.where(finite > 0.0, finite, np.inf)
     suspects = probed & moves_traffic(contract) & contract.applies.T
+    heard = range(2, max(*members, 2) + 1)
     return Thresholds(
-        replica=levels(replica, "replica"),
-        anywhere=levels(np.where(finite > 0.0, finite, np.inf), "anywhere"),
-        kernel=levels(split.kernel_arl0, "kernel"),
+        replica=np.stack([levels(replica, "replica", count) for count in heard]),
+        anywhere=np.stack([levels(whole, "anywhere", count) for count in heard]),
+        kernel=np.stack([
+            levels(arl0, "kernel", count) for arl0, count in zip(split.kernel_arl0, members, strict=True)
+        ]),
         suspect=np.where(suspects, _levels(_suspected(split.kernel_arl0, suspect_arl0)), np.inf),
         against=guaranteed_threshold(AGAINST_ARL0),
-    )
+    )  # fmt: skip
+
+
+def _members(fleet: FleetSetup) -> list[int]:
+    """Replicas of each kernel."""
+    layout = fleet.layout
+    return [int(count) for count in np.bincount(layout.replica_kernel, minlength=len(layout.kernels))]
 
 
 def _suspected(kernel_arl0: Floats, stated: float) -> Floats:

@@ -2,7 +2,8 @@
 
 A queue that is long because much arrived is long everywhere; a slow host's is long alone. Evidence that a
 replica departs therefore counts a scrape in units of its siblings' last ones wherever those lie beyond the
-limit: the null is "within the limit, or no worse than its siblings".
+limit: the null is "within the limit, or no worse than its siblings". Fewer siblings say less, so the
+threshold goes by how many are heard.
 """
 
 from __future__ import annotations
@@ -43,6 +44,30 @@ def weigh_by_siblings(worth, sums, news, latest, owner, plan):  # type: ignore[n
                 worth[u, s, c] = _worth(n, t, o, c, plan)
                 count, total, over = count + n, total + t, over + o
             worth[u, slices, c] = _worth(count, total, over, c, plan)
+
+
+@njit(cache=True, error_model="numpy")
+def hear_siblings(heard, sums, latest, owner, traffic):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Into ``heard`` [U]: how many other replicas of its kernel have served anybody lately.
+
+    By clauses of ``traffic`` [C] on any slice, in this tick or not yet faded from ``latest``.
+    """
+    heard[:] = 0
+    for q in range(owner.shape[0]):
+        if not _serves(sums[q], latest[q], traffic):
+            continue
+        for u in range(owner.shape[0]):
+            if u != q and owner[u] == owner[q]:
+                heard[u] += 1
+
+
+@njit(cache=True, error_model="numpy")
+def _serves(sums, latest, traffic):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for s in range(sums.shape[0]):
+        for c in range(sums.shape[1]):
+            if traffic[c] and (latest[s, c, COUNT] > LEAST_HEARD or sums[s, c, COUNT] > 0.0):
+                return True
+    return False
 
 
 @njit(cache=True, error_model="numpy")

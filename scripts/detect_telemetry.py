@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from contracts.detect.calibrate import block_threshold, calibrated_threshold
 from contracts.detect.eprocess import Betting
+from contracts.detect.fold_compiled import both_levels, reaches
 from contracts.detect.laws import Empirical
 from contracts.detect.protocol import Floats
 from contracts.documents.scenario import Scenario
@@ -156,10 +158,12 @@ def dependence() -> list[Dependence]:
     return [_measured(name, series) for name, series in named]
 
 
-def queues(*, mixed: bool = False, replicas: int = REPLICAS) -> tuple[CompiledScenario, str]:
+def queues(
+    *, mixed: bool = False, replicas: int = REPLICAS, rate_rps: float = RATE_RPS
+) -> tuple[CompiledScenario, str]:
     """The fleet whose queues are recorded, and the hash of its document; ``mixed``: slices and sessions."""
     text = SCENARIO.format(
-        replicas=replicas, horizon_s=HORIZON_S, rate_rps=RATE_RPS * replicas / REPLICAS,
+        replicas=replicas, horizon_s=HORIZON_S, rate_rps=rate_rps,
         slice_mix=MIX if mixed else ALONE,
         session_share=0.3 if mixed else 0.0, gateway=STICKY if mixed else "{}",
     )  # fmt: skip
@@ -198,44 +202,70 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
     detector = Betting(null_mean=float(learned.mean()))
     plain = calibrated_threshold(detector, Empirical(values=learned), ARL0, seed=SEED, runs=3000)
     blocked = block_threshold(detector, learned, ARL0, length=BLOCK, seed=SEED, runs=3000)
-    levels = (plain.threshold, blocked.threshold)
     fleets = [fresh[first : first + REPLICAS] for first in range(0, len(fresh), REPLICAS)]
-    runs = [alarms_of(detector, level, fleets) for level in levels]
-    plain_arl, block_arl = (float(one[:, 1].sum() / max(one[:, 0].sum(), 1)) for one in runs)
-    low, high = fleet_limits(runs[1])
+    levels = (plain.threshold, blocked.threshold)
+    runs = np.stack([alarms_of(detector, np.array([level]), fleets)[0] for level in levels])
+    (plain_arl, block_arl), (low, high) = run_length(runs).tolist(), (float(x[1]) for x in fleet_limits(runs))
     return Dependence(
         stream=name, correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
         independent_arl=plain_arl, block_arl=block_arl, block_low=low, block_high=high,
     )  # fmt: skip
 
 
-def alarms_of(detector: Betting, level: float, fleets: list[list[Floats]]) -> NDArray[np.int64]:
-    """Alarms, and the units that were watched for them, of each fleet: int64 [fleets, 2]; all series at once.
+def alarms_of(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> NDArray[np.int64]:
+    """Alarms at each of ``levels`` [L], ascending, and the units watched for them: int64 [L, fleets, 2].
 
-    After an alarm a series goes unwatched for ``BLOCK`` units and begins anew.
+    After an alarm a series goes unwatched for ``BLOCK`` units and begins anew. Levels above the first one
+    without an alarm are not tried: what was watched for that one is repeated.
     """
     series = [one for fleet in fleets for one in fleet]
     owner = np.repeat(np.arange(len(fleets)), [len(fleet) for fleet in fleets])
-    length = np.array([one.size for one in series])
-    units = np.zeros((length.max(), len(series)))
-    for place, one in enumerate(series):
-        units[: one.size, place] = one
-    state, skip = detector.initial(len(series)), np.zeros(len(series), dtype=np.int64)
-    blank, found = detector.initial(1), np.zeros((len(fleets), 2), dtype=np.int64)
-    for step, row in enumerate(units):
-        watched = (step < length) & (skip == 0)
-        skip = np.maximum(skip - 1, 0)
-        detector.advance(state, row, watched)
-        rung = np.flatnonzero(watched & (state.statistic >= level))
-        state.memory[rung], state.statistic[rung], skip[rung] = blank.memory, blank.statistic, BLOCK
-        np.add.at(found[:, 0], owner[rung], 1)
-        np.add.at(found[:, 1], owner[watched], 1)
+    ends = np.cumsum([one.size for one in series])
+    ratio = np.concatenate(series) / detector.null_mean
+    bets, weights = np.array(detector.bets), np.array(detector.weights)
+    found = np.zeros((levels.size, len(fleets), 2), dtype=np.int64)
+    for place, (near, level) in enumerate(both_levels(levels).T.tolist()):
+        _count_alarms(found[place], ratio, ends, owner, bets, weights, near, level)
+        if not found[place, :, 0].any():
+            found[place:] = found[place]
+            break
     return found
 
 
-def fleet_limits(fleets: NDArray[np.int64]) -> tuple[float, float]:
-    """95 % limits of units per alarm from (alarms, units) int64 [fleets, 2], resampling fleets."""
-    rng = stream(SEED, "telemetry_limits")
-    picked = fleets[rng.integers(len(fleets), size=(_RESAMPLES, len(fleets)))].sum(axis=1)
-    arls = picked[:, 1] / np.maximum(picked[:, 0], 1)
-    return float(np.quantile(arls, 0.025)), float(np.quantile(arls, 0.975))
+@njit(cache=True)
+def _count_alarms(found, ratio, ends, owner, bets, weights, near, level):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Into ``found`` [fleets, 2]: what ``contracts.detect.compiled.bet`` says of series that begin anew."""
+    begin = 0
+    for one in range(ends.size):
+        memory, rest = np.zeros(bets.size), 0
+        for n in range(begin, ends[one]):
+            if rest > 0:
+                rest -= 1
+                continue
+            found[owner[one], 1] += 1
+            total = 0.0
+            for g in range(bets.size):
+                memory[g] = (memory[g] + 1.0) * (1.0 + bets[g] * (ratio[n] - 1.0))
+                total += weights[g] * memory[g]
+            if reaches(total, near, level):
+                found[owner[one], 0] += 1
+                memory[:] = 0.0
+                rest = BLOCK
+        begin = ends[one]
+
+
+def run_length(runs: NDArray[np.int64]) -> Floats:
+    """Units per alarm [...] of (alarms, units) int64 [..., fleets, 2]; all units where none rang."""
+    sums = runs.sum(axis=-2)
+    return np.asarray(sums[..., 1] / np.maximum(sums[..., 0], 1))
+
+
+def fleet_limits(runs: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """95 % limits [...] of units per alarm from (alarms, units) int64 [..., fleets, 2], resampling fleets."""
+    fleets = runs.shape[-2]
+    picked = stream(SEED, "telemetry_limits").integers(fleets, size=(_RESAMPLES, fleets))
+    times = np.bincount((picked + fleets * np.arange(_RESAMPLES)[:, None]).ravel(), minlength=picked.size)
+    sums = np.tensordot(times.reshape(picked.shape).astype(np.float64), runs, axes=(1, runs.ndim - 2))
+    arls = sums[..., 1] / np.maximum(sums[..., 0], 1.0)
+    low, high = np.quantile(arls, [0.025, 0.975], axis=0)
+    return low, high

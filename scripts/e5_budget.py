@@ -75,9 +75,10 @@ def _flags(plan: SequentialPlan) -> dict[str, Any] | None:
 
 def _line(plan: SequentialPlan, line: BudgetLine) -> dict[str, Any]:
     place = plan.contract.slices.index(line.slice), plan.contract.clause_ids.index(line.clause)
-    own = plan.thresholds.kernel if line.unit == "kernel" else plan.thresholds.replica
+    replica, anywhere = plan.thresholds.beside_all(plan.owner)
+    own = plan.thresholds.kernel if line.unit == "kernel" else replica
     threshold = _largest(own[:, place[0], place[1]])
-    whole = _largest(plan.thresholds.anywhere[:, place[1]]) if line.unit == "replica" else None
+    whole = _largest(anywhere[:, place[1]]) if line.unit == "replica" else None
     return {
         "clause": line.clause,
         "slice": line.slice,

@@ -33,8 +33,9 @@ def test_thresholds_are_those_the_detector_runs_with() -> None:
             assert line["threshold"] == pytest.approx(guaranteed_threshold(line["arl0"]))
         if line["guaranteed"]:
             assert line["threshold"] >= guaranteed_threshold(line["arl0"]) - 1e-9
-        plan = detector.plan.thresholds  # type: ignore[attr-defined]
-        own = plan.kernel if line["unit"] == "kernel" else plan.replica
+        plan = detector.plan  # type: ignore[attr-defined]
+        alone = plan.thresholds.kernel if line["unit"] == "kernel" else None
+        own = plan.thresholds.beside_all(plan.owner)[0] if alone is None else alone
         assert np.isclose(own, line["threshold"]).any()
 
 

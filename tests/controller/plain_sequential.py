@@ -177,16 +177,25 @@ def _worth(beside: np.ndarray[Any, Any], c: int, plan: SequentialPlan) -> float:
 
 
 def _rung(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any, Any]:
-    levels, statistic = plan.thresholds, state["statistic"]
+    levels, statistic, members = plan.thresholds, state["statistic"], np.arange(plan.owner.size)
     at_once = (plan.clauses.kind == Kind.AT_ONCE) & (state["since"][..., 1] > 0.0)
-    rung = at_once | (statistic >= (levels.kernel if seen.pooled else levels.replica))
-    if seen.pooled:
+    heard = None if seen.pooled else _heard(state, seen, plan)
+    rung = at_once | (statistic >= (levels.kernel if heard is None else levels.replica[heard, members]))
+    if heard is None:
         broken = ((state["alarm"] | rung) & np.isfinite(levels.suspect)).any(axis=3, keepdims=True)
         elsewhere = broken.sum(axis=2, keepdims=True) - broken > 0
         return np.asarray(rung | (elsewhere & (statistic >= levels.suspect)))
-    whole = state["any_statistic"] >= levels.anywhere[:, None, :]
+    whole = state["any_statistic"] >= levels.anywhere[heard, members][:, :, None]
     first = np.where(applies(plan.contract), statistic, -np.inf).argmax(axis=2)[:, :, None, :]
     return np.asarray(rung | (whole & (np.arange(statistic.shape[2])[:, None] == first)))
+
+
+def _heard(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any, Any]:
+    """Index of the thresholds [B, R] of replicas beside as many siblings as served anybody lately."""
+    served = (state["latest"][..., COUNT] > LEAST_HEARD) | (seen.sums[..., COUNT] > 0.0)
+    told = (served & from_traffic(plan.contract)).any(axis=(2, 3))
+    same = (plan.owner[:, None] == plan.owner) & ~np.eye(plan.owner.size, dtype=np.bool_)
+    return np.asarray(np.clip(told.astype(np.int64) @ same, 1, len(plan.thresholds.replica)) - 1)
 
 
 def _against(state: State, seen: Arrivals, plan: SequentialPlan) -> np.ndarray[Any, Any]:

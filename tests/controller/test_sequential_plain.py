@@ -13,11 +13,12 @@ from contracts.telemetry import ProbeSamples
 from controller.detectors import Arrivals, DetectorState, Verdicts
 from controller.sequential import SequentialDetector
 from controller.sequential_plan import sequential_plan
+from policies.baselines import shipped_traffic
 from policies.rehearsal import rehearsal_fleet
 from tests.controller import plain_sequential
 
-FLEET = rehearsal_fleet(3, 2, 6)
-PLAN = sequential_plan(FLEET, budget_per_slice_month=1e5, confidence=0.8)
+FLEET = rehearsal_fleet(2, 2, 6)
+PLAN = sequential_plan(FLEET, budget_per_slice_month=1e5, confidence=0.8, traffic=shipped_traffic())
 DETECTOR = SequentialDetector(plan=PLAN)
 BATCH, TICKS = 2, 150
 FIELDS = ("alarm", "excess", "inside", "fresh", "judged", "against")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from contracts.compiled import Source
 from contracts.detect.fold_compiled import UNITS
 from contracts.detect.protocol import update
-from controller.detectors import DetectorState
+from controller.detectors import COUNT, DetectorState
 from controller.sequential import SequentialDetector
+from controller.siblings_compiled import LEAST_HEARD, hear_siblings
 from tests.builders import Clause, make_contract, make_fleet, make_layout
 from tests.controller.test_sequential import logged, sequential_detector, slice_probe
 
@@ -47,6 +48,18 @@ def scraped(*failed: dict[int, list[int]]) -> tuple[SequentialDetector, Detector
         )  # fmt: skip
         _, state = detector.update(state, sums, closed, fleet.contract, seen)
     return detector, state
+
+
+def test_as_many_siblings_are_heard_as_served_anybody_lately() -> None:
+    """A silent replica is no sibling, nor one of which a gauge alone is heard, nor one of another kernel."""
+    owner, traffic = np.array([0, 0, 0, 0, 1, 1]), np.array([True, False])
+    sums, latest = np.zeros((2, 6, 2, 2, 4))
+    latest[0, 1, 0, COUNT], sums[1, 0, 0, COUNT] = 3.0, 1.0
+    latest[2, :, 1, COUNT], sums[2, :, 1, COUNT] = 9.0, 9.0
+    latest[3, :, 0, COUNT], latest[4, 1, 0, COUNT] = LEAST_HEARD, 1.0
+    heard = np.full(6, 7)
+    hear_siblings(heard, sums, latest, owner, traffic)
+    assert heard.tolist() == [1, 1, 2, 2, 0, 1]
 
 
 def test_a_scrape_counts_in_units_of_its_siblings_where_they_are_beyond_the_limit() -> None:
