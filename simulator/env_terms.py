@@ -39,6 +39,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract, Source
+from contracts.layout import HISTOGRAM_EDGES_MS
 from simulator.board import ReplicaBoard
 from simulator.engine_columns import ANSWERED, EXPOSED, FIRST_REASON, OFFERED, SHED_COUNT, SLO_MISSED, TOKENS
 from simulator.engine_records import Counters, Gauges
@@ -142,6 +143,7 @@ class TermsOfTicks:
         self._soft = ~contract.hard & (contract.source != int(Source.OFFLINE))
         self._applies = np.ascontiguousarray(contract.applies)
         self._judged = _judged(contract)
+        self._told = _told_by_objectives(contract, self._judged)
         self._work = scenario.capacity_rps.min() / scenario.capacity_rps
         self._table = table.copy()
         _, slices, replicas = scenario.layout.shape
@@ -157,8 +159,9 @@ class TermsOfTicks:
         _add_up(counts, counters.cells, counters.per_slice, owner, self._work)
         costs = np.zeros((len(table), len(contract.clause_ids)))
         _clause_costs(
-            costs, self._over, self._judged, counters.cells, counters.per_slice, latency_counts, self._shares,
-            owner, board.condition, board.wrong_fingerprint, board.trace_missing, gauges.kv_used_ratio,
+            costs, self._over, self._judged, self._told, counters.cells, counters.per_slice, latency_counts,
+            self._shares, owner, board.condition, board.wrong_fingerprint, board.trace_missing,
+            gauges.kv_used_ratio,
             contract.source, contract.column, contract.edge, contract.threshold, contract.sense, self._limit,
             self._applies,
         )  # fmt: skip
@@ -190,6 +193,17 @@ def _judged(contract: CompiledContract) -> NDArray[np.int64]:
         mine = np.flatnonzero(by_answer[:, part])
         judged[part, : mine.size] = mine
     return judged
+
+
+def _told_by_objectives(contract: CompiledContract, judged: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Bool [S, J]: an answer beyond the latency clause ``judged`` misses an objective of its slice, too."""
+    told, edges = np.zeros(judged.shape, dtype=np.bool_), np.array([*HISTOGRAM_EDGES_MS, np.inf])
+    for part, place in np.argwhere(judged >= 0):
+        clause = judged[part, place]
+        if contract.source[clause] == _LATENCY:
+            objective = contract.slo_ms[part, contract.column[clause]]
+            told[part, place] = edges[contract.edge[clause]] >= objective
+    return told
 
 
 @njit(cache=True, error_model="numpy")
@@ -240,12 +254,12 @@ def _weigh(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True, error_model="numpy")
 def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
-    costs, over, judged, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
+    costs, over, judged, told, cells, per_slice, latency_counts, shares, owner, condition, wrong_fingerprint,
     trace_missing, kv_used, source, column, edge, threshold, sense, limit, applies,
 ):  # fmt: skip
     """``over`` [B, R, S, J] keeps what each replica answered beyond clause ``judged[s, j]`` since the start.
 
-    Only cells that answered are looked at: nothing else can have changed.
+    Only cells that answered are looked at, and latencies where they can have changed: see ``told``.
     """
     batch, replicas, slices, _ = cells.shape
     for b in range(batch):
@@ -259,9 +273,9 @@ def _clause_costs(  # type: ignore[no-untyped-def]  # pragma: no cover
                     if c < 0:
                         break
                     if source[c] == _LATENCY:
-                        beyond = _beyond(latency_counts, b, r, s, column[c], edge[c])
-                        exceed = beyond - over[b, r, s, j]
-                        over[b, r, s, j] = beyond
+                        known = told[s, j] and cells[b, r, s, SLO_MISSED] == 0
+                        late = 0 if known else _late(over, latency_counts, b, r, s, j, column[c], edge[c])
+                        exceed = float(late)
                     else:
                         held = sense[c] * (kv_used[b, r] - threshold[c]) > 0.0
                         exceed = n * _bad_share(
@@ -283,6 +297,15 @@ def _failed(per_slice, applies):  # type: ignore[no-untyped-def]  # pragma: no c
             for reason in range(FIRST_REASON, per_slice.shape[1]):
                 total += per_slice[s, reason]
     return total
+
+
+@njit(cache=True, error_model="numpy")
+def _late(over, buckets, b, r, s, j, f, edge):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Answers above bucket ``edge`` that ``over`` has not counted yet; it has then."""
+    beyond = _beyond(buckets, b, r, s, f, edge)
+    late = beyond - over[b, r, s, j]
+    over[b, r, s, j] = beyond
+    return late
 
 
 @njit(cache=True, error_model="numpy")
