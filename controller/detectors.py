@@ -183,7 +183,7 @@ class WindowDetector:
         self, state: DetectorState, sums: Sums, contract: CompiledContract, consume: bool
     ) -> tuple[DetectorState, NDArray[np.bool_]]:
         fresh = np.zeros(sums.shape[:-1], dtype=np.bool_)
-        places = np.flatnonzero(zero_tolerance(contract))
+        places = zero_tolerance_places(contract)
         if not places.size:
             return state, fresh
         names = (*_WINDOWS[:3], "since_alarm", "judged")
@@ -291,6 +291,12 @@ def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
 def zero_tolerance(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: a hard rate clause with limit 0, where one unit over the threshold is an alarm."""
     return contract.hard & contract.is_rate & (contract.rate_limit <= 0.0)
+
+
+@lru_cache(maxsize=64)
+def zero_tolerance_places(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses of ``zero_tolerance``."""
+    return np.flatnonzero(zero_tolerance(contract))
 
 
 def relative_excess(sums: Sums, contract: CompiledContract) -> NDArray[np.float64]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.encode_compiled import see_kernels, see_replicas
+from contracts.telemetry import FleetTelemetry
+from controller.encode_compiled import READY, see_kernels, see_replicas
 from controller.judge import Judgement
 from controller.paired import changed_replicas
 from controller.ports import Observation
@@ -26,7 +26,7 @@ def observe(
     see_replicas(
         in_rotation, failed_ratio, ready, running, waiting, plain(seen.replica_state), state.quarantined,
         plain(state.ejected), state.answered_rps, state.failed_rps, plain(seen.running), plain(seen.waiting),
-        owner, np.maximum(np.bincount(owner, minlength=kernels), 1),
+        owner,
     )  # fmt: skip
     capacity_rps, load_ratio = np.empty((2, batch, kernels))
     age_s, since_move_s = np.empty((batch, kernels, slices)), np.empty((batch, slices))
@@ -73,7 +73,7 @@ def _running_ratio(state: ControllerState, setup: ControllerSetup) -> NDArray[np
     return running_ratio(state.window, ~state.quarantined, owner, kernels, setup.contract)
 
 
-def rotation(state: ControllerState, seen: FleetTelemetry) -> NDArray[np.bool_]:
-    """bool [B, R]: replicas that take traffic: ready, not in quarantine, not ejected."""
-    ready = seen.replica_state == ReplicaState.READY
-    return np.asarray(ready & ~state.quarantined & ~state.ejected)
+def rotation(state: ControllerState, ejected: NDArray[np.bool_], seen: FleetTelemetry) -> NDArray[np.bool_]:
+    """bool [B, R]: replicas that take traffic: ready, not in quarantine, not ``ejected`` by who drives."""
+    ready = seen.replica_state == READY
+    return np.asarray(ready & ~state.quarantined & ~ejected)

@@ -18,12 +18,15 @@ LEAST_CAPACITY_RPS = 1e-9
 @njit(cache=True, error_model="numpy")
 def see_replicas(  # type: ignore[no-untyped-def]  # pragma: no cover
     in_rotation, failed_ratio, ready, running, waiting, replica_state, quarantined, ejected, answered_rps,
-    failed_rps, running_now, waiting_now, owner, members,
+    failed_rps, running_now, waiting_now, owner,
 ):  # fmt: skip
     """Of replicas [B, R]: in rotation, share of failures; of kernels [B, K]: how many, mean queues.
 
-    members: int64 [K], replicas of each kernel, at least 1. Queues that nobody knows count as 0.
+    Queues that nobody knows count as 0.
     """
+    members = np.zeros(ready.shape[1], np.int64)
+    for k in owner:
+        members[k] += 1
     for b in range(in_rotation.shape[0]):
         for r in range(len(owner)):
             serves = replica_state[b, r] == READY and not (quarantined[b, r] or ejected[b, r])
@@ -35,8 +38,8 @@ def see_replicas(  # type: ignore[no-untyped-def]  # pragma: no cover
             ended_rps = answered_rps[b, r] + failed_rps[b, r]
             failed_ratio[b, r] = failed_rps[b, r] / ended_rps if ended_rps > LEAST_RPS else 0.0
         for k in range(len(members)):
-            running[b, k] /= members[k]
-            waiting[b, k] /= members[k]
+            running[b, k] /= max(members[k], 1)
+            waiting[b, k] /= max(members[k], 1)
 
 
 @njit(cache=True, error_model="numpy")

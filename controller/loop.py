@@ -152,13 +152,13 @@ def resolve(
     state, judgement, verdicts = known.before, known.judgement, known.verdicts
     supervised = supervise(proposal, state, known.after, known.estimate, known.observation, setup)
     driving = supervised.driving
-    after = altered(known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected)
-    shielded = _shielded(supervised, after, judgement, known.telemetry, setup)
+    shielded = _shielded(supervised, known.after, judgement, known.telemetry, setup)
     table = shielded.table
-    followed = _follow(driving, state, after, shielded, setup)
+    followed = _follow(driving, state, known.after, shielded, setup)
     after = altered(
-        after, supervisor=counted(supervised, table, judgement, known.observation, setup), **followed.changes
-    )
+        known.after, policy=policy_state, baseline=supervised.baseline, ejected=driving.ejected,
+        supervisor=counted(supervised, table, judgement, known.observation, setup), **followed.changes,
+    )  # fmt: skip
     plan = RoutingPlan(
         table=table,
         in_rotation=followed.in_rotation,
@@ -198,12 +198,12 @@ def _shielded(
     if not setup.options.shield:
         return unshielded(supervised.table)
     kernels, _, _ = setup.layout.shape
-    limits = setup.options.limits
+    limits, serving = setup.options.limits, rotation(after, supervised.driving.ejected, telemetry)
     view = ShieldView(
         last=after.table,
         hard_violated=judgement.hard_violated,
         certified=judgement.certified,
-        ready=kernel_count(rotation(after, telemetry), setup.layout.replica_kernel, kernels),
+        ready=kernel_count(serving, setup.layout.replica_kernel, kernels),
         offered_rps=after.offered_rps,
         may_move=may_move(after.now_s, after.row_began_s, setup.fleet.tick_s, limits),
     )
@@ -245,8 +245,9 @@ def _follow(
     )  # fmt: skip
     in_rotation = np.empty(after.quarantined.shape, dtype=np.bool_)
     turn(
-        in_rotation, moved, after.quarantined, plain(after.ejected), before.quarantined, plain(before.ejected)
-    )
+        in_rotation, moved, after.quarantined, plain(driving.ejected), before.quarantined,
+        plain(before.ejected),
+    )  # fmt: skip
     changes = {
         "table": shielded.table, "row_moved_s": row_moved_s, "row_began_s": row_began_s,
         "version": after.version + moved, "owed": owed,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled import CompiledContract
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.telemetry import FleetTelemetry
 from controller.detectors import (
     COUNT,
     DetectorState,
@@ -37,6 +37,7 @@ from controller.detectors import (
 )
 from controller.estimate import Estimate, kernel_count, pool
 from controller.quarantine_compiled import (
+    READY,
     admit,
     ask_away,
     compare,
@@ -91,7 +92,7 @@ def decide(
     verdicts, memory: of the replicas. pooled: what a detector ``by_unit`` says of the kernels, with everybody
     who was in rotation.
     """
-    state, ready = estimate.state, np.asarray(seen.replica_state == ReplicaState.READY)
+    state, ready = estimate.state, np.asarray(seen.replica_state == READY)
     condemned, severe, some = _recertified(state, verdicts, setup)
     alarms = _stand_apart(severe, estimate, verdicts, ready, setup, pooled) if some else None
     if setup.options.quarantine:

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntFlag
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from contracts.compiled import CompiledContract
 from contracts.lent import lent
 from controller import shield_rows
 from controller.setup import FleetSetup, ShieldLimits, Stage
@@ -189,12 +191,18 @@ def _facts(view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> _Facts:
         canary=stage == _CANARY,
         rate=plain(view.offered_rps),
         capacity=view.ready * (fleet.capacity_rps * limits.max_load_ratio),
-        order=np.argsort(-contract.priority, kind="stable"),
+        order=_order(contract),
         known_good=known_good,
         least=min(limits.canary_least_ratio, limits.canary_most_ratio),
         most=limits.canary_most_ratio,
         max_shed=limits.max_shed_ratio,
     )
+
+
+@lru_cache(maxsize=64)
+def _order(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64 [S]: slices, highest priority first."""
+    return np.argsort(-contract.priority, kind="stable")
 
 
 @njit(cache=True, error_model="numpy")
