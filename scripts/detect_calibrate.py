@@ -30,7 +30,7 @@ from contracts.detect.calibrate import BLOCK_MARGIN
 from contracts.detect.clauses import Kind
 from contracts.detect.eprocess import Betting, exceedances
 from contracts.detect.protocol import Floats
-from contracts.detect.traffic import KINDS, SHIPPED, UNITS, parse_traffic
+from contracts.detect.traffic import KINDS, SHIPPED, UNITS, TrafficCalibration, parse_traffic
 from contracts.layout import HISTOGRAM_EDGES_MS
 from contracts.telemetry import FleetTelemetry
 from contracts.uris import resolve_uri
@@ -54,6 +54,8 @@ LOAD_RPS = {1: 10.0, 2: 21.0, 3: 31.5, 4: 42.0, 8: 86.0, 16: 173.0}
 #: Declared ARL0 of the calibrated points, in scrapes, and those that are checked.
 POINTS = np.array([100.0, 300.0, 1000.0, 3000.0, 20_000.0, 100_000.0])
 CHECKED = np.array([500.0, 2000.0, 20_000.0, 100_000.0])
+#: Fleets on which the line beyond the points is checked, by replicas, and at which declared ARL0.
+FAR_SEED, FAR_FLEETS, FAR = 100_011, {2: 6000, 4: 3000}, 1e6
 #: Thresholds that are tried, in nats.
 LEVELS = np.geomspace(1.0, 500.0, 110)
 #: Edges that about 5 % of the requests are over at this load, in ms, and the share of scrapes that are over
@@ -304,8 +306,31 @@ def _ratio(check: dict[str, Any], name: str) -> str:
     return f"{ratio:.2f} ({low:.2f})" if name == "calibrated" else f"{ratio:.2f}"
 
 
+def far(known: TrafficCalibration, replicas: int, fleets: int) -> str:
+    """Rows of a table: alarms and ARL0 of replicas' thresholds of ``FAR`` scrapes, which the line gives."""
+    mine = [one for one in known.streams if one.replicas == replicas and one.unit != "kernel"]
+    counted: list[list[NDArray[np.int64]]] = [[] for _ in mine]
+    for first in range(0, fleets, 20 * BATCH):
+        seen = record(min(20 * BATCH, fleets - first), replicas, seed=FAR_SEED + first)
+        found = {unit: series_of(seen, unit) for unit in {one.unit for one in mine}}
+        for one, runs in zip(mine, counted, strict=True):
+            series, kind = found[one.unit], KINDS.index(one.kind)
+            detector = exceedances(float(series.means[kind]))
+            runs.append(alarms_of(detector, one.level(np.array([FAR])), series.units[kind])[0])
+    return "".join(
+        f"| {one.kind}, {one.unit}, {replicas} | {runs[:, 0].sum()} | {run_length(runs) / FAR:.2f} "
+        f"({fleet_limits(runs)[0] / FAR:.2f}) |\n"
+        for one, runs in zip(mine, map(np.concatenate, counted), strict=True)
+    )
+
+
 def main(out: Path) -> None:
-    """Write the table to ``out``."""
+    """Write the table to ``out``; to ``far``: print how the one that ships fares beyond its points."""
+    if out == Path("far"):
+        file = resolve_uri(SHIPPED, "selvage")
+        for replicas, fleets in FAR_FLEETS.items():
+            sys.stdout.write(far(parse_traffic(file.read_text(), str(file)), replicas, fleets))
+        return
     text = json.dumps(table(), indent=2, sort_keys=True) + "\n"
     parse_traffic(text, str(out))
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from controller.sequential_plan import sequential_plan
 from policies.baselines import make_arm, shipped_traffic
 from policies.rehearsal import rehearsal_fleet
 from scripts import detect_calibrate
-from scripts.detect_calibrate import calibrated, markdown, table
+from scripts.detect_calibrate import calibrated, far, markdown, table
 from scripts.detect_telemetry import BLOCK, alarms_of
 
 #: Declared ARL0 up to which a check has alarms enough for its lower limit to be held to it as well.
@@ -191,6 +191,17 @@ def test_the_same_command_writes_the_same_bytes(monkeypatch: pytest.MonkeyPatch)
     assert {row["points"][0]["threshold"] for row in json.loads(first)["streams"]} != {
         row["points"][0]["threshold"] for row in rows()
     }
+
+
+def test_beyond_the_points_every_stream_of_replicas_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row per stream with alarms and a ratio; at a lower ARL0 the same fleets give more alarms."""
+    alarms = []
+    for arl0 in (200.0, 1e6):
+        monkeypatch.setattr(detect_calibrate, "FAR", arl0)
+        lines = far(shipped_traffic(), 2, 2).splitlines()
+        alarms.append(sum(int(line.split("|")[2]) for line in lines))
+        assert len(lines) == 8
+    assert alarms[0] > 20 > alarms[1]
 
 
 def test_the_table_says_where_it_comes_from() -> None:
