@@ -58,6 +58,19 @@ def pool_news(out, out_news, sums, news, included, owner):  # type: ignore[no-un
 
 
 @njit(cache=True, error_model="numpy")
+def pass_time(started_s, since_s, closed, before_s, now_s, tick_s, window_s):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """From the last tick (NaN: there was none) to this: fills time since then, and whether the window ends.
+
+    A window that has not begun begins now. All [B].
+    """
+    for b in range(len(now_s)):
+        if np.isnan(started_s[b]):
+            started_s[b] = now_s[b]
+        since_s[b] = tick_s if np.isnan(before_s[b]) else now_s[b] - before_s[b]
+        closed[b] = now_s[b] - started_s[b] >= window_s
+
+
+@njit(cache=True, error_model="numpy")
 def hear(  # type: ignore[no-untyped-def]  # pragma: no cover
     scraped_s, heard_s, fresh, heard, now_s, stale_after_s, scraped_at_ms, sampled_at_ms, valid
 ):

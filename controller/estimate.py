@@ -31,6 +31,7 @@ from controller.compiled import (
     follow_rates,
     hear,
     note_overload,
+    pass_time,
     pool_included,
 )
 from controller.detectors import Sums, probe_clauses
@@ -81,10 +82,14 @@ def fold(
     With ``consume`` the window of ``state`` is written to instead of a copy.
     """
     now_s = seen.now_ms / MS_PER_S
-    started = np.where(np.isnan(state.window_start_s), now_s, state.window_start_s)
+    started, since_s = state.window_start_s.copy(), np.empty(now_s.shape)
+    closed = np.empty(now_s.shape, dtype=np.bool_)
+    pass_time(
+        started, since_s, closed, state.now_s, now_s, setup.fleet.tick_s,
+        setup.contract.window_s - _CLOCK_SLACK_S,
+    )  # fmt: skip
     scraped_s, heard_s = state.scraped_s.copy(), state.heard_s.copy()
     heard = _hear(scraped_s, heard_s, seen, now_s, setup.contract.stale_after_s)
-    since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
     rates = _follow(state, seen, now_s, since_s, heard.fresh, setup)
     window = state.window if consume else state.window.copy()
     fleets = len(now_s) if setup.detector.by_unit else 0
@@ -105,7 +110,7 @@ def fold(
             answered_rps=rates.answered_rps, failed_rps=rates.failed_rps, ticks=state.ticks + 1,
             overloaded_s=overloaded_s,
         ),
-        closed=now_s - started >= setup.contract.window_s - _CLOCK_SLACK_S,
+        closed=closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
         fresh=heard.fresh,

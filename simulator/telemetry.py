@@ -88,8 +88,9 @@ class Telemetry:
             running=shown[1],
             waiting=shown[2],
             kv_used_ratio=shown[3],
-            answered=counters.answered,
-            failed=counters.attempts_failed,
+            # Contiguous once and for all: every reader in the controller wants them so.
+            answered=np.ascontiguousarray(counters.answered),
+            failed=np.ascontiguousarray(counters.attempts_failed),
             latency_le=latency_le,
             consecutive_failed=gauges.consecutive_failed,
             fingerprint_match=shown[4],
