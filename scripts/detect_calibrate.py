@@ -55,7 +55,7 @@ LOAD_RPS = {1: 10.0, 2: 21.0, 3: 31.5, 4: 42.0, 8: 86.0, 16: 173.0}
 POINTS = np.array([100.0, 300.0, 1000.0, 3000.0, 20_000.0, 100_000.0])
 CHECKED = np.array([500.0, 2000.0, 20_000.0, 100_000.0])
 #: Fleets on which the line beyond the points is checked, by replicas, and at which declared ARL0.
-FAR_SEED, FAR_FLEETS, FAR = 100_011, {2: 6000, 4: 3000}, 1e6
+FAR_SEED, FAR_FLEETS, FAR = 100_011, {2: 4800, 4: 2400}, 1e6
 #: Thresholds that are tried, in nats.
 LEVELS = np.geomspace(1.0, 500.0, 110)
 #: Edges that about 5 % of the requests are over at this load, in ms, and the share of scrapes that are over
