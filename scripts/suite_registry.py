@@ -19,7 +19,7 @@ from scripts.e5_suite import SuiteEntry, expand_suite, load_suite
 from scripts.output import write_whole
 from simulator.randomise import EpisodeSpace, family_of, is_held_out
 
-SUITES = ("e5-validation", "e5-heldout", "e5-heldout-2", "e5-heldout-3")
+SUITES = ("e5-validation", "e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4")
 LIBRARY = "package:contracts/library/suites/"
 REGISTRY = LIBRARY + "registry.json"
 
