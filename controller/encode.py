@@ -61,6 +61,7 @@ def observe(
         running=running,
         waiting=waiting,
         changed=changed_replicas(state.paired),
+        certified_loss=setup.fleet.quality_loss,
     )
 
 

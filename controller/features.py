@@ -28,13 +28,15 @@ from controller.actions import action_from_table, table_from_action
 from controller.ports import Observation
 
 #: Changes whenever a feature, its scale or the meaning of an action changes; artefacts carry it.
-ENCODING_VERSION = 3
+ENCODING_VERSION = 4
 #: Ages and times since something are shown as ``log(1 + t) / log(1 + LONGEST_S)``.
 LONGEST_S = 3600.0
 #: Rates are shown as ``log(1 + r) / log(1 + LARGEST_RPS)``.
 LARGEST_RPS = 1000.0
 #: Healths, loads and evidence above this many times their limit look alike.
 MOST_RATIO = 4.0
+#: Certified losses are shown as ``log(1 + l / LEAST_LOSS) / log(1 + MOST_LOSS / LEAST_LOSS)``.
+LEAST_LOSS, MOST_LOSS = 0.001, 0.1
 #: Failures in a row above this look alike; the controller itself acts at five.
 MOST_FAILURES = 10.0
 
@@ -139,6 +141,12 @@ def _evidence(seen: Observation) -> Values:
     return np.zeros(seen.health.shape) if seen.evidence_ratio is None else seen.evidence_ratio
 
 
+def _certified_loss(seen: Observation) -> Values:
+    if seen.certified_loss is None:
+        return np.zeros(seen.health.shape)
+    return np.asarray(np.log1p(seen.certified_loss / LEAST_LOSS) / np.log1p(MOST_LOSS / LEAST_LOSS))
+
+
 def _changed(seen: Observation) -> Values:
     return np.zeros(seen.ready.shape) if seen.changed is None else _per_kernel(seen, seen.changed)
 
@@ -211,6 +219,10 @@ FEATURES: tuple[Feature, ...] = (
     _cell("fallback", "0 or 1", 1.0, "level of H", lambda o: o.level >= _FALLBACK),
     _cell("hard_violated", "0 or 1", 1.0, "hard clause condemned", lambda o: o.hard_violated),
     _cell("certified", "0 or 1", 1.0, "re-certified since it was condemned", lambda o: o.certified),
+    _cell(
+        "certified_loss", f"log(1 + {1 / LEAST_LOSS:g} TV) / log(1 + {MOST_LOSS / LEAST_LOSS:g})", 1.0,
+        "profile: the healthy kernel against the reference", _certified_loss,
+    ),
     *(
         _cell(f"excess_{letter}", "relative excess", MOST_RATIO, f"alarms of family {letter}", _family(i))
         for i, letter in enumerate("NSRO")

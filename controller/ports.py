@@ -44,6 +44,8 @@ class Observation:
     largest over clauses that move traffic, >= 1 in alarm; detectors without evidence say 0 or 1.
     changed: bool [B, R], probes say that the replica is not what was certified (``controller.paired``).
     running, waiting: float64 [B, K], requests per replica in the newest scrapes.
+    certified_loss: float64 [K, S], total variation to the reference of each healthy kernel on a slice, as
+        measured when it was certified (``FleetSetup.quality_loss``).
     """
 
     now_s: NDArray[np.float64]
@@ -72,6 +74,7 @@ class Observation:
     changed: NDArray[np.bool_] | None = None
     running: NDArray[np.float64] | None = None
     waiting: NDArray[np.float64] | None = None
+    certified_loss: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from contracts.compiled import CompiledContract
 from controller.features import FEATURES, Encoder, Scope, log_time
 from controller.ports import Observation, PolicyState, Proposal
 from policies.capacity import Headroom, capacity_memory, fit_capacity
-from policies.targets import preference
+from policies.targets import refuge_order
 
 # What the network and its ONNX form share; neither torch nor onnx is needed to know it.
 #: Taken off the score of what may not be chosen; larger than any score.
@@ -49,7 +49,7 @@ SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
 
 
 #: Changes whenever what the rules of this module or of ``policies.network`` do changes, beside their numbers.
-RULES_VERSION = 3
+RULES_VERSION = 4
 
 
 def fixed_rules() -> dict[str, float]:
@@ -182,7 +182,7 @@ class Chooser:
         """
         left_s = np.asarray(memory["left_s"], dtype=np.float64).transpose(0, 2, 1)
         suspect = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
-        rank = np.where(suspect, np.inf, preference(seen, by_health=True))
+        rank = np.where(suspect, np.inf, refuge_order(seen))
         chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
         spilled = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
         return rank, (spilled & ~np.isfinite(rank)).any(axis=2)

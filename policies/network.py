@@ -5,7 +5,7 @@ fleet's, then summaries over the kernels of its slice, over the slices of its ke
 the slice has chosen. So renaming kernels or slices renames the scores and changes nothing else, and one
 network serves every pool of up to ``kernels_max`` kernels; padding is masked by ``present``. The chosen
 kernel's score has a bonus, and a rule stands beside the network as a linear term: a kernel in alarm, or near
-one, loses score, the known-good one has a little more. So an untrained network stays at home until an alarm,
+one, loses score, and so does one that is far from the reference; the known-good one has a little more. So an untrained network stays at home until an alarm,
 then leaves, and explores where the evidence is; training moves rule and network alike.
 
 A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
@@ -40,7 +40,7 @@ from policies.choosing import (
 #: Score of shedding before training, which keeps it rare.
 SHED_SCORE = -4.0
 #: The rule before training, per number of a cell and of a kernel, in units of score.
-RULE = {"guard": -16.0, "hard_violated": -16.0, "evidence": -6.0, "home": 0.5}
+RULE = {"guard": -16.0, "hard_violated": -16.0, "evidence": -6.0, "home": 0.5, "certified_loss": -4.0}
 KERNEL_RULE = {"known_good": 1.0}
 
 

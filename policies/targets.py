@@ -41,6 +41,12 @@ def preference(seen: Observation, *, by_health: bool) -> NDArray[np.float64]:
     return np.where(compliant(seen), score, np.inf).transpose(0, 2, 1)
 
 
+def refuge_order(seen: Observation) -> NDArray[np.float64]:
+    """As ``preference`` by health, kernels of equal health by their certified loss and then by size."""
+    rank = preference(seen, by_health=True)
+    return rank if seen.certified_loss is None else rank + seen.certified_loss.T
+
+
 def two_threshold_table(
     seen: Observation, level: NDArray[np.int64], guard_share: float, shed_when_uncertified: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -21,7 +21,7 @@ from controller.ports import Observation, PolicyState, Proposal
 from controller.setup import FleetSetup
 from policies.baselines import make_arm
 from policies.choosing import Chooser, InputLayout
-from policies.targets import preference
+from policies.targets import refuge_order
 from policies.train_recipe import RecipeSpec, RewardRecipe
 from policies.train_world import padded
 from scripts.lockstep import LockStepVecEnv
@@ -94,7 +94,7 @@ class FalseSwitches:
         """
         kernels = self._share.shape[1]
         share = self._share.transpose(0, 2, 1)
-        rank = np.where(share > 0.0, np.inf, preference(seen, by_health=True))
+        rank = np.where(share > 0.0, np.inf, refuge_order(seen))
         best, chosen = rank.argmin(axis=2), np.minimum(choice, kernels - 1)
         found = np.isfinite(np.take_along_axis(rank, best[:, :, None], axis=2)[:, :, 0])
         broken = np.take_along_axis(share, chosen[:, :, None], axis=2)[:, :, 0] > 0.0
