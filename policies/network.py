@@ -5,8 +5,9 @@ fleet's, then summaries over the kernels of its slice, over the slices of its ke
 the slice has chosen. So renaming kernels or slices renames the scores and changes nothing else, and one
 network serves every pool of up to ``kernels_max`` kernels; padding is masked by ``present``. The chosen
 kernel's score has a bonus, and a rule stands beside the network as a linear term: a kernel in alarm, or near
-one, loses score, and so does one that is far from the reference; the known-good one has a little more. So an untrained network stays at home until an alarm,
-then leaves, and explores where the evidence is; training moves rule and network alike.
+one, loses score, and so does one that is far from the reference; the known-good one has a little more. So an
+untrained network stays at home until an alarm, then leaves, and explores where the evidence is; training
+moves rule and network alike.
 
 A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
 shield would send them away, and a choice that stays there comes back with it. A kernel in alarm is never
