@@ -131,7 +131,7 @@ def _thresholds(
     fleet: FleetSetup, clauses: ClausePlan, split: BudgetSplit, traffic_factor: float,
     suspect_arl0: float, traffic: TrafficCalibration | None,
 ) -> Thresholds:  # fmt: skip
-    contract, members = fleet.contract, np.bincount(fleet.layout.replica_kernel).tolist()
+    contract, members = fleet.contract, _members(fleet)
 
     def levels(arl0: Floats, unit: str, replicas: int) -> Floats:
         stated = _levels(np.where(clauses.guaranteed, 1.0, traffic_factor) * arl0)

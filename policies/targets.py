@@ -42,7 +42,9 @@ def preference(seen: Observation, *, by_health: bool) -> NDArray[np.float64]:
 
 
 def refuge_order(seen: Observation) -> NDArray[np.float64]:
-    """As ``preference`` by health, kernels of equal health by their certified loss and then by size."""
+    """As ``preference`` by health, to which the certified loss is added: of kernels without an alarm the one
+    nearest to the reference comes first, then the larger.
+    """
     rank = preference(seen, by_health=True)
     return rank if seen.certified_loss is None else rank + seen.certified_loss.T
 

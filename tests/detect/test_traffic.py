@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from policies.rehearsal import rehearsal_fleet
 from scripts import detect_calibrate
 from scripts.detect_calibrate import calibrated, far, markdown, table
 from scripts.detect_telemetry import BLOCK, alarms_of
+from tests.builders import make_fleet, make_layout
 
 #: Declared ARL0 up to which a check has alarms enough for its lower limit to be held to it as well.
 LONGEST = 20_000.0
@@ -94,6 +96,15 @@ def test_a_replica_has_the_threshold_of_as_many_siblings_as_it_hears() -> None:
     for one, heard in ((0, 2), (1, 1)):
         assert np.array_equal(replica[one], plan.thresholds.replica[heard, one])
         assert np.array_equal(anywhere[one], plan.thresholds.anywhere[heard, one])
+
+
+def test_a_last_kernel_without_replicas_has_thresholds_too() -> None:
+    """A kernel that is scaled to nothing has a row of thresholds as well."""
+    fleet = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
+    owner = fleet.layout.replica_kernel
+    moved = replace(fleet.layout, replica_kernel=np.where(owner == 2, 0, owner))
+    plan = sequential_plan(replace(fleet, layout=moved), traffic=shipped_traffic())
+    assert plan.thresholds.kernel.shape[0] == 3
 
 
 def test_only_clauses_with_a_stream_take_calibrated_thresholds() -> None:
