@@ -1,25 +1,27 @@
-# Two commands matter: `make e5` and `make test`. Both set themselves up; a set-up that is done costs nothing.
+# Three commands matter: `make e5-quick`, `make e5` and `make test`. All set themselves up; a set-up that is done
+# costs nothing.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 E5_ARGS ?=
 TEST_ARGS ?=
-LAYERS := contracts controller simulator faults policies live k8s scripts
+README_POLICIES := fixed-bare,fixed,breaker,shield-alone,burn-rate,threshold,hysteresis,sequential,learned
+SOURCES := contracts controller simulator faults policies live k8s scripts selvage_fleet
 
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test e5 test readme check format lock clean
+.PHONY: e5-quick setup setup-test e5 test readme check format lock clean help
 
-help: ## Show this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+e5-quick: setup ## Begin here: E5 on a few scenarios and seeds, in minutes; out/e5-quick/report.html
+	$(BIN)/selvage e5 --suite package:contracts/library/suites/e5-quick.yaml --out out/e5-quick $(E5_ARGS)
 
 setup: ## Install the core into .venv (no torch)
-	@$(PYTHON) scripts/setup_env.py
+	@$(PYTHON) scripts/setup/bootstrap.py
 
 setup-test: ## Install the core, the developer tools, torch, training tools and vLLM
-	@$(PYTHON) scripts/setup_env.py --with dev --optional torch,rl,vllm
+	@$(PYTHON) scripts/setup/bootstrap.py --with dev --optional torch,rl,vllm
 
 e5: setup ## Run experiment E5; table on the terminal, out/e5/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --out out/e5 $(E5_ARGS)
@@ -28,8 +30,9 @@ test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... 
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(TEST_ARGS)
 
-readme: ## Write the result section of README.md from out/e5/e5.json
-	$(BIN)/python -m scripts.readme_results out/e5/e5.json
+readme: setup ## Run E5 with the learned policy too and write the result section of README.md
+	$(BIN)/selvage e5 --policies $(README_POLICIES) --out out/readme
+	$(BIN)/python -m scripts.e5.readme out/readme/e5.json
 
 check: ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -42,8 +45,11 @@ format: ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 
 lock: ## Write requirements/constraints.txt anew from what .venv holds
-	$(BIN)/python scripts/lock_constraints.py
+	$(BIN)/python scripts/setup/lock.py
 
 clean: ## Remove results and caches (not the environments)
 	rm -rf out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(LAYERS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(SOURCES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

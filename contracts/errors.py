@@ -6,6 +6,7 @@
     ├── DocumentError        a YAML document, sample file or trace is not usable (exit code 2)
     ├── MissingPartError     an optional part (vLLM, torch, Envoy) is not installed (exit code 2)
     ├── MeasurementError     a measurement ran but cannot be trusted (canary, identity, restore)
+    ├── PluginError          an entry point cannot be loaded, or does not bring what it names (exit code 2)
     └── StateError           stored controller state does not fit this version or layout
 
 Messages say where, what was expected, what was found, and the next step.
@@ -22,14 +23,14 @@ class SelvageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in a document: place, expectation, finding, remedy."""
+    """One thing that is wrong with a document."""
 
     file: str
-    line: int
-    path: str
+    line: int  # from 1; 0: the file as a whole
+    path: str  # dotted, "" for the whole
     expected: str
     actual: str
-    next_step: str
+    next_step: str  # what to do about it
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
@@ -51,6 +52,10 @@ class MissingPartError(SelvageError):
 
 class MeasurementError(SelvageError):
     """A measurement happened but its own checks failed."""
+
+
+class PluginError(SelvageError):
+    """A plug-in is broken; the message names its entry point and distribution."""
 
 
 class StateError(SelvageError):

@@ -9,11 +9,6 @@ MS_PER_S = 1000.0
 SECONDS_PER_MONTH = 30.0 * 24.0 * 3600.0
 
 
-def ms_from_s(duration_s: float) -> float:
-    """Milliseconds in ``duration_s`` seconds."""
-    return duration_s * MS_PER_S
-
-
 def s_from_ms(duration_ms: float) -> float:
     """Seconds in ``duration_ms`` milliseconds."""
     return duration_ms / MS_PER_S

@@ -1,14 +1,17 @@
 """Every kind of fault, as data: its dose, what it does, how it is injected, proved and undone.
 
-A new fault is one entry here, its effect on a channel in ``faults.effects``, a row of the live
-injector and a test row. The live and Kubernetes forms are names and texts that injectors look up;
-nothing here runs anything.
+A new fault of ours is one entry here, its effect on a channel in ``faults.effects``, a row of the live
+injector and a test row; others register theirs, on a channel that is there. The live and Kubernetes forms
+are names and texts that injectors look up; nothing here runs anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+
+from contracts.documents.scenario import FAULT_KINDS
+from contracts.plugins import Registry
 
 
 class Channel(Enum):
@@ -53,12 +56,12 @@ class FaultKind:
     name: str
     channel: Channel
     dose: Dose
-    silent: bool
-    measured: bool
     live_injection: str
     kubernetes_form: str
     verification: str
     undo: str
+    silent: bool = False
+    measured: bool = False
 
 
 _SWITCH = Dose(quantity="on", neutral=0.0, lowest=0.0, highest=1.0, default=1.0)
@@ -80,15 +83,6 @@ def _numeric(name: str, injection: str) -> FaultKind:
     )  # fmt: skip
 
 
-def _plain(
-    name: str, channel: Channel, dose: Dose, silent: bool, injection: str, pod: str, proof: str, undo: str
-) -> FaultKind:
-    return FaultKind(
-        name=name, channel=channel, dose=dose, silent=silent, measured=False,
-        live_injection=injection, kubernetes_form=pod, verification=proof, undo=undo,
-    )  # fmt: skip
-
-
 _KINDS: tuple[FaultKind, ...] = (
     _numeric("requantise", "selvage_requantise"),
     _numeric("noise", "selvage_add_noise"),
@@ -100,42 +94,68 @@ _KINDS: tuple[FaultKind, ...] = (
         verification="probe drift of the restarted replica leaves its certified value",
         undo="restart with the certified image and environment, then re-certify",
     ),
-    _plain(
-        "slow", Channel.STEP_TIME, _FACTOR, False, "selvage_slow", "CPU limit or clock cap of the pod",
-        "step time of a fixed batch grows by the stated factor", "remove the delay",
+    FaultKind(
+        name="slow", channel=Channel.STEP_TIME, dose=_FACTOR,
+        live_injection="selvage_slow",
+        kubernetes_form="CPU limit or clock cap of the pod",
+        verification="step time of a fixed batch grows by the stated factor",
+        undo="remove the delay",
     ),
-    _plain(
-        "hang", Channel.HANG, _SWITCH, False, "selvage_hang", "SIGSTOP of the engine process",
-        "a request stalls while the health check still answers 200", "SIGCONT, then one warm-up request",
+    FaultKind(
+        name="hang", channel=Channel.HANG, dose=_SWITCH,
+        live_injection="selvage_hang",
+        kubernetes_form="SIGSTOP of the engine process",
+        verification="a request stalls while the health check still answers 200",
+        undo="SIGCONT, then one warm-up request",
     ),
-    _plain(
-        "crash", Channel.CRASH, _SWITCH, False, "selvage_crash", "delete the pod with grace period 0",
-        "the process is gone and its port refuses", "the supervisor restarts the replica",
+    FaultKind(
+        name="crash", channel=Channel.CRASH, dose=_SWITCH,
+        live_injection="selvage_crash",
+        kubernetes_form="delete the pod with grace period 0",
+        verification="the process is gone and its port refuses",
+        undo="the supervisor restarts the replica",
     ),
-    _plain(
-        "kv_pressure", Channel.KV, _RATIO, False, "hold_kv_blocks", "worker-extension rpc",
-        "free KV blocks fall by the stated ratio", "free the held blocks",
+    FaultKind(
+        name="kv_pressure", channel=Channel.KV, dose=_RATIO,
+        live_injection="hold_kv_blocks",
+        kubernetes_form="worker-extension rpc",
+        verification="free KV blocks fall by the stated ratio",
+        undo="free the held blocks",
     ),
-    _plain(
-        "http_errors", Channel.HTTP_ERROR, _RATIO, False, "http_errors", "fault filter in the sidecar",
-        "share of HTTP 503 among test requests", "delete the rule",
+    FaultKind(
+        name="http_errors", channel=Channel.HTTP_ERROR, dose=_RATIO,
+        live_injection="http_errors",
+        kubernetes_form="fault filter in the sidecar",
+        verification="share of HTTP 503 among test requests",
+        undo="delete the rule",
     ),
-    _plain(
-        "latency", Channel.HTTP_LATENCY, _LATENCY, False, "http_latency", "delay filter in the sidecar",
-        "time to first byte grows by the stated delay", "delete the rule",
+    FaultKind(
+        name="latency", channel=Channel.HTTP_LATENCY, dose=_LATENCY,
+        live_injection="http_latency",
+        kubernetes_form="delay filter in the sidecar",
+        verification="time to first byte grows by the stated delay",
+        undo="delete the rule",
     ),
-    _plain(
-        "telemetry_loss", Channel.TELEMETRY, _SWITCH, True, "drop_scrapes", "NetworkPolicy against scraper",
-        "the scrape target turns stale while requests succeed", "delete the rule",
+    FaultKind(
+        name="telemetry_loss", channel=Channel.TELEMETRY, dose=_SWITCH, silent=True,
+        live_injection="drop_scrapes",
+        kubernetes_form="NetworkPolicy against scraper",
+        verification="the scrape target turns stale while requests succeed",
+        undo="delete the rule",
     ),
-    _plain(
-        "trace_fields_missing", Channel.TRACE_FIELDS, _RATIO, True, "drop_trace_fields",
-        "response filter in the sidecar", "share of answers without the field", "delete the rule",
+    FaultKind(
+        name="trace_fields_missing", channel=Channel.TRACE_FIELDS, dose=_RATIO, silent=True,
+        live_injection="drop_trace_fields",
+        kubernetes_form="response filter in the sidecar",
+        verification="share of answers without the field",
+        undo="delete the rule",
     ),
-    _plain(
-        "wrong_fingerprint", Channel.FINGERPRINT, _SWITCH, True, "override_fingerprint",
-        "set the fingerprint value of the container", "reported fingerprint differs from the pool's",
-        "restore the value and restart",
+    FaultKind(
+        name="wrong_fingerprint", channel=Channel.FINGERPRINT, dose=_SWITCH, silent=True,
+        live_injection="override_fingerprint",
+        kubernetes_form="set the fingerprint value of the container",
+        verification="reported fingerprint differs from the pool's",
+        undo="restore the value and restart",
     ),
     FaultKind(
         name="correlated", channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
@@ -143,14 +163,26 @@ _KINDS: tuple[FaultKind, ...] = (
         kubernetes_form="the same injection on pods of several Deployments, chosen by label",
         verification=_CANARY, undo=_RESTORE,
     ),
-    _plain(
-        "load_surge", Channel.ARRIVALS, _FACTOR, False, "load_factor", "scale the load generator",
-        "offered rate at the gateway grows by the stated factor", "scale the load generator back",
+    FaultKind(
+        name="load_surge", channel=Channel.ARRIVALS, dose=_FACTOR,
+        live_injection="load_factor",
+        kubernetes_form="scale the load generator",
+        verification="offered rate at the gateway grows by the stated factor",
+        undo="scale the load generator back",
     ),
 )  # fmt: skip
 
-#: Kind name -> entry.
-CATALOGUE: dict[str, FaultKind] = {kind.name: kind for kind in _KINDS}
+#: Kind name -> entry; a plug-in's once it is asked for.
+CATALOGUE: Registry[FaultKind] = FAULT_KINDS
+
+
+def register_fault(kind: FaultKind) -> None:
+    """Let documents schedule ``kind`` by its name; ValueError where the name is taken."""
+    CATALOGUE.register(kind.name, kind)
+
+
+for _kind in _KINDS:
+    register_fault(_kind)
 
 
 def is_neutral(kind: str, dose: float) -> bool:

@@ -15,32 +15,30 @@ from faults.catalogue import CATALOGUE, Channel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaEffect:
-    """State of one replica as faults leave it; the defaults are a healthy replica.
-
-    condition: index of the measured profile condition that is served (0: healthy).
-    step_time_factor: every engine step takes this many times longer.
-    hang: no step completes, while discovery and health checks still say ready.
-    crashed: the process is gone until it is restarted.
-    kv_held_ratio: share of the KV blocks that nobody can allocate.
-    http_error_ratio: share of the requests answered with HTTP 5xx.
-    http_latency_ms: added between gateway and engine.
-    telemetry_lost: no scrape and no probe result arrives.
-    trace_fields_missing_ratio: share of the answers without a required trace field.
-    wrong_fingerprint: the replica reports another build than the pool says.
-    arrival_factor: offered load relative to the scenario's (read at fleet level).
-    """
+    """State of one replica as faults leave it; the defaults are a healthy replica."""
 
     condition: int = 0
+    """Index of the measured profile condition that is served (0: healthy)."""
     step_time_factor: float = 1.0
+    """Every engine step takes this many times longer."""
     hang: bool = False
+    """No step completes, while discovery and health checks still say ready."""
     crashed: bool = False
+    """The process is gone until it is restarted."""
     kv_held_ratio: float = 0.0
+    """Share of the KV blocks that nobody can allocate."""
     http_error_ratio: float = 0.0
+    """Share of the requests answered with HTTP 5xx."""
     http_latency_ms: float = 0.0
+    """Added between gateway and engine."""
     telemetry_lost: bool = False
+    """No scrape and no probe result arrives."""
     trace_fields_missing_ratio: float = 0.0
+    """Share of the answers without a required trace field."""
     wrong_fingerprint: bool = False
+    """The replica reports another build than the pool says."""
     arrival_factor: float = 1.0
+    """Offered load relative to the scenario's (read at fleet level)."""
 
 
 HEALTHY = ReplicaEffect()
@@ -48,17 +46,16 @@ HEALTHY = ReplicaEffect()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveFault:
-    """One fault as it acts on one replica now.
-
-    intensity: 0 (absent) to 1 (the full dose). dose: full dose in the unit of the kind's catalogue
-    entry. ladder: condition indices of the replica's kernel in increasing measured drift, the last
-    one being the full dose; empty for faults that change no numbers.
-    """
+    """One fault as it acts on one replica now."""
 
     kind: str
     intensity: float
+    """0 (absent) to 1 (the full dose)."""
     dose: float
+    """Full dose in the unit of the kind's catalogue entry."""
     ladder: tuple[int, ...] = ()
+    """Conditions of the replica's kernel in increasing measured drift, the last one being the full dose;
+    empty for faults that change no numbers."""
 
 
 def apply(nominal: ReplicaEffect, active: Sequence[ActiveFault]) -> ReplicaEffect:
@@ -80,11 +77,11 @@ def scaled(neutral: float, dose: float, intensity: float) -> float:
 
 
 def ladder_step(ladder: Sequence[int], intensity: float) -> int:
-    """Measured condition in force at ``intensity``: rung ``ceil(intensity * len(ladder))``."""
+    """Measured condition in force at ``intensity``: number ``ceil(intensity * len(ladder))`` of it."""
     if not ladder or intensity <= 0.0:
         return 0
-    rung = math.ceil(intensity * len(ladder) - 1e-9)
-    return ladder[min(max(rung, 1), len(ladder)) - 1]
+    step = math.ceil(intensity * len(ladder) - 1e-9)
+    return ladder[min(max(step, 1), len(ladder)) - 1]
 
 
 def _either(first: float, second: float) -> float:

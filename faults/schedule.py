@@ -13,38 +13,35 @@ from dataclasses import dataclass
 
 from faults.catalogue import CATALOGUE, is_neutral
 
-#: Rungs of a ramp whose dose is a free number; a measured ladder brings its own.
+#: Steps of a ramp whose dose is a free number; a measured ladder brings its own.
 DEFAULT_RAMP_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Course of a fault over time.
-
-    kind: ``step``, ``ramp`` (equal rungs over ``rise_s``), ``slow_onset`` (rungs over ``rise_s``,
-    intensity growing with the square of time) or ``intermittent`` (on for ``duty_ratio`` of every
-    ``period_s``). steps: rungs of a rise, 0 for one per measured dose.
-    """
+    """Course of a fault over time."""
 
     kind: str = "step"
+    """``step``, ``ramp`` (equal steps over ``rise_s``), ``slow_onset`` (steps over ``rise_s``, intensity
+    growing with the square of time) or ``intermittent`` (on for ``duty_ratio`` of every ``period_s``)."""
     rise_s: float = 0.0
     steps: int = 0
+    """Of a rise, 0 for one per measured dose."""
     period_s: float = 0.0
     duty_ratio: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """One fault of a scenario, resolved to replicas.
-
-    replicas: indices of the replicas hit. ladders: for each of them the condition ladder of its
-    kernel (``faults.effects.ActiveFault``), empty tuples for faults that change no numbers.
-    """
+    """One fault of a scenario, resolved to replicas."""
 
     name: str
     kind: str
     replicas: tuple[int, ...]
+    """Indices of the replicas hit."""
     ladders: tuple[tuple[int, ...], ...]
+    """For each of them the condition ladder of its kernel (``faults.effects.ActiveFault``), empty for faults
+    that change no numbers."""
     dose: float
     onset_s: float
     ends_s: float
@@ -96,13 +93,13 @@ def _course(plan: FaultPlan) -> Iterator[tuple[float, float]]:
 
 
 def _rise(plan: FaultPlan) -> Iterator[tuple[float, float]]:
-    rungs = plan.shape.steps or max((len(ladder) for ladder in plan.ladders), default=0) or DEFAULT_RAMP_STEPS
+    steps = plan.shape.steps or max((len(ladder) for ladder in plan.ladders), default=0) or DEFAULT_RAMP_STEPS
     power = 2.0 if plan.shape.kind == "slow_onset" else 1.0
-    for rung in range(rungs):
+    for step in range(steps):
         # A slow onset spends most of its rise at small doses: equal intensities, times by square root.
-        at_s = plan.onset_s + plan.shape.rise_s * (rung / rungs) ** (1.0 / power)
+        at_s = plan.onset_s + plan.shape.rise_s * (step / steps) ** (1.0 / power)
         if at_s < plan.ends_s:
-            yield at_s, (rung + 1) / rungs
+            yield at_s, (step + 1) / steps
 
 
 def _bursts(plan: FaultPlan) -> Iterator[tuple[float, float]]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from contracts.compiled_meta import compile_meta
+from contracts.compiled.meta import compile_meta
 from contracts.documents import MetaContract, RoutePolicy
 from contracts.errors import DocumentError, Problem
-from contracts.loader import load_as, read_text
-from contracts.uris import read_pinned, resolve_uri
-from controller.setup import ControllerSetup, FleetSetup, ShieldLimits
-from policies.baselines import make_arm
-from policies.certificate import builtin_sha256, load_certificate, refuse_unless_passing
+from contracts.loading.loader import load_as, read_text
+from contracts.loading.uris import read_pinned, resolve_uri
+from controller.fleet import FleetSetup
+from controller.options import ControllerSetup, ShieldLimits
+from policies.artefacts import builtin_sha256
+from policies.certify.admission import load_certificate, refuse_unless_passing
+from policies.registry import make_configuration
 from policies.supervised import KnownGoodPolicy, under
 
 #: Where the certificate of a baseline lies, beside the meta-contract that names it.
@@ -24,7 +26,8 @@ CERTIFICATE = "policies/{baseline}-certificate.json"
 
 
 def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> ControllerSetup:
-    """The arm that ``document``, read from ``file``, asks for, behind its shield and under its meta-contract.
+    """The configuration that ``document``, read from ``file``, asks for, behind its shield and under its
+    meta-contract.
 
     Raises DocumentError for a policy, artefact or meta-contract that does not fit, and where ``fleet`` is
     judged by another contract or ticks at another pace than the document says.
@@ -37,10 +40,12 @@ def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> Controll
     if spec.mode == "enforce":
         refuse_uncertified_baseline(meta, place)
     try:
-        arm = make_arm(_arm_text(document, file), fleet)
+        configuration = make_configuration(_configuration_text(document, file), fleet)
     except ValueError as error:
         raise _refused(file, "policy", "a policy", str(error), "e.g. hysteresis") from None
-    limited = replace(arm, options=replace(arm.options, limits=ShieldLimits.of(spec.shield)))
+    limited = replace(
+        configuration, options=replace(configuration.options, limits=ShieldLimits.of(spec.shield))
+    )
     return under(compile_meta(meta), limited)
 
 
@@ -63,8 +68,8 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
     refuse_unless_passing(found, meta, str(place))
 
 
-def _arm_text(document: RoutePolicy, file: str) -> str:
-    """Policy and artefact as the text of an arm; the manifest must be the pinned one."""
+def _configuration_text(document: RoutePolicy, file: str) -> str:
+    """Policy and artefact as the text of a configuration; the manifest must be the pinned one."""
     name, artefact = document.spec.policy, document.spec.artifact
     if (name == "learned") != (artefact is not None):
         expected = "a manifest" if name == "learned" else f"nothing, as {name!r} is built in"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from policies.informed import Notices
+from policies.rules.informed import Notices
 
 EXAMPLE = "hysteresis:dwell_s=120"
 

@@ -1,4 +1,6 @@
-"""A controller set-up under a meta-contract: the arm as it is, watched, with the baseline beside it."""
+"""A controller set-up under a meta-contract: the configuration as it is, watched, with the baseline beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from contracts.compiled_meta import CompiledMeta, compile_meta
+from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract
-from contracts.loader import load_as
-from contracts.uris import resolve_uri
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from controller.fleet import FleetSetup
+from controller.options import ControllerSetup, ShieldLimits
 from controller.ports import Observation, Policy, PolicyState, Proposal
-from controller.setup import ControllerSetup, FleetSetup, ShieldLimits
-from policies.baselines import make_policy
+from policies.registry import make_policy
 
 SHIPPED_META = "package:contracts/library/meta-contract.yaml"
 
@@ -50,7 +53,7 @@ def under(meta: CompiledMeta, setup: ControllerSetup, *, watch_only: bool = Fals
     """``setup`` with its policy kept by ``meta``; ``watch_only`` counts and demotes nobody.
 
     Of the shield's limits and the meta-contract's the stricter hold. The baseline stands on the evidence
-    that the arm's own detector gives: who proposes is exchanged, not who looks.
+    that the configuration's own detector gives: who proposes is exchanged, not who looks.
     """
     options = replace(setup.options, limits=stricter(setup.options.limits, meta))
     baseline = baseline_of(meta, setup.fleet)

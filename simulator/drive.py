@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
-from controller.loop import Decision, tick
+from controller.decision import Decision
+from controller.initial import initial_state
+from controller.loop import tick
+from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
-from controller.setup import ControllerSetup
-from controller.state import ControllerState, initial_state
+from controller.state import ControllerState
 
 
 class Driver(Protocol):

@@ -36,7 +36,7 @@ class TrainingRun(Strict):
 class ComparedBaseline(Strict):
     """A policy without learning, with its own detector, on the same validation scenarios."""
 
-    arm: Text
+    configuration: Text
     score: float
     """As ``TrainingRun.score``."""
     gain: float
@@ -87,7 +87,7 @@ class Certificate(Strict):
     """What was certified: hash over ONNX file, encoding version and rules, or over the text of a built-in
     policy."""
     rules_sha256: Sha256 | None = None
-    """Of a learned policy: over the fixed rules beside the network and every setting of the arm."""
+    """Of a learned policy: over the fixed rules beside the network and every setting of the configuration."""
     meta_contract_sha256: Sha256
     suite_sha256: Sha256
     quiet_suite_sha256: Sha256 | None = None

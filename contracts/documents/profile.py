@@ -26,6 +26,8 @@ from contracts.documents.envelope import (
     Uri,
 )
 
+#: The condition that every other one is compared with.
+HEALTHY = "healthy"
 Words = Annotated[str, Field(max_length=400)]
 
 
@@ -83,7 +85,7 @@ class Memory(Strict):
     peak_rss_bytes: Count
 
 
-class Measure(Strict):
+class MeasuredMetric(Strict):
     """Distribution over prompts of one metric on one slice, in the metric's unit."""
 
     slice: Name
@@ -111,7 +113,7 @@ class Condition(Strict):
     """A functional canary saw the injection happen."""
     restored_bit_exact: bool
     step_time_factor: Positive = 1.0
-    measures: Annotated[tuple[Measure, ...], Field(max_length=4096)]
+    measures: Annotated[tuple[MeasuredMetric, ...], Field(max_length=4096)]
 
 
 class Samples(Strict):

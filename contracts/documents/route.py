@@ -33,10 +33,10 @@ class ShieldSettings(Strict):
     new_kernel_least_ratio: Ratio = 0.01
     """Least weight of such a kernel where it is certified, so that evidence comes in."""
     max_load_ratio: Positive = 1.25
-    """Load over capacity above which traffic is spilled to others and then shed. A derived capacity is 0.8
+    """Load over capacity above which traffic overflows to others and is then shed. A derived capacity is 0.8
     of the steady-state limit, so at 1.25 queues grow without end."""
     max_shed_ratio: Ratio = 0.5
-    """Share of a slice that a policy may shed although a certified kernel has room."""
+    """Share of a slice that a policy may shed although a certified kernel has headroom."""
     min_ready_replicas: PositiveCount = 1
     """A kernel with fewer replicas in rotation takes no traffic."""
 

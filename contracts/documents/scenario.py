@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator
 
 from contracts.documents.envelope import (
     Count,
@@ -19,8 +19,12 @@ from contracts.documents.envelope import (
     Uri,
 )
 from contracts.documents.pool import PoolSpec
+from contracts.plugins import Registry
 
-FaultKind = Literal[
+#: Every kind of fault by name; ``faults.catalogue`` fills it, others add to it.
+FAULT_KINDS: Registry[Any] = Registry("selvage_fleet.faults")
+
+OwnFaultKind = Literal[
     "requantise",
     "noise",
     "bit_flips",
@@ -37,6 +41,16 @@ FaultKind = Literal[
     "correlated",
     "load_surge",
 ]
+
+
+def _own_or_registered(kind: object, own: ValidatorFunctionWrapHandler) -> object:
+    """``kind`` as it is where somebody registered it, else judged as one of our own."""
+    other = isinstance(kind, str) and kind not in get_args(OwnFaultKind) and kind in FAULT_KINDS
+    return kind if other else own(kind)
+
+
+#: One of our own kinds, or one that somebody registered.
+FaultKind = Annotated[OwnFaultKind, WrapValidator(_own_or_registered), PlainSerializer(str, return_type=str)]
 FaultShape = Literal["step", "ramp", "intermittent", "slow_onset"]
 ChangeKind = Literal["rolling_restart", "scale_up", "scale_down", "cache_flush", "surge", "lost_scrapes"]
 

@@ -46,7 +46,7 @@ class SuiteScenario(Strict):
 
 #: ``policy[:key=value,...][@alarm confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``; a value is a number
 #: or, for a policy from a file, its path or package URI.
-ArmText = Annotated[
+ConfigurationText = Annotated[
     str,
     Field(
         pattern=r"^[a-z][a-z0-9-]*(:[a-z_0-9]+=[\w.:/+-]+(,[a-z_0-9]+=[\w.:/+-]+)*)?(@0\.[0-9]+)?$",
@@ -62,8 +62,8 @@ class SuiteSpec(Strict):
     base: Uri | None = None
     """Scenario that entries without a ``uri`` start from."""
     scenarios: Annotated[tuple[SuiteScenario, ...], Field(min_length=1, max_length=128)]
-    policies: Annotated[tuple[ArmText, ...], Field(max_length=64)] = ()
-    sweep: Annotated[tuple[ArmText, ...], Field(max_length=64)] = ()
+    policies: Annotated[tuple[ConfigurationText, ...], Field(max_length=64)] = ()
+    sweep: Annotated[tuple[ConfigurationText, ...], Field(max_length=64)] = ()
     """More settings of the policies, for the trade-off between false switches and recovery."""
     sweep_scenarios: Annotated[tuple[Name, ...], Field(max_length=128)] = ()
     """Scenarios the sweep runs on; none means all."""

@@ -14,7 +14,7 @@ from contracts.metrics.columns import (
 from contracts.metrics.registry import (
     METRICS,
     Estimator,
-    Judgement,
+    JudgedBy,
     MetricSpec,
     Sense,
     UnknownMetricError,
@@ -26,7 +26,7 @@ __all__ = [
     "COLUMN_NAMES",
     "METRICS",
     "Estimator",
-    "Judgement",
+    "JudgedBy",
     "MetricSpec",
     "PromptColumns",
     "Sense",

@@ -40,10 +40,10 @@ _LEAST_REST = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptColumns:
-    """The per-prompt numbers: names [M] and values float64 [M], NaN where not measured."""
+    """The numbers of one prompt."""
 
-    names: tuple[str, ...]
-    values: Floats
+    names: tuple[str, ...]  # [M]
+    values: Floats  # [M] in the unit of each column, NaN where not measured
 
     def __getitem__(self, name: str) -> float:
         """The number of column ``name``; KeyError lists the columns."""

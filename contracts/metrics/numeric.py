@@ -60,14 +60,14 @@ def _expect(probability: Floats, value: Floats) -> Floats:
     "kl_max",
     family="N",
     unit="nats",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "kl_max@full_vocab"},
 )
 @register_metric(
     "kl",
     family="N",
     unit="nats",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "kl_mean@full_vocab", "top_k": "kl_mean@top_k"},
 )
 @register_metric(
@@ -100,14 +100,14 @@ def kl(reference: Floats, candidate: Floats) -> Floats:
     "tv_max",
     family="N",
     unit="probability",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "tv_max@full_vocab"},
 )
 @register_metric(
     "tv",
     family="N",
     unit="probability",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "tv_mean@full_vocab", "top_k": "tv_mean@top_k"},
 )
 @register_metric(
@@ -122,7 +122,7 @@ def tv(reference: Floats, candidate: Floats) -> Floats:
 
 
 def _register_logit(name: str, column: str) -> None:
-    """Percentile and per-unit forms of a logit distance, for the column it reads."""
+    """Percentile and per-observation forms of a logit distance, for the column it reads."""
     columns = {"full_vocab": f"{column}@full_vocab"}
     for share in (50, 95, 99):
         register_metric(
@@ -134,7 +134,7 @@ def _register_logit(name: str, column: str) -> None:
     "logit_l2",
     family="N",
     unit="logits",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "l2_mean@full_vocab"},
 )
 def logit_l2(reference: Floats, candidate: Floats, temperature: float = 1.0) -> Floats:
@@ -156,7 +156,7 @@ def logit_l2(reference: Floats, candidate: Floats, temperature: float = 1.0) -> 
     "logit_linf",
     family="N",
     unit="logits",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "linf_max@full_vocab"},
 )
 def logit_linf(reference: Floats, candidate: Floats, temperature: float = 1.0) -> Floats:
@@ -249,7 +249,7 @@ def top10_overlap(reference: Floats, candidate: Floats) -> Floats:
     "abs_log_w",
     family="N",
     unit="nats",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"full_vocab": "abs_log_w@full_vocab", "sampled": "abs_log_w@sampled"},
 )
 @register_metric(

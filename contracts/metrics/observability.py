@@ -1,6 +1,6 @@
 """Observability metrics (family O): can what happened be known and repeated?
 
-Online these arrive as ratios per replica and are judged as the share of units that break the rule.
+Online these arrive as ratios per replica and are judged as the share of observations that break the rule.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from contracts.compiled import Source
+from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
 
 
@@ -17,7 +17,7 @@ from contracts.metrics.registry import register_metric
     "determinism_window",
     family="O",
     unit="nats",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"none": "determinism_window"},
     source=Source.OFFLINE,
 )
@@ -30,7 +30,7 @@ def determinism_window(repeats: Sequence[float]) -> float:
     "required_trace_fields",
     family="O",
     unit="ratio",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"none": "trace_fields_missing"},
     source=Source.TRACE_FIELDS,
 )
@@ -43,7 +43,7 @@ def trace_fields_missing(record: Mapping[str, object], required: Sequence[str]) 
     "fingerprint_match",
     family="O",
     unit="ratio",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"none": "fingerprint_mismatch"},
     source=Source.FINGERPRINT,
 )
@@ -56,7 +56,7 @@ def fingerprint_mismatch(expected: Mapping[str, str], seen: Mapping[str, str]) -
     "replay_signature",
     family="O",
     unit="ratio",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"none": "replay_mismatch"},
     source=Source.OFFLINE,
 )

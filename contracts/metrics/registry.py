@@ -14,18 +14,19 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
-from contracts.compiled import Source
+from contracts.compiled.contract import Source
 from contracts.errors import SelvageError
+from contracts.plugins import Registry
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-class Judgement(StrEnum):
-    """How one number per observation unit becomes a verdict (see ``contracts.compiled``)."""
+class JudgedBy(StrEnum):
+    """How one number per observation becomes a verdict (see ``contracts.compiled.contract``)."""
 
     MEAN = "mean"  # mean <= threshold
     PERCENTILE = "percentile"  # rate of 1{value > threshold} <= 1 - XX / 100
-    PER_UNIT = "per_unit"  # rate of 1{value > threshold} <= rho, or <= null rate when rho = 0
+    PER_OBSERVATION = "per_observation"  # rate of 1{value > threshold} <= rho, or <= null rate when rho = 0
 
 
 class Sense(StrEnum):
@@ -53,26 +54,18 @@ class UnknownMetricError(SelvageError, KeyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSpec:
-    """One registered metric.
+    """One registered metric."""
 
-    name: what a clause writes. family: N, S, R or O. unit: of value and threshold.
-    judgement, percentile: how units are judged; ``percentile`` is XX of ``pXX``, else None.
-    sense: the good side of the threshold. estimators, columns: for estimator ``i`` the column of the
-        samples file it reads; columns of distances are ``"<column>@<estimator>"``.
-    source: which telemetry feeds it online (``OFFLINE``: judged by ``evaluate`` only).
-    summary: one line for people.
-    """
-
-    name: str
-    family: str
-    unit: str
-    judgement: Judgement
-    percentile: float | None
-    sense: Sense
+    name: str  # what a clause writes
+    family: str  # N, S, R or O
+    unit: str  # of value and threshold
+    judgement: JudgedBy  # how observations are judged
+    percentile: float | None  # XX of ``pXX``, else None
+    sense: Sense  # the good side of the threshold
     estimators: tuple[str, ...]
-    columns: tuple[str, ...]
-    source: Source
-    summary: str
+    columns: tuple[str, ...]  # per estimator, of the samples file; of distances "<column>@<estimator>"
+    source: Source  # telemetry that feeds it online; ``OFFLINE``: judged by ``evaluate`` only
+    summary: str  # one line for people
 
     def column(self, estimator: str) -> str:
         """Samples column that ``estimator`` fills; UnknownMetricError names the estimators there are."""
@@ -83,13 +76,13 @@ class MetricSpec:
 
     @property
     def rate_limit(self) -> float | None:
-        """Largest share of units beyond the threshold, for a percentile metric; None otherwise."""
+        """Largest share of observations beyond the threshold, for a percentile metric; None otherwise."""
         return None if self.percentile is None else 1.0 - self.percentile / 100.0
 
 
-_METRICS: dict[str, MetricSpec] = {}
+_METRICS: Registry[MetricSpec] = Registry("selvage_fleet.metrics")
 
-#: Every registered metric by name, in the order of registration.
+#: Every registered metric by name, in the order of registration; a plug-in's once it is asked for.
 METRICS: Mapping[str, MetricSpec] = MappingProxyType(_METRICS)
 
 
@@ -105,18 +98,16 @@ def register_metric(
 ) -> Callable[[Function], Function]:
     """Register the decorated function as the definition of metric ``name``.
 
-    ``judgement`` is ``mean``, ``per_unit`` or ``percentile(XX)``; ``columns`` maps estimator to
+    ``judgement`` is ``mean``, ``per_observation`` or ``percentile(XX)``; ``columns`` maps estimator to
     column, and its keys are the estimators. The function's first docstring line becomes the summary.
     A name may be registered once; a second time is a ValueError.
     """
     kind, percentile = _parse_judgement(judgement)
     if family not in ("N", "S", "R", "O"):
         raise ValueError(f"metric {name}: family must be N, S, R or O, got {family!r}")
-    if name in _METRICS:
-        raise ValueError(f"metric {name} is registered twice")
 
     def keep(function: Function) -> Function:
-        _METRICS[name] = MetricSpec(
+        spec = MetricSpec(
             name=name,
             family=family,
             unit=unit,
@@ -128,25 +119,26 @@ def register_metric(
             source=source,
             summary=(function.__doc__ or "").strip().split("\n")[0],
         )
+        _METRICS.register(name, spec)
         return function
 
     return keep
 
 
-def _parse_judgement(text: str) -> tuple[Judgement, float | None]:
+def _parse_judgement(text: str) -> tuple[JudgedBy, float | None]:
     if text.startswith("percentile(") and text.endswith(")"):
         share = float(text[len("percentile(") : -1])
         if not 0.0 < share < 100.0:
             raise ValueError(f"percentile must lie between 0 and 100, got {share}")
-        return Judgement.PERCENTILE, share
-    return Judgement(text), None
+        return JudgedBy.PERCENTILE, share
+    return JudgedBy(text), None
 
 
 def metric(name: str) -> MetricSpec:
     """The registered metric ``name``; UnknownMetricError lists close names, or all of them."""
-    found = _METRICS.get(name)
-    if found is None:
-        close = difflib.get_close_matches(name, _METRICS, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(_METRICS)}"
-        raise UnknownMetricError(f"unknown metric {name!r}; {hint}")
-    return found
+    if name in _METRICS:
+        return _METRICS[name]
+    names = [*_METRICS, *_METRICS.plugins]
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    raise UnknownMetricError(f"unknown metric {name!r}; {hint}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled import Source
+from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
 
 

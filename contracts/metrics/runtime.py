@@ -1,29 +1,29 @@
 """Runtime metrics (family R): what a request and a replica cost.
 
 Latencies are one number per request, in ms; a percentile clause on them is judged online by the share
-of requests over the threshold, from the histogram of ``contracts.layout``.
+of requests over the threshold, from the histogram of ``contracts.compiled.layout``.
 """
 
 from __future__ import annotations
 
-from contracts.compiled import Source
+from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
 from contracts.units import MS_PER_S
 
 
-def latency_ms(arrived_s: float, ended_s: float) -> float:
+def latency_ms(arrived_at_s: float, ended_at_s: float) -> float:
     """End-to-end time of a request, arrival at the gateway to last token."""
-    return (ended_s - arrived_s) * MS_PER_S
+    return (ended_at_s - arrived_at_s) * MS_PER_S
 
 
-def ttft_ms(arrived_s: float, first_token_s: float) -> float:
+def ttft_ms(arrived_at_s: float, first_token_at_s: float) -> float:
     """Time from arrival to the first output token."""
-    return (first_token_s - arrived_s) * MS_PER_S
+    return (first_token_at_s - arrived_at_s) * MS_PER_S
 
 
-def inter_token_ms(first_token_s: float, ended_s: float, output_tokens: int) -> float:
+def inter_token_ms(first_token_at_s: float, ended_at_s: float, output_tokens: int) -> float:
     """Mean time between output tokens of a request; 0 for a single token."""
-    return (ended_s - first_token_s) * MS_PER_S / max(1, output_tokens - 1)
+    return (ended_at_s - first_token_at_s) * MS_PER_S / max(1, output_tokens - 1)
 
 
 def _register_latency() -> None:
@@ -31,7 +31,7 @@ def _register_latency() -> None:
     for function in (latency_ms, ttft_ms, inter_token_ms):
         name, columns = function.__name__, {"none": function.__name__}
         for suffix, judgement in (
-            ("", "per_unit"),
+            ("", "per_observation"),
             ("_p50", "percentile(50)"),
             ("_p95", "percentile(95)"),
             ("_p99", "percentile(99)"),
@@ -68,7 +68,7 @@ def throughput_tokens_per_s(output_tokens: float, duration_s: float) -> float:
     "peak_memory_bytes",
     family="R",
     unit="bytes",
-    judgement="per_unit",
+    judgement="per_observation",
     columns={"none": "peak_memory_bytes"},
     source=Source.OFFLINE,
 )

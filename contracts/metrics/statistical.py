@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled import Source
+from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
 
 
@@ -83,11 +83,6 @@ def judged_difference(
         raise ValueError(f"answers are paired: {len(reference)} of the reference, {len(candidate)} others")
     pairs = zip(reference, candidate, strict=True)
     return np.array([float(judge.judge(new)) - float(judge.judge(old)) for old, new in pairs])
-
-
-def rate_gap(differences: NDArray[np.float64]) -> float:
-    """|candidate rate - reference rate| from paired differences [N]."""
-    return float(abs(np.mean(differences)))
 
 
 def calibration_error(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = 15) -> float:

@@ -25,7 +25,7 @@ __all__ = ["Breach", "breaches"]
 
 
 def breaches(document: Document) -> list[Breach]:
-    """All broken rules of ``document``; none for a sound one."""
+    """All broken rules of ``document``; none for a valid one."""
     return list(under(("spec",), _of_spec(document)))
 
 

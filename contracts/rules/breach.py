@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from contracts.yaml_positions import Path
+from contracts.loading.yaml_positions import KeyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
     """A broken rule at ``path``; the loader adds file and line."""
 
-    path: Path
+    path: KeyPath
     expected: str
     actual: str
     next_step: str
 
 
-def under(prefix: Path, found: Iterable[Breach]) -> Iterator[Breach]:
+def under(prefix: KeyPath, found: Iterable[Breach]) -> Iterator[Breach]:
     """The same breaches, seen from a document in which ``prefix`` leads to the part that was checked."""
     for breach in found:
         yield replace(breach, path=(*prefix, *breach.path))
 
 
-def repeated(names: Sequence[str], path: Path, key: str | None) -> Iterator[Breach]:
+def repeated(names: Sequence[str], path: KeyPath, key: str | None) -> Iterator[Breach]:
     """A breach for each name that an earlier entry already has; entries lie at ``path[i].key``."""
     seen: dict[str, int] = {}
     for index, name in enumerate(names):
@@ -37,7 +37,7 @@ def repeated(names: Sequence[str], path: Path, key: str | None) -> Iterator[Brea
         seen.setdefault(name, index)
 
 
-def unknown(name: str, known: Iterable[str], path: Path, what: str) -> Iterator[Breach]:
+def unknown(name: str, known: Iterable[str], path: KeyPath, what: str) -> Iterator[Breach]:
     """A breach if ``name`` is none of ``known``."""
     names = list(known)
     if name not in names:
@@ -46,7 +46,7 @@ def unknown(name: str, known: Iterable[str], path: Path, what: str) -> Iterator[
         yield Breach(path=path, expected=expected, actual=repr(name), next_step=next_step)
 
 
-def only_block(named: str, blocks: Mapping[str, object], path: Path, key: str) -> Iterator[Breach]:
+def only_block(named: str, blocks: Mapping[str, object], path: KeyPath, key: str) -> Iterator[Breach]:
     """Breaches unless exactly the block that ``key: named`` asks for is present."""
     for block, value in blocks.items():
         if block == named and value is None:

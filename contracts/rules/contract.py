@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contracts.compiled import Source
+from contracts.compiled.contract import Source
+from contracts.compiled.layout import HISTOGRAM_EDGES_MS
 from contracts.documents.contract import Clause, ContractSpec
-from contracts.layout import HISTOGRAM_EDGES_MS
-from contracts.metrics import METRICS, Judgement, MetricSpec, UnknownMetricError, metric
+from contracts.loading.yaml_positions import KeyPath
+from contracts.metrics import METRICS, JudgedBy, MetricSpec, UnknownMetricError, metric
 from contracts.rules.breach import Breach, repeated, unknown
-from contracts.yaml_positions import Path
 
 #: A multiplicative error is at least 1 by definition; every other ratio is at most 1.
 _AT_LEAST_ONE = ("token_prob_error",)
@@ -23,7 +23,7 @@ def contract_breaches(spec: ContractSpec) -> Iterator[Breach]:
     yield from repeated([clause.id for clause in spec.clauses], ("clauses",), "id")
     known = [slice_.name for slice_ in spec.slices]
     for index, clause in enumerate(spec.clauses):
-        path: Path = ("clauses", index)
+        path: KeyPath = ("clauses", index)
         yield from _scope(clause, known, path)
         yield from _judgement(clause, path)
     yield from _escalation(spec)
@@ -41,14 +41,14 @@ def _defaults(spec: ContractSpec) -> Iterator[Breach]:
         )
 
 
-def _scope(clause: Clause, known: list[str], path: Path) -> Iterator[Breach]:
+def _scope(clause: Clause, known: list[str], path: KeyPath) -> Iterator[Breach]:
     names = clause.slices or ()
     for index, name in enumerate(names):
         yield from unknown(name, known, (*path, "slices", index), "contract's slices")
     yield from repeated(names, (*path, "slices"), None)
 
 
-def _judgement(clause: Clause, path: Path) -> Iterator[Breach]:
+def _judgement(clause: Clause, path: KeyPath) -> Iterator[Breach]:
     if clause.metric not in METRICS:
         yield _unknown_metric(clause, path)
         return
@@ -69,7 +69,7 @@ def _judgement(clause: Clause, path: Path) -> Iterator[Breach]:
     yield from _clip(clause, spec, path)
 
 
-def _unknown_metric(clause: Clause, path: Path) -> Breach:
+def _unknown_metric(clause: Clause, path: KeyPath) -> Breach:
     try:
         metric(clause.metric)
         hint = "name a registered metric"
@@ -89,27 +89,27 @@ def threshold_limits(spec: MetricSpec) -> tuple[float, float]:
     return 0.0, 1.0 if spec.unit in ("ratio", "probability") else float("inf")
 
 
-def _threshold(clause: Clause, spec: MetricSpec, path: Path) -> Iterator[Breach]:
+def _threshold(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:
     low, high = threshold_limits(spec)
     vacuous = spec.source in _INDICATORS and clause.threshold >= 1.0
     if low <= clause.threshold <= high and not vacuous:
         return
     if vacuous:
-        expected, hint = "a value < 1", "it counts mismatches, one per unit; write 0"
+        expected, hint = "a value < 1", "it counts mismatches, one per observation; write 0"
     else:
         expected = f"a value from {low:g} to {high:g} {spec.unit}"
         hint = f"{spec.name} lies in this range; correct the value or its unit"
     yield Breach(path=(*path, "threshold"), expected=expected, actual=f"{clause.threshold:g}", next_step=hint)
 
 
-def _rates(clause: Clause, spec: MetricSpec, path: Path) -> Iterator[Breach]:
-    needs_null_rate = spec.judgement is Judgement.PER_UNIT and clause.budget == 0.0
+def _rates(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:
+    needs_null_rate = spec.judgement is JudgedBy.PER_OBSERVATION and clause.budget == 0.0
     if needs_null_rate and clause.null_rate is None:
         yield Breach(
             path=(*path, "null_rate"),
-            expected="null_rate for a hard clause on single units",
+            expected="null_rate for a hard clause on single observations",
             actual="nothing",
-            next_step="write its certified upper limit; 0.0 alarms at the first unit over the threshold",
+            next_step="write its certified upper limit; 0.0 alarms at the first observation beyond it",
         )
     if not needs_null_rate and clause.null_rate is not None:
         hint = "leave it out: the budget, the percentile or the mean says how much is tolerated"
@@ -124,11 +124,11 @@ def _rates(clause: Clause, spec: MetricSpec, path: Path) -> Iterator[Breach]:
         )
 
 
-def _clip(clause: Clause, spec: MetricSpec, path: Path) -> Iterator[Breach]:
+def _clip(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:
     if clause.clip is None:
         return
     place = (*path, "clip")
-    if spec.judgement is not Judgement.MEAN:
+    if spec.judgement is not JudgedBy.MEAN:
         hint = f"{spec.name} is judged by a rate; remove it"
         yield Breach(
             path=place, expected="clip on mean metrics only", actual=f"{clause.clip:g}", next_step=hint
@@ -159,7 +159,7 @@ def _assumptions(spec: ContractSpec) -> Iterator[Breach]:
     if given.reward_min >= given.reward_max:
         expected = f"a value > reward_min {given.reward_min:g}"
         hint = "swap them, or state the reward's true range"
-        path: Path = ("assumptions", "reward_max")
+        path: KeyPath = ("assumptions", "reward_max")
         yield Breach(path=path, expected=expected, actual=f"{given.reward_max:g}", next_step=hint)
     if given.temperature != spec.temperature:
         expected = f"the contract's temperature {spec.temperature:g}"

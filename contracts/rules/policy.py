@@ -8,9 +8,9 @@ from contracts.documents.artifact import ArtifactSpec, Certificate
 from contracts.documents.drill import DrillSpec
 from contracts.documents.meta import MetaClause, MetaSpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
+from contracts.loading.yaml_positions import KeyPath
 from contracts.rules.breach import Breach, repeated, under
 from contracts.rules.scenario import fault_breaches
-from contracts.yaml_positions import Path
 
 _LOWER_LIMITS = ("dwell_s",)
 #: What the controller can do online about each metric; metrics that only the truth knows have nothing.
@@ -39,7 +39,7 @@ def meta_breaches(spec: MetaSpec) -> Iterator[Breach]:
         yield from _judgeable(clause, ("clauses", index))
 
 
-def _meta_clause(clause: MetaClause, path: Path) -> Iterator[Breach]:
+def _meta_clause(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
     if clause.metric.endswith("_ratio") and clause.threshold > 1.0:
         actual = f"{clause.threshold:g}"
         hint = "a ratio is a share of one; write 0.05 for 5 %"
@@ -55,7 +55,7 @@ def _meta_clause(clause: MetaClause, path: Path) -> Iterator[Breach]:
         yield Breach(path=place, expected=expected, actual=clause.on_violation, next_step=hint)
 
 
-def _judgeable(clause: MetaClause, path: Path) -> Iterator[Breach]:
+def _judgeable(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
     """Where and by whom the clause can be judged at all."""
     offline, named = clause.checked != "online", clause.judged_on is not None
     if offline != named:
@@ -112,13 +112,13 @@ def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
     yield from repeated([scenario.name for scenario in spec.scenarios], ("scenarios",), "name")
     yield from repeated(spec.policies, ("policies",), None)
     for index, scenario in enumerate(spec.scenarios):
-        path: Path = ("scenarios", index)
+        path: KeyPath = ("scenarios", index)
         yield from _suite_scenario(scenario, path, spec)
         for place, fault in enumerate(scenario.faults):
             yield from fault_breaches(fault, (*path, "faults", place), None, None)
 
 
-def _suite_scenario(scenario: SuiteScenario, path: Path, spec: SuiteSpec) -> Iterator[Breach]:
+def _suite_scenario(scenario: SuiteScenario, path: KeyPath, spec: SuiteSpec) -> Iterator[Breach]:
     if scenario.uri is None and spec.base is None:
         hint = "name its file, or give the suite a base"
         yield Breach(path=(*path, "uri"), expected="a uri or a base", actual="neither", next_step=hint)

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from contracts.documents.pool import PoolKernel, PoolSpec
-from contracts.documents.profile import Condition, Measure, ProfileSpec
+from contracts.documents.profile import HEALTHY, Condition, MeasuredMetric, ProfileSpec
+from contracts.loading.yaml_positions import KeyPath
 from contracts.rules.breach import Breach, repeated, unknown
-from contracts.yaml_positions import Path
-
-#: The condition every other one is compared with.
-HEALTHY = "healthy"
 
 
 def pool_breaches(spec: PoolSpec) -> Iterator[Breach]:
@@ -27,7 +24,7 @@ def pool_breaches(spec: PoolSpec) -> Iterator[Breach]:
         yield from unknown(home.kernel, servable, ("home", index, "kernel"), "pool's serving kernels")
 
 
-def _zones(kernel: PoolKernel, path: Path) -> Iterator[Breach]:
+def _zones(kernel: PoolKernel, path: KeyPath) -> Iterator[Breach]:
     if kernel.zone is not None and kernel.zones is not None:
         hint = "keep zones and remove zone, or the other way round"
         yield Breach(path=(*path, "zones"), expected="zone or zones", actual="both", next_step=hint)
@@ -69,7 +66,7 @@ def _healthy(spec: ProfileSpec) -> Iterator[Breach]:
         )
 
 
-def _condition(condition: Condition, path: Path, not_measured: tuple[str, ...]) -> Iterator[Breach]:
+def _condition(condition: Condition, path: KeyPath, not_measured: tuple[str, ...]) -> Iterator[Breach]:
     if condition.fault != "none" and not condition.verified:
         hint = "an injection that no canary saw is no measurement; measure it again or drop it"
         yield Breach(path=(*path, "verified"), expected="true", actual="false", next_step=hint)
@@ -79,7 +76,7 @@ def _condition(condition: Condition, path: Path, not_measured: tuple[str, ...]) 
         yield from _measure(measure, (*path, "measures", index), not_measured)
 
 
-def _measure(measure: Measure, path: Path, not_measured: tuple[str, ...]) -> Iterator[Breach]:
+def _measure(measure: MeasuredMetric, path: KeyPath, not_measured: tuple[str, ...]) -> Iterator[Breach]:
     ladder = (("p50", measure.p50), ("p95", measure.p95), ("p99", measure.p99), ("max", measure.max))
     for (low_name, low), (high_name, high) in pairwise(ladder):
         if high < low:

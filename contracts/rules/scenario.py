@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
+from contracts.loading.yaml_positions import KeyPath
 from contracts.rules.breach import Breach, only_block, repeated, under, unknown
 from contracts.rules.pool import pool_breaches
-from contracts.yaml_positions import Path
 
 #: What one episode may hold at most, far above any use, so that a slip does not fill the memory.
 MOST_TICKS, MOST_REQUESTS, MOST_PROBES_PER_S = 1_000_000, 1_000_000_000, 1_000
@@ -36,7 +36,7 @@ def scenario_breaches(spec: ScenarioSpec) -> Iterator[Breach]:
 def _size(spec: ScenarioSpec) -> Iterator[Breach]:
     """Episodes that no machine can hold."""
     rate, probes = spec.workload.rate_rps, spec.telemetry.probes_per_s
-    sizes: tuple[tuple[Path, str, float, float], ...] = (
+    sizes: tuple[tuple[KeyPath, str, float, float], ...] = (
         (("horizon_s",), "ticks", spec.horizon_s / spec.tick_s, MOST_TICKS),
         (("workload", "rate_rps"), "requests in the episode", spec.horizon_s * rate, MOST_REQUESTS),
         (("telemetry", "probes_per_s"), "probes per second and replica", probes, MOST_PROBES_PER_S),
@@ -55,14 +55,14 @@ def _pool(spec: ScenarioSpec) -> Iterator[Breach]:
     if (spec.pool is None) == (spec.pool_uri is None):
         actual = "neither" if spec.pool is None else "both"
         hint = "write the pool here, or name its file"
-        path: Path = ("pool",) if spec.pool is None else ("pool_uri",)
+        path: KeyPath = ("pool",) if spec.pool is None else ("pool_uri",)
         yield Breach(path=path, expected="pool or pool_uri", actual=actual, next_step=hint)
     if spec.pool is not None:
         yield from under(("pool",), pool_breaches(spec.pool))
 
 
 def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
-    path: Path = ("workload",)
+    path: KeyPath = ("workload",)
     arrivals = "trace_uri" if workload.arrivals == "trace" else workload.arrivals
     blocks: dict[str, object] = {
         "gamma": workload.gamma,
@@ -84,7 +84,7 @@ def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
 
 
 def fault_breaches(
-    fault: ScheduledFault, path: Path, pool: PoolSpec | None, horizon_s: float | None
+    fault: ScheduledFault, path: KeyPath, pool: PoolSpec | None, horizon_s: float | None
 ) -> Iterator[Breach]:
     """Broken rules of one fault at ``path``; targets are checked where the pool is at hand."""
     blocks = {"ramp": fault.ramp, "intermittent": fault.intermittent, "slow_onset": fault.slow_onset}
@@ -100,7 +100,7 @@ def fault_breaches(
     yield from _target(fault.target, (*path, "target"), pool)
 
 
-def _target(target: FaultTarget, path: Path, pool: PoolSpec | None) -> Iterator[Breach]:
+def _target(target: FaultTarget, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:
     if target.replica is not None and target.kernel is None:
         hint = "replicas are counted within a kernel"
         yield Breach(
@@ -118,7 +118,7 @@ def _target(target: FaultTarget, path: Path, pool: PoolSpec | None) -> Iterator[
         yield from unknown(target.zone, _zones(pool), (*path, "zone"), "pool's zones")
 
 
-def _replica(target: FaultTarget, kernel: PoolKernel | None, path: Path) -> Iterator[Breach]:
+def _replica(target: FaultTarget, kernel: PoolKernel | None, path: KeyPath) -> Iterator[Breach]:
     if target.replica is not None and kernel is not None and target.replica >= kernel.replicas:
         yield Breach(
             path=(*path, "replica"),
@@ -133,7 +133,7 @@ def _zones(pool: PoolSpec) -> list[str]:
     return sorted(named | {zone for kernel in pool.kernels for zone in kernel.zones or ()})
 
 
-def _change(change: Change, path: Path, spec: ScenarioSpec) -> Iterator[Breach]:
+def _change(change: Change, path: KeyPath, spec: ScenarioSpec) -> Iterator[Breach]:
     if change.at_s >= spec.horizon_s:
         hint = "it would never happen; move it or lengthen the episode"
         expected = f"a time before horizon_s {spec.horizon_s:g}"

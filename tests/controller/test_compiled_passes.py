@@ -9,24 +9,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled import Source
-from contracts.streams import stream
-from contracts.telemetry import FleetTelemetry
-from controller.judge import pool_if_due
-from controller.loop import Perception, perceive, tick
-from controller.quarantine import decide
-from controller.setup import ControllerOptions, ControllerSetup
-from controller.state import ControllerState, initial_state
-from policies.baselines import make_arm
-from tests.builders import Clause, make_contract, make_fleet, make_layout, quiet_telemetry, with_probes
-from tests.controller.plain_perceive import (
+from contracts.compiled.contract import Source
+from contracts.rng import stream
+from contracts.telemetry import FleetTelemetry, ReplicaState
+from controller.decision import Perception
+from controller.detect.tick import DetectorOutputs
+from controller.initial import initial_state
+from controller.judge.departures import Case
+from controller.judge.judge import pool_if_due
+from controller.judge.quarantine import quarantine
+from controller.loop import perceive, tick
+from controller.options import ControllerOptions, ControllerSetup
+from controller.state import ControllerState
+from policies.registry import make_configuration
+from tests.reference.plain_perceive import (
     PlainWindows,
     over_kernels,
-    plain_fold,
+    plain_estimate,
     plain_hung,
     plain_judgement,
     plain_observation,
     plain_release,
+)
+from tests.support.builders import (
+    Clause,
+    make_contract,
+    make_fleet,
+    make_layout,
+    quiet_telemetry,
+    with_probes,
 )
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=3)
@@ -47,11 +58,11 @@ def storm(seed: int) -> list[FleetTelemetry]:
     """Everything that can go wrong, each for some ticks on some replicas, with spells of quiet."""
     rng, out = stream(seed, "storm"), []
     shape = (BATCH, len(LAYOUT.replicas))
-    ill = np.zeros((6, *shape), dtype=np.bool_)
+    unhealthy = np.zeros((6, *shape), dtype=np.bool_)
     for now in range(1, TICKS + 1):
         if now % 8 == 1:
-            ill = rng.random((6, *shape)) < (0.0 if now % 32 > 20 else 0.12)
-        drift, failing, hung, gone, silent, wrong = ill
+            unhealthy = rng.random((6, *shape)) < (0.0 if now % 32 > 20 else 0.12)
+        drift, failing, hung, gone, silent, wrong = unhealthy
         values = rng.uniform(0.0, 0.12, (BATCH, shape[1], 2, 2)) + 0.4 * drift[:, :, None, None]
         values[rng.random(values.shape) < 0.1] = np.nan
         seen = with_probes(quiet_telemetry(LAYOUT, float(now), BATCH), LAYOUT, values)
@@ -84,10 +95,10 @@ def same(actual: object, expected: Mapping[str, Any], where: str) -> None:
 def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup: ControllerSetup) -> None:
     """One tick against its definitions, stage by stage."""
     estimate, plain, contract = known.estimate, PlainWindows(), setup.contract
-    folded = plain_fold(state, seen, setup)
-    of_estimate = ("closed", "fresh", "heard", "silent_s", "stale", "failing_now")
-    same(estimate, {name: folded.pop(name) for name in of_estimate}, "estimate")
-    same(estimate.state, folded, "folded")
+    estimated = plain_estimate(state, seen, setup)
+    of_estimate = ("closed", "fresh", "received", "silent_s", "stale", "failing_now")
+    same(estimate, {name: estimated.pop(name) for name in of_estimate}, "estimate")
+    same(estimate.state, estimated, "estimated")
     said, memory = plain.update(state.replica_detector, estimate.state.window, estimate.closed, contract)
     same(
         known.verdicts,
@@ -96,7 +107,11 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
     )
     for name, array in memory.items():
         np.testing.assert_array_equal(known.after.replica_detector[name], array, err_msg=name)
-    after, apart = decide(estimate, seen, said, memory, setup)
+    verdicts = DetectorOutputs(replicas=said, replica_memory=memory, kernels=None, drift={})
+    ready = seen.replica_state == ReplicaState.READY
+    after, apart = quarantine(
+        Case(estimate=estimate, telemetry=seen, verdicts=verdicts, ready=ready, setup=setup)
+    )
     hung = plain_hung(estimate.state, seen, setup)
     np.testing.assert_array_equal(apart.wanted == 3, hung)
     if not apart.wanted.any():
@@ -115,8 +130,8 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
-    """Fold, windows, quarantine, judgement and observation equal plain numpy in every bit, each tick."""
-    setup = make_arm("fixed", replace(FLEET, capacity_rps=np.full(3, 60.0)), QUICK)
+    """Estimate, windows, quarantine, judgement and observation equal plain numpy in every bit, each tick."""
+    setup = make_configuration("fixed", replace(FLEET, capacity_rps=np.full(3, 60.0)), QUICK)
     state, met = initial_state(setup, BATCH), np.zeros(6, dtype=np.int64)
     for seen in storm(seed):
         known = perceive(state, seen, setup)
@@ -130,10 +145,10 @@ def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
     assert (met[:5] > 0).all(), met
 
 
-@pytest.mark.parametrize("arm", ["hysteresis", "sequential", "burn-rate"])
-def test_a_state_given_away_leads_to_the_same_decisions(arm: str) -> None:
+@pytest.mark.parametrize("configuration", ["hysteresis", "sequential", "burn-rate"])
+def test_a_state_given_away_leads_to_the_same_decisions(configuration: str) -> None:
     """Ticks that consume their state decide, and remember, exactly what pure ones do."""
-    setup = make_arm(arm, FLEET, QUICK)
+    setup = make_configuration(configuration, FLEET, QUICK)
     pure = given = initial_state(setup, BATCH)
     given = initial_state(setup, BATCH)
     for seen in storm(9):
@@ -141,7 +156,7 @@ def test_a_state_given_away_leads_to_the_same_decisions(arm: str) -> None:
         for name in ("table", "quarantined", "replica_alarm", "judged", "replica_judged", "moved"):
             np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
         np.testing.assert_array_equal(left.judgement.health, right.judgement.health)
-    for name in ("window", "replica_condemned", "condemned", "progress_s"):
+    for name in ("window", "replica_condemned", "condemned", "progressed_at_s"):
         np.testing.assert_array_equal(getattr(pure, name), getattr(given, name), err_msg=name)
     for name, array in pure.replica_detector.items():
         np.testing.assert_array_equal(given.replica_detector[name], array, err_msg=name)
@@ -149,7 +164,7 @@ def test_a_state_given_away_leads_to_the_same_decisions(arm: str) -> None:
 
 def test_news_of_a_tick_are_its_units() -> None:
     """Sums of one tick are what it adds to the window, lie where ``news`` says, and nowhere else."""
-    setup = make_arm("sequential", FLEET, replace(QUICK, overload_ratio=np.inf))
+    setup = make_configuration("sequential", FLEET, replace(QUICK, overload_ratio=np.inf))
     state = initial_state(setup, BATCH)
     for seen in storm(3)[:12]:
         known = perceive(state, seen, setup)

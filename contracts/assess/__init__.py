@@ -1,0 +1,1 @@
+"""Judging measured samples offline: observations, limits, verdicts, bounds, proposals and the register."""

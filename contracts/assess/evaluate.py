@@ -1,0 +1,223 @@
+"""Samples to clause verdicts, exceedance accounting and contracted convergence.
+
+A clause is judged on each slice it names, by the estimator its threshold was set for and no other:
+
+* *mean*: pass if the upper confidence limit of the (clipped) mean keeps the threshold, fail if the lower
+  one breaks it;
+* *rate* (percentile and per-observation metrics): the same with the exact limits of the share of observations
+  over the threshold; at a tolerated rate of 0 one exceedance fails, and none among enough passes;
+* in between, or with too few observations, *inconclusive*; without any of that estimator, *not measured*.
+
+Contracted convergence: every hard clause passes on every slice it names and every soft one keeps its
+budget. Clauses not measured leave it undetermined but do not make the evaluation inconclusive: a profile
+holds no latencies, and nothing is filled in. Same samples, same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.assess.limits import Limits
+from contracts.assess.observations import Observations
+from contracts.assess.verdicts import ClauseTerms, Exceedance, Outcome, Verdict, judge_observations
+from contracts.compiled.build import compile_contract
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.documents.contract import Clause, KernelContract
+from contracts.metrics import metric
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+#: Below this many observations limits of a mean are not to be trusted, whatever they say.
+LEAST_OBSERVATIONS = 20
+
+
+class Convergence(StrEnum):
+    """Contracted convergence as far as these samples tell."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    UNDETERMINED = "undetermined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClauseVerdict:
+    """One clause on one slice."""
+
+    clause_id: str
+    slice: str
+    family: str  # N, S, R or O
+    level: int  # severity, 1..3
+    hard: bool
+    metric: str
+    estimator: str
+    unit: str  # of the metric and the threshold
+    threshold: float
+    budget: float  # tolerated share of observations beyond the threshold, 0 for a hard clause
+    limit: float  # what the judged number is held against: the threshold, or the tolerated share
+    verdict: Verdict
+    reason: str
+    judged: Limits | None  # clipped mean, or share of observations over the threshold; None: not measured
+    exceedance: Exceedance | None
+    pooled: bool  # a default slice without observations of its own, judged on all slices together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Every clause on every slice, and what follows."""
+
+    contract: str
+    contract_sha256: str
+    samples_sha256: str
+    condition: str
+    split: str  # of the prompts that were looked at
+    confidence: float  # one-sided
+    least_observations: int
+    verdict: Verdict
+    convergence: Convergence
+    clauses: tuple[ClauseVerdict, ...]
+
+
+def evaluate(
+    contract: KernelContract,
+    observations: Observations,
+    *,
+    confidence: float = CONFIDENCE,
+    least_observations: int = LEAST_OBSERVATIONS,
+) -> Evaluation:
+    """Judge ``observations`` against every clause of ``contract``."""
+    compiled = compile_contract(contract, _layout(contract, observations))
+    cases = _Cases(
+        contract=contract,
+        compiled=compiled,
+        observations=observations,
+        confidence=confidence,
+        least_observations=least_observations,
+    )
+    clauses = tuple(
+        _judge(cases, index, place)
+        for index in range(len(compiled.clause_ids))
+        for place in np.flatnonzero(compiled.applies[index]).tolist()
+    )
+    return Evaluation(
+        contract=compiled.name,
+        contract_sha256=compiled.sha256,
+        samples_sha256=observations.sha256,
+        condition=observations.condition,
+        split=observations.split,
+        confidence=confidence,
+        least_observations=least_observations,
+        verdict=_overall(clauses),
+        convergence=_convergence(clauses),
+        clauses=clauses,
+    )
+
+
+def _layout(contract: KernelContract, observations: Observations) -> FleetLayout:
+    """Axes on which every clause compiles: the contract's slices, then those of the samples."""
+    slices = tuple(dict.fromkeys([*(each.name for each in contract.spec.slices), *observations.slices]))
+    columns = [metric(clause.metric).column(clause.estimator) for clause in contract.spec.clauses]
+    return FleetLayout(
+        kernels=("judged",),
+        slices=slices,
+        replicas=(),
+        replica_kernel=np.zeros(0, dtype=np.int64),
+        probe_metrics=tuple(dict.fromkeys([*columns, *observations.column_names])),
+        known_good=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cases:
+    """What every clause is judged with."""
+
+    contract: KernelContract
+    compiled: CompiledContract
+    observations: Observations
+    confidence: float
+    least_observations: int
+
+
+def _judge(cases: _Cases, index: int, place: int) -> ClauseVerdict:
+    clause, compiled = cases.contract.spec.clauses[index], cases.compiled
+    name, terms = compiled.slices[place], _terms(cases, index)
+    values, pooled = _values(cases, terms.column, name)
+    if values is None:
+        outcome = _absent(clause, cases.observations)
+    else:
+        outcome = judge_observations(values, terms, f"{clause.id}/{name}")
+    return ClauseVerdict(
+        clause_id=clause.id,
+        slice=name,
+        family=clause.family,
+        level=int(compiled.level[index]),
+        hard=bool(compiled.hard[index]),
+        metric=clause.metric,
+        estimator=clause.estimator,
+        unit=metric(clause.metric).unit,
+        threshold=clause.threshold,
+        budget=clause.budget,
+        limit=clause.threshold if terms.tolerated is None else terms.tolerated,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+        judged=outcome.judged,
+        exceedance=outcome.exceedance,
+        pooled=pooled,
+    )
+
+
+def _terms(cases: _Cases, index: int) -> ClauseTerms:
+    clause, compiled = cases.contract.spec.clauses[index], cases.compiled
+    return ClauseTerms(
+        column=metric(clause.metric).column(clause.estimator),
+        threshold=clause.threshold,
+        sense=float(compiled.sense[index]),
+        tolerated=float(compiled.rate_limit[index]) if compiled.is_rate[index] else None,
+        clip=float(compiled.clip[index]),
+        confidence=cases.confidence,
+        least_observations=cases.least_observations,
+    )
+
+
+def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, bool]:
+    """Observations of ``column`` on slice ``name``; a default slice without any takes those of all slices."""
+    own = cases.observations.values(column, name)
+    if own is not None or name in cases.observations.slices:
+        return own, False
+    if any(each.default and each.name == name for each in cases.contract.spec.slices):
+        return cases.observations.values(column, None), True
+    return None, False
+
+
+def _absent(clause: Clause, observations: Observations) -> Outcome:
+    spec = metric(clause.metric)
+    others = [
+        estimator
+        for estimator in spec.estimators
+        if estimator != clause.estimator and spec.column(estimator) in observations.column_names
+    ]
+    reason = f"no observations of {spec.column(clause.estimator)}"
+    if others:
+        reason += f"; {', '.join(others)} was measured, but the threshold was set for {clause.estimator}"
+    return Outcome(verdict=Verdict.NOT_MEASURED, reason=reason)
+
+
+def _overall(clauses: tuple[ClauseVerdict, ...]) -> Verdict:
+    found = {clause.verdict for clause in clauses}
+    if Verdict.FAIL in found:
+        return Verdict.FAIL
+    return (
+        Verdict.PASS if Verdict.PASS in found and Verdict.INCONCLUSIVE not in found else Verdict.INCONCLUSIVE
+    )
+
+
+def _convergence(clauses: tuple[ClauseVerdict, ...]) -> Convergence:
+    found = {clause.verdict for clause in clauses}
+    if Verdict.FAIL in found:
+        return Convergence.BROKEN
+    return Convergence.HOLDS if found == {Verdict.PASS} else Convergence.UNDETERMINED

@@ -1,0 +1,176 @@
+"""The artifact register: which (checkpoint, kernel build, contract) was promoted on which verdict.
+
+One JSON object per line, append-only. Each entry holds the hash of the one before it, so a changed,
+removed or reordered line is found by ``read_register``; a cut-off tail is found by comparing the head's
+hash with one noted elsewhere. Appending rewrites the file beside itself and renames it, under a lock, so
+that a reader never sees half an entry. Verdicts are never overwritten: a later one is a later line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal, get_args
+
+from contracts.errors import DocumentError, Problem, SelvageError
+from contracts.loading.files import canonical_sha256, canonical_text, write_pinned
+
+RecordedVerdict = Literal["pass", "fail", "inconclusive"]
+Decision = Literal["promoted", "recorded"]
+
+#: Hash before the first entry.
+GENESIS = "0" * 64
+_HEX = frozenset("0123456789abcdef")
+
+
+class PromotionRefusedError(SelvageError):
+    """A build without a passing verdict was to be promoted and nobody gave a reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What is to be entered. Hashes are hex sha256."""
+
+    checkpoint_sha256: str  # of the weights
+    kernel: str
+    kernel_sha256: str  # of the profile or fingerprint
+    contract: str
+    contract_sha256: str  # of the canonical form
+    verdict: RecordedVerdict
+    evidence_sha256: str  # of the evaluation output or samples that the verdict rests on
+    recorded_at: str  # ISO instant, given by the caller
+    promote: bool = False  # put the build into service
+    override_reason: str = ""  # why in spite of the verdict, else empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterEntry:
+    """One line: a submission, what was decided, and its place in the chain."""
+
+    sequence: int  # from 1
+    recorded_at: str
+    checkpoint_sha256: str
+    kernel: str
+    kernel_sha256: str
+    contract: str
+    contract_sha256: str
+    verdict: RecordedVerdict
+    evidence_sha256: str
+    decision: Decision
+    override_reason: str
+    previous_sha256: str  # of the entry before, ``GENESIS`` for the first
+    entry_sha256: str  # over all other fields
+
+    def line(self) -> str:
+        """The entry as it stands in the file, without the newline."""
+        return canonical_text(asdict(self))
+
+
+def read_register(path: Path) -> tuple[RegisterEntry, ...]:
+    """All entries of the register at ``path``, oldest first; none if there is no file yet.
+
+    Raises ``DocumentError`` naming the first line that is malformed or breaks the chain.
+    """
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise _broken(path, 0, "a readable register", str(error)) from None
+    entries: list[RegisterEntry] = []
+    if text and not text.endswith("\n"):
+        raise _broken(path, text.count("\n") + 1, "a complete last line", "a cut-off line")
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        entry = _parse(path, number, line)
+        _check_chain(path, number, entry, entries[-1] if entries else None)
+        entries.append(entry)
+    return tuple(entries)
+
+
+def append_entry(path: Path, submission: Submission) -> RegisterEntry:
+    """Enter ``submission`` and return the new head.
+
+    Raises ``PromotionRefusedError``, with nothing written, when a build without a passing verdict is to
+    be promoted without a reason, and ``DocumentError`` for malformed hashes or a broken register.
+    """
+    _check(path, submission)
+    if submission.promote and submission.verdict != "pass" and not submission.override_reason.strip():
+        raise PromotionRefusedError(
+            f"the verdict on {submission.kernel} is {submission.verdict!r}: not promoted; "
+            "give --override-reason to promote it all the same, and the reason is kept"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            entries = read_register(path)
+            entry = _next_entry(submission, entries)
+            lines = "".join(f"{each.line()}\n" for each in (*entries, entry))
+            write_pinned(path, lines.encode(), durable=True)
+    except OSError as error:
+        raise _broken(path, 0, "a register that can be written", str(error)) from None
+    return entry
+
+
+def _next_entry(submission: Submission, entries: tuple[RegisterEntry, ...]) -> RegisterEntry:
+    content = asdict(submission)
+    promoted = content.pop("promote")
+    content |= {
+        "sequence": len(entries) + 1,
+        "decision": "promoted" if promoted else "recorded",
+        "previous_sha256": entries[-1].entry_sha256 if entries else GENESIS,
+    }
+    return RegisterEntry(**content, entry_sha256=_entry_hash(content))
+
+
+def _entry_hash(content: dict[str, object]) -> str:
+    """Hash over everything in the line but the hash itself."""
+    rest = {key: value for key, value in content.items() if key != "entry_sha256"}
+    return canonical_sha256(rest)
+
+
+def _parse(path: Path, number: int, line: str) -> RegisterEntry:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _broken(path, number, "a JSON object", "unreadable text") from None
+    names = {field.name for field in fields(RegisterEntry)}
+    if not isinstance(content, dict) or set(content) != names:
+        raise _broken(path, number, f"the keys {', '.join(sorted(names))}", "others")
+    wrong = [name for name in names if not isinstance(content[name], int if name == "sequence" else str)]
+    if wrong:
+        raise _broken(path, number, "text in every field but sequence", f"another type in {sorted(wrong)[0]}")
+    if _entry_hash(content) != content["entry_sha256"]:
+        raise _broken(path, number, "an entry that matches its hash", "a changed entry")
+    return RegisterEntry(**content)
+
+
+def _check_chain(path: Path, number: int, entry: RegisterEntry, before: RegisterEntry | None) -> None:
+    expected = before.entry_sha256 if before else GENESIS
+    if entry.previous_sha256 != expected or entry.sequence != number:
+        raise _broken(path, number, "the entry that follows the line before", "a gap or another order")
+
+
+def _check(path: Path, submission: Submission) -> None:
+    for name in ("checkpoint_sha256", "kernel_sha256", "contract_sha256", "evidence_sha256"):
+        value = getattr(submission, name)
+        if len(value) != 64 or not set(value) <= _HEX:
+            raise _broken(path, 0, f"64 hex digits as {name}", repr(value)[:80])
+    if submission.verdict not in get_args(RecordedVerdict):
+        raise _broken(
+            path, 0, f"a verdict of {', '.join(get_args(RecordedVerdict))}", repr(submission.verdict)
+        )
+
+
+def _broken(path: Path, line: int, expected: str, actual: str) -> DocumentError:
+    hint = "restore the register from a copy whose head hash you know" if line else "correct it and try again"
+    return DocumentError([Problem(str(path), line, "", expected, actual, hint)])
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One writer at a time; the lock file stays, because removing it would race."""
+    with path.with_name(f".{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

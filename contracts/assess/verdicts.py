@@ -1,0 +1,133 @@
+"""The verdict on one clause's observations: exact limits of shares, corrected limits of means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.assess.limits import (
+    Limits,
+    absolute_mean_limits,
+    bootstrap_limits,
+    mean_limits,
+    observations_needed,
+    rate_limits,
+)
+from contracts.assess.observations import CALIBRATION_COLUMN, JUDGES
+from contracts.metrics.statistical import ece_gap
+
+Floats = NDArray[np.float64]
+
+_SIGNED = {column for _, column, _ in JUDGES}
+
+
+class Verdict(StrEnum):
+    """Outcome of one clause on one slice, or of the whole evaluation."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    NOT_MEASURED = "not_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exceedance:
+    """Observations beyond the threshold."""
+
+    count: int  # beyond the threshold
+    observations: int  # of so many
+    rate: Limits  # their share
+    tolerated: float | None  # largest share; None where the mean is judged and the count is information
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClauseTerms:
+    """How one clause judges its observations."""
+
+    column: str  # of the samples: what the observations are
+    threshold: float  # in the column's unit
+    sense: float  # +1 at most, -1 at least
+    tolerated: float | None  # largest share of observations beyond the threshold; None: the mean is judged
+    clip: float  # values are clipped here before averaging, inf: not
+    confidence: float  # one-sided
+    least_observations: int  # fewer say nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Verdict on one slice, why, and the numbers behind it."""
+
+    verdict: Verdict
+    reason: str
+    judged: Limits | None = None  # None: not measured
+    exceedance: Exceedance | None = None
+
+
+def judge_observations(values: Floats, terms: ClauseTerms, name: str) -> Outcome:
+    """Verdict on ``values`` [n]; ``name`` names the random stream of a bootstrap, where one is needed."""
+    if terms.column == CALIBRATION_COLUMN:
+        limits = bootstrap_limits(_calibration_gap, values, terms.confidence, name)
+        return _by_mean(limits, len(values), None, terms)
+    exceedance = _exceedance(values, terms)
+    if terms.tolerated is not None:
+        return _by_rate(exceedance, terms.tolerated, terms)
+    if terms.column in _SIGNED:
+        limits = absolute_mean_limits(values, terms.confidence)
+    else:
+        limits = mean_limits(np.minimum(values, terms.clip), terms.confidence)
+    return _by_mean(limits, values.size, exceedance, terms)
+
+
+def _calibration_gap(rows: Floats) -> float:
+    return ece_gap(rows[:, 0], rows[:, 2], rows[:, 1] > 0.5, rows[:, 3] > 0.5)
+
+
+def _exceedance(values: Floats, terms: ClauseTerms) -> Exceedance:
+    beyond = int((terms.sense * values > terms.sense * terms.threshold).sum())
+    rate = rate_limits(beyond, values.size, terms.confidence)
+    return Exceedance(count=beyond, observations=int(values.size), rate=rate, tolerated=terms.tolerated)
+
+
+def _by_mean(limits: Limits, count: int, exceedance: Exceedance | None, terms: ClauseTerms) -> Outcome:
+    threshold = terms.sense * terms.threshold
+    best, worst = sorted((terms.sense * limits.low, terms.sense * limits.high))
+    if count < terms.least_observations:
+        verdict, reason = Verdict.INCONCLUSIVE, _too_few(count, terms.least_observations)
+    elif worst <= threshold:
+        verdict, reason = Verdict.PASS, "the confidence limit keeps the threshold"
+    elif best > threshold:
+        verdict, reason = Verdict.FAIL, "the confidence limit breaks the threshold"
+    else:
+        verdict, reason = Verdict.INCONCLUSIVE, "the threshold lies between the confidence limits"
+    return Outcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
+
+
+def _by_rate(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> Outcome:
+    verdict, reason = _rate_verdict(exceedance, tolerated, terms)
+    return Outcome(verdict=verdict, reason=reason, judged=exceedance.rate, exceedance=exceedance)
+
+
+def _rate_verdict(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> tuple[Verdict, str]:
+    if exceedance.rate.low > tolerated:
+        return Verdict.FAIL, "the confidence limit of the share exceeds the tolerated one"
+    if exceedance.rate.high <= tolerated:
+        return Verdict.PASS, "the confidence limit of the share keeps the tolerated one"
+    if tolerated == 0.0:
+        enough = exceedance.observations >= terms.least_observations
+        if enough:
+            return Verdict.PASS, f"none of {exceedance.observations} observations exceeds"
+        return Verdict.INCONCLUSIVE, _too_few(exceedance.observations, terms.least_observations)
+    needed = observations_needed(tolerated, terms.confidence)
+    if exceedance.observations < needed:
+        return (
+            Verdict.INCONCLUSIVE,
+            f"{exceedance.observations} observations; at least {needed} show a share of {tolerated:g}",
+        )
+    return Verdict.INCONCLUSIVE, "the tolerated share lies between the confidence limits"
+
+
+def _too_few(count: int, least: int) -> str:
+    return f"{count} observations; at least {least} are needed"

@@ -1,0 +1,1 @@
+"""Documents as arrays: what the controller and the worlds compute with."""

@@ -1,0 +1,20 @@
+"""Compiled code: one decorator, one cache that knows when it is stale, and views that cost nothing.
+
+The only room that imports numba's internals.
+"""
+
+from contracts.jit.borrowed import borrowed
+from contracts.jit.decorator import FUNCTIONS, compiled
+from contracts.jit.prefetch import prefetch, prefetch_row
+from contracts.jit.progress import is_all_compiled, note_all_compiled, told_of_compiling
+
+__all__ = [
+    "FUNCTIONS",
+    "borrowed",
+    "compiled",
+    "is_all_compiled",
+    "note_all_compiled",
+    "prefetch",
+    "prefetch_row",
+    "told_of_compiling",
+]

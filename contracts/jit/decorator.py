@@ -1,0 +1,99 @@
+"""``compiled``: the one way in which functions of this project are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from pickle import UnpicklingError  # noqa: TID251 (what numba keeps, not we)
+from typing import Any, ParamSpec, TypeVar, overload
+
+from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+
+from contracts.jit.cache import alone, code_folder
+from contracts.jit.sources import source_stamp
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+#: Every compiled function of a module that was imported.
+FUNCTIONS: list[Any] = []
+
+
+class _Locator(_CacheLocator):
+    """Tells numba where the code of a function lies and by which stamp it is known."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._file = Path(file).resolve()
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator:
+        """Every function has its place."""
+        return cls(py_func, py_file)
+
+    def ensure_cache_path(self) -> None:
+        """Make the folder again if somebody removed it since this process began."""
+        Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        """One folder per source file and state of its sources."""
+        return str(code_folder(self._file))
+
+    def get_source_stamp(self) -> str:
+        """Changes with every source that the function may freeze."""
+        return source_stamp(self._file)
+
+    def get_disambiguator(self) -> str:
+        """Tells functions of one name in one file apart."""
+        return str(self._line)
+
+
+class _Place(CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012 (as numba declares it)
+
+
+class _Index(IndexDataCacheFile):
+    def _load_index(self) -> Any:
+        # An index names the types of callers, which may be gone although this function's sources still stand.
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError, EOFError, UnpicklingError):
+            return {}
+
+
+class _Cache(FunctionCache):
+    _impl_class = _Place
+
+    def __init__(self, py_func: Any) -> None:
+        super().__init__(py_func)
+        self._cache_file = _Index(
+            cache_path=self._cache_path,
+            filename_base=self._impl.filename_base,
+            source_stamp=self._impl.locator.get_source_stamp(),
+        )
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        self._impl.locator.ensure_cache_path()
+        with alone(Path(self._cache_path)):
+            super()._save_overload(sig, data)
+
+
+@overload
+def compiled(function: Callable[_P, _T]) -> Callable[_P, _T]: ...
+@overload
+def compiled(**options: Any) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
+def compiled(function: Any = None, **options: Any) -> Any:
+    """``function`` as machine code, compiled at its first call and kept on disk.
+
+    Division follows numpy (no ZeroDivisionError) unless ``error_model="python"`` is asked for; other
+    ``options`` go to ``numba.njit``. The code is known by a hash over every source that it may freeze, so
+    it is never stale (``contracts.jit.sources``). Functions that numba makes at run time cannot be kept.
+    """
+    if function is None:
+        return lambda inner: compiled(inner, **options)
+    dispatcher = njit(**{"error_model": "numpy", **options})(function)
+    dispatcher._cache = _Cache(dispatcher.py_func)
+    # A function that is always inlined is compiled with its callers.
+    if "<locals>" not in dispatcher.__qualname__ and options.get("inline") != "always":
+        FUNCTIONS.append(dispatcher)
+    return dispatcher

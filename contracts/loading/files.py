@@ -1,0 +1,75 @@
+"""Files and JSON of every layer: written at once or not at all, one canonical form, known by their sha256.
+
+JSON has no NaN and no infinities: ``plain`` writes them as null. ``canonical_text`` is what is hashed: sorted
+keys, no spaces; it refuses what ``plain`` would write as null, because a hash must not lose a difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON holds it: null for NaN and infinities, lists for tuples; the rest as it is."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """``value`` as JSON with sorted keys and null for NaN and infinities; equal values give equal text."""
+    return json.dumps(plain(value), sort_keys=True, indent=indent, allow_nan=False)
+
+
+def canonical_text(value: Any) -> str:
+    """The form of ``value`` that is hashed; ValueError where a number is NaN or infinite."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_sha256(value: Any) -> str:
+    """sha256 (hex) of ``canonical_text``; ValueError where a number is NaN or infinite."""
+    return hashlib.sha256(canonical_text(value).encode()).hexdigest()
+
+
+def write_json(path: Path, value: Any, *, indent: int | None = None) -> str:
+    """Write ``json_text`` and a line end to ``path``, as ``write_pinned`` does; returns its sha256 (hex)."""
+    return write_pinned(path, f"{json_text(value, indent=indent)}\n".encode())
+
+
+def write_pinned(path: Path, content: bytes, *, durable: bool = False) -> str:
+    """Write ``content`` to ``path`` through a temporary file beside it; returns its sha256 (hex).
+
+    durable: it is on the disk before the name points to it, so that a power cut leaves the old file or the
+    new one. Raises OSError and leaves nothing behind where the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        _forget(temporary)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _forget(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return  # its folder cannot be used at all, so nothing was left there
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 (hex) of the content of ``path``."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,146 @@
+"""Documents in and out: YAML text to frozen models, models to YAML text, and the canonical hash.
+
+Every refusal is a ``DocumentError`` whose problems say file:line, dotted path, expected, actual and the
+next step. ``load_text(dump_text(x), ...) == x``. Nothing else is ever raised for bad input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from contracts.documents import API_VERSION, KINDS, Document
+from contracts.errors import DocumentError, Problem
+from contracts.loading.explain_errors import problems_from
+from contracts.loading.files import canonical_text
+from contracts.loading.scalars import needs_quotes
+from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse
+from contracts.rules import breaches
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+_BY_KIND = {kind.model_fields["kind"].default: kind for kind in KINDS}
+
+
+def read_text(path: Path | str) -> str:
+    """Text of the file at ``path``; refuses folders, missing files, too large ones and binary garbage."""
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise _one(str(path), "a YAML file", "a folder", "name one file in it")
+        with target.open("rb") as stream:
+            return decode(stream.read(2**20), str(path))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _one(str(path), "a readable file", str(reason), "check the path and its rights") from None
+
+
+def load_document(path: Path | str) -> Document:
+    """The document in the file at ``path``, of whatever kind it says it is."""
+    return load_text(read_text(path), str(path))
+
+
+def load_as(kind: type[DocumentT], path: Path | str) -> DocumentT:
+    """The document at ``path``, refused unless it is a ``kind``."""
+    document = load_document(path)
+    if isinstance(document, kind):
+        return document
+    wanted = kind.model_fields["kind"].default
+    raise _one(str(path), f"kind {wanted}", f"kind {document.kind}", f"give the path of a {wanted}")
+
+
+def load_text(text: str, file: str) -> Document:
+    """The document in ``text``; ``file`` names its origin in messages."""
+    written = parse(text, file)
+    model = _model_of(written)
+    try:
+        document = model.model_validate(written.value)
+    except ValidationError as error:
+        raise DocumentError(problems_from(error, model, written)) from None
+    broken = breaches(document)
+    if broken:
+        raise DocumentError(
+            [
+                Problem(file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
+                for b in broken
+            ]
+        )
+    return document
+
+
+def cautions(text: str, file: str) -> list[Problem]:
+    """Places of a valid document that kubectl would read differently; none in what ``dump_text`` writes."""
+    written = parse(text, file)
+    return [
+        Problem(
+            file=file,
+            line=written.line_of(path),
+            path=dotted(path),
+            expected="quotes",
+            actual="a plain word that kubectl reads as a boolean",
+            next_step="put it in quotes before applying the document to a cluster",
+        )
+        for path in written.ambiguous
+    ]
+
+
+def dump_text(document: Document) -> str:
+    """``document`` as YAML that this loader and kubectl read alike; defaults are written out."""
+    plain = document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, width=100)
+    return text
+
+
+def canonical_json(document: Document) -> str:
+    """The form that is hashed: sorted keys, defaults filled in, absent stays absent.
+
+    Of the metadata only the name counts, because a cluster adds the rest.
+    """
+    plain = document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return canonical_text(plain | {"metadata": {"name": document.metadata.name}})
+
+
+def document_sha256(document: Document) -> str:
+    """Hex sha256 of the canonical form: the same for every spelling of the same document."""
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+
+
+def _one(file: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(file, 0, "", expected, actual, next_step)])
+
+
+def _model_of(written: PositionedYaml) -> type[Document]:
+    value = written.value
+    if not isinstance(value, dict):
+        expected = "a mapping with apiVersion, kind, metadata and spec"
+        actual = "a list" if isinstance(value, tuple) else "a single value"
+        line, hint = written.line_of(()), "start the file with apiVersion: and kind:"
+        raise DocumentError([Problem(written.file, line, "", expected, actual, hint)])
+    for key, allowed in (("apiVersion", (API_VERSION,)), ("kind", tuple(_BY_KIND))):
+        found = value.get(key)
+        if not isinstance(found, str) or found not in allowed:
+            actual = "nothing" if key not in value else repr(found)[:80]
+            hint = f"write {key}: {allowed[0]}" if len(allowed) == 1 else "name one of these kinds"
+            line = written.line_of((key,))
+            raise DocumentError([Problem(written.file, line, key, " or ".join(allowed), actual, hint)])
+    return _BY_KIND[value["kind"]]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that a reader could take for something else; never writes an alias."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        """Write repeated values out in full."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if needs_quotes(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,56 @@
+"""What a valid document promises and no code keeps yet: said, so that nobody relies on it; no error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from contracts.documents import ContractSpec, Document, FaultDrill, KernelContract
+from contracts.loading.yaml_positions import KeyPath, dotted, parse
+
+NOT_ENFORCED = "not enforced yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One remark on a place of a document."""
+
+    file: str
+    line: int
+    path: str  # dotted
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.path}: {self.text}"
+
+
+def notes(document: Document, text: str, file: str) -> list[Note]:
+    """Remarks on ``document``, read from ``text`` in ``file``; none where every promise is kept."""
+    written = parse(text, file)
+    return [
+        Note(file=file, line=written.line_of(path), path=dotted(path), text=f"{NOT_ENFORCED}: {why}")
+        for path, why in _not_enforced(document)
+    ]
+
+
+def _not_enforced(document: Document) -> Iterator[tuple[KeyPath, str]]:
+    """Place and reason of each promise that nothing keeps."""
+    match document:
+        case KernelContract(spec=spec):
+            yield from _of_contract(spec)
+        case FaultDrill():
+            yield ("kind",), "a drill is checked, but nothing runs it"
+        case _:
+            pass
+
+
+def _of_contract(spec: ContractSpec) -> Iterator[tuple[KeyPath, str]]:
+    yield ("spec", "clauses", 0, "remediation"), "remediation is text for people on every clause"
+    if spec.escalation.refinements:
+        path: KeyPath = ("spec", "escalation", "refinements")
+        yield path, "the level alone decides what follows, whatever the family"
+    if "on_controller_loss" in spec.model_fields_set:
+        yield (
+            ("spec", "on_controller_loss"),
+            "without a controller the last routes stay in force, as with hold",
+        )

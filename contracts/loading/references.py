@@ -1,0 +1,216 @@
+"""What a document refers to: do the files exist, are they the pinned ones, do the names in them fit?
+
+The loader judges one document; this follows its URIs. Every problem is told at the line that refers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from contracts.documents import (
+    Document,
+    FileRef,
+    KernelContract,
+    KernelPool,
+    KernelProfile,
+    MetaContract,
+    PolicyArtifact,
+    PoolKernel,
+    PoolSpec,
+    RoutePolicy,
+    Scenario,
+    ScenarioSpec,
+    ScheduledFault,
+    Suite,
+)
+from contracts.documents.meta import MetaSpec
+from contracts.documents.scenario import FaultTarget
+from contracts.documents.suite import SuiteSpec
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as
+from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.loading.yaml_positions import KeyPath, dotted, parse
+from contracts.rules import Breach
+from contracts.workload.azure_trace import load_trace
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+Faults = list[tuple[KeyPath, ScheduledFault]]
+
+
+def reference_problems(document: Document, text: str, file: str) -> list[Problem]:
+    """Problems with what ``document``, read from ``text`` in ``file``, refers to; none if all is well."""
+    written = parse(text, file)
+    found = _Follower(file=file).follow(document)
+    return [
+        Problem(file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
+        for b in found
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Follower:
+    """Follows the URIs of one document file."""
+
+    file: str
+
+    def follow(self, document: Document) -> Iterator[Breach]:
+        match document:
+            case KernelProfile(spec=spec):
+                yield from self._pinned(FileRef(uri=spec.samples.uri, sha256=spec.samples.sha256), "samples")
+                yield from self._pinned(spec.prompts, "prompts")
+                if spec.reference.log_probs is not None:
+                    yield from self._pinned(spec.reference.log_probs, "reference", "log_probs")
+            case KernelPool(spec=spec):
+                yield from self._profiles(spec, ("spec",))
+            case Scenario(spec=spec):
+                yield from self._scenario(spec)
+            case Suite(spec=spec):
+                yield from self._suite(spec)
+            case RoutePolicy(spec=spec):
+                yield from self._loads(MetaContract, spec.meta_contract, ("spec", "meta_contract"))
+            case MetaContract(spec=spec):
+                yield from self._suites(spec)
+            case PolicyArtifact(spec=spec):
+                yield from self._pinned(spec.onnx, "onnx")
+            case _:
+                pass
+
+    def _pinned(self, ref: FileRef, *keys: str) -> Iterator[Breach]:
+        try:
+            read_pinned(ref, resolve_uri(self.file, "selvage"))
+        except DocumentError as error:
+            yield from _retold(error, ("spec", *keys, "uri"))
+
+    def _load(self, kind: type[DocumentT], uri: str) -> DocumentT:
+        return load_as(kind, self._place(uri))
+
+    def _loads(self, kind: type[Document], uri: str, place: KeyPath) -> Iterator[Breach]:
+        try:
+            self._load(kind, uri)
+        except DocumentError as error:
+            yield from _retold(error, place)
+
+    def _profiles(self, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
+        for index, kernel in enumerate(pool.kernels):
+            yield from self._loads(KernelProfile, kernel.profile, (*place, "kernels", index, "profile"))
+
+    def _suites(self, spec: MetaSpec) -> Iterator[Breach]:
+        if spec.certification is None:
+            return
+        for key in ("incidents", "quiet"):
+            uri: str = getattr(spec.certification, key)
+            yield from self._loads(Suite, uri, ("spec", "certification", key))
+
+    def _suite(self, spec: SuiteSpec) -> Iterator[Breach]:
+        for index, scenario in enumerate(spec.scenarios):
+            if scenario.uri is not None:
+                yield from self._loads(Scenario, scenario.uri, ("spec", "scenarios", index, "uri"))
+        if spec.base is None:
+            return
+        try:
+            base = self._load(Scenario, spec.base)
+            inside = _Follower(file=self._place(spec.base))
+            pool, home = inside._pool(base.spec)
+        except DocumentError as error:
+            yield from _retold(error, ("spec", "base"))
+            return
+        faults: Faults = [
+            ((index, "faults", place), fault)
+            for index, scenario in enumerate(spec.scenarios)
+            for place, fault in enumerate(scenario.faults)
+        ]
+        yield from home._conditions(faults, pool, ("spec", "scenarios"))
+
+    def _scenario(self, spec: ScenarioSpec) -> Iterator[Breach]:
+        try:
+            contract = self._load(KernelContract, spec.contract)
+        except DocumentError as error:
+            yield from _retold(error, ("spec", "contract"))
+        else:
+            yield from _unknown_slices(spec, contract)
+        try:
+            pool, home = self._pool(spec)
+        except DocumentError as error:
+            yield from _retold(error, ("spec", "pool_uri"))
+            return
+        if spec.pool is not None:
+            yield from self._profiles(pool, ("spec", "pool"))
+        faults: Faults = [((index,), fault) for index, fault in enumerate(spec.faults)]
+        yield from home._conditions(faults, pool, ("spec", "faults"))
+        if spec.workload.trace_uri is not None:
+            yield from self._trace(spec.workload.trace_uri, ("spec", "workload", "trace_uri"))
+
+    def _pool(self, spec: ScenarioSpec) -> tuple[PoolSpec, _Follower]:
+        """The pool of a scenario, and who follows the URIs in it; DocumentError if it cannot be read."""
+        if spec.pool is not None:
+            return spec.pool, self
+        assert spec.pool_uri is not None  # one of the two, says the loader
+        return self._load(KernelPool, spec.pool_uri).spec, _Follower(file=self._place(spec.pool_uri))
+
+    def _place(self, uri: str) -> str:
+        return str(resolve_uri(uri, resolve_uri(self.file, "selvage")))
+
+    def _trace(self, uri: str, place: KeyPath) -> Iterator[Breach]:
+        try:
+            load_trace(self._place(uri))
+        except DocumentError as error:
+            yield from _retold(error, place)
+
+    def _conditions(self, faults: Faults, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
+        """A fault's condition must have been measured on every kernel that it strikes."""
+        measured = [(index, fault) for index, fault in faults if fault.condition is not None]
+        known = {
+            kernel.name: self._known_conditions(kernel)
+            for kernel in pool.kernels
+            if any(kernel in _struck(fault.target, pool) for _, fault in measured)
+        }
+        for index, fault in measured:
+            for kernel in _struck(fault.target, pool):
+                if known[kernel.name] and fault.condition not in known[kernel.name]:
+                    yield Breach(
+                        path=(*place, *index, "condition"),
+                        expected=f"a condition measured on {kernel.name}: {', '.join(known[kernel.name])}",
+                        actual=repr(fault.condition),
+                        next_step="name one of these, or profile the kernel at this dose",
+                    )
+
+    def _known_conditions(self, kernel: PoolKernel) -> list[str]:
+        """Conditions of the kernel's profile; none if it cannot be read, which is told of the pool."""
+        try:
+            profile = self._load(KernelProfile, kernel.profile)
+        except DocumentError:
+            return []
+        return [condition.name for condition in profile.spec.conditions]
+
+
+def _struck(target: FaultTarget, pool: PoolSpec) -> list[PoolKernel]:
+    """Kernels with a replica that the fault can hit."""
+    named = {target.kernel, *(target.kernels or ())} - {None}
+    kernels = [kernel for kernel in pool.kernels if not named or kernel.name in named]
+    if target.zone is None:
+        return kernels
+    return [kernel for kernel in kernels if target.zone in (kernel.zone, *(kernel.zones or ()))]
+
+
+def _unknown_slices(spec: ScenarioSpec, contract: KernelContract) -> Iterator[Breach]:
+    known = [slice_.name for slice_ in contract.spec.slices]
+    for index, part in enumerate(spec.workload.slice_mix):
+        if part.slice not in known:
+            yield Breach(
+                path=("spec", "workload", "slice_mix", index, "slice"),
+                expected=f"a slice of {contract.metadata.name}: {', '.join(known)}",
+                actual=repr(part.slice),
+                next_step="correct the name, or add the slice to the contract",
+            )
+
+
+def _retold(error: DocumentError, place: KeyPath) -> Iterator[Breach]:
+    """The first problem of the file that ``place`` refers to."""
+    first = error.problems[0]
+    where = f"{first.file}:{first.line}" if first.line else first.file
+    dots = f" {first.path}" if first.path else ""
+    more = len(error.problems) - 1
+    actual = f"{where}{dots} with {first.actual}" + (f" and {more} more problems" if more else "")
+    yield Breach(path=place, expected=f"{first.expected} there", actual=actual, next_step=first.next_step)

@@ -1,0 +1,142 @@
+"""JSON Schema of every kind, and its Kubernetes form (a structural ``openAPIV3Schema``).
+
+A structural schema gives a type at every node, has no ``$ref``, no union and no ``title``; an optional
+field is simply not required; ``additionalProperties: false`` is implied by pruning and left out. The
+API server fills in the defaults, so a stored object and a loaded file have the same canonical hash.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contracts.documents import KINDS, Document
+from contracts.documents.envelope import INT64_MAX
+from contracts.errors import DocumentError, Problem
+
+Schema = dict[str, Any]
+
+#: What a structural schema may say of one node, besides ``properties`` and ``items``.
+_KEPT = (
+    "type",
+    "format",
+    "description",
+    "default",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "required",
+)
+
+
+def kind_named(name: str) -> type[Document]:
+    """The document model of kind ``name`` (any case); ``DocumentError`` lists the kinds otherwise."""
+    for kind in KINDS:
+        if kind.__name__.lower() == name.lower():
+            return kind
+    known = ", ".join(kind.__name__ for kind in KINDS)
+    raise DocumentError([Problem("KIND", 0, "", f"one of {known}", repr(name), "name a kind of document")])
+
+
+def json_schema(kind: type[Document]) -> Schema:
+    """JSON Schema (2020-12) of the documents of ``kind`` as they are written."""
+    schema = kind.model_json_schema(by_alias=True, mode="validation")
+    schema["required"] = ["apiVersion", "kind", *(name for name in schema["required"] if name != "kind")]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def structural_schema(kind: type[Document]) -> Schema:
+    """``openAPIV3Schema`` of ``kind``: what a CustomResourceDefinition version holds."""
+    schema = kind.model_json_schema(by_alias=True, mode="validation")
+    definitions: Schema = schema.get("$defs", {})
+    return {
+        "type": "object",
+        "description": schema.get("description", ""),
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": _structural(schema["properties"]["spec"], definitions),
+        },
+    }
+
+
+def _structural(node: Schema, definitions: Schema) -> Schema:
+    """``node`` without references, unions and what Kubernetes refuses."""
+    flat = _without_references(node, definitions)
+    found: Schema = {key: flat[key] for key in _KEPT if key in flat}
+    if "default" in found:
+        found["default"] = _without_nulls(found["default"])
+        if found["default"] is None:
+            del found["default"]  # an absent optional field: Kubernetes prunes null
+    if found.get("maximum") == INT64_MAX:
+        del found["maximum"]  # the format says so, and as a double the bound is not exact
+    if "const" in flat:
+        found["enum"] = [flat["const"]]
+    _bound_exclusively(flat, found)
+    if "properties" in flat:
+        found["properties"] = {
+            name: _structural(sub, definitions) for name, sub in flat["properties"].items()
+        }
+    if "items" in flat:
+        found["items"] = _structural(flat["items"], definitions)
+    if found.get("type") == "integer":
+        found["format"] = "int64"
+    if found.get("type") == "number":
+        found["format"] = "double"
+    return found
+
+
+def _without_nulls(default: Any) -> Any:
+    if isinstance(default, dict):
+        return {key: _without_nulls(value) for key, value in default.items() if value is not None}
+    return default
+
+
+def _without_references(node: Schema, definitions: Schema) -> Schema:
+    """``node`` with a reference replaced by its target and ``X | null`` by ``X``."""
+    if "$ref" in node:
+        target = definitions[node["$ref"].rpartition("/")[2]]
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        return _without_references({**target, **rest}, definitions)
+    if "anyOf" in node:
+        real = [part for part in node["anyOf"] if part.get("type") != "null"]
+        if len(real) != 1:
+            raise ValueError(f"a union has no structural form: {node}")
+        rest = {key: value for key, value in node.items() if key != "anyOf"}
+        return _without_references({**real[0], **rest}, definitions)
+    return node
+
+
+def _bound_exclusively(flat: Schema, found: Schema) -> None:
+    """OpenAPI 3.0 writes an exclusive bound as the bound and a flag."""
+    for given, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if given in flat:
+            found[bound], found[given] = flat[given], True
+
+
+def structural_problems(schema: Schema, path: str = "") -> list[str]:
+    """What the API server would refuse in ``schema``, one line each; empty for a structural one."""
+    found = [f"{path}: {key} is not allowed" for key in schema if key not in _ALLOWED]
+    kind = schema.get("type")
+    if kind not in ("object", "array", "string", "number", "integer", "boolean"):
+        found.append(f"{path}: type is {kind!r}")
+    if (kind == "array") != ("items" in schema):
+        found.append(f"{path}: items go with arrays and only there")
+    if "properties" in schema and kind != "object":
+        found.append(f"{path}: properties go with objects")
+    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
+    found += [f"{path}: requires the unknown {name}" for name in missing]
+    for name, sub in schema.get("properties", {}).items():
+        found += structural_problems(sub, f"{path}.{name}")
+    if "items" in schema:
+        found += structural_problems(schema["items"], f"{path}[]")
+    return found
+
+
+_ALLOWED = frozenset({*_KEPT, "properties", "items", "exclusiveMinimum", "exclusiveMaximum"})

@@ -1,0 +1,90 @@
+"""Confidence intervals of E5: bootstrap clustered by seed for means, exact Poisson for counts.
+
+A matrix of values has one row per seed and one column per scenario; a NaN entry is not applicable and is left
+out. All policies see the same seeds, so differences between policies are taken entry by entry
+(common random numbers) before they are resampled. Seeds are the clusters: whole rows are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from contracts.rng import stream
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A point estimate with its two-sided confidence limits."""
+
+    mean: float
+    ci_low: float  # NaN with fewer than two seeds
+    ci_high: float
+    n: int  # observations behind it; of a rate, the count
+
+
+def clustered_mean(values: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES) -> Interval:
+    """Mean of ``values`` [seeds, scenarios] with a percentile bootstrap over seeds.
+
+    The estimate is sum / count over the known entries. The resampling depends on ``name`` and the
+    number of seeds alone: equal arguments give equal limits. With one seed there is no interval (NaN).
+    """
+    known = np.isfinite(values)
+    sums, counts = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
+    return _ratio_of_sums(sums, counts, int(counts.sum()), name, resamples)
+
+
+def paired_difference(
+    values: NDArray[np.float64], baseline: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES
+) -> Interval:
+    """Interval of mean(values - baseline), paired by seed and scenario; both [seeds, scenarios]."""
+    return clustered_mean(values - baseline, name=name, resamples=resamples)
+
+
+def paired_ratio(
+    values: NDArray[np.float64], baseline: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES
+) -> Interval:
+    """Interval of sum(values) / sum(baseline), paired by seed and scenario; both [seeds, scenarios].
+
+    Entries unknown on either side are left out of both. A baseline that sums to 0 or less gives NaN.
+    """
+    known = np.isfinite(values) & np.isfinite(baseline)
+    top, base = (np.where(known, side, 0.0).sum(axis=1) for side in (values, baseline))
+    return _ratio_of_sums(top, base, int(known.sum()), name, resamples)
+
+
+def _ratio_of_sums(
+    top: NDArray[np.float64], base: NDArray[np.generic], n: int, name: str, resamples: int
+) -> Interval:
+    """Interval of sum(top) / sum(base), both [seeds]; NaN where ``base`` sums to 0 or less."""
+    if n == 0 or not base.sum() > 0:
+        return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=n)
+    mean = float(top.sum() / base.sum())
+    if len(top) < 2:
+        return Interval(mean=mean, ci_low=math.nan, ci_high=math.nan, n=n)
+    picks = stream(0, "bootstrap", name).integers(0, len(top), size=(resamples, len(top)))
+    drawn, weight = top[picks].sum(axis=1), base[picks].sum(axis=1)
+    ratios = drawn[weight > 0] / weight[weight > 0]
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, high = np.quantile(ratios, [tail, 1.0 - tail])
+    return Interval(mean=mean, ci_low=float(low), ci_high=float(high), n=n)
+
+
+def poisson_rate(count: int, exposure: float) -> Interval:
+    """Rate ``count / exposure`` with exact (Garwood 1936) limits; ``n`` is the count.
+
+    low = chi2(tail; 2 count) / 2, high = chi2(1 - tail; 2 count + 2) / 2, both over the exposure.
+    """
+    if exposure <= 0:
+        return Interval(mean=math.nan, ci_low=math.nan, ci_high=math.nan, n=count)
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low = 0.0 if count == 0 else float(chi2.ppf(tail, 2 * count)) / 2.0
+    high = float(chi2.ppf(1.0 - tail, 2 * count + 2)) / 2.0
+    return Interval(mean=count / exposure, ci_low=low / exposure, ci_high=high / exposure, n=count)

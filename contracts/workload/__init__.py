@@ -1,0 +1,1 @@
+"""When requests arrive and how long they are."""

@@ -1,0 +1,105 @@
+"""Cells of evidence: sums and counts over the replicas of a kernel, and looks at many cells at once.
+
+Replicas are added in their order, so no result depends on the batch.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+
+
+class News(NamedTuple):
+    """Sums of one tick, of U replicas or kernels."""
+
+    sums: NDArray[np.float64]  # [B, U, S, C, 4]
+    news: NDArray[np.bool_]  # [B, U, S]; elsewhere the sums are 0
+
+
+def pool(
+    sums: NDArray[np.float64], included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int
+) -> NDArray[np.float64]:
+    """Sums [B, K, S, C, 4] of the ``included`` [B, R] replicas of each kernel, added in replica order."""
+    pooled = np.zeros((sums.shape[0], kernels, *sums.shape[2:]))
+    _pool_included(_flat(pooled), _flat(sums), included, replica_kernel)
+    return pooled
+
+
+def kernel_count(
+    mask: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int
+) -> NDArray[np.int64]:
+    """Number [B, K, ...] of replicas [B, R, ...] of each kernel where ``mask`` holds."""
+    count = np.zeros((mask.shape[0], kernels, *mask.shape[2:]), dtype=np.int64)
+    _add_up(_flat(count), _flat(mask), replica_kernel)
+    return count
+
+
+def pool_news(
+    given: News, included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int
+) -> News:
+    """Sums of one tick of the ``included`` [B, R] replicas of each kernel, added in replica order."""
+    batch, _, *rest = given.sums.shape
+    pooled = News(np.zeros((batch, kernels, *rest)), np.zeros((batch, kernels, rest[0]), dtype=np.bool_))
+    _pool_news(tuple(pooled), tuple(given), included, replica_kernel)
+    return pooled
+
+
+def _flat(values: NDArray[Any]) -> NDArray[Any]:
+    """[B, R, X] with everything behind the second axis in one; a view where the array is contiguous."""
+    batch, replicas = values.shape[:2]
+    return np.ascontiguousarray(values).reshape(batch, replicas, prod(values.shape[2:]))
+
+
+@compiled
+def _add_up(out, values, owner):
+    """Add the replicas' values to their kernel's row, in replica order."""
+    for b in range(values.shape[0]):
+        for r in range(len(owner)):
+            for x in range(values.shape[2]):
+                out[b, owner[r], x] += values[b, r, x]
+
+
+@compiled
+def _pool_included(out, sums, included, owner):
+    """Add the sums [B, R, X] of the included [B, R] replicas to their kernel's, in replica order."""
+    for b in range(sums.shape[0]):
+        for r in range(len(owner)):
+            if not included[b, r]:
+                continue
+            for x in range(sums.shape[2]):
+                out[b, owner[r], x] += sums[b, r, x]
+
+
+@compiled
+def _pool_news(pooled, given, included, owner):
+    """The same of sums of one tick, where only cells with news hold any."""
+    pooled, given = borrowed((News(*pooled), News(*given)))
+    for b in range(given.sums.shape[0]):
+        for r in range(len(owner)):
+            for s in range(given.sums.shape[2]):
+                if not included[b, r] or not given.news[b, r, s]:
+                    continue
+                pooled.news[b, owner[r], s] = True
+                for c in range(given.sums.shape[3]):
+                    for i in range(4):
+                        pooled.sums[b, owner[r], s, c, i] += given.sums[b, r, s, c, i]
+
+
+@compiled
+def by_cell(flags):
+    """``flags`` bool [B, U, S, C] with slices and clauses on one axis, as ``some_of`` reads them."""
+    return borrowed(flags).reshape((flags.shape[0], flags.shape[1], flags.shape[2] * flags.shape[3]))
+
+
+@compiled
+def some_of(cells, b, u):
+    """Any of ``cells[b, u]`` [S * C] holds; faster than to stop at the first, or to make a view."""
+    found = False
+    for x in range(cells.shape[2]):
+        found |= cells[b, u, x]
+    return found

@@ -1,0 +1,64 @@
+"""Records of one tick: what was known before anybody proposed, and what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+from controller.detect.detector import AlarmState
+from controller.judge.judge import Judgement
+from controller.perceive.estimate import Estimate
+from controller.ports import Observation, RoutingPlan
+from controller.shield.gate import Shielded
+from controller.state import ControllerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perception:
+    """The first half of a tick: what is known before anybody proposes."""
+
+    before: ControllerState  # what the tick began with
+    after: ControllerState  # with evidence and judgement of this tick; table and policy memory still the last
+    telemetry: FleetTelemetry
+    estimate: Estimate
+    verdicts: AlarmState  # of the replicas
+    judgement: Judgement  # of the kernels
+    observation: Observation  # what the policy may see
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one tick decided, for B fleets, with the evidence it stands on."""
+
+    plan: RoutingPlan  # what to actuate
+    moved: NDArray[np.bool_]  # [B], table or rotation differ from the last plan
+    capacity_move: NDArray[np.bool_]  # [B], the table changed for capacity alone
+
+    proposed: NDArray[np.float64]  # [B, S, K + 1], the policy's own table
+    driven: NDArray[np.float64]  # [B, S, K + 1], the table that entered the shield
+    shield_delta: NDArray[np.float64]  # [B, S, K + 1], change of ``proposed`` by supervisor and shield
+    shielded: Shielded  # what the shield did and why
+    held: NDArray[np.bool_]  # [B], telemetry is silent: the last table stands
+    degraded: NDArray[np.bool_]  # [B], it has been silent for too long: known good
+
+    quarantined: NDArray[np.bool_]  # [B, R]
+    quarantine_reason: NDArray[np.int64]  # [B, R], a ``controller.judge.quarantine.QuarantineReason``
+    replica_alarm: NDArray[np.bool_]  # [B, R, S, C]
+    judged: NDArray[np.float64]  # [B, K, S, C, 4], sums behind the verdicts on kernels
+    replica_judged: NDArray[np.float64]  # [B, R, S, C, 4], sums behind the verdicts on replicas
+    judgement: Judgement
+    observation: Observation
+    drifted: NDArray[np.bool_] | None  # [B, R], not what was certified (None: nobody compares)
+
+    demoted: NDArray[np.bool_]  # [B], the baseline drives
+    demotion_reason: NDArray[np.int64]  # [B], place in ``contracts.compiled.meta.METRICS``
+    baseline_proposed: NDArray[np.float64] | None  # [B, S, K + 1] (None: no meta-contract)
+    readings: NDArray[np.float64] | None  # [B, M], what the supervisor read (None: no meta-contract)
+
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """float64 [B, S, K + 1], in force from now on; last column shed."""
+        return self.plan.table

@@ -1,0 +1,1 @@
+"""Thresholds for a declared run length: laws, simulation, calibration."""

@@ -1,0 +1,181 @@
+"""Monte-Carlo operating characteristics of a detector: run length to a false alarm, delay after a change.
+
+One pass gives alarms at one threshold (``false_alarms``, ``delays``) or the whole curve of ARL0 against the
+threshold (``arl_curve``). Everything is drawn from named streams of one seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv
+
+from contracts.rng import stream
+from controller.detect.calibration.laws import Law
+from controller.detect.streams.protocol import Floats, StreamDetector, StreamState
+
+_CHUNK = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FalseAlarms:
+    """Alarms counted over ``samples`` observations of healthy streams that start anew after each alarm."""
+
+    alarms: int
+    samples: int
+
+    @property
+    def arl(self) -> float:
+        """Observations per alarm (inf: none)."""
+        return self.samples / self.alarms if self.alarms else math.inf
+
+    def arl_at_least(self, confidence: float) -> float:
+        """Lower limit of the mean run length, from the exact Poisson limit of the count."""
+        return self.samples / float(gammaincinv(self.alarms + 1, confidence))
+
+    def arl_at_most(self, confidence: float) -> float:
+        """Upper limit of the mean run length (inf: no alarm seen)."""
+        return self.samples / float(gammaincinv(self.alarms, 1.0 - confidence)) if self.alarms else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Delays of runs that raised an alarm after the change."""
+
+    #: float64 [n], observations counted from the change (the first one is 1).
+    delays: Floats
+    #: Runs with an alarm before it, which are left out.
+    false: int
+    #: Runs without an alarm at the end.
+    missed: int
+
+    @property
+    def mean(self) -> float:
+        """Mean delay, missed runs counted at the largest one seen: a lower limit where any are missed."""
+        top = float(self.delays.max(initial=0.0))
+        return (float(self.delays.sum()) + self.missed * top) / max(self.delays.size + self.missed, 1)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean."""
+        return float(self.delays.std() / math.sqrt(max(self.delays.size, 1)))
+
+
+def _observations(law: Law, rng: np.random.Generator, streams: int, samples: int) -> Iterator[Floats]:
+    """``samples`` rows of ``streams`` observations."""
+    more, left = law.source(rng, streams), samples
+    while left > 0:
+        yield from more(min(_CHUNK, left))
+        left -= _CHUNK
+
+
+def false_alarms(
+    detector: StreamDetector, threshold: float, law: Law, *, streams: int, samples: int, seed: int,
+    begin: StreamState | None = None,
+) -> FalseAlarms:  # fmt: skip
+    """Count alarms of ``streams`` healthy streams over ``samples`` observations; each resets its stream."""
+    fresh = detector.initial(streams) if begin is None else begin
+    raised = alarm_counts(detector, threshold, law, samples=samples, seed=seed, begin=fresh)
+    return FalseAlarms(alarms=int(raised.sum()), samples=streams * samples)
+
+
+def alarm_counts(
+    detector: StreamDetector, threshold: float, law: Law, *, samples: int, seed: int, begin: StreamState
+) -> NDArray[np.int64]:
+    """Alarms of each stream of ``begin`` over ``samples`` healthy observations, int64 [N]."""
+    state, streams = begin.copy(), begin.statistic.size
+    present, count = np.ones(streams, dtype=np.bool_), np.zeros(streams, dtype=np.int64)
+    for row in _observations(law, stream(seed, "false_alarms"), streams, samples):
+        detector.advance(state, row, present)
+        raised = np.flatnonzero(state.statistic >= threshold)
+        if raised.size:
+            count[raised] += 1
+            state.memory[raised], state.statistic[raised] = begin.memory[raised], begin.statistic[raised]
+    return count
+
+
+class Change(NamedTuple):
+    """A stream that changes its law."""
+
+    before: Law
+    after: Law
+    place: int  # healthy observations before the change
+
+
+def delays(
+    detector: StreamDetector, threshold: float, change: Change, *, runs: int, seed: int,
+    most: int = 100_000, begin: StreamState | None = None,
+) -> Delays:  # fmt: skip
+    """Delay of ``runs`` streams that ``change``, followed for ``most`` observations more."""
+    state = (detector.initial(runs) if begin is None else begin).copy()
+    present, rng = np.ones(runs, dtype=np.bool_), stream(seed, "delays")
+    for row in _observations(change.before, rng, runs, change.place):
+        detector.advance(state, row, present)
+        present &= state.statistic < threshold
+    healthy, found = int(present.sum()), np.zeros(runs)
+    for index, row in enumerate(_observations(change.after, rng, runs, most)):
+        detector.advance(state, row, present)
+        raised = present & (state.statistic >= threshold)
+        found[raised] = index + 1
+        present &= ~raised
+        if not present.any():
+            break
+    return Delays(delays=found[found > 0.0], false=runs - healthy, missed=int(present.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArlCurve:
+    """Mean run length against the threshold."""
+
+    #: float64 [n], ascending.
+    threshold: Floats
+    #: float64 [n], ascending, in observations.
+    arl: Floats
+    #: float64 [n], relative standard error of ``arl``.
+    error: Floats
+
+    def threshold_at(self, arl0: float) -> float:
+        """Threshold whose mean run length is ``arl0``, log-linear between the points; ValueError outside."""
+        if not (self.arl.size and self.arl[0] <= arl0 <= self.arl[-1]):
+            span = f"from {self.arl[0]:.4g} to {self.arl[-1]:.4g}" if self.arl.size else "none at all"
+            raise ValueError(f"expected an ARL0 that some threshold has ({span}), got {arl0:.4g}")
+        return float(np.interp(math.log(arl0), np.log(self.arl), self.threshold))
+
+    def error_at(self, arl0: float) -> float:
+        """Relative standard error of the mean run length there."""
+        return float(np.interp(math.log(arl0), np.log(self.arl), self.error))
+
+
+def arl_curve(
+    detector: StreamDetector,
+    law: Law,
+    *,
+    streams: int,
+    samples: int,
+    seed: int,
+    begin: StreamState | None = None,
+) -> ArlCurve:
+    """ARL0 of every threshold that ``streams`` healthy streams passed within ``samples`` observations.
+
+    Alarms of a stationary stream are rare and forget their past, so the share of streams whose largest
+    statistic stays below h is ``exp(-samples / ARL0(h))``. Thresholds that fewer than 30 streams passed or
+    fewer than 5 % did not are left out: the former are noise, the latter the beginning of the stream.
+    """
+    state = (detector.initial(streams) if begin is None else begin).copy()
+    present = np.ones(streams, dtype=np.bool_)
+    top = np.full(streams, -np.inf)
+    for row in _observations(law, stream(seed, "arl_curve"), streams, samples):
+        detector.advance(state, row, present)
+        np.maximum(top, state.statistic, out=top)
+    level, above = np.unique(top, return_counts=True)
+    passed = np.cumsum(above[::-1])[::-1]  # streams at or above each level: the alarm is >=
+    use = (passed >= 30) & (streams - passed >= 0.05 * streams)
+    quiet = 1.0 - passed[use] / streams
+    arl = samples / -np.log(quiet)
+    error = np.sqrt((1.0 - quiet) / (quiet * streams)) / -np.log(quiet)
+    return ArlCurve(threshold=level[use], arl=arl, error=error)

@@ -1,0 +1,168 @@
+"""Drift from the certified baseline: is each replica still what was certified? Level L1, never a switch.
+
+Every probe is compared with the certified value of its prompt on the replica's kernel, metric by metric:
+the sharpest signal there is, because the spread between prompts cancels. It says that a replica is not what
+was certified, not that a clause is broken. One e-detector per (replica, metric), over all slices, has its
+own ARL0 under the null "certified value times ``exp(repeat_noise z)``"; without repeat noise any difference
+is an alarm and the null never is. A replica in alarm counts as *drifted* until probes match again at
+``confidence``: of the null "at least ``DIFFERING_RATIO`` of the probes still differ" without noise, "some
+metric is still ``SHIFT`` standard deviations of a repeat away" with it.
+
+What it is good for: it is shown to policies and in explanations. Its ARL0 is such that all false flags
+together, each counted for every slice, come to ``FLAG_SHARE`` of the budget of false switches. They move
+nothing, so no part of that budget is kept for them.
+
+With ``prior``, an option that is off by default, it tells sequential detectors when a change began as well.
+While a subject has drifted they run an e-process from that moment on, beside the sum over all starts, whose
+threshold need not pay for all the other moments (``controller.detect.sequential``). Flags are then no longer
+information alone, and routing alarms leave ``FLAG_SHARE`` of their budget to false ones. A true drift that
+keeps every clause costs false switches through its e-processes: each reaches its threshold A, ever, with
+probability at most 1 / A (Ville), however long the flag stands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.certified import CertifiedValues
+from contracts.compiled.contract import Source
+from contracts.telemetry import ProbeSamples
+from controller.detect.budget import MONTH_S, MOST_ARL0
+from controller.detect.certified_drift_pass import DriftMemory, DriftRules, PairedProbes, compare
+from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
+from controller.detect.streams.eprocess import Gaussian
+from controller.detect.streams.protocol import Floats
+from controller.detect.streams.thresholds import guaranteed_threshold, log_threshold
+
+#: False flags, each counted for all slices, as a share of the contract's budget of false switches.
+FLAG_SHARE = 0.1
+#: Without repeat noise: drift counts as gone when fewer of the probes differ.
+DIFFERING_RATIO = 0.1
+#: With repeat noise: drift counts as gone when values are closer than so many standard deviations.
+SHIFT = 2.0
+#: Shifts of the score that are bet on, and their weights: a fault far above the noise scores in the tens.
+DRIFT_SHIFTS: tuple[float, ...] = (0.5, 1.0, 2.0, 5.0)
+DRIFT_WEIGHTS: tuple[float, ...] = (0.2, 0.25, 0.3, 0.25)
+
+
+def drift_detector() -> Gaussian:
+    """Two-sided: a kernel that got closer to the reference is not the certified one either."""
+    return Gaussian(shifts=DRIFT_SHIFTS, weights=DRIFT_WEIGHTS, two_sided=True)
+
+
+def drift_score(value: Floats, certified: Floats, repeat_noise: float) -> Floats:
+    """Score of each ``value`` [N] against its ``certified`` [N] one; NaN where either was not measured.
+
+    repeat_noise: relative standard deviation of a repeat (of the logarithm), >= 0.
+    """
+    if not (repeat_noise >= 0.0 and math.isfinite(repeat_noise)):
+        raise ValueError(f"expected a repeat noise >= 0, got {repeat_noise}")
+    unknown = np.isnan(value) | np.isnan(certified)
+    same = value == certified
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.log(value / certified)
+        score = distance / repeat_noise if repeat_noise > 0.0 else np.copysign(np.inf, distance)
+    # A value of 0, or one of the other sign, is no multiple of the certified one: another value outright.
+    score = np.where(np.isnan(score), np.copysign(np.inf, value - certified), score)
+    return np.where(unknown, np.nan, np.where(same, 0.0, score))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DriftPlan:
+    """Settings; R replicas, M' metrics that are compared."""
+
+    certified: CertifiedValues
+    #: int64 [R].
+    replica_kernel: NDArray[np.int64]
+    #: int64 [M'], probe metrics that online clauses read.
+    metrics: NDArray[np.int64]
+    #: In observations of a stream.
+    arl0: float
+    #: Of the log-evidence.
+    threshold: float
+    #: Evidence of a match that ends a flag.
+    returns: float
+    #: Alarms take a flag as the beginning of a change.
+    prior: bool = False
+
+
+def drift_plan(
+    fleet: CertifiedFleet, *, budget_per_slice_month: float | None = None, confidence: float = 0.95,
+    prior: bool = False,
+) -> DriftPlan | None:  # fmt: skip
+    """Plan whose false flags come to ``FLAG_SHARE`` of the budget; None where nothing was certified."""
+    contract = fleet.contract
+    probed = (contract.source == Source.PROBE) & contract.applies.any(axis=1)
+    metrics = np.unique(contract.column[probed]).astype(np.int64)
+    if fleet.certified is None or metrics.size == 0:
+        return None
+    _, slices, replicas = fleet.layout.shape
+    allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
+    flags = FLAG_SHARE * allowed / (replicas * slices * metrics.size)
+    arl0 = min(max(fleet.rates.probes_per_s * MONTH_S / flags, 2.0), MOST_ARL0)
+    return DriftPlan(
+        certified=fleet.certified, replica_kernel=fleet.layout.replica_kernel, metrics=metrics, arl0=arl0,
+        threshold=guaranteed_threshold(arl0),
+        returns=1.0 / (1.0 - confidence), prior=prior,
+    )  # fmt: skip
+
+
+def initial_drift(batch: int, plan: DriftPlan | None) -> DetectorState:
+    """Nothing compared yet: the arrays of ``DriftMemory``; none without a plan."""
+    if plan is None:
+        return {}
+    replicas, metrics = plan.replica_kernel.size, plan.metrics.size
+    return {
+        "evidence": np.zeros((batch, replicas, metrics, drift_detector().grid[0].size)),
+        "matched": np.ones((batch, replicas, metrics)),
+        "drifted": np.zeros((batch, replicas), dtype=np.bool_),
+    }
+
+
+def drift_tick(
+    state: DetectorState, probes: ProbeSamples, received: NDArray[np.bool_], plan: DriftPlan | None
+) -> DetectorState:
+    """Memory after the probes that are ``received`` bool [B, P], in their order."""
+    if plan is None:
+        return state
+    after = {name: np.array(array) for name, array in state.items()}
+    memory = DriftMemory(
+        evidence=floats(after, "evidence"), matched=floats(after, "matched"), drifted=flags(after, "drifted")
+    )
+    plain = np.ascontiguousarray
+    paired = PairedProbes(
+        received=received,
+        replica=plain(probes.replica),
+        row=plan.certified.rows(plain(probes.prompt)),
+        values=plain(probes.values),
+    )
+    compare(memory, paired, _rules(plan))
+    return after
+
+
+@lru_cache(maxsize=32)
+def _rules(plan: DriftPlan) -> DriftRules:
+    """Constants of a plan, which is told from others by identity."""
+    shifts, weights = drift_detector().grid
+    return DriftRules(
+        certified=plan.certified.values,
+        owner=plan.replica_kernel,
+        metrics=plan.metrics,
+        noise=plan.certified.repeat_noise,
+        shifts=shifts,
+        weights=weights,
+        threshold=log_threshold(np.array([plan.threshold])),
+        returns=plan.returns,
+        gain=1.0 / (1.0 - DIFFERING_RATIO),
+        shift=SHIFT,
+    )
+
+
+def drifted_replicas(state: DetectorState) -> NDArray[np.bool_] | None:
+    """bool [B, R]: not what was certified; None where nobody compares."""
+    return flags(state, "drifted") if state else None

@@ -1,0 +1,163 @@
+"""Compiled thresholds of the sequential detector: which streams of one subject raise an alarm.
+
+Arguments named as fields of ``Streams`` are those of one subject, without the axes of fleets and subjects.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from contracts.jit import compiled
+from controller.detect.clauses import Kind
+from controller.detect.sequential.evidence import AT_ONCE, BETS, LEVEL, SINCE_COUNT, SINCE_SUM
+from controller.detect.streams.thresholds import reaches
+
+#: Evidence since a subject drifted, from which on it speaks against its kernel together with one in alarm.
+LEANS = 2.0
+#: Where a kernel is broken: on no slice, or on more than one.
+NOWHERE, SEVERAL = -1, -2
+_BETTING = int(Kind.BETTING)
+
+
+@compiled
+def raise_alarms(raised, one, news, u, peers, levels, plan):
+    """Into ``raised`` [S, C]: streams of subject ``u`` that reach their threshold now; True if any does.
+
+    one: ``Streams`` of the subject; news: bool [S]; peers: place of the thresholds beside so many peers.
+    """
+    slices, clauses = raised.shape
+    watched = one.over_slices.shape[0] > 0
+    broken, was_raised = NOWHERE, False
+    for s in range(slices):
+        for c in range(clauses):
+            raised[s, c] = False
+            level = one.cells[s, c, LEVEL]
+            if news[s]:
+                at_once = plan.clauses[c].kind == AT_ONCE and one.cells[s, c, SINCE_SUM] > 0.0
+                raised[s, c] = reaches(level, levels.by_slice[peers, u, s, c]) or at_once
+            was_raised |= raised[s, c]
+            if (raised[s, c] or one.alarm[s, c]) and levels.lowered[s, c].log < np.inf:
+                broken = _also(broken, s)
+            most = max(level, one.over_slices[0, c, LEVEL]) if watched else level
+            one.against[s, c] = reaches(most, levels.against[0])
+    if not watched:
+        return _raise_elsewhere(raised, one.cells, levels.lowered, broken) or was_raised
+    for c in range(clauses):
+        if reaches(one.over_slices[0, c, LEVEL], levels.over_slices[peers, u, c]):
+            raised[_largest(one.cells, c, plan.applies), c], was_raised = True, True
+    return was_raised
+
+
+@compiled
+def _also(broken, s):
+    """The slice that is broken after ``s`` is found to be: ``SEVERAL`` where it is not the first."""
+    return s if broken in (NOWHERE, s) else SEVERAL
+
+
+@compiled
+def _raise_elsewhere(raised, cells, lowered, broken):
+    """Add streams at lowered thresholds on every slice but the ``broken`` one; True if any is raised."""
+    was_raised = False
+    for s in range(raised.shape[0]):
+        if broken in (NOWHERE, s):
+            continue
+        for c in range(raised.shape[1]):
+            raised[s, c] |= reaches(cells[s, c, LEVEL], lowered[s, c])
+            was_raised |= raised[s, c]
+    return was_raised
+
+
+@compiled
+def raise_drifted(raised, one, lowered, plan):
+    """Add the streams of a drifted subject whose e-process reaches its threshold; it is spent then.
+
+    A subject whose evidence since its drift leans against a clause speaks against it, long before it is
+    proven: its peers, if they drifted as well, do not depart from it.
+    """
+    was_raised, watched = False, one.over_slices.shape[0] > 0
+    evidence, whole = one.prior_evidence, one.prior_evidence_over_slices[0]
+    for c in range(raised.shape[1]):
+        least, total, weights = np.inf, 0.0, plan.clauses[c].weights
+        for g in range(BETS):
+            total += weights[g] * whole[c, g]
+        for s in range(raised.shape[0]):
+            level = 0.0
+            for g in range(BETS):
+                level += weights[g] * evidence[s, c, g]
+            if reaches(level, lowered[s, c]):
+                raised[s, c], was_raised = True, True
+                evidence[s, c] = 0.0
+            least = min(least, lowered[s, c].log)
+            one.against[s, c] |= max(level, total if watched else 0.0) >= LEANS
+        if watched and least < np.inf and np.log(max(total, 1e-300)) >= least:
+            raised[_largest(one.cells, c, plan.applies), c], was_raised = True, True
+            whole[c] = 0.0
+    return was_raised
+
+
+@compiled
+def _largest(cells, c, applies):
+    """The first slice on which the clause's own evidence is largest."""
+    best, place = -np.inf, 0
+    for s in range(cells.shape[0]):
+        if applies[c, s] and cells[s, c, LEVEL] > best:
+            best, place = cells[s, c, LEVEL], s
+    return place
+
+
+@compiled
+def begin_anew(raised, one, scale, plan):
+    """Evidence against and for begins anew with an alarm, whose excess is what it was raised for."""
+    watched = one.over_slices.shape[0] > 0
+    for c in range(raised.shape[1]):
+        was_raised, clause = False, plan.clauses[c]
+        for s in range(raised.shape[0]):
+            if not raised[s, c]:
+                continue
+            was_raised = True
+            found = _excess(one.cells[s, c], clause, scale[c])
+            if watched:
+                found = max(found, _excess(one.over_slices[0, c], clause, scale[c]))
+            one.excess[s, c] = found
+            one.cells[s, c, :] = 0.0
+            one.health[s, c, :] = 1.0
+        if was_raised and watched:
+            one.over_slices[0, c, :] = 0.0
+
+
+@compiled
+def _excess(cell, clause, scale):
+    """How far the observations since the likely change lie beyond the limit, as a share of it."""
+    null = clause.null_mean if clause.kind == _BETTING else 0.0
+    return max(cell[SINCE_SUM] / max(cell[SINCE_COUNT], 1.0) - null, 0.0) / scale
+
+
+@compiled
+def nearest_alarm(ratio, cells, alarm, kernel, lowered, moves):
+    """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
+
+    In alarm, 1 and the share that has come in since. cells: [B, K, S, C, W]; alarm: bool [B, K, S, C].
+    Thresholds of log-evidence: kernel [K, S, C]; lowered [S, C], while a probe clause of the kernel is in
+    alarm on another slice.
+    """
+    fleets, kernels, slices, clauses = alarm.shape
+    for b in range(fleets):
+        for k in range(kernels):
+            broken = NOWHERE
+            for s in range(slices):
+                for c in range(clauses):
+                    if alarm[b, k, s, c] and lowered[s, c] < np.inf:
+                        broken = _also(broken, s)
+            for s in range(slices):
+                most, proven = 0.0, broken not in (NOWHERE, s)
+                for c in range(clauses):
+                    if not moves[c]:
+                        continue
+                    share, level = 0.0, cells[b, k, s, c, LEVEL]
+                    if level > 1.0:
+                        least = min(kernel[k, s, c], lowered[s, c]) if proven else kernel[k, s, c]
+                        share = min(math.log(level) / least, 1.0)
+                    most = max(most, 1.0 + share if alarm[b, k, s, c] else share)
+                ratio[b, k, s] = most

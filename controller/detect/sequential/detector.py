@@ -1,0 +1,203 @@
+"""Sequential detector: every clause stream runs an e-detector with its share of the contract's budget.
+
+Alarm: evidence that the clause is broken (sum over starts of betting e-values, ``streams.eprocess``) has
+reached the threshold of the stream's ARL0. The budget of false switches per slice-month is split over
+replicas, kernels, slices and clauses (``controller.detect.budget``). An alarm is latched and the evidence
+starts anew; a further one restarts the recovery test.
+
+A scrape of a replica counts relative to its peers' last scrapes where those are beyond the limit
+(``peers``): a queue is long everywhere, a slow host's alone. What they share is for the kernel's own
+streams to find. How high calibrated evidence has to stand goes by how many peers serve.
+
+Replicas are watched slice by slice and, because quarantine takes them off every slice, pooled over slices:
+there every probe counts, a scrape is one observation whatever it holds, and the alarm is booked where the
+replica's own evidence is largest.
+
+Lowered thresholds: a fault of a build that is proven on one slice is likely on the others. While a probe
+clause of a kernel is in alarm on a slice, its streams of probes on the others raise an alarm at
+``lowered_arl0`` observations, or a twentieth of their own ARL0 if that is less. That costs false switches
+only where the kernel is proven broken elsewhere, or was falsely so within the budget.
+
+Recovery: an e-process of the null "still broken" that starts with the alarm and ends the latch at
+``confidence``. A clause on traffic, about which nobody can know more without traffic, is let go after
+``expiry_s`` of silence, as with windows; the half-open return then asks anew.
+
+| observations | alarm threshold |
+|---|---|
+| probes | guaranteed: independent prompts, mean or rate at most the clause's limit |
+| latency, KV use | calibrated by blocks (``controller.detect.traffic``), one observation per scrape |
+| other traffic and gauges | of ``traffic_factor`` times the ARL0, one per scrape; not guaranteed |
+| limit 0 | the first observation over, outside any budget |
+
+Scrapes of one replica follow each other's queues, so what guarantees a threshold (observations that are fair
+given the past) does not hold of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from controller.detect.certified_drift import DriftPlan
+from controller.detect.clauses import from_traffic, moves_traffic
+from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
+from controller.detect.sequential.advance import advance
+from controller.detect.sequential.alarms import nearest_alarm
+from controller.detect.sequential.evidence import blank_cells
+from controller.detect.sequential.health import HEALTHS
+from controller.detect.sequential.plan import SequentialPlan
+from controller.detect.sequential.records import Arrived, Levels, Streams, TickAlarms
+from controller.detect.streams.protocol import Flags, Floats
+from controller.detect.streams.thresholds import log_threshold
+from controller.detect.sums import Sums
+
+#: Arrays of the memory that are pooled over slices: their third axis has length 1.
+_POOLED = ("over_slices", "prior_evidence_over_slices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialDetector:
+    """Detector of ``plan``'s contract and fleet; see the module."""
+
+    plan: SequentialPlan
+
+    @property
+    def by_observation(self) -> bool:
+        """Every observation when it comes."""
+        return True
+
+    @property
+    def drift(self) -> DriftPlan | None:
+        """How probes are compared with certified values (None: nobody does)."""
+        return self.plan.drift
+
+    def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
+        """No evidence of anything: the arrays of ``Streams``.
+
+        ``prior_evidence`` of all kinds has a last axis of length 0 without a prior.
+        """
+        shape = (batch, subjects, len(contract.slices), len(contract.clause_ids))
+        drift = self.plan.drift
+        bets = self.plan.clauses.bets.shape[1] if drift is not None and drift.prior else 0
+        return {
+            "cells": blank_cells(*shape),
+            "over_slices": blank_cells(batch, subjects, 1, len(contract.clause_ids)),
+            "health": np.ones((*shape, HEALTHS)),
+            "tested": np.zeros(shape, dtype=np.bool_),
+            "silent_s": np.zeros(shape),
+            "recent": np.zeros((*shape, 4)),
+            "latest": np.zeros((*shape, 4)),
+            "alarm": np.zeros(shape, dtype=np.bool_),
+            "against": np.zeros(shape, dtype=np.bool_),
+            "excess": np.zeros(shape),
+            "prior_evidence": np.zeros((*shape, bets)),
+            "prior_evidence_over_slices": np.zeros((batch, subjects, 1, len(contract.clause_ids), bets)),
+            "prior_active": np.zeros((batch, subjects, 1, 1), dtype=np.bool_),
+        }
+
+    def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
+        """See the protocol. Evidence over all slices is forgotten with any of them."""
+        blank = self.initial(1, 1, self.plan.contract)
+        whole = np.asarray(mask.any(axis=2, keepdims=True))
+        after = {"prior_active": state["prior_active"]}  # an e-process that is forgotten is spent
+        for name in set(state) - set(after):
+            after[name] = _blanked(state[name], blank[name][0, 0, 0, 0], whole if name in _POOLED else mask)
+        return {name: after[name] for name in state}
+
+    def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> Floats:
+        """Of kernels: log-evidence over the threshold in force; in alarm, 1 and what has come in since."""
+        cells, levels = floats(state, "cells"), self.plan.thresholds
+        ratio = np.zeros(cells.shape[:3])
+        nearest_alarm(
+            ratio, cells, flags(state, "alarm"), levels.kernel, levels.lowered, moves_traffic(contract)
+        )
+        return ratio
+
+    def update(
+        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],  # noqa: ARG002
+        contract: CompiledContract, arrived: EvidenceBatch | None = None, *, consume: bool = False,  # noqa: ARG002
+    ) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+        """Take in the observations of one tick; see the protocol."""
+        if arrived is None:
+            raise ValueError("a sequential detector judges arrivals, not sums of windows")
+        after = state if consume else {name: np.array(array) for name, array in state.items()}
+        streams, tick = _streams(after, arrived.pooled), _blank_alarms(arrived.sums.shape)
+        evidence_plan = self.plan.evidence_plan if arrived.pooled else self.plan.replica_evidence_plan
+        advance(streams, self._arrived(arrived), _levels(self.plan, arrived.pooled), tick, evidence_plan)
+        return AlarmState(
+            alarm=streams.alarm.copy(),  # alarms outlive a consumed state
+            excess=streams.excess.copy(),
+            inside=tick.inside,
+            fresh=tick.fresh,
+            judged=tick.judged,
+            against=streams.against.copy(),
+        ), after
+
+    def _arrived(self, arrived: EvidenceBatch) -> Arrived:
+        plain, probes, news, drifted = np.ascontiguousarray, arrived.probes, arrived.news, arrived.drifted
+        return Arrived(
+            subject_of=arrived.subject_of,
+            received=arrived.received,
+            replica=plain(probes.replica),
+            slice=plain(probes.slice),
+            values=plain(probes.values),
+            sums=plain(arrived.sums),
+            news=np.ones(arrived.sums.shape[:3], dtype=np.bool_) if news is None else plain(news),
+            doubted=plain(arrived.doubted),
+            since_s=arrived.since_s,
+            kept=np.exp(-arrived.since_s / self.plan.memory_s),
+            drifted=np.zeros(arrived.sums.shape[:2], dtype=np.bool_) if drifted is None else plain(drifted),
+        )
+
+
+@lru_cache(maxsize=32)
+def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
+    """Thresholds of a plan, which is told from others by identity."""
+    levels = plan.thresholds
+    return Levels(
+        by_slice=log_threshold(levels.kernel[None] if pooled else levels.replica),
+        over_slices=log_threshold(levels.over_slices),
+        lowered=log_threshold(levels.lowered),
+        against=log_threshold(np.array([levels.against])),
+        returns=1.0 / (1.0 - plan.confidence),
+        expiry_s=plan.expiry_s,
+        scale=plan.clauses.scale,
+        traffic=from_traffic(plan.contract),
+        owner=np.empty(0, dtype=np.int64) if pooled else plan.owner,
+    )
+
+
+def _streams(state: DetectorState, pooled: bool) -> Streams:
+    over_slices = floats(state, "over_slices")
+    return Streams(
+        cells=floats(state, "cells"),
+        over_slices=over_slices[:, :, :0] if pooled else over_slices,
+        health=floats(state, "health"),
+        tested=flags(state, "tested"),
+        silent_s=floats(state, "silent_s"),
+        recent=floats(state, "recent"),
+        latest=floats(state, "latest"),
+        alarm=flags(state, "alarm"),
+        against=flags(state, "against"),
+        excess=floats(state, "excess"),
+        prior_evidence=floats(state, "prior_evidence"),
+        prior_evidence_over_slices=floats(state, "prior_evidence_over_slices"),
+        prior_active=flags(state, "prior_active"),
+    )
+
+
+def _blank_alarms(shape: tuple[int, ...]) -> TickAlarms:
+    """Alarms for sums of ``shape`` [B, U, S, C, 4], to be filled in."""
+    inside, fresh = np.empty((2, *shape[:-1]), dtype=np.bool_)
+    return TickAlarms(inside=inside, fresh=fresh, judged=np.empty(shape))
+
+
+def _blanked(
+    array: NDArray[np.generic], blank: NDArray[np.generic] | np.generic, mask: Flags
+) -> NDArray[np.generic]:
+    wide = mask.reshape(mask.shape + (1,) * (array.ndim - 4))
+    return np.asarray(np.where(wide, blank, array))

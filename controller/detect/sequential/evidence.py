@@ -1,0 +1,147 @@
+"""Evidence of one stream that its clause is broken: its memory, and what one observation adds to it.
+
+A stream is one (fleet, subject, slice, clause), or one over all slices; a subject is a replica, or a kernel
+that pools its replicas. Its memory is one row of ``WIDTH`` numbers, a *cell*: evidence of each bet on the
+mean, then of each bet on the spread (``spread``; 0 where the stream has none), then the columns named
+below. The statistic is the logarithm of the level; ``reaches`` tests it against a threshold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.jit import compiled
+from controller.detect.clauses import ClausePlan, Kind, applies
+from controller.detect.sequential.spread import SHARE, SPREADS, TILT_WEIGHTS
+from controller.detect.streams.eprocess import MEAN_BETS
+from controller.detect.streams.passes import CEILING, FLOOR
+from controller.detect.streams.protocol import LOWEST, Flags, Floats
+
+AT_ONCE = int(Kind.AT_ONCE)
+#: Bets on the mean of every clause: a constant, so that compiled loops over them unroll.
+BETS = len(MEAN_BETS)
+#: Columns of a cell after the bets on mean and spread: evidence of all bets together (0: no observation yet);
+#: number and sum of the observations since it last stood below 1, where a change most likely began.
+LEVEL = BETS + SPREADS
+SINCE_COUNT, SINCE_SUM = LEVEL + 1, LEVEL + 2
+WIDTH = LEVEL + 3
+#: Weights of the bets on the mean, together, and of each on the spread, where both bet.
+_BET_SHARE, _TILT_WEIGHTS = 1.0 - SHARE, np.array(TILT_WEIGHTS)
+
+#: What compiled code reads of one clause.
+CLAUSE = np.dtype(
+    [
+        ("source", np.int64),  # ``Source``
+        ("column", np.int64),  # of the probe values; -1 elsewhere
+        ("kind", np.int64),  # ``Kind``
+        ("threshold", np.float64),  # in the metric's unit
+        ("sense", np.float64),  # 1: above the threshold is bad; -1: below it is
+        ("null_mean", np.float64),  # of an observation, where the clause is just kept
+        ("upper", np.float64),  # an observation is upper - value where ``mirrored``
+        ("clip", np.float64),  # a value is read up to here
+        ("health_range", np.float64),  # an observation is read up to here as evidence of health
+        ("bets", np.float64, (BETS,)),  # on the mean
+        ("weights", np.float64, (BETS,)),  # of the bets; sum 1
+        ("is_rate", np.bool_),
+        ("mirrored", np.bool_),  # a mean clause "at least"
+    ],
+    align=True,
+)
+
+
+class EvidencePlan(NamedTuple):
+    """What compiled passes read of a contract, for U subjects."""
+
+    clauses: NDArray[Any]  # ``CLAUSE`` [C]
+    applies: Flags  # [C, S], online clauses only
+    gain: float  # evidence of health of one clean observation where the limit is 0
+    #: [U, S, C, SPREADS], ``exp(-psi)`` of ``spread`` (0: no bet; NaN: on other slices only; U = 0: none).
+    fair: Floats
+
+
+def evidence_plan(
+    contract: CompiledContract, clauses: ClausePlan, gain: float, psi: Floats | None = None
+) -> EvidencePlan:
+    """Plan of a contract; ``psi`` [U, S, C, SPREADS]: normalisers of the subjects (None: no such bets)."""
+    records = np.zeros(len(contract.clause_ids), dtype=CLAUSE)
+    for name in ("source", "column", "threshold", "sense"):
+        records[name] = getattr(contract, name)
+    for name in (
+        "kind", "null_mean", "upper", "clip", "health_range", "bets", "weights", "is_rate", "mirrored"
+    ):  # fmt: skip
+        records[name] = getattr(clauses, name)
+    online = applies(contract)
+    fair = np.empty((0, *online.shape, SPREADS)) if psi is None else fairness(psi)
+    return EvidencePlan(clauses=records, applies=np.ascontiguousarray(online.T), gain=gain, fair=fair)
+
+
+def fairness(psi: Floats) -> Floats:
+    """``EvidencePlan.fair`` of normalisers ``psi`` [U, S, C, SPREADS]."""
+    return np.ascontiguousarray(np.exp(-psi))
+
+
+def blank_cells(*shape: int) -> Floats:
+    """Memory [*shape, WIDTH] of streams that have seen nothing."""
+    return np.zeros((*shape, WIDTH))
+
+
+def statistic(cells: Floats) -> Floats:
+    """Log-evidence [...] of ``cells`` [..., WIDTH]; ``LOWEST`` where nothing was seen."""
+    level = cells[..., LEVEL]
+    return np.asarray(np.where(level > 0.0, np.log(np.where(level > 0.0, level, 1.0)), LOWEST))
+
+
+@compiled
+def probe_observation(value, clause):
+    """What a clause bets on: the indicator, or the clipped (mirrored) value, never below 0."""
+    if clause.is_rate:
+        return 1.0 if clause.sense * (value - clause.threshold) > 0.0 else 0.0
+    if clause.mirrored:
+        return max(clause.upper - value, 0.0)
+    return max(min(value, clause.clip), 0.0)
+
+
+@compiled
+def scrape_observation(count, total, over, clause):
+    """One scrape: the share of its ``count`` requests over the threshold, or their (mirrored) mean."""
+    requests = max(count, 1.0)
+    if clause.is_rate:
+        return max(over / requests, 0.0)
+    mean = total / requests
+    return max(clause.upper - mean if clause.mirrored else min(mean, clause.clip), 0.0)
+
+
+@compiled
+def update_evidence(cell, y, clause):
+    """One observation ``y`` into the cell of one stream; clause: a record of ``CLAUSE``."""
+    if clause.kind == AT_ONCE:
+        cell[SINCE_COUNT] += 1.0
+        cell[SINCE_SUM] += y
+        if y > 0.0:
+            cell[LEVEL] = CEILING
+        return
+    if cell[LEVEL] < 1.0:
+        cell[SINCE_COUNT], cell[SINCE_SUM] = 0.0, 0.0
+    cell[SINCE_COUNT] += 1.0
+    cell[SINCE_SUM] += y
+    excess = y / clause.null_mean - 1.0
+    total = 0.0
+    for g in range(BETS):
+        grown = min((cell[g] + 1.0) * (1.0 + clause.bets[g] * excess), CEILING)
+        cell[g] = grown
+        total += clause.weights[g] * grown
+    cell[LEVEL] = min(max(total, FLOOR), CEILING)
+
+
+@compiled
+def update_spread(cell, evalues):
+    """After ``update_evidence``: the same observation, worth ``evalues`` [SPREADS], into bets on spread."""
+    mixed = _BET_SHARE * cell[LEVEL]
+    for g in range(SPREADS):
+        cell[BETS + g] = min((cell[BETS + g] + 1.0) * evalues[g], CEILING)
+        mixed += _TILT_WEIGHTS[g] * cell[BETS + g]
+    cell[LEVEL] = min(max(mixed, FLOOR), CEILING)

@@ -1,0 +1,52 @@
+"""The state of a controller before its first tick."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controller.detect.certified_drift import initial_drift
+from controller.options import ControllerSetup
+from controller.state import ControllerState
+from controller.supervise.meta import initial_memory
+
+
+def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
+    """State of ``batch`` fleets before their first tick: every slice at home, nothing known."""
+    kernels, slices, replicas = setup.layout.shape
+    clauses = len(setup.contract.clause_ids)
+    table = np.zeros((batch, slices, kernels + 1))
+    table[:, np.arange(slices), setup.fleet.home] = 1.0
+    return ControllerState(
+        ticks=np.zeros(batch, dtype=np.int64),
+        now_s=np.full(batch, np.nan),
+        window_began_at_s=np.full(batch, np.nan),
+        window=np.zeros((batch, replicas, slices, clauses, 4)),
+        received_at_s=np.full(batch, np.nan),
+        scraped_at_s=np.full((batch, replicas), np.nan),
+        progressed_at_s=np.full((batch, replicas), np.nan),
+        probed_at_s=np.full((batch, replicas, slices), -np.inf),
+        offered_rps=np.zeros((batch, slices)),
+        answered_rps=np.zeros((batch, replicas)),
+        failed_rps=np.zeros((batch, replicas)),
+        quarantined=np.zeros((batch, replicas), dtype=np.bool_),
+        quarantine_reason=np.zeros((batch, replicas), dtype=np.int64),
+        quarantined_at_s=np.full((batch, replicas), -np.inf),
+        quarantines=np.zeros((batch, replicas), dtype=np.int64),
+        readmitted_at_s=np.full((batch, kernels), -np.inf),
+        down_until_at_s=np.full((batch, kernels), -np.inf),
+        overloaded_at_s=np.full((batch, kernels), -np.inf),
+        condemned=np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
+        replica_condemned=np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
+        ejected=np.zeros((batch, replicas), dtype=np.bool_),
+        table=table,
+        row_moved_at_s=np.full((batch, slices), -np.inf),
+        row_move_began_at_s=np.full((batch, slices), -np.inf),
+        pending=np.zeros((batch, slices), dtype=np.bool_),
+        version=np.zeros(batch, dtype=np.int64),
+        replica_detector=setup.detector.initial(batch, replicas, setup.contract),
+        kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
+        policy=setup.policy.initial(batch),
+        supervisor=initial_memory(setup, batch),
+        baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
+        drift=initial_drift(batch, setup.drift),
+    )

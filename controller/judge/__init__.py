@@ -1,0 +1,1 @@
+"""Evidence to judgement: health of kernels, quarantine of replicas."""

@@ -1,0 +1,206 @@
+"""Evidence to judgement: health, level, hard violations and certification of every (kernel, slice)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import FleetTelemetry
+from controller.cells import kernel_count, pool
+from controller.detect.clauses import moves_traffic, probe_clauses
+from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
+from controller.detect.sums import Sums, relative_excess
+from controller.detect.tick import DetectorOutputs
+from controller.judge.departures import Case
+from controller.judge.judge_pass import (
+    READY,
+    Failing,
+    Health,
+    Said,
+    Standing,
+    Weights,
+    condemn,
+    count_evidence,
+    note_down,
+    take_over,
+    weigh,
+)
+from controller.judge.quarantine import Departures, quarantine
+from controller.options import ControllerSetup
+from controller.perceive.estimate import Estimate
+from controller.state import ControllerState, altered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the evidence says of each kernel on each slice."""
+
+    alarm: NDArray[np.bool_]  # [B, K, S, C]
+    excess: NDArray[np.float64]  # [B, K, S, C], relative distance beyond the limit, >= 0
+    health: NDArray[np.float64]  # [B, K, S], H >= 0
+    level: NDArray[np.int64]  # [B, K, S], a ``contracts.compiled.contract.Level``
+    hard_violated: NDArray[np.bool_]  # [B, K, S], a hard clause is condemned
+    certified: NDArray[np.bool_]  # [B, K, S], nothing that moves traffic is condemned
+    evidence_count: NDArray[np.float64]  # [B, K, S], probe observations behind the verdicts
+    judged: NDArray[np.float64]  # [B, K, S, C, 4], sums behind the pooled verdicts
+    spread: NDArray[np.bool_]  # [B, K, S, C], in alarm through single replicas, not through the pool
+    down: NDArray[np.bool_]  # [B, K], every replica in rotation is or lately was failing or hung
+    evidence_ratio: NDArray[
+        np.float64
+    ]  # [B, K, S], 0..2, how near an alarm that moves traffic is; 1: in force
+
+
+def judge(
+    estimate: Estimate, telemetry: FleetTelemetry, verdicts: DetectorOutputs, setup: ControllerSetup, *,
+    consume: bool = False,
+) -> tuple[ControllerState, Judgement]:  # fmt: skip
+    """Quarantine replicas, then judge the kernels by those that are left.
+
+    ``consume``: the memory of the kernels' detector may be written to.
+    """
+    ready = np.asarray(telemetry.replica_state == READY)
+    case = Case(estimate=estimate, telemetry=telemetry, verdicts=verdicts, ready=ready, setup=setup)
+    state, apart = quarantine(case)
+    return judge_kernels(case, state, apart, consume=consume)
+
+
+def judge_kernels(
+    case: Case, state: ControllerState, apart: Departures, *, consume: bool = False
+) -> tuple[ControllerState, Judgement]:
+    """Pooled detector, alarms that spread from replicas, latch of the condemned.
+
+    ``state``, ``apart``: as quarantine left them. A hard violation, like every condemnation, lasts until the
+    clause is re-certified.
+    """
+    contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
+    judged, memory = _pooled(case, state, consume)
+    alarm, excess = _with_spread(judged, apart, case)
+    down_until_at_s = _down_until_at_s(state, apart, case)
+    down = state.now_s[:, None] < down_until_at_s
+    standing = _standing(state, Said(alarm, judged.inside, judged.fresh), down, contract)
+    found = _health(alarm, excess, down, contract)
+    count = np.zeros(alarm.shape[:3])
+    ratio = case.setup.detector.evidence_ratio(memory, contract).copy()
+    count_evidence(count, ratio, judged.judged, alarm, probe_clauses(contract), moves)
+    judgement = Judgement(
+        alarm=alarm,
+        excess=excess,
+        health=found.health,
+        level=found.level,
+        hard_violated=standing.hard_violated,
+        certified=standing.certified,
+        evidence_count=count,
+        judged=judged.judged,
+        spread=alarm & ~judged.alarm,
+        down=down,
+        evidence_ratio=ratio,
+    )
+    return altered(
+        state, condemned=standing.condemned, down_until_at_s=down_until_at_s, kernel_detector=memory
+    ), judgement
+
+
+def _pooled(case: Case, state: ControllerState, consume: bool) -> tuple[AlarmState, DetectorState]:
+    """What the detector says of the kernels, without the replicas that quarantine took out."""
+    if case.verdicts.kernels is not None:
+        return _without_the_departed(case.verdicts.kernels, state, case)
+    sums = pool_if_due(state, case.estimate, case.setup)
+    return case.setup.detector.update(
+        state.kernel_detector, sums, case.estimate.closed, case.setup.contract, consume=consume
+    )
+
+
+def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> Sums | None:
+    """Window sums of the kernels, pooled, where the window closes, zero elsewhere; None: nowhere."""
+    if not bool(estimate.closed.any()):
+        return None
+    kernels, _, _ = setup.layout.shape
+    counted = ~state.quarantined & estimate.closed[:, None]
+    return pool(state.window, counted, setup.layout.replica_kernel, kernels)
+
+
+def _without_the_departed(
+    pooled: PooledAlarms, state: ControllerState, case: Case
+) -> tuple[AlarmState, DetectorState]:
+    """Drop evidence that a replica now in quarantine took part in, where the rest speaks for the kernel."""
+    gone = state.quarantined & ~case.estimate.state.quarantined
+    if not bool(gone.any()):
+        return pooled.alarms, pooled.memory
+    left = kernel_count(gone, case.owner, case.kernels) > 0
+    rest = pool(case.verdicts.replicas.judged, ~state.quarantined, case.owner, case.kernels)
+    dropped = left[:, :, None, None] & (relative_excess(rest, case.setup.contract) <= 0.0)
+    alarm = np.where(dropped, pooled.was_alarm, pooled.alarms.alarm)
+    excess = np.where(alarm, pooled.alarms.excess, 0.0)
+    memory = case.setup.detector.forget(pooled.memory, dropped)
+    return replace(pooled.alarms, alarm=alarm, excess=excess), {**memory, "alarm": alarm, "excess": excess}
+
+
+def _with_spread(
+    judged: AlarmState, apart: Departures, case: Case
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Alarm and excess of the kernels, with what spread from single replicas."""
+    if apart.spread is None:
+        return judged.alarm, judged.excess
+    alarm, excess = judged.alarm.copy(), judged.excess.copy()
+    take_over(alarm, excess, apart.spread, case.verdicts.replicas.excess, case.owner)
+    return alarm, excess
+
+
+def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> NDArray[np.float64]:
+    """A kernel is down while every replica in rotation fails or hangs, and some time after.
+
+    The time after is needed because a kernel without traffic has no failures: without it the slice would
+    come back at the next tick.
+    """
+    if not bool(apart.down.any()):
+        return state.down_until_at_s
+    down_until_at_s, options = state.down_until_at_s.copy(), case.setup.options
+    failing = Failing(
+        replica_state=np.ascontiguousarray(case.telemetry.replica_state),
+        quarantined=state.quarantined,
+        down=apart.down,
+        consecutive_failed=np.ascontiguousarray(case.telemetry.consecutive_failed),
+    )
+    failing_after, after_s = options.failing_after, options.readmit_after_s
+    note_down(down_until_at_s, state.now_s, failing, failing_after, after_s, case.owner)
+    return down_until_at_s
+
+
+def _standing(
+    state: ControllerState, said: Said, down: NDArray[np.bool_], contract: CompiledContract
+) -> Standing:
+    """What is condemned, and what follows of it."""
+    cells = said.alarm.shape[:3]
+    standing = Standing(
+        condemned=state.condemned.copy(),
+        hard_violated=np.empty(cells, dtype=np.bool_),
+        certified=np.empty(cells, dtype=np.bool_),
+    )
+    condemn(tuple(standing), tuple(said), down, contract.hard, moves_traffic(contract))
+    return standing
+
+
+def _health(
+    alarm: NDArray[np.bool_], excess: NDArray[np.float64], down: NDArray[np.bool_], contract: CompiledContract
+) -> Health:
+    """Health and level of every (kernel, slice)."""
+    cells = alarm.shape[:3]
+    found = Health(np.empty(cells), np.empty(cells, dtype=np.int64))
+    weigh(tuple(found), alarm, excess, down, _weights(contract))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _weights(contract: CompiledContract) -> tuple[object, ...]:
+    weights = Weights(
+        severity=contract.level,
+        weight=contract.weight,
+        applies=np.ascontiguousarray(contract.applies),
+        guard=contract.guard_threshold,
+        fallback=contract.fallback_threshold,
+    )
+    return tuple(weights)

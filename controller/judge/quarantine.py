@@ -1,0 +1,173 @@
+"""The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
+
+A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
+departs from its peers (``controller.judge.departures``), when the gateway counts failures in a row on it, or
+when requests run on it and none is answered.
+
+Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
+in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
+kernel on the clauses it breaks: its traffic would otherwise go on being served badly.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from controller.detect.clauses import moves_traffic
+from controller.judge.departures import (
+    NO_FLAGS,
+    Case,
+    Flags,
+    culprits_of,
+    spread_of,
+    stand_apart,
+    with_culprits,
+)
+from controller.judge.departures_pass import Alarms, ask_away
+from controller.judge.quarantine_pass import (
+    Bench,
+    HungLimits,
+    Progress,
+    Recovery,
+    ReturnLimits,
+    admit,
+    find_hung,
+    recertify,
+    release,
+)
+from controller.state import ControllerState, altered
+
+
+class QuarantineReason(IntEnum):
+    """Why a replica is in quarantine."""
+
+    NONE = 0
+    DEPARTS = 1  # from its peers, on a clause
+    FAILING = 2  # failed answers in a row
+    HUNG = 3  # running, never answering
+
+
+class Departures(NamedTuple):
+    """Who stands apart."""
+
+    wanted: NDArray[np.int64]  # [B, R], a ``QuarantineReason``
+    spread: Flags | None  # [B, R, S, C], alarms that speak against the whole kernel (None: there are none)
+    down: Flags  # [B, R], failing or hung right now
+
+
+def quarantine(case: Case) -> tuple[ControllerState, Departures]:
+    """Quarantine, release, and report which alarms stay with the kernel."""
+    condemned, severe, some = _recertified(case)
+    alarms = stand_apart(severe, case) if some else None
+    acts = case.setup.options.quarantine
+    culprits = culprits_of(case) if acts else None
+    if culprits is not None:
+        alarms = with_culprits(alarms, severe, culprits)
+        condemned |= culprits
+    hung = _hung(case)
+    wanted, down = _wanted(alarms, hung, case)
+    changes = _admitted_and_released(wanted, condemned, severe, hung, case) if acts else {}
+    state = altered(
+        case.estimate.state,
+        replica_condemned=condemned,
+        replica_detector=case.verdicts.replica_memory,
+        **changes,
+    )
+    return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
+
+
+def _recertified(case: Case) -> tuple[Flags, Flags, bool]:
+    """(condemned, alarms that move traffic), bool [B, R, S, C], and whether there is any of these."""
+    before, verdicts = case.estimate.state.replica_condemned, case.verdicts.replicas
+    condemned, severe = before.copy(), np.empty_like(before)
+    rows = (*condemned.shape[:2], -1)
+    some = recertify(
+        condemned.reshape(rows), severe.reshape(rows), verdicts.alarm.reshape(rows),
+        verdicts.inside.reshape(rows), verdicts.fresh.reshape(rows), _by_slice(case.setup.contract),
+    )  # fmt: skip
+    return condemned, severe, bool(some)
+
+
+@lru_cache(maxsize=64)
+def _by_slice(contract: CompiledContract) -> Flags:
+    """bool [S * C]: ``moves_traffic``, slice after slice."""
+    return np.tile(moves_traffic(contract), len(contract.slices))
+
+
+def _hung(case: Case) -> Flags:
+    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long."""
+    state, options = case.estimate.state, case.setup.options
+    hung = np.zeros(case.ready.shape, dtype=np.bool_)
+    progress = Progress(
+        case.ready,
+        np.ascontiguousarray(case.telemetry.running),
+        state.scraped_at_s,
+        state.progressed_at_s,
+        state.answered_rps,
+        state.quarantined,
+    )
+    limits = HungLimits(
+        case.setup.contract.stale_after_s,
+        options.hung_after_s,
+        options.hung_answers,
+        options.hung_least_s,
+    )
+    find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
+    return hung
+
+
+def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
+    """(wanted, down): who should go and why, int64 [B, R], and who is failing or hung, bool [B, R]."""
+    wanted, down = np.zeros(hung.shape, dtype=np.int64), np.zeros(hung.shape, dtype=np.bool_)
+    departs = NO_FLAGS if alarms is None else alarms.departs
+    failures = np.ascontiguousarray(case.telemetry.consecutive_failed)
+    failing_after = case.setup.options.failing_after
+    ask_away(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
+    return wanted, down
+
+
+def _admitted_and_released(
+    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, hung: Flags, case: Case
+) -> dict[str, Any]:
+    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
+    state, setup = case.estimate.state, case.setup
+    asked, away = bool(wanted.any()), bool(state.quarantined.any())
+    if not asked and not away:
+        return {}
+    bench = Bench(
+        quarantined=state.quarantined.copy(),
+        reason=state.quarantine_reason.copy(),
+        since_s=state.quarantined_at_s.copy(),
+        times=state.quarantines.copy(),
+        readmitted_at_s=state.readmitted_at_s.copy(),
+    )
+    if asked:
+        admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
+    recovery = Recovery(
+        ready=case.ready,
+        hung=hung,
+        stale=case.estimate.stale,
+        probed_at_s=state.probed_at_s,
+        condemned=condemned,
+        severe=severe,
+        moves=moves_traffic(setup.contract),
+    )
+    limits = ReturnLimits(
+        window_s=setup.contract.window_s,
+        after_s=setup.options.readmit_after_s,
+        every_s=setup.options.readmit_every_s,
+    )
+    release(bench, recovery, case.owner, state.now_s, limits)
+    return {
+        "quarantined": bench.quarantined,
+        "quarantine_reason": bench.reason,
+        "quarantined_at_s": bench.since_s,
+        "quarantines": bench.times,
+        "readmitted_at_s": bench.readmitted_at_s,
+    }

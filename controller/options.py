@@ -1,0 +1,108 @@
+"""What a controller is set up with: its policy and detector, its own options, the limits of its shield."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.compiled.meta import CompiledMeta
+from contracts.documents.route import ShieldSettings
+from controller.detect.certified_drift import DriftPlan
+from controller.detect.detector import Detector
+from controller.detect.window import WindowDetector
+from controller.fleet import FleetSetup
+from controller.ports import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShieldLimits:
+    """``ShieldSettings`` as the shield computes with them; the defaults are the document's."""
+
+    max_move_ratio: float = 0.25  # most of a row, as half L1, that moves in one tick of the policy's own will
+    min_dwell_s: float = 30.0  # from the begin of one such move to the begin of the next
+    canary_most_ratio: float = 0.05  # a canary's weight on a slice is at most this
+    canary_least_ratio: float = 0.01  # and at least this
+    max_load_ratio: float = 1.25  # load over capacity above which traffic overflows and is then shed
+    max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
+    min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
+
+    @classmethod
+    def of(cls, settings: ShieldSettings) -> ShieldLimits:
+        """Limits that a ``RoutePolicy`` asks for."""
+        return cls(
+            max_move_ratio=settings.max_weight_move_per_tick,
+            min_dwell_s=settings.min_dwell_s,
+            canary_most_ratio=settings.new_kernel_traffic_ratio,
+            canary_least_ratio=settings.new_kernel_least_ratio,
+            max_load_ratio=settings.max_load_ratio,
+            max_shed_ratio=settings.max_shed_ratio,
+            min_ready_replicas=settings.min_ready_replicas,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """Settings of the controller itself, each with its reason."""
+
+    #: Use the second lever (single replicas); off in the configuration "fixed bare".
+    quarantine: bool = True
+    #: Let allowed tables through only; off for configurations that must show a bare policy.
+    shield: bool = True
+    limits: ShieldLimits = field(default_factory=ShieldLimits)
+    #: Failed answers in a row before a replica is failing (Envoy's own default is 5).
+    failing_after: int = 5
+    #: Requests running and none answered for so long means hung; longer than a healthy answer takes, because
+    #: a replica with one long request answers nothing else.
+    hung_after_s: float = 30.0
+    #: So many answers of the average peer in the meantime mean hung as well, after ``hung_least_s``; if both
+    #: answered alike, none out of twenty has a chance of 2e-9.
+    hung_answers: float = 20.0
+    hung_least_s: float = 10.0
+    #: Least time in quarantine, times the number of quarantines (as Envoy backs off).
+    readmit_after_s: float = 60.0
+    #: At most one replica of a kernel is re-admitted in so many seconds.
+    readmit_every_s: float = 30.0
+    #: Silence after which the held table gives way to the known-good baseline.
+    degrade_after_s: float = 300.0
+    #: Load over capacity above which late answers are no evidence against a kernel, from then to one window
+    #: after: moving its traffic would not cure it.
+    overload_ratio: float = 1.0
+    #: Time constant of the smoothed rates.
+    smoothing_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSetup:
+    """Everything ``tick`` needs beside the state and the telemetry."""
+
+    fleet: FleetSetup
+    policy: Policy
+    options: ControllerOptions = field(default_factory=ControllerOptions)
+    detector: Detector = field(default_factory=WindowDetector)
+    meta: CompiledMeta | None = None  # what the policy must keep (None: nobody watches it)
+    baseline: Policy | None = None  # who drives when it does not
+    watch_only: bool = False  # violations are counted, and nobody is demoted
+
+    def __post_init__(self) -> None:
+        if self.meta is not None and self.baseline is None:
+            raise ValueError(
+                "baseline: expected the policy that a demoted one hands over to, got None; "
+                f"the meta-contract {self.meta.name!r} names {self.meta.baseline!r}"
+            )
+
+    @property
+    def drift(self) -> DriftPlan | None:
+        """How probes are compared with certified values, as the detector wants it (None: they are not)."""
+        plan: DriftPlan | None = getattr(self.detector, "drift", None)
+        return plan
+
+    @property
+    def layout(self) -> FleetLayout:
+        """Names of the array axes."""
+        return self.fleet.layout
+
+    @property
+    def contract(self) -> CompiledContract:
+        """The contract as arrays."""
+        return self.fleet.contract

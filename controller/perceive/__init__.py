@@ -1,0 +1,1 @@
+"""Telemetry to evidence: what each replica showed, and how old it is."""

@@ -1,0 +1,221 @@
+"""Telemetry to evidence: what each replica showed on each slice for each clause, and how old it is.
+
+Every observation adds to four sums (count, clipped values, squares, count over the threshold) of the running
+window. Sums are kept per replica; those of a kernel are the sums of its replicas that are not quarantined.
+What is missing or late adds nothing: stale is not bad.
+
+Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
+traffic is overloaded next. The running window forgets the latencies of kernels that are, or lately were,
+overloaded; capacity is the policies' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract, Source
+from contracts.telemetry import FleetTelemetry
+from contracts.units import MS_PER_S
+from controller.detect.clauses import probe_clauses
+from controller.detect.sums import Sums
+from controller.options import ControllerSetup
+from controller.perceive.accumulate import Clauses, Overload, Probes, Scrapes, Sinks, accumulate_tick
+from controller.perceive.reception import (
+    Arrived,
+    Clocks,
+    Pace,
+    Rates,
+    Serving,
+    Traffic,
+    follow,
+    receive,
+)
+from controller.state import ControllerState, altered
+
+#: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
+_CLOCK_SLACK_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """State after a telemetry was accumulated, and what this tick adds to it."""
+
+    state: ControllerState
+    closed: NDArray[np.bool_]  # [B], the window ends with this tick; ``state.window`` then holds it in full
+    stale: NDArray[np.bool_]  # [B], nothing arrived for longer than ``stale_after_s``
+    silent_s: NDArray[np.float64]  # [B], for how long nothing arrived
+    fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+    failing_now: NDArray[np.bool_]  # [B, R], failed answers arrived
+    received: NDArray[np.bool_]  # [B, P], probes that count as evidence
+    since_s: NDArray[np.float64]  # [B], time since the last tick, >= 0
+    sums: Sums  # [B, R, S, C, 4], of this tick alone; B = 0 where the detector judges windows alone
+    news: NDArray[np.bool_]  # [B, R, S], where anything came; B = 0 as well
+
+
+def accumulate(
+    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
+) -> Estimate:
+    """Accumulate one tick of telemetry into the running window and the smoothed rates.
+
+    With ``consume`` the window of ``state`` is written to instead of a copy.
+    """
+    now_s = telemetry.now_ms / MS_PER_S
+    clocks = _receive(state, telemetry, now_s, setup)
+    rates = _follow(state, telemetry, clocks, now_s, setup)
+    sinks = _sinks(state, setup, consume)
+    owner, window_s = setup.layout.replica_kernel, setup.contract.window_s
+    overload = Overload(rates.overloaded_at_s, now_s, owner, window_s)
+    _accumulate_all(sinks, telemetry, clocks, overload, setup.contract)
+    silent_s = now_s - clocks.received_at_s
+    return Estimate(
+        state=altered(
+            state,
+            ticks=state.ticks + 1,
+            now_s=now_s,
+            window_began_at_s=clocks.window_began_at_s,
+            window=sinks.window,
+            received_at_s=clocks.received_at_s,
+            scraped_at_s=clocks.scraped_at_s,
+            progressed_at_s=rates.progressed_at_s,
+            probed_at_s=sinks.probed_at_s,
+            offered_rps=rates.offered_rps,
+            answered_rps=rates.answered_rps,
+            failed_rps=rates.failed_rps,
+            overloaded_at_s=rates.overloaded_at_s,
+        ),
+        closed=clocks.closed,
+        stale=silent_s > setup.contract.stale_after_s,
+        silent_s=silent_s,
+        fresh=clocks.fresh,
+        failing_now=rates.failing_now,
+        received=clocks.received,
+        since_s=np.maximum(clocks.since_s, 0.0),
+        sums=sinks.sums,
+        news=sinks.news,
+    )
+
+
+def _receive(
+    state: ControllerState, telemetry: FleetTelemetry, now_s: NDArray[np.float64], setup: ControllerSetup
+) -> Clocks:
+    """What is new, and which clocks it moves on."""
+    probes = telemetry.probes
+    clocks = Clocks(
+        window_began_at_s=state.window_began_at_s.copy(),
+        since_s=np.empty(now_s.shape),
+        closed=np.empty(now_s.shape, dtype=np.bool_),
+        scraped_at_s=state.scraped_at_s.copy(),
+        received_at_s=state.received_at_s.copy(),
+        fresh=np.empty(state.scraped_at_s.shape, dtype=np.bool_),
+        received=np.empty(probes.valid.shape, dtype=np.bool_),
+    )
+    arrived = tuple(
+        Arrived(_plain(telemetry.scraped_at_ms), _plain(probes.sampled_at_ms), _plain(probes.valid))
+    )
+    window_s = setup.contract.window_s - _CLOCK_SLACK_S
+    receive(
+        tuple(clocks), arrived, state.now_s, now_s, setup.fleet.tick_s, window_s, setup.contract.stale_after_s
+    )
+    return clocks
+
+
+def _follow(
+    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, now_s: NDArray[np.float64],
+    setup: ControllerSetup,
+) -> Rates:  # fmt: skip
+    """Progress of replicas, exponentially smoothed rates in requests per second, and overload."""
+    passed_s = np.maximum(clocks.since_s, 1e-3)
+    rates = Rates(
+        progressed_at_s=state.progressed_at_s.copy(),
+        answered_rps=state.answered_rps.copy(),
+        failed_rps=state.failed_rps.copy(),
+        offered_rps=state.offered_rps.copy(),
+        failing_now=np.empty(clocks.fresh.shape, dtype=np.bool_),
+        overloaded_at_s=state.overloaded_at_s.copy(),
+    )
+    traffic = Traffic(
+        clocks.fresh,
+        _plain(telemetry.running),
+        _plain(telemetry.replica_state),
+        _plain(telemetry.answered),
+        _plain(telemetry.failed),
+        _plain(telemetry.offered),
+    )
+    serving = Serving(
+        state.quarantined,
+        _plain(state.ejected),
+        _plain(state.table),
+        setup.layout.replica_kernel,
+        setup.fleet.capacity_rps,
+        setup.options.overload_ratio,
+    )
+    keep = np.exp(-passed_s / setup.options.smoothing_s)
+    pace = Pace(now_s, passed_s, keep, state.ticks == 0)
+    follow(tuple(rates), tuple(traffic), tuple(pace), tuple(serving))
+    return rates
+
+
+def _sinks(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sinks:
+    """Arrays that this tick's observations are added to."""
+    window = state.window if consume else state.window.copy()
+    fleets = len(window) if setup.detector.by_observation else 0
+    return Sinks(
+        window=window,
+        sums=np.zeros((fleets, *window.shape[1:])),
+        news=np.zeros((fleets, *window.shape[1:3]), dtype=np.bool_),
+        probed_at_s=state.probed_at_s.copy(),
+    )
+
+
+def _accumulate_all(
+    sinks: Sinks, telemetry: FleetTelemetry, clocks: Clocks, overload: Overload, contract: CompiledContract
+) -> None:
+    """Add this tick's observations to ``sinks``, in place."""
+    probes = telemetry.probes
+    samples = Probes(
+        _plain(probes.replica),
+        _plain(probes.slice),
+        _plain(probes.sampled_at_ms),
+        _plain(probes.values),
+        clocks.received,
+    )
+    scrapes = Scrapes(
+        _plain(telemetry.answered),
+        _plain(telemetry.failed),
+        _plain(telemetry.latency_le),
+        _plain(telemetry.fingerprint_match),
+        _plain(telemetry.trace_fields_ratio),
+        _plain(telemetry.kv_used_ratio),
+        clocks.fresh,
+    )
+    accumulate_tick(tuple(sinks), tuple(samples), tuple(scrapes), _clauses(contract), tuple(overload))
+
+
+@lru_cache(maxsize=64)
+def _clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
+    source = contract.source
+    clauses = Clauses(
+        probes=probe_clauses(contract),
+        requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
+        failing=np.flatnonzero(source == Source.FAILED),
+        latency=np.flatnonzero(source == Source.LATENCY),
+        gauges=np.flatnonzero((source >= Source.FINGERPRINT) & (source <= Source.KV_USED)),
+        source=source,
+        column=contract.column,
+        edge=contract.edge,
+        threshold=contract.threshold,
+        sense=contract.sense,
+        clip=contract.clip,
+        applies=_plain(contract.applies),
+    )
+    return tuple(clauses)
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Contiguous: numba would compile once more for other strides."""
+    return np.ascontiguousarray(values)

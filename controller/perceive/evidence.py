@@ -1,0 +1,80 @@
+"""What one tick brought, per replica and per kernel, as the detectors read it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+from controller.cells import News, kernel_count, pool_news
+from controller.detect.certified_drift import drifted_replicas
+from controller.detect.detector import EvidenceBatch
+from controller.detect.tick import DetectorInputs
+from controller.options import ControllerSetup
+from controller.perceive.estimate import Estimate
+from controller.state import ControllerState
+
+
+def gather(
+    before: ControllerState, estimate: Estimate, telemetry: FleetTelemetry, setup: ControllerSetup
+) -> DetectorInputs:
+    """The evidence of this tick. ``before``: the state that it began with.
+
+    Batches of replicas and of kernels are made only for detectors that judge observations as they come.
+    """
+    replicas = _of_replicas(before, estimate, telemetry, setup) if setup.detector.by_observation else None
+    return DetectorInputs(
+        window=estimate.state.window,
+        closed=estimate.closed,
+        probes=telemetry.probes,
+        received=estimate.received,
+        replicas=replicas,
+        kernels=None if replicas is None else _of_kernels(before, replicas, setup),
+    )
+
+
+def _of_replicas(
+    before: ControllerState, estimate: Estimate, telemetry: FleetTelemetry, setup: ControllerSetup
+) -> EvidenceBatch:
+    """Observations of every replica, in quarantine or not."""
+    return EvidenceBatch(
+        pooled=False,
+        probes=telemetry.probes,
+        received=estimate.received,
+        subject_of=np.arange(len(setup.layout.replicas)),
+        sums=estimate.sums,
+        doubted=before.replica_condemned,
+        since_s=estimate.since_s,
+        news=estimate.news,
+        drifted=drifted_replicas(before.drift) if setup.drift is not None and setup.drift.prior else None,
+    )
+
+
+def _of_kernels(before: ControllerState, replicas: EvidenceBatch, setup: ControllerSetup) -> EvidenceBatch:
+    """The same, pooled over the replicas of each kernel that were in rotation before this tick."""
+    kernels, _, _ = setup.layout.shape
+    members, owner = ~before.quarantined, setup.layout.replica_kernel
+    mine = np.take_along_axis(members, replicas.probes.replica, axis=1)
+    told = np.ones(replicas.sums.shape[:3], dtype=np.bool_) if replicas.news is None else replicas.news
+    pooled = pool_news(News(replicas.sums, told), members, owner, kernels)
+    return EvidenceBatch(
+        pooled=True,
+        probes=replicas.probes,
+        received=replicas.received & mine,
+        subject_of=owner,
+        sums=pooled.sums,
+        doubted=before.condemned,
+        since_s=replicas.since_s,
+        news=pooled.news,
+        drifted=_drifted_kernels(replicas.drifted, members, owner, kernels),
+    )
+
+
+def _drifted_kernels(
+    drifted: NDArray[np.bool_] | None, members: NDArray[np.bool_], owner: NDArray[np.int64], kernels: int
+) -> NDArray[np.bool_] | None:
+    """bool [B, K]: at least half of the members have drifted: likely it is the build that changed."""
+    if drifted is None:
+        return None
+    count = kernel_count(members & drifted, owner, kernels)
+    return np.asarray((count > 0) & (2 * count >= kernel_count(members, owner, kernels)))

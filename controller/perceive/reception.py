@@ -1,0 +1,195 @@
+"""Compiled loops of reception: what of a telemetry is new, progress of replicas, smoothed rates, overload.
+
+Each fleet is worked through by itself and in one fixed order, so no result depends on the batch. Arrays
+that are brought up to date are written to: the caller hands in copies.
+
+Records cross the border as plain tuples, which numba reads in a third of the time of named ones (0.1 us an
+array); inside they are named again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+from contracts.telemetry import ReplicaState
+from contracts.units import MS_PER_S
+
+#: A plain integer, because compiled code does not know the enumeration.
+READY = int(ReplicaState.READY)
+
+
+class Clocks(NamedTuple):
+    """When things began and last arrived; written to by ``receive``."""
+
+    window_began_at_s: NDArray[np.float64]  # [B], begin of the running window (NaN: not begun)
+    since_s: NDArray[np.float64]  # [B], filled: time since the last tick
+    closed: NDArray[np.bool_]  # [B], filled: the window ends with this tick
+    scraped_at_s: NDArray[np.float64]  # [B, R], newest scrape (NaN: none yet)
+    received_at_s: NDArray[np.float64]  # [B], when anything last arrived (NaN: never)
+    fresh: NDArray[np.bool_]  # [B, R], filled: a new scrape arrived
+    received: NDArray[np.bool_]  # [B, P], filled: probes that count as evidence
+
+
+class Arrived(NamedTuple):
+    """When what arrived was measured."""
+
+    scraped_at_ms: NDArray[np.float64]  # [B, R]
+    sampled_at_ms: NDArray[np.float64]  # [B, P]
+    valid: NDArray[np.bool_]  # [B, P], the slot holds a probe
+
+
+class Rates(NamedTuple):
+    """Progress, smoothed rates and overload; written to by ``follow``."""
+
+    progressed_at_s: NDArray[np.float64]  # [B, R], last sign of progress (NaN: none yet)
+    answered_rps: NDArray[np.float64]  # [B, R]
+    failed_rps: NDArray[np.float64]  # [B, R]
+    offered_rps: NDArray[np.float64]  # [B, S]
+    failing_now: NDArray[np.bool_]  # [B, R], filled: failed answers arrived
+    overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
+
+
+class Traffic(NamedTuple):
+    """What one telemetry says of traffic."""
+
+    fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+    running: NDArray[np.float64]  # [B, R], requests
+    replica_state: NDArray[np.int8]  # [B, R], a ``ReplicaState``
+    answered: NDArray[np.int64]  # [B, R, S], requests since the last telemetry
+    failed: NDArray[np.int64]  # [B, R, S]
+    offered: NDArray[np.int64]  # [B, S]
+
+
+class Pace(NamedTuple):
+    """How far a tick moves the smoothed rates."""
+
+    now_s: NDArray[np.float64]  # [B]
+    since_s: NDArray[np.float64]  # [B], time since the last tick, > 0
+    keep: NDArray[np.float64]  # [B], share of the old rate that stays
+    first: NDArray[np.bool_]  # [B], the very first tick: rates are taken as they come
+
+
+class Serving(NamedTuple):
+    """Who takes which traffic, and how much it carries."""
+
+    quarantined: NDArray[np.bool_]  # [B, R]
+    ejected: NDArray[np.bool_]  # [B, R]
+    table: NDArray[np.float64]  # [B, S, K + 1], in force
+    owner: NDArray[np.int64]  # [R], kernel of each replica
+    capacity_rps: NDArray[np.float64]  # [K], of one replica
+    overload_ratio: float  # load over capacity above which a kernel is overloaded
+
+
+@compiled
+def receive(clocks, arrived, before_s, now_s, tick_s, window_s, stale_after_s):
+    """From the last tick ``before_s`` [B] (NaN: none) to ``now_s`` [B]: fills and moves on ``clocks``.
+
+    A window that has not begun begins now. What is older than ``stale_after_s`` on arrival says nothing of
+    now.
+    """
+    clocks, arrived = borrowed((Clocks(*clocks), Arrived(*arrived)))
+    _pass_time(clocks, before_s, now_s, tick_s, window_s)
+    _receive(clocks, arrived, now_s, stale_after_s)
+
+
+@compiled
+def _pass_time(clocks, before_s, now_s, tick_s, window_s):
+    began_at_s = clocks.window_began_at_s
+    for b in range(len(now_s)):
+        if np.isnan(began_at_s[b]):
+            began_at_s[b] = now_s[b]
+        clocks.since_s[b] = tick_s if np.isnan(before_s[b]) else now_s[b] - before_s[b]
+        clocks.closed[b] = now_s[b] - began_at_s[b] >= window_s
+
+
+@compiled
+def _receive(clocks, arrived, now_s, stale_after_s):
+    scraped_at_s, received_at_s, fresh = clocks.scraped_at_s, clocks.received_at_s, clocks.fresh
+    received, valid, sampled_at_ms = clocks.received, arrived.valid, arrived.sampled_at_ms
+    scraped_at_ms = arrived.scraped_at_ms
+    for b in range(len(now_s)):
+        oldest_s = now_s[b] - stale_after_s
+        anything = np.isnan(received_at_s[b])
+        for r in range(scraped_at_s.shape[1]):
+            before, newest = scraped_at_s[b, r], scraped_at_ms[b, r] / MS_PER_S
+            if np.isnan(newest) or newest < before:
+                newest = before
+            newer = newest > (-np.inf if np.isnan(before) else before)
+            fresh[b, r] = newer and newest >= oldest_s
+            scraped_at_s[b, r] = newest
+            anything |= fresh[b, r]
+        for p in range(valid.shape[1]):
+            received[b, p] = valid[b, p] and sampled_at_ms[b, p] >= oldest_s * MS_PER_S
+            anything |= received[b, p]
+        if anything:
+            received_at_s[b] = now_s[b]
+
+
+@compiled
+def follow(rates, traffic, pace, serving):
+    """Bring progress, smoothed rates and the instants of overload up to date."""
+    rates, traffic = borrowed((Rates(*rates), Traffic(*traffic)))
+    pace, serving = borrowed((Pace(*pace), Serving(*serving)))
+    _follow_rates(rates, traffic, pace)
+    _note_overload(rates, traffic.replica_state, pace.now_s, serving)
+
+
+@compiled
+def _follow_rates(rates, traffic, pace):
+    """Last sign of progress and smoothed rates; the very first rates are taken as they come.
+
+    A replica makes progress when it answers or has nothing to answer: nothing runs, or it is not ready at
+    all. Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale is not
+    hung.
+    """
+    progressed_at_s, answered_rps, failed_rps = rates.progressed_at_s, rates.answered_rps, rates.failed_rps
+    offered_rps, answered, failed, offered = (
+        rates.offered_rps,
+        traffic.answered,
+        traffic.failed,
+        traffic.offered,
+    )
+    now_s, since_s, keep, first = pace.now_s, pace.since_s, pace.keep, pace.first
+    fresh, running, replica_state = traffic.fresh, traffic.running, traffic.replica_state
+    for b in range(len(now_s)):
+        new = 1.0 if first[b] else 1.0 - keep[b]
+        for r in range(progressed_at_s.shape[1]):
+            healthy, unhealthy = 0, 0
+            for s in range(answered.shape[2]):
+                healthy += answered[b, r, s]
+                unhealthy += failed[b, r, s]
+            rates.failing_now[b, r] = unhealthy > 0
+            idle = (fresh[b, r] and not running[b, r] > 0.0) or replica_state[b, r] != READY
+            if idle or healthy > 0 or np.isnan(progressed_at_s[b, r]):
+                progressed_at_s[b, r] = now_s[b]
+            old = 0.0 if first[b] else keep[b] * answered_rps[b, r]
+            answered_rps[b, r] = old + new * healthy / since_s[b]
+            old = 0.0 if first[b] else keep[b] * failed_rps[b, r]
+            failed_rps[b, r] = old + new * unhealthy / since_s[b]
+        for s in range(offered.shape[1]):
+            old = 0.0 if first[b] else keep[b] * offered_rps[b, s]
+            offered_rps[b, s] = old + new * offered[b, s] / since_s[b]
+
+
+@compiled
+def _note_overload(rates, replica_state, now_s, serving):
+    """When each kernel was last offered more than it carries."""
+    overloaded_at_s, offered_rps = rates.overloaded_at_s, rates.offered_rps
+    table, owner, capacity_rps = serving.table, serving.owner, serving.capacity_rps
+    fleets, kernels = overloaded_at_s.shape
+    ready, load_rps = np.zeros(kernels, np.int64), np.zeros(kernels)
+    for b in range(fleets):
+        ready[:], load_rps[:] = 0, 0.0
+        for r in range(len(owner)):
+            away = serving.quarantined[b, r] or serving.ejected[b, r]
+            ready[owner[r]] += replica_state[b, r] == READY and not away
+        for s in range(offered_rps.shape[1]):
+            for k in range(kernels):
+                load_rps[k] += table[b, s, k] * offered_rps[b, s]
+        for k in range(kernels):
+            if load_rps[k] > serving.overload_ratio * ready[k] * capacity_rps[k]:
+                overloaded_at_s[b, k] = now_s[b]

@@ -1,0 +1,1 @@
+"""Every proposal passes here, learned or not, and comes out allowed."""

@@ -1,0 +1,76 @@
+"""Compiled loops of the plan: what moved, for what reason, and what is remembered of it; row by row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+from controller.shield.records import DWELL, HARD, NO_TARGET, POOL, SLEW
+
+#: Reasons of moves that nobody chose, and of moves that take longer.
+_FORCED, _SLOWED = HARD | POOL | NO_TARGET, SLEW | DWELL
+
+
+class Change(NamedTuple):
+    """From which table to which, and who wanted it, of B fleets."""
+
+    table: NDArray[np.float64]  #: [B, S, K + 1], allowed
+    last: NDArray[np.float64]  #: [B, S, K + 1], in force until now
+    wanted: NDArray[np.float64]  #: [B, S, K + 1], by who drives
+    claimed: NDArray[np.bool_]  #: [B, S], rows of it that differ for capacity alone, as who drives says
+    reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
+    voluntary: NDArray[np.bool_]  #: [B, S]
+    was_pending: NDArray[np.bool_]  #: [B, S]
+    now_s: NDArray[np.float64]  #: [B]
+    rest_s: float  #: from the begin of one voluntary move to the begin of the next
+
+
+class Followed(NamedTuple):
+    """What comes of a change, of B fleets: all filled in, but for instants, which are brought up to date."""
+
+    rows: NDArray[np.bool_]  #: [B, S], moved for capacity alone
+    for_capacity: NDArray[np.bool_]  #: [B], the table changed for capacity alone
+    moved: NDArray[np.bool_]  #: [B], the table changed
+    pending: NDArray[np.bool_]  #: [B, S], a move that was not for capacity alone is not done yet
+    row_moved_at_s: NDArray[np.float64]  #: [B, S]
+    row_move_began_at_s: NDArray[np.float64]  #: [B, S], of a voluntary move
+
+
+@compiled
+def follow_rows(change, followed):
+    """Fill in ``followed`` for ``change``, both as plain tuples, row by row."""
+    change, followed = borrowed((Change(*change), Followed(*followed)))
+    for b in range(change.table.shape[0]):
+        now_s, moved, alike = change.now_s[b], False, True
+        for s in range(change.table.shape[1]):
+            changed, left = False, True
+            for k in range(change.table.shape[2]):
+                changed |= change.table[b, s, k] != change.last[b, s, k]
+                left &= change.wanted[b, s, k] == change.last[b, s, k]
+            reason, other = (
+                change.reason[b, s],
+                change.was_pending[b, s] or not (change.claimed[b, s] or left),
+            )
+            followed.rows[b, s] = changed and not (other or (reason & _FORCED) != 0)
+            followed.pending[b, s] = other and (reason & _SLOWED) != 0
+            if changed:
+                followed.row_moved_at_s[b, s] = now_s
+            rested = now_s - followed.row_move_began_at_s[b, s] >= change.rest_s
+            if change.voluntary[b, s] and rested:
+                followed.row_move_began_at_s[b, s] = now_s
+            moved |= changed
+            alike &= followed.rows[b, s] == changed
+        followed.moved[b] = moved
+        followed.for_capacity[b] = moved and alike
+
+
+@compiled
+def turn(in_rotation, moved, quarantined, ejected, was_quarantined, was_ejected):
+    """Who takes traffic, bool [B, R]; ``moved`` [B] also where that is not who did."""
+    for b in range(in_rotation.shape[0]):
+        for r in range(in_rotation.shape[1]):
+            in_rotation[b, r] = not (quarantined[b, r] or ejected[b, r])
+            moved[b] |= in_rotation[b, r] == (was_quarantined[b, r] or was_ejected[b, r])

@@ -1,0 +1,292 @@
+"""Capacity by water-filling: no kernel above its limit, moved as little as can be, shed the lowest first.
+
+Works on one fleet. Rows stand in a strict order, highest priority first (equal priorities in the order of
+the contract). Three passes over the rows in that order:
+
+1. every row claims its own weights as far as the kernels have headroom;
+2. what found no place is allocated: to the row's own kernels in proportion to their weights, then to the
+   other allowed kernels in proportion to their headroom;
+3. what is left takes the place of rows further down, the last first, whose weight is allocated in its turn;
+   or others make way for it; else it is shed.
+
+Where nothing is evicted, the requests per second that leave their place are the fewest possible, and a row
+alone is the nearest to the target in the norm ``sum_k (w_k - t_k)**2 / t_k``. Ties between kernels are
+shared in proportion, so nothing depends on the numbers of kernels. Plain loops over the arrays of
+``controller.shield.records``: the same functions run on symbolic numbers in the proof of the hard-clause
+property.
+"""
+
+from __future__ import annotations
+
+from contracts.jit import compiled
+
+#: Weights below this are rounding.
+EPSILON = 1e-12
+#: Shares that differ by less are the same.
+SLACK = 1e-9
+#: Relative excess of a load that is rounding.
+LOAD_SLACK = 1e-7
+#: Requests per second that are not worth asking the exact solver for: one in twelve days.
+LEAST_RPS = 1e-6
+
+
+@compiled(forceinline=True)
+def load_of(table, offered_rps, k):
+    """Requests per second that ``table`` [S, K + 1] sends to kernel ``k``."""
+    load = 0.0
+    for s in range(offered_rps.shape[0]):
+        load += table[s, k] * offered_rps[s]
+    return load
+
+
+@compiled(forceinline=True)
+def overloaded(table, offered_rps, capacity_rps, ratio):
+    """Whether a kernel carries more than ``ratio`` times its ``capacity_rps`` [K]."""
+    found = False
+    for k in range(capacity_rps.shape[0]):
+        found = found or load_of(table, offered_rps, k) > capacity_rps[k] * ratio
+    return found
+
+
+@compiled(forceinline=True)
+def beyond_limits(facts, outcome):
+    """Whether a kernel carries more than its limit, or a bounded canary more of a row than its most."""
+    table = outcome.table
+    for k in range(outcome.bounded.shape[0]):
+        if outcome.bounded[k]:
+            for s in range(table.shape[0]):
+                if table[s, k] > facts.most_canary + SLACK:
+                    return True
+    return overloaded(table, facts.offered_rps, facts.limit_rps, 1.0 + LOAD_SLACK)
+
+
+@compiled(forceinline=True)
+def fill(facts, outcome, work):
+    """Write into ``outcome.table`` the rows near ``outcome.target`` that fit ``work.headroom_rps``.
+
+    Headroom is used up, and so is the target's claim on it: ``work.overflow`` is what was shed for capacity.
+    """
+    overflow, kernels = work.overflow, facts.allowed.shape[1]
+    for at in range(facts.order.shape[0]):
+        s = facts.order[at]
+        overflow[s] = _claim(facts, outcome, work, s)
+    for at in range(facts.order.shape[0]):
+        s = facts.order[at]
+        if overflow[s] > EPSILON:
+            overflow[s] = _allocate_own(facts, outcome, work, s)
+        if overflow[s] > EPSILON:
+            overflow[s] = _allocate_others(facts, outcome, work, s)
+        if overflow[s] > EPSILON:
+            overflow[s] = _evict(facts, outcome, work, at)
+        if overflow[s] > EPSILON:
+            overflow[s] = _reroute(facts, outcome, work, at)
+        if overflow[s] > 0.0:
+            outcome.table[s, kernels] += overflow[s]
+
+
+@compiled(forceinline=True)
+def _claim(facts, outcome, work, s):
+    """Take what row ``s`` of the target asks as far as there is headroom; the weight that found none."""
+    row, target, headroom_rps = outcome.table[s], outcome.target[s], work.headroom_rps
+    rate, kernels = facts.offered_rps[s], headroom_rps.shape[0]
+    overflow = 0.0
+    for k in range(kernels):
+        weight = target[k]
+        if weight > 0.0:
+            if outcome.bounded[k] and weight > facts.most_canary:
+                weight = facts.most_canary
+            if rate > 0.0 and weight * rate > headroom_rps[k]:
+                weight = max(headroom_rps[k], 0.0) / rate
+            headroom_rps[k] -= weight * rate
+            overflow += target[k] - weight
+            row[k] = weight
+        else:
+            row[k] = 0.0
+    row[kernels] = target[kernels]
+    return overflow
+
+
+@compiled(forceinline=True)
+def _allocate_own(facts, outcome, work, s):
+    """Raise the row's own kernels in proportion until its overflow is placed or they are full; the rest."""
+    row, target, headroom_rps = outcome.table[s], outcome.target[s], work.headroom_rps
+    rate, overflow = facts.offered_rps[s], work.overflow[s]
+    kernels = headroom_rps.shape[0]
+    for _ in range(kernels):
+        step = _step(target, outcome.bounded, rate, headroom_rps, overflow)
+        if step <= 0.0:
+            return overflow
+        for k in range(kernels):
+            if target[k] > EPSILON and not outcome.bounded[k] and headroom_rps[k] > EPSILON:
+                row[k] += step * target[k]
+                headroom_rps[k] -= step * target[k] * rate
+                overflow -= step * target[k]
+        if overflow <= EPSILON:
+            return 0.0
+    return overflow
+
+
+@compiled(forceinline=True)
+def _step(target, bounded, rate, headroom_rps, overflow):
+    """By which factor of ``target`` the open kernels rise until ``overflow`` is placed or the first
+    is full.
+    """
+    total, step = 0.0, -1.0
+    for k in range(headroom_rps.shape[0]):
+        if target[k] > EPSILON and not bounded[k] and headroom_rps[k] > EPSILON:
+            total += target[k]
+            if rate > 0.0 and (step < 0.0 or headroom_rps[k] < step * rate * target[k]):
+                step = headroom_rps[k] / (rate * target[k])
+    if total > 0.0 and (step < 0.0 or step * total >= overflow):
+        step = overflow / total
+    return step
+
+
+@compiled(forceinline=True)
+def _allocate_others(facts, outcome, work, s):
+    """Allocate to allowed kernels that are no bounded canaries, in proportion to their headroom; the rest."""
+    row, allowed, headroom_rps = outcome.table[s], facts.allowed[s], work.headroom_rps
+    rate, overflow = facts.offered_rps[s], work.overflow[s]
+    kernels = headroom_rps.shape[0]
+    total = 0.0
+    for k in range(kernels):
+        if allowed[k] and not outcome.bounded[k] and headroom_rps[k] > EPSILON:
+            total += headroom_rps[k]
+    if total <= 0.0:
+        return overflow
+    placed = overflow
+    if placed * rate > total:
+        placed = total / rate
+    for k in range(kernels):
+        if allowed[k] and not outcome.bounded[k] and headroom_rps[k] > EPSILON:
+            part = placed * headroom_rps[k] / total
+            row[k] += part
+            headroom_rps[k] -= part * rate
+    return overflow - placed
+
+
+@compiled
+def _evict(facts, outcome, work, at):
+    """Take the places of rows further down, the last first, but for those on canaries, whose share of a row
+    is bounded; what still has none.
+    """
+    order, rate, table = facts.order, facts.offered_rps, outcome.table
+    s = order[at]
+    need = work.overflow[s] * rate[s]
+    if need <= EPSILON:
+        return work.overflow[s]
+    kernels = facts.allowed.shape[1]
+    for back in range(order.shape[0] - 1 - at):
+        other = order[order.shape[0] - 1 - back]
+        held = 0.0
+        for k in range(kernels):
+            if facts.allowed[s, k] and not outcome.bounded[k]:
+                held += table[other, k] * rate[other]
+        if held <= EPSILON:
+            continue
+        share = 1.0
+        if held > need:
+            share = need / held
+        for k in range(kernels):
+            if facts.allowed[s, k] and not outcome.bounded[k] and table[other, k] > 0.0:
+                part = table[other, k] * share
+                table[s, k] += part * rate[other] / rate[s]
+                table[other, k] -= part
+                work.overflow[other] += part
+        need -= held * share
+        if need <= EPSILON:
+            return 0.0
+    return need / rate[s]
+
+
+@compiled
+def _reroute(facts, outcome, work, at):
+    """Let other rows, the last first, move over to kernels with headroom, or to the places of rows further
+    down, and take theirs; what still has none. One step deep: longer chains are the exact solver's.
+    """
+    order, rate = facts.order, facts.offered_rps
+    s, rows = order[at], order.shape[0]
+    need = work.overflow[s] * rate[s]
+    if need <= EPSILON:
+        return work.overflow[s]
+    for back in range(rows):
+        other = order[rows - 1 - back]
+        if other == s or rate[other] <= 0.0:
+            continue
+        need -= _swap(facts, outcome, work, s, other, s, need)
+        for further in range(rows - 1 - at):
+            lower = order[rows - 1 - further]
+            if need > EPSILON and lower != other and rate[lower] > 0.0:
+                need -= _swap(facts, outcome, work, s, other, lower, need)
+        if need <= EPSILON:
+            return 0.0
+    return need / rate[s]
+
+
+@compiled
+def _swap(facts, outcome, work, s, other, lower, need):
+    """Row ``s`` takes from ``other`` what that finds elsewhere, in requests per second: headroom, or where
+    ``lower`` is not ``s`` the weight of row ``lower``; places on canaries stay. All shares are in proportion.
+    """
+    table, allowed, bounded = outcome.table, facts.allowed, outcome.bounded
+    rate, headroom_rps = facts.offered_rps, work.headroom_rps
+    held, found = 0.0, 0.0
+    kernels = headroom_rps.shape[0]
+    for k in range(kernels):
+        if allowed[s, k] and not bounded[k]:
+            held += table[other, k] * rate[other]
+        elif allowed[other, k] and not bounded[k]:
+            found += max(headroom_rps[k], 0.0) if lower == s else table[lower, k] * rate[lower]
+    take = min(need, held, found)
+    if take <= EPSILON:
+        return 0.0
+    for k in range(kernels):
+        if allowed[s, k] and not bounded[k]:
+            part = table[other, k] * (take / held)
+            table[other, k] -= part
+            table[s, k] += part * rate[other] / rate[s]
+        elif allowed[other, k] and not bounded[k]:
+            if lower == s:
+                part = max(headroom_rps[k], 0.0) * (take / found)
+                headroom_rps[k] -= part
+            else:
+                part = table[lower, k] * rate[lower] * (take / found)
+                table[lower, k] -= part / rate[lower]
+                work.overflow[lower] += part / rate[lower]
+            table[other, k] += part / rate[other]
+    return take
+
+
+@compiled
+def rerouting_helps(facts, outcome, work, at):
+    """Whether the row at place ``at`` of the order, which sheds, could be served if others moved.
+
+    Breadth first over kernels: from those that the row may use, over rows with weight there, to the other
+    kernels of these rows. It helps where a kernel with headroom, or one that a row further down uses, is
+    found. The answer does not depend on the order of kernels.
+    """
+    allowed, order, seen, queue = facts.allowed, facts.order, work.seen, work.queue
+    kernels = allowed.shape[1]
+    head, tail = 0, 0
+    for k in range(kernels):
+        seen[k] = allowed[order[at], k]
+        if seen[k]:
+            queue[tail] = k
+            tail += 1
+    while head < tail:
+        k = queue[head]
+        head += 1
+        if work.headroom_rps[k] > LEAST_RPS:
+            return True
+        for place in range(order.shape[0]):
+            s = order[place]
+            if outcome.table[s, k] * facts.offered_rps[s] <= LEAST_RPS:
+                continue
+            if place > at:
+                return True
+            for other in range(kernels):
+                if allowed[s, other] and not seen[other]:
+                    seen[other] = True
+                    queue[tail] = other
+                    tail += 1
+    return False

@@ -1,0 +1,225 @@
+"""The shield: every proposal passes here, learned or not, and comes out allowed.
+
+In this order, each yielding to those before it:
+
+1. *hard*: no weight of a slice on a kernel whose hard clause on that slice is violated, that is not
+   certified there, that has too few replicas in rotation or that is in shadow; at once, past slew and dwell;
+2. *pool*: while a certified kernel lives, a slice is served; where none does, the contract chooses between
+   shedding it and the known-good kernel;
+3. *capacity*: no kernel above its limit, what does not fit is shed, the lowest priority first;
+4. *exploration*: a canary gets at least and at most a stated share of a slice;
+5. *slew and dwell*: what the policy moves of its own will goes slowly, and not again too soon.
+
+An allowed table comes back bit for bit, and shielding twice is shielding once. Pure, batched over fleets,
+no result depends on the batch. ``docs/shield.md`` states every rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.jit import borrowed, compiled
+from controller.fleet import FleetSetup, Stage
+from controller.options import ShieldLimits
+from controller.shield.exact import solve_exactly
+from controller.shield.fleet import plan_fleet, settle_fleet
+from controller.shield.records import STAGES, Facts, Outcome, facts_of, new_work, outcome_of
+from controller.tables import Table
+
+# Plain integers: comparing with an enumeration takes longer.
+_SHADOW, _CANARY = int(Stage.SHADOW), int(Stage.CANARY)
+#: Rounds in which bounds of canaries and capacity settle; two or three do.
+_MOST_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShieldView:
+    """What the shield goes by, of B fleets."""
+
+    last: Table  #: [B, S, K + 1], table in force
+    hard_violated: NDArray[np.bool_]  #: [B, K, S]
+    certified: NDArray[np.bool_]  #: [B, K, S]
+    ready: NDArray[np.int64]  #: [B, K], replicas in rotation
+    offered_rps: NDArray[np.float64]  #: [B, S]
+    may_move: NDArray[np.bool_]  #: [B, S], see ``may_move``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shielded:
+    """What the shield made of a proposal, of B fleets."""
+
+    table: Table  #: [B, S, K + 1], allowed
+    reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
+    size: NDArray[np.float64]  #: [B, S, 5], half L1 that each of ``STAGES`` changed
+    fallback: NDArray[np.bool_]  #: [B], the exact solver placed it
+    voluntary: NDArray[np.bool_]  #: [B, S], the row moved because the policy asked for it
+
+
+def unshielded(table: Table) -> Shielded:
+    """``table`` as it is, for configurations that run without a shield."""
+    shape = table.shape[:2]
+    return Shielded(
+        table=table,
+        reason=np.zeros(shape, dtype=np.int64),
+        size=np.zeros((*shape, len(STAGES))),
+        fallback=np.zeros(shape[0], dtype=np.bool_),
+        voluntary=np.zeros(shape, dtype=np.bool_),
+    )
+
+
+def may_move(
+    now_s: NDArray[np.float64], began_s: NDArray[np.float64], tick_s: float, limits: ShieldLimits
+) -> NDArray[np.bool_]:
+    """bool [B, S]: rows that may move of the policy's own will at ``now_s`` [B].
+
+    began_s: [B, S], when the last such move began. It may run as many ticks as a whole row needs at
+    ``max_move_ratio``; the next may begin ``min_dwell_s`` after the begin of the last.
+    """
+    since_s = now_s[:, None] - began_s
+    running_s = np.ceil(1.0 / limits.max_move_ratio) * tick_s
+    slack_s = 1e-6 * tick_s
+    return np.asarray((since_s < running_s - slack_s) | (since_s >= limits.min_dwell_s - slack_s))
+
+
+def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> Shielded:
+    """The allowed table next to ``proposal`` float64 [B, S, K + 1], whose rows sum to 1."""
+    facts = _facts(proposal, view, fleet, limits)
+    todo = np.ones(proposal.shape[0], dtype=np.bool_)
+    done, moving = _once(facts, todo)
+    # Canaries' bounds, minimum shares and the solver free headroom for each other: until nothing changes.
+    todo = moving | done.fallback | facts.canary.any()
+    for _ in range(_MOST_ROUNDS):
+        if not todo.any():
+            break
+        again, _ = _once(facts._replace(proposed=done.table), todo)
+        todo = (again.table != done.table).any(axis=(1, 2))
+        done = replace(
+            done,
+            table=again.table,
+            reason=done.reason | again.reason,
+            fallback=done.fallback | again.fallback,
+        )
+    return done
+
+
+def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.bool_]]:
+    """One round over the fleets of ``todo`` [B], the others as proposed; and see ``settle_fleet``."""
+    batch, slices, columns = facts.proposed.shape
+    outcome = Outcome(
+        table=facts.proposed.copy(),
+        target=np.empty_like(facts.proposed),
+        reason=np.zeros((batch, slices), dtype=np.int64),
+        size=np.zeros((batch, slices, len(STAGES))),
+        voluntary=np.zeros((batch, slices), dtype=np.bool_),
+        bounded=np.empty((batch, columns - 1), dtype=np.bool_),
+    )
+    stuck, moving = np.zeros((2, batch), dtype=np.bool_)
+    known, found = tuple(facts), tuple(outcome)
+    if _plan_and_settle(known, found, todo, stuck, moving, False):
+        for b in np.flatnonzero(stuck):
+            outcome.table[b] = solve_exactly(
+                outcome.target[b], facts.allowed[b], facts.offered_rps[b], facts.limit_rps[b], facts.order
+            )
+        _plan_and_settle(known, found, stuck, stuck, moving, True)
+    done = Shielded(
+        table=outcome.table,
+        reason=outcome.reason,
+        size=outcome.size,
+        fallback=stuck,
+        voluntary=outcome.voluntary,
+    )
+    return done, moving
+
+
+def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> Facts:
+    plain = np.ascontiguousarray
+    kernels = len(fleet.layout.kernels)
+    stage = np.full(kernels, int(Stage.ACTIVE)) if fleet.stage is None else fleet.stage
+    batch, slices, _ = view.last.shape
+    facts = Facts(
+        proposed=plain(proposal, dtype=np.float64),
+        last=plain(view.last),
+        allowed=np.empty((batch, slices, kernels), dtype=np.bool_),
+        failover=np.empty((batch, slices), dtype=np.int64),
+        may_move=plain(view.may_move),
+        offered_rps=plain(view.offered_rps),
+        limit_rps=view.ready * (fleet.capacity_rps * limits.max_load_ratio),
+        canary=stage == _CANARY,
+        order=_order(fleet.contract),
+        known_good=fleet.layout.known_good,
+        least_canary=min(limits.canary_least_ratio, limits.canary_most_ratio),
+        most_canary=limits.canary_most_ratio,
+        most_shed=limits.max_shed_ratio,
+        most_moved=limits.max_move_ratio,
+    )
+    known = _Known(
+        certified=plain(view.certified),
+        violated=plain(view.hard_violated),
+        ready=plain(view.ready),
+        shadow=stage == _SHADOW,
+        least_ready=limits.min_ready_replicas,
+        sheds=fleet.contract.shed_when_uncertified,
+    )
+    _find_allowed(known, facts.allowed, facts.failover, facts.known_good)
+    return facts
+
+
+@lru_cache(maxsize=64)
+def _order(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64 [S]: slices, highest priority first."""
+    return np.argsort(-contract.priority, kind="stable")
+
+
+class _Known(NamedTuple):
+    """What decides where weight may lie."""
+
+    certified: NDArray[np.bool_]  #: [B, K, S]
+    violated: NDArray[np.bool_]  #: [B, K, S], a hard clause
+    ready: NDArray[np.int64]  #: [B, K]
+    shadow: NDArray[np.bool_]  #: [K], open to nobody
+    least_ready: int
+    sheds: bool  #: the contract, where no certified kernel lives
+
+
+@compiled
+def _find_allowed(known, allowed, failover, known_good):
+    """Fill in ``allowed`` and ``failover`` of ``Facts``."""
+    known, allowed, failover = borrowed((known, allowed, failover))
+    for b in range(allowed.shape[0]):
+        serves = known.ready[b, known_good] >= known.least_ready and not known.sheds
+        for s in range(allowed.shape[1]):
+            some = False
+            for k in range(allowed.shape[2]):
+                alive = known.ready[b, k] >= known.least_ready and not known.shadow[k]
+                allowed[b, s, k] = alive and known.certified[b, k, s] and not known.violated[b, k, s]
+                some |= allowed[b, s, k]
+            failover[b, s] = -1
+            if not some:
+                failover[b, s] = known_good if serves else allowed.shape[2]
+                allowed[b, s, known_good] = serves
+
+
+@compiled
+def _plan_and_settle(facts, outcome, todo, stuck, moving, placed):
+    """Both passes over the fleets of ``todo`` [B], into ``moving`` [B]; only the first over those that are
+    ``stuck`` [B], whose table is the exact solver's; where it has ``placed`` them only the second. Whether
+    there are any.
+    """
+    facts, outcome = borrowed((Facts(*facts), Outcome(*outcome)))
+    work, some = new_work(facts.allowed.shape[1], facts.allowed.shape[2]), False
+    for b in range(todo.shape[0]):
+        if not todo[b]:
+            continue
+        one, made = facts_of(facts, b), outcome_of(outcome, b)
+        if not placed:
+            stuck[b] = plan_fleet(one, made, work)
+            some |= stuck[b]
+        if placed or not stuck[b]:
+            moving[b] = settle_fleet(one, made, work)
+    return some

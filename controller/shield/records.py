@@ -1,0 +1,122 @@
+"""What the shield's passes read, write and compute in; and the one table of its stages and reasons."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import compiled
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+#: Stages in their order, the columns of ``Outcome.size``.
+STAGES = ("hard", "pool", "capacity", "exploration", "slew")
+HARD_SIZE, POOL_SIZE, CAPACITY_SIZE, EXPLORATION_SIZE, SLEW_SIZE = range(len(STAGES))
+
+
+class ShieldReason(IntFlag):
+    """Why a row is not as proposed."""
+
+    HARD = 1
+    POOL = 2
+    #: No certified kernel lives, the contract's choice stands.
+    NO_TARGET = 4
+    CAPACITY = 8
+    EXPLORATION = 16
+    SLEW = 32
+    DWELL = 64
+
+
+# Plain integers: compiled code knows no flags.
+HARD, POOL, NO_TARGET, CAPACITY, EXPLORATION, SLEW, DWELL = (int(reason) for reason in ShieldReason)
+
+
+class Facts(NamedTuple):
+    """What tables are shielded by: of B fleets, or without the axis B of one (``facts_of``)."""
+
+    proposed: Floats  #: [B, S, K + 1], whose rows sum to 1
+    last: Floats  #: [B, S, K + 1], in force
+    allowed: Flags  #: [B, S, K], cells that may carry weight
+    failover: Ints  #: [B, S], -1 where a certified kernel lives, else a kernel for the whole row, or K: shed
+    may_move: Flags  #: [B, S], of the policy's own will
+    offered_rps: Floats  #: [B, S]
+    limit_rps: Floats  #: [B, K], the most that a kernel may carry
+    canary: Flags  #: [K]
+    order: Ints  #: [S], slices, highest priority first
+    known_good: int  #: a kernel
+    least_canary: float  #: bounds of a canary's weight in a row
+    most_canary: float
+    most_shed: float  #: weight of a row that a policy may shed on purpose
+    most_moved: float  #: weight of a row that moves in one tick of the policy's own will
+
+
+class Outcome(NamedTuple):
+    """What the passes write: of B fleets, or without the axis B of one (``outcome_of``)."""
+
+    table: Floats  #: [B, S, K + 1], the allowed one in the end
+    target: Floats  #: [B, S, K + 1], the rows before capacity
+    reason: Ints  #: [B, S], bits of ``ShieldReason``
+    size: Floats  #: [B, S, 5], half L1 by stage
+    voluntary: Flags  #: [B, S], the row moved because the policy asked for it
+    bounded: Flags  #: [B, K], canaries whose bounds hold; none where these would cost traffic
+
+
+class Work(NamedTuple):
+    """Room that the passes over one fleet compute in."""
+
+    headroom_rps: Floats  #: [K], what a kernel may still take; in the second pass what it may carry
+    overflow: Floats  #: [S], weight that found no place
+    slowed: Floats  #: [S, K + 1], rows as far as they get in this tick
+    seen: Flags  #: [K]
+    queue: Ints  #: [K]
+
+
+@compiled(forceinline=True)
+def facts_of(facts, b):
+    """``Facts`` of fleet ``b``."""
+    return Facts(
+        facts.proposed[b],
+        facts.last[b],
+        facts.allowed[b],
+        facts.failover[b],
+        facts.may_move[b],
+        facts.offered_rps[b],
+        facts.limit_rps[b],
+        facts.canary,
+        facts.order,
+        facts.known_good,
+        facts.least_canary,
+        facts.most_canary,
+        facts.most_shed,
+        facts.most_moved,
+    )
+
+
+@compiled(forceinline=True)
+def outcome_of(outcome, b):
+    """``Outcome`` of fleet ``b``."""
+    return Outcome(
+        outcome.table[b],
+        outcome.target[b],
+        outcome.reason[b],
+        outcome.size[b],
+        outcome.voluntary[b],
+        outcome.bounded[b],
+    )
+
+
+@compiled(forceinline=True)
+def new_work(slices, kernels):
+    """``Work`` for any fleet of this shape."""
+    return Work(
+        np.empty(kernels),
+        np.empty(slices),
+        np.empty((slices, kernels + 1)),
+        np.empty(kernels, np.bool_),
+        np.empty(kernels, np.int64),
+    )

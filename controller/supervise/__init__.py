@@ -1,0 +1,1 @@
+"""Who drives: the policy, the baseline, or the last table."""

@@ -1,0 +1,157 @@
+"""The supervisor: who drives, and what to do when the controller no longer knows.
+
+Under a meta-contract a policy that breaks it is demoted to the baseline, which runs beside it
+(``controller.supervise.meta``). Telemetry that is silent fleet-wide for longer than the contract's
+``stale_after_s`` says nothing bad of anybody: the last table is held. After ``degrade_after_s`` of silence
+the table degrades to the known-good kernel, which was certified for such a case. Of these times the
+meta-contract's count where they are shorter. The shield runs after this, so a held table still respects
+what is known (hard violations, replicas that discovery reports gone).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.judge.judge import Judgement
+from controller.options import ControllerSetup
+from controller.perceive.estimate import Estimate
+from controller.ports import Observation, PolicyState, Proposal
+from controller.state import ControllerState
+from controller.supervise.meta import Executed, capped_ejections, count, judge_policy, readings
+from controller.tables import normalise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervised:
+    """Who drives B fleets, and with what."""
+
+    table: NDArray[np.float64]  #: [B, S, K + 1], for the shield
+    driving: Proposal  #: the one that the table comes from, the policy's or the baseline's
+    held: NDArray[np.bool_]  #: [B], the last table stays
+    degraded: NDArray[np.bool_]  #: [B], the known-good kernel serves
+    own: NDArray[np.float64]  #: [B, S, K + 1], the policy's usable proposal
+    demoted: NDArray[np.bool_]  #: [B], the baseline drives
+    reason: NDArray[np.int64]  #: [B], see ``controller.supervise.meta.initial_memory``
+    memory: PolicyState  #: of the supervisor; empty without a meta-contract, like the next
+    baseline: PolicyState  #: memory of the baseline
+    read: NDArray[np.float64] | None = None  #: [B, M], readings under a meta-contract
+    baseline_proposed: NDArray[np.float64] | None = None  #: [B, S, K + 1], under a meta-contract
+
+
+def supervise(
+    proposal: Proposal,
+    before: ControllerState,
+    after: ControllerState,
+    estimate: Estimate,
+    seen: Observation,
+    setup: ControllerSetup,
+) -> Supervised:
+    """Choose who drives, then hold or degrade by how long telemetry has been silent."""
+    last = before.table
+    own = normalise(proposal.table, last)
+    if setup.meta is None:
+        chosen = _unsupervised(proposal, own)
+    else:
+        chosen = _choose(proposal, own, before, after, estimate, seen, setup)
+    stale, degraded = _silence(estimate, setup)
+    if not bool(stale.any()):
+        return chosen
+    baseline = np.zeros_like(own)
+    baseline[:, :, setup.layout.known_good] = 1.0
+    table = np.where(stale[:, None, None], last, chosen.table)
+    table = np.where(degraded[:, None, None], baseline, table)
+    return replace(chosen, table=table, held=stale & ~degraded, degraded=degraded)
+
+
+def counted(
+    supervised: Supervised,
+    table: NDArray[np.float64],
+    judgement: Judgement,
+    seen: Observation,
+    setup: ControllerSetup,
+) -> PolicyState:
+    """The supervisor's memory after ``table`` float64 [B, S, K + 1] was put in force."""
+    if setup.meta is None:
+        return supervised.memory
+    done = Executed(
+        table=table,
+        proposed=supervised.own,
+        hard_violated=judgement.hard_violated,
+        certified=judgement.certified,
+        ready=seen.ready,
+        seen=seen,
+    )
+    return count(supervised.memory, done, setup)
+
+
+def _silence(estimate: Estimate, setup: ControllerSetup) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(stale, degraded), both bool [B]."""
+    stale, degrade_after_s = estimate.stale, setup.options.degrade_after_s
+    if setup.meta is not None:
+        stale = stale | (estimate.silent_s > setup.meta.most("telemetry_age_s"))
+        degrade_after_s = min(degrade_after_s, setup.meta.most("telemetry_age_before_fallback_s"))
+    return stale, stale & (estimate.silent_s > degrade_after_s)
+
+
+def _unsupervised(proposal: Proposal, own: NDArray[np.float64]) -> Supervised:
+    nobody = np.zeros(len(own), dtype=np.bool_)
+    return Supervised(
+        table=own,
+        driving=proposal,
+        held=nobody,
+        degraded=nobody,
+        own=own,
+        demoted=nobody,
+        reason=np.full(len(own), -1, dtype=np.int64),
+        memory={},
+        baseline={},
+    )
+
+
+def _choose(
+    proposal: Proposal,
+    own: NDArray[np.float64],
+    before: ControllerState,
+    after: ControllerState,
+    estimate: Estimate,
+    seen: Observation,
+    setup: ControllerSetup,
+) -> Supervised:
+    """Judge the policy by what was executed up to now; the baseline proposes in any case."""
+    assert setup.baseline is not None
+    out = after.quarantined | before.ejected
+    read = readings(before.supervisor, out, estimate.silent_s, seen.now_s, setup)
+    memory = judge_policy(before.supervisor, read, seen.now_s, setup)
+    shadow, baseline = setup.baseline.propose(seen, before.baseline)
+    demoted = np.asarray(memory["demoted"], dtype=np.bool_)
+    driving = _driving(proposal, shadow, demoted)
+    table = np.where(demoted[:, None, None], normalise(shadow.table, before.table), own)
+    ejected = capped_ejections(driving, before.ejected, after.quarantined, setup)
+    nobody = np.zeros(len(own), dtype=np.bool_)
+    return Supervised(
+        table=table,
+        driving=replace(driving, ejected=ejected),
+        held=nobody,
+        degraded=nobody,
+        own=own,
+        demoted=demoted,
+        reason=np.asarray(memory["reason"], dtype=np.int64),
+        memory=memory,
+        baseline=baseline,
+        read=read,
+        baseline_proposed=shadow.table,
+    )
+
+
+def _driving(proposal: Proposal, shadow: Proposal, demoted: NDArray[np.bool_]) -> Proposal:
+    """The policy's proposal, or where it is demoted the baseline's."""
+    if not bool(demoted.any()):
+        return proposal
+    return Proposal(
+        table=np.where(demoted[:, None, None], shadow.table, proposal.table),
+        ejected=np.where(demoted[:, None], shadow.ejected, proposal.ejected),
+        capacity_rows=np.where(demoted[:, None], shadow.for_capacity(), proposal.for_capacity()),
+    )

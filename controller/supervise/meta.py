@@ -1,0 +1,262 @@
+"""The meta-contract while the policy drives: readings, demotion to the baseline, return by rule.
+
+Simplex architecture: the policy proposes, the baseline proposes beside it on the same observation, so that
+its memory is warm, and the supervisor decides whose proposal goes on to the shield. A demoted policy is
+followed by what it proposes, although nobody executes it; it drives again when ``repromote_after_s`` have
+passed since the demotion and since its last violation, at most ``most_repromotions`` times.
+
+All memory is a dict of named arrays with one entry per fleet, so no result depends on the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.meta import POLICY_METRICS, CompiledMeta, Remedy
+from controller.options import ControllerSetup
+from controller.ports import Observation, PolicyState, Proposal
+from controller.supervise.switch_counter import begin_anew, follow, forced_rows, initial_follow, per_hour
+
+#: Reasons of a demotion are places in ``POLICY_METRICS``; these two stand beside them.
+NO_REASON, OPERATOR = -1, len(POLICY_METRICS)
+#: A violation of these says nothing bad of the policy: returning from it costs no return.
+BLAMELESS = ("fleet_ejected_ratio", "telemetry_age_before_fallback_s")
+#: Shed traffic is averaged over this time.
+SHED_S = 600.0
+#: Decisions whose 99th percentile is judged, and how many of them must be known.
+DECISIONS, LEAST_DECISIONS = 600, 100
+_EPSILON = 1e-9
+
+Memory = PolicyState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What a tick of B fleets ended with, for the counters."""
+
+    table: NDArray[np.float64]  #: [B, S, K + 1], in force from now on
+    proposed: NDArray[np.float64]  #: [B, S, K + 1], as the policy wanted it
+    hard_violated: NDArray[np.bool_]  #: [B, K, S]
+    certified: NDArray[np.bool_]  #: [B, K, S]
+    ready: NDArray[np.int64]  #: [B, K], replicas in rotation
+    seen: Observation
+
+
+def _flags(memory: Memory, name: str) -> NDArray[np.bool_]:
+    return np.asarray(memory[name], dtype=np.bool_)
+
+
+def _floats(memory: Memory, name: str) -> NDArray[np.float64]:
+    return np.asarray(memory[name], dtype=np.float64)
+
+
+def initial_memory(setup: ControllerSetup, batch: int) -> Memory:
+    """Memory of the supervisor before the first tick, beside ``initial_follow``; empty without a
+    meta-contract.
+    """
+    if setup.meta is None:
+        return {}
+    return {
+        **initial_follow(setup.meta, setup.layout, batch),
+        "shed_ratio": np.zeros(batch),  # of what is offered, averaged over ``SHED_S``
+        "shed_requests": np.zeros(batch),
+        "offered_requests": np.zeros(batch),
+        "empty_ticks": np.zeros(batch, dtype=np.int64),
+        "decision_ms": np.full((batch, DECISIONS), np.nan),  # newest last (NaN: none)
+        "demoted": np.zeros(batch, dtype=np.bool_),
+        "reason": np.full(batch, NO_REASON, dtype=np.int64),  # place in POLICY_METRICS, NO_REASON or OPERATOR
+        "demoted_at_s": np.full(batch, -np.inf),
+        "violated_at_s": np.full(batch, -np.inf),
+        "demotions": np.zeros(batch, dtype=np.int64),
+        "repromotions": np.zeros(batch, dtype=np.int64),
+        "worst": np.zeros((batch, len(POLICY_METRICS))),  # largest readings so far
+    }
+
+
+def note_decision(memory: Memory, spent_ms: NDArray[np.float64] | float) -> Memory:
+    """The memory after a decision took ``spent_ms``, as a clock at the edge saw it; the core has none."""
+    before = _floats(memory, "decision_ms")
+    newest = np.broadcast_to(np.asarray(spent_ms, dtype=np.float64), before.shape[:1])
+    return {**memory, "decision_ms": np.concatenate([before[:, 1:], newest[:, None]], axis=1)}
+
+
+def readings(
+    memory: Memory,
+    ejected: NDArray[np.bool_],
+    silent_s: NDArray[np.float64],
+    now_s: NDArray[np.float64],
+    setup: ControllerSetup,
+) -> NDArray[np.float64]:
+    """Every metric as it stands, float64 [B, M]; NaN for what only the truth or a suite knows.
+
+    ejected: bool [B, R], out of rotation by quarantine or policy. silent_s: float64 [B], age of telemetry.
+    """
+    out = np.full((len(now_s), len(POLICY_METRICS)), np.nan)
+    owner, kernels = setup.layout.replica_kernel, len(setup.layout.kernels)
+    count = np.maximum(np.bincount(owner, minlength=kernels), 1)
+    by_kernel = np.stack([ejected[:, owner == k].sum(axis=1) for k in range(kernels)], axis=1) / count
+    for metric, values in (
+        ("switch_rate_per_slice_hour", per_hour(memory["moved_at_s"], now_s)),
+        ("weight_move_per_tick", memory["largest_move"]),
+        ("dwell_s", memory["shortest_stay_s"]),
+        ("oscillation_sign_changes_per_hour", per_hour(memory["turned_at_s"], now_s)),
+        ("shed_ratio", memory["shed_ratio"]),
+        ("empty_pool_ticks", memory["empty_ticks"]),
+        ("ejected_ratio", by_kernel.max(axis=1)),
+        ("fleet_ejected_ratio", ejected.mean(axis=1)),
+        ("decision_ms_p99", _p99(memory)),
+        ("telemetry_age_s", silent_s),
+        ("telemetry_age_before_fallback_s", silent_s),
+    ):
+        out[:, POLICY_METRICS.index(metric)] = values
+    return out
+
+
+def _p99(memory: Memory) -> NDArray[np.float64]:
+    """99th percentile of the newest decisions, float64 [B]; NaN until enough are known."""
+    spent = _floats(memory, "decision_ms")
+    known = np.isfinite(spent).sum(axis=1) >= LEAST_DECISIONS
+    out = np.full(len(spent), np.nan)
+    if bool(known.any()):
+        out[known] = np.nanpercentile(spent[known], 99.0, axis=1)
+    return out
+
+
+def judge_policy(
+    memory: Memory, read: NDArray[np.float64], now_s: NDArray[np.float64], setup: ControllerSetup
+) -> Memory:
+    """Demote the fleets that break a clause, bring back those that have kept all of them long enough.
+
+    With ``setup.watch_only`` nobody is demoted, only counted: a certificate speaks of the policy alone.
+    """
+    meta = setup.meta
+    assert meta is not None
+    judged = meta.online & (meta.remedy == Remedy.DEMOTE)
+    broken = (read > meta.limit) & judged
+    worst = np.fmax(_floats(memory, "worst"), np.where(np.isnan(read), 0.0, read))
+    some, first = broken.any(axis=1), broken.argmax(axis=1)
+    memory = {**memory, "worst": worst, "violated_at_s": np.where(some, now_s, memory["violated_at_s"])}
+    if setup.watch_only:
+        return {**memory, "demotions": np.where(some, 1, memory["demotions"])}
+    demoted = _flags(memory, "demoted")
+    memory = hand_over(memory, some & ~demoted, first, now_s)
+    return _hand_back(memory, demoted & ~some, now_s, meta)
+
+
+def hand_over(
+    memory: Memory, fleets: NDArray[np.bool_], reason: NDArray[np.int64], now_s: NDArray[np.float64]
+) -> Memory:
+    """The baseline drives ``fleets`` bool [B] from now on; reason: int64 [B], as in the memory."""
+    if not bool(fleets.any()):
+        return memory
+    cleared = begin_anew(memory, fleets)
+    return {
+        **cleared,
+        "demoted": _flags(memory, "demoted") | fleets,
+        "reason": np.where(fleets, reason, memory["reason"]),
+        "demoted_at_s": np.where(fleets, now_s, memory["demoted_at_s"]),
+        "violated_at_s": np.where(fleets, now_s, memory["violated_at_s"]),
+        "demotions": memory["demotions"] + fleets,
+        "shed_ratio": np.where(fleets, 0.0, memory["shed_ratio"]),
+    }
+
+
+def _hand_back(
+    memory: Memory, candidates: NDArray[np.bool_], now_s: NDArray[np.float64], meta: CompiledMeta
+) -> Memory:
+    """The policy drives those of ``candidates`` bool [B] again that kept every clause for long enough."""
+    reason = np.asarray(memory["reason"], dtype=np.int64)
+    blameless = np.isin(reason, [POLICY_METRICS.index(name) for name in BLAMELESS])
+    clean_s = now_s - np.fmax(memory["demoted_at_s"], memory["violated_at_s"])
+    left = blameless | (np.asarray(memory["repromotions"], dtype=np.int64) < meta.most_repromotions)
+    back = candidates & (reason != OPERATOR) & left & (clean_s >= meta.repromote_after_s - _EPSILON)
+    if not bool(back.any()):
+        return memory
+    cleared = begin_anew(memory, back)
+    return {
+        **cleared,
+        "demoted": _flags(memory, "demoted") & ~back,
+        "reason": np.where(back, NO_REASON, reason),
+        "repromotions": memory["repromotions"] + (back & ~blameless),
+        "shed_ratio": np.where(back, 0.0, memory["shed_ratio"]),
+    }
+
+
+def count(memory: Memory, done: Executed, setup: ControllerSetup) -> Memory:
+    """The memory after this tick: follows what is in force, or what a demoted policy would have done."""
+    meta = setup.meta
+    assert meta is not None
+    demoted = _flags(memory, "demoted")
+    own = np.where(demoted[:, None, None], done.proposed, done.table)
+    exempt = tuple(
+        meta.exempts("switch_rate_per_slice_hour", name) for name in ("shield_forced_hard_move", "quarantine")
+    )
+    last = _floats(memory, "followed")
+    forced = forced_rows(own, last, done.hard_violated, done.ready, (exempt[0], exempt[1]))
+    memory = follow(memory, own, forced, done.seen.now_s)
+    living = done.certified & ~done.hard_violated & (done.ready > 0)[:, :, None]
+    return _count_shed(_count_empty(memory, done, living, demoted), own, done, living, setup)
+
+
+def _count_empty(
+    memory: Memory, done: Executed, living: NDArray[np.bool_], demoted: NDArray[np.bool_]
+) -> Memory:
+    """Ticks in which a slice was sent nowhere that lives although a certified kernel does.
+
+    living: bool [B, K, S], cells that are certified and have a replica.
+    """
+    served = (done.table[:, :, :-1] * (done.ready > 0)[:, None, :]).sum(axis=2) > _EPSILON
+    empty = (~served & living.any(axis=1)).any(axis=1) & ~demoted
+    return {**memory, "empty_ticks": memory["empty_ticks"] + empty}
+
+
+def _count_shed(
+    memory: Memory,
+    table: NDArray[np.float64],
+    done: Executed,
+    living: NDArray[np.bool_],
+    setup: ControllerSetup,
+) -> Memory:
+    """Shed traffic that neither the contract's choice nor a lack of capacity explains, where exempt."""
+    seen, meta = done.seen, setup.meta
+    assert meta is not None
+    shed_rps = table[:, :, -1] * seen.offered_rps
+    if setup.contract.shed_when_uncertified and meta.exempts("shed_ratio", "contract_sheds_when_uncertified"):
+        shed_rps = np.where(living.any(axis=1), shed_rps, 0.0)
+    offered, shed = seen.offered_rps.sum(axis=1), shed_rps.sum(axis=1)
+    if meta.exempts("shed_ratio", "capacity_short"):
+        carried = np.where(living.any(axis=2), seen.capacity_rps, 0.0).sum(axis=1)
+        shed = np.maximum(shed - np.maximum(offered - carried, 0.0), 0.0)
+    share = shed / np.maximum(offered, _EPSILON)
+    keep = float(np.exp(-setup.fleet.tick_s / SHED_S))
+    return {
+        **memory,
+        "shed_ratio": keep * _floats(memory, "shed_ratio") + (1.0 - keep) * share,
+        "shed_requests": memory["shed_requests"] + shed * setup.fleet.tick_s,
+        "offered_requests": memory["offered_requests"] + offered * setup.fleet.tick_s,
+    }
+
+
+def capped_ejections(
+    proposal: Proposal, before: NDArray[np.bool_], quarantined: NDArray[np.bool_], setup: ControllerSetup
+) -> NDArray[np.bool_]:
+    """bool [B, R]: the policy's ejections, as many of one kernel as the clause leaves beside quarantine.
+
+    Who is ejected already stays so before anybody new; of the new ones the first in the layout's order.
+    """
+    meta, wanted = setup.meta, proposal.ejected
+    if meta is None or not bool(wanted.any()):
+        return wanted
+    allowed = np.zeros_like(wanted)
+    limit = min(meta.most("ejected_ratio"), 1.0)
+    for kernel in range(len(setup.layout.kernels)):
+        own = np.flatnonzero(setup.layout.replica_kernel == kernel)
+        allowance = np.floor(limit * own.size + _EPSILON) - quarantined[:, own].sum(axis=1)
+        old = wanted[:, own] & before[:, own] & ~quarantined[:, own]
+        new = wanted[:, own] & ~before[:, own] & ~quarantined[:, own]
+        place = np.where(old, old.cumsum(axis=1), old.sum(axis=1)[:, None] + new.cumsum(axis=1))
+        allowed[:, own] = (old | new) & (place <= allowance[:, None])
+    return allowed

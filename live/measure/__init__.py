@@ -1,0 +1,1 @@
+"""Measuring kernels: back ends, prompts, reference, profiles."""

@@ -1,0 +1,129 @@
+"""What a measuring back end offers: start a kernel, score prompts, time steps, inject and undo.
+
+``backend_vllm`` drives a real vLLM engine, ``backend_torch`` Hugging Face transformers,
+``backend_openai`` a running server that returns the top k log-probabilities only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.documents.profile import Fingerprint, StepPoint
+from contracts.errors import MeasurementError
+from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
+from live.measure.prompts import Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullScores:
+    """Log-probabilities over the whole vocabulary, float32 [positions, V]."""
+
+    log_probs: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopScores:
+    """The k most probable tokens as returned: ids int64 [positions, k], float64 log-probabilities."""
+
+    token_ids: NDArray[np.int64]
+    log_probs: NDArray[np.float64]
+
+
+Scores = FullScores | TopScores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """Which steps to time: every batch size with every context, ``decode_steps`` each.
+
+    clock: ``cpu`` takes process CPU time (right for one-threaded engines on a busy machine),
+    ``wall`` the time that passes (right on accelerators, and for slowed steps). A kind of step counts
+    with its median over ``rounds``, or with its least where ``least``: other work only adds time.
+    """
+
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    contexts: tuple[int, ...] = (32, 128, 512)
+    decode_steps: int = 8
+    rounds: int = 3
+    clock: str = "cpu"
+    least: bool = False
+
+
+def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) -> list[StepPoint]:
+    """One point per kind of step (prefill tokens, sequences, context) from its times in ms."""
+    return [
+        StepPoint(
+            prefill_tokens=prefill,
+            decode_sequences=decode,
+            context_tokens=context,
+            measured_ms=float(min(times) if plan.least else median(times)),
+        )
+        for (prefill, decode, context), times in sorted(found.items())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What the engine says of itself; sizes in bytes, 0 when unknown."""
+
+    fingerprint: Fingerprint
+    weights_bytes: int
+    kv_bytes_per_token: int
+    vocabulary: int
+    isa_limit: str = ""
+
+
+class Session(Protocol):
+    """One started kernel."""
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Fingerprint and sizes, read after the start."""
+
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
+        """Scores of each prompt, in order; each prompt runs alone."""
+
+    def time_steps(self, plan: StepPlan) -> list[StepPoint]:
+        """Median time of each kind of step in the plan."""
+
+    def canary(self) -> str:
+        """Hash of fixed inputs through the kernels in use; empty where that cannot be had."""
+
+    def inject(self, dose: FaultDose) -> None:
+        """Make the fault happen. Raises MeasurementError where the back end cannot."""
+
+    def undo(self) -> None:
+        """Take every injected fault back."""
+
+    def peak_bytes(self) -> int:
+        """Largest resident memory of the engine so far."""
+
+
+class Backend(Protocol):
+    """Starts kernels of one checkpoint."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+
+    def start(
+        self,
+        kernel: Kernel,
+        *,
+        environment: tuple[Variable, ...] = (),
+        options: tuple[EngineOption, ...] = (),
+    ) -> AbstractContextManager[Session]:
+        """Start ``kernel``, with extra environment and options on top of its own; stops on exit."""
+
+
+def require_full(scores: Scores) -> NDArray[np.float32]:
+    """The full-vocabulary array, or MeasurementError for a top-k answer."""
+    if isinstance(scores, FullScores):
+        return scores.log_probs
+    raise MeasurementError("this step needs full-vocabulary log-probabilities; the server returns a top-k")

@@ -1,0 +1,94 @@
+"""A checkpoint folder: where it is, what its weights hash to, how many bytes a kernel keeps of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from contracts.errors import DocumentError, MissingPartError, Problem
+from live.measure.kernels import Kernel
+
+SHIPPED_MODEL = Path(__file__).resolve().parents[2] / "contracts" / "library" / "refmodel"
+_HEADER_LIMIT_BYTES = 100 * 2**20
+_WIDTH_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def find_checkpoint(model: str) -> Path:
+    """Folder of ``model``: the shipped one for "", a local folder, or a hub name (downloaded once)."""
+    if not model:
+        return SHIPPED_MODEL
+    folder = Path(model)
+    if folder.is_dir():
+        missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
+        if missing or not list(folder.glob("*.safetensors")):
+            wanted = "config.json, tokenizer.json and *.safetensors"
+            raise _refused(model, wanted, f"no {missing[0] if missing else '*.safetensors'}")
+        return folder
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise _refused(model, "a folder with a checkpoint", "nothing there")
+    return _download(model)
+
+
+def checkpoint_sha256(folder: Path) -> str:
+    """Hash over every weight file, in name order."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def weights_bytes(folder: Path, kernel: Kernel) -> int:
+    """Bytes of weights a replica of ``kernel`` holds: the file's for packed ones, else by its dtype."""
+    if kernel.scheme:
+        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    options = {option.name: option.value for option in kernel.options}
+    width = _WIDTH_BYTES[str(options.get("dtype", "bfloat16"))]
+    narrow = 1 if str(options.get("quantization", "")).startswith("fp8") else width
+    return sum(
+        numbers * (narrow if name.endswith("_proj.weight") else width) for name, numbers in _sizes(folder)
+    )
+
+
+def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
+    """Name and count of numbers of every tensor, from the headers of the weight files."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _HEADER_LIMIT_BYTES:
+                raise _refused(str(path), "a safetensors file", f"a header of {length} bytes")
+            header = json.loads(file.read(length))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                yield name, math.prod(entry["shape"])
+
+
+def _download(model: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingPartError(
+            f"{model!r} is no local folder and huggingface_hub is not installed to fetch it;"
+            " run `make setup-test`, or name a local folder"
+        ) from None
+    try:
+        patterns = ["*.json", "*.safetensors"]
+        return Path(snapshot_download(model, allow_patterns=patterns))
+    except Exception as error:  # the hub client raises many kinds
+        raise _refused(model, "a local folder or a model on the hub", str(error)[:200]) from None
+
+
+def _refused(model: str, expected: str, actual: str) -> DocumentError:
+    problem = Problem(
+        file=model,
+        line=0,
+        path="",
+        expected=expected,
+        actual=actual,
+        next_step="give --model a folder with a checkpoint, or leave it out for the shipped model",
+    )
+    return DocumentError([problem])

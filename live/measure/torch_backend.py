@@ -1,0 +1,223 @@
+"""Torch back end: Hugging Face transformers, precision and attention variants, any device. EDGE: torch.
+
+Runs in this process. On an accelerator every linear layer and the attention run there; weight faults
+edit the parameters in place, which is what the kernels read, and undo copies the saved bytes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from contracts.documents.profile import Fingerprint, StepPoint
+from contracts.errors import MeasurementError
+from live.measure import checkpoint, kernels
+from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
+from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
+from live.measure.prompts import Prompt
+from live.measure.reference import require_torch
+
+
+class TorchBackend:
+    """Loads the checkpoint at ``model`` in one dtype and attention implementation at a time."""
+
+    name = "torch"
+    kernels = kernels.TORCH_KERNELS
+
+    def __init__(self, model: Path, device: str = "") -> None:
+        self._torch, self._transformers = require_torch()
+        self._model = model
+        self._device = device or ("cuda" if self._torch.cuda.is_available() else "cpu")
+
+    @contextmanager
+    def start(
+        self,
+        kernel: Kernel,
+        *,
+        environment: tuple[Variable, ...] = (),
+        options: tuple[EngineOption, ...] = (),
+    ) -> Iterator[Session]:
+        """Load ``kernel`` in this process; its memory is freed with the context."""
+        if environment or options:
+            raise MeasurementError("the torch back end has no restart faults")
+        dtype = str({option.name: option.value for option in kernel.options}["dtype"])
+        network = self._transformers.AutoModelForCausalLM.from_pretrained(
+            str(self._model), dtype=getattr(self._torch, dtype), attn_implementation=kernel.attention
+        )
+        network.eval().to(self._device)
+        facts = self._facts(kernel, network, dtype)
+        yield TorchSession(network, self._torch, self._device, facts)
+
+    def _facts(self, kernel: Kernel, network: Any, dtype: str) -> EngineFacts:
+        torch, config = self._torch, network.config
+        on_gpu = self._device.startswith("cuda")
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        size = torch.empty(0, dtype=getattr(torch, dtype)).element_size()
+        known = torch.cpu.get_capabilities()
+        return EngineFacts(
+            fingerprint=Fingerprint(
+                engine="transformers",
+                engine_version=str(self._transformers.__version__),
+                dtype=dtype,
+                attention_backend=kernel.attention,
+                compile_mode="eager",
+                hardware=str(torch.cuda.get_device_name()) if on_gpu else "cpu",
+                isa=""
+                if on_gpu
+                else ",".join(sorted(n for n, there in known.items() if there is True))[:400],
+                system_fingerprint=f"torch-{torch.__version__}",
+            ),
+            weights_bytes=checkpoint.weights_bytes(self._model, kernel),
+            kv_bytes_per_token=int(2 * config.num_hidden_layers * heads * width * size),
+            vocabulary=int(config.vocab_size),
+        )
+
+
+class TorchSession:
+    """One loaded network."""
+
+    def __init__(self, network: Any, torch: Any, device: str, facts: EngineFacts) -> None:
+        self._network = network
+        self._torch = torch
+        self._device = device
+        self._saved: dict[str, Any] = {}
+        self._slow_factor, self._slow_extra_ms = 1.0, 0.0
+        self.facts = facts
+
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
+        """Full-vocabulary log-probabilities, float32, from logits in the kernel's own dtype."""
+        torch = self._torch
+        for prompt in prompts:
+            with torch.inference_mode():
+                ids = torch.tensor([prompt.token_ids], device=self._device)
+                logits = self._network(input_ids=ids, use_cache=False).logits[0, :-1].float()
+                log_probs = torch.log_softmax(logits, dim=-1)
+            yield FullScores(log_probs=log_probs.cpu().numpy())
+
+    def time_steps(self, plan: StepPlan) -> list[StepPoint]:
+        """Median over rounds of prefills and cached decode steps (CPU time only on a CPU)."""
+        clock = "wall" if self._device != "cpu" else plan.clock
+        self._run(plan.batches[0], plan.contexts[0], plan.decode_steps, clock)
+        found: dict[tuple[int, int, int], list[float]] = {}
+        for _ in range(plan.rounds):
+            for batch in plan.batches:
+                for context in plan.contexts:
+                    for key, spent_ms in self._run(batch, context, plan.decode_steps, clock):
+                        found.setdefault(key, []).append(spent_ms)
+        return step_points(found, plan)
+
+    def canary(self) -> str:
+        """Hash of fixed inputs through every linear layer, and of every parameter."""
+        torch, digest = self._torch, hashlib.sha256()
+        generator = torch.Generator().manual_seed(1)
+        with torch.inference_mode():
+            for name, layer in self._linears(".*"):
+                rows = torch.randn(8, layer.in_features, generator=generator).to(layer.weight)
+                digest.update(name.encode())
+                digest.update(self._bytes(layer(rows)))
+            for parameter in self._network.parameters():
+                digest.update(self._bytes(parameter.detach()))
+        return digest.hexdigest()
+
+    def inject(self, dose: FaultDose) -> None:
+        """Edit weights in place, or slow every step."""
+        actions: dict[str, Callable[..., None]] = {
+            "selvage_requantise": self._requantise,
+            "selvage_add_noise": self._add_noise,
+            "selvage_flip_bits": self._flip_bits,
+            "selvage_slow": self._slow,
+        }
+        if dose.method not in actions:
+            raise MeasurementError(f"the torch back end cannot inject {dose.method}")
+        actions[dose.method](*dose.arguments)
+
+    def undo(self) -> None:
+        """Copy every saved weight back and take the slowing away."""
+        with self._torch.no_grad():
+            for layer, weight in self._saved.values():
+                layer.weight.copy_(weight)
+        self._saved.clear()
+        self._slow_factor, self._slow_extra_ms = 1.0, 0.0
+
+    def peak_bytes(self) -> int:
+        """Peak bytes of the accelerator, else of this process."""
+        if self._device != "cpu":
+            return int(self._torch.cuda.max_memory_allocated())
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def _requantise(self, bits: Any, pattern: Any) -> None:
+        top = 2 ** (int(bits) - 1) - 1
+        for name, layer in self._linears(pattern):
+            weight = layer.weight.detach().float()
+            scale = (weight.abs().amax(1, keepdim=True) / top).clamp(min=1e-12)
+            self._replace(name, layer, (weight / scale).round().clamp(-top - 1, top) * scale)
+
+    def _add_noise(self, relative: Any, pattern: Any, seed: Any = 0) -> None:
+        generator = self._torch.Generator().manual_seed(int(seed))
+        for name, layer in self._linears(pattern):
+            weight = layer.weight.detach().float()
+            noise = self._torch.randn(weight.shape, generator=generator).to(weight.device)
+            self._replace(name, layer, weight + noise * weight.std() * float(relative))
+
+    def _flip_bits(self, count: Any, bit: Any, pattern: Any, seed: Any = 0) -> None:
+        torch, generator = self._torch, self._torch.Generator().manual_seed(int(seed))
+        layers = list(self._linears(pattern))
+        changed: dict[str, tuple[Any, Any]] = {}
+        for _ in range(int(count)):
+            name, layer = layers[int(torch.randint(len(layers), (1,), generator=generator))]
+            _, weight = changed.setdefault(name, (layer, layer.weight.detach().clone()))
+            words = weight.view(-1).view(torch.int16 if weight.element_size() == 2 else torch.int32)
+            mask = 1 << int(bit) if int(bit) < 8 * weight.element_size() - 1 else -(1 << int(bit))
+            words[int(torch.randint(words.numel(), (1,), generator=generator))] ^= mask
+        for name, (layer, weight) in changed.items():
+            self._replace(name, layer, weight)
+
+    def _slow(self, factor: Any, extra_ms: Any = 0.0) -> None:
+        self._slow_factor, self._slow_extra_ms = float(factor), float(extra_ms)
+
+    def _replace(self, name: str, layer: Any, weight: Any) -> None:
+        self._saved.setdefault(name, (layer, layer.weight.detach().clone()))
+        with self._torch.no_grad():
+            layer.weight.copy_(weight.to(layer.weight.dtype))
+
+    def _linears(self, pattern: str) -> Iterator[tuple[str, Any]]:
+        for name, layer in self._network.named_modules():
+            if isinstance(layer, self._torch.nn.Linear) and re.search(pattern, name):
+                yield name, layer
+
+    def _bytes(self, tensor: Any) -> bytes:
+        return bytes(tensor.contiguous().cpu().view(self._torch.uint8).numpy().tobytes())
+
+    def _run(
+        self, batch: int, context: int, decode_steps: int, clock: str
+    ) -> Iterator[tuple[tuple[int, int, int], float]]:
+        torch = self._torch
+        generator = torch.Generator().manual_seed(batch * 1000 + context)
+        ids = torch.randint(2, self.facts.vocabulary, (batch, context), generator=generator).to(self._device)
+        cache: Any = None
+        for step in range(decode_steps + 1):
+            started = self._now(clock)
+            with torch.inference_mode():
+                output = self._network(input_ids=ids, past_key_values=cache, use_cache=True)
+            self._stall(started, clock)
+            spent_ms = (self._now(clock) - started) * 1000.0
+            cache, ids = output.past_key_values, output.logits[:, -1:].argmax(-1)
+            attended = batch * (context + step)
+            yield ((batch * context, 0, 0) if step == 0 else (0, batch, attended)), spent_ms
+
+    def _stall(self, started: float, clock: str) -> None:
+        spent_s = self._now(clock) - started
+        time.sleep(spent_s * (self._slow_factor - 1.0) + self._slow_extra_ms / 1000.0)
+
+    def _now(self, clock: str) -> float:
+        if self._device != "cpu":
+            self._torch.cuda.synchronize()
+        return time.process_time() if clock == "cpu" else time.perf_counter()

@@ -1,0 +1,54 @@
+"""Artefacts and certificates under the settings that this version has: what commands and worlds call.
+
+``policies.certify`` is told what decides; here the registry tells it.
+"""
+
+from __future__ import annotations
+
+from contracts.documents import PolicyArtifact
+from contracts.documents.artifact import Certificate
+from controller.encoding.features import ENCODING_VERSION
+from controller.fleet import FleetSetup
+from policies.certify import admission, artifact_files
+from policies.certify.admission import Subject
+from policies.certify.artifact_files import Artefact
+from policies.learned.runner import LearnedPolicy
+from policies.registry import configuration_facts
+
+
+def learned_facts() -> dict[str, object]:
+    """What decides beside the network of a learned policy."""
+    return configuration_facts("learned")
+
+
+def learned_subject(onnx_sha256: str, encoding_version: int = ENCODING_VERSION) -> Subject:
+    """What a certificate of that network speaks of today."""
+    return artifact_files.learned_subject(onnx_sha256, learned_facts(), encoding_version)
+
+
+def manifest_subject(manifest: PolicyArtifact) -> Subject:
+    """``learned_subject`` of the network that ``manifest`` names."""
+    return artifact_files.manifest_subject(manifest, learned_facts())
+
+
+def with_certificate(artefact: Artefact, found: Certificate) -> PolicyArtifact:
+    """The manifest with the certificate ``found``, refused unless it passes and speaks of this network."""
+    return artifact_files.with_certificate(artefact, found, learned_facts())
+
+
+def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
+    """The artefact whose manifest is ``uri``; ``allow_uncertified``: never to drive.
+
+    Raises DocumentError for whatever does not fit.
+    """
+    return artifact_files.load_artefact(uri, None if allow_uncertified else learned_facts())
+
+
+def load_learned(uri: str, fleet: FleetSetup, *, allow_uncertified: bool = False) -> LearnedPolicy:
+    """The policy of the artefact ``uri`` ("": the shipped one) for ``fleet``."""
+    return artifact_files.load_learned(uri, fleet, None if allow_uncertified else learned_facts())
+
+
+def builtin_sha256(spec: str) -> str:
+    """What the certificate of the built-in policy ``spec`` speaks of; ValueError for an unknown name."""
+    return admission.builtin_sha256(configuration_facts(spec))

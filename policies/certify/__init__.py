@@ -1,0 +1,1 @@
+"""Certificates of policies and the files that carry them."""

@@ -1,0 +1,129 @@
+"""Who may drive: what a certificate speaks of, and who refuses which one.
+
+A certificate is bound to what it speaks of by hashes: ``subject_sha256``, the meta-contract, the suites. That
+shows accidents and careless edits, not somebody who certifies anew: trust comes from where the hash of
+the manifest is pinned (``RoutePolicy.spec.artifact.sha256``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents.artifact import Certificate
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import canonical_sha256
+from contracts.loading.loader import document_sha256
+from contracts.loading.yaml_positions import dotted
+from contracts.rules.policy import certificate_breaches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the certificate of a trained policy speaks of: these weights, read and answered so, under these
+    rules, with these settings of its detector and of the controller.
+    """
+
+    onnx_sha256: str
+    encoding_version: int
+    rules_sha256: str
+
+    @property
+    def sha256(self) -> str:
+        """The certificate's ``subject_sha256``."""
+        return canonical_sha256({name: getattr(self, name) for name in self.__slots__})
+
+
+def rules_sha256(rules: Mapping[str, float], configuration: Mapping[str, object]) -> str:
+    """Of the fixed numbers that decide beside the weights, and of the configuration's settings
+    (``configuration_facts``).
+    """
+    return canonical_sha256({"rules": dict(rules), "configuration": dict(configuration)})
+
+
+def builtin_sha256(facts: Mapping[str, object]) -> str:
+    """What the certificate of a built-in policy speaks of: its name, every setting, the controller's too."""
+    return canonical_sha256(dict(facts))
+
+
+def load_certificate(text: str, file: str) -> Certificate:
+    """The certificate in ``text`` (JSON as ``selvage policy certify`` writes it), passed or not.
+
+    Raises DocumentError where the text is none.
+    """
+    try:
+        return Certificate.model_validate_json(text)
+    except ValueError as error:
+        first = str(error).splitlines()[0]
+        raise _refused(file, "", "a certificate", first, "write it with `selvage policy certify`") from None
+
+
+def refuse_unless_certified(
+    manifest: PolicyArtifact, meta: MetaContract, subject: Subject, file: str = "manifest"
+) -> None:
+    """DocumentError unless the certificate of ``manifest`` passes and speaks of ``subject`` and ``meta``."""
+    certificate = manifest.spec.certificate
+    if certificate is None:
+        raise _refused(file, "", "a certificate", "none", "certify the policy: selvage policy certify")
+    if certificate.rules_sha256 != subject.rules_sha256:
+        raise _refused(
+            file, "rules_sha256", f"{subject.rules_sha256}, of the rules and settings of this version",
+            str(certificate.rules_sha256), "certify again: what decides beside the network is not the same",
+        )  # fmt: skip
+    if certificate.subject_sha256 != subject.sha256:
+        raise _refused(
+            file, "subject_sha256", f"{subject.sha256}, of this ONNX file and encoding",
+            certificate.subject_sha256, "this certificate is another policy's; certify this one",
+        )  # fmt: skip
+    refuse_unless_passing(certificate, meta, file)
+
+
+def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: str = "certificate") -> None:
+    """DocumentError unless ``certificate`` passes every offline clause of ``meta`` as it reads today."""
+    for breach in certificate_breaches(certificate):
+        raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
+    found = document_sha256(meta)
+    if certificate.meta_contract_sha256 != found:
+        raise _refused(
+            file, "meta_contract_sha256", f"{found}, of {meta.metadata.name}",
+            certificate.meta_contract_sha256, "certify again: the meta-contract is another one",
+        )  # fmt: skip
+    if certificate.seeds < meta.spec.suite_seeds:
+        least = f"at least {meta.spec.suite_seeds}"
+        raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
+    _refuse_other_worlds(certificate, meta, file)
+    _refuse_missing(certificate, meta, file)
+
+
+def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    """Certified for long enough without a fault, and on the worlds that the meta-contract pins."""
+    asked = meta.spec.certification
+    if asked is None:
+        return
+    if certificate.quiet_slice_days < asked.quiet_slice_days:
+        least, days = f"at least {asked.quiet_slice_days:g}", f"{certificate.quiet_slice_days:g}"
+        raise _refused(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
+    if asked.worlds_sha256 is not None and certificate.worlds_sha256 != asked.worlds_sha256:
+        raise _refused(
+            file, "worlds_sha256", asked.worlds_sha256, str(certificate.worlds_sha256),
+            "certify again: scenarios, contract or profiles are others",
+        )  # fmt: skip
+
+
+def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    """Every offline clause stands in the certificate, with the threshold that it has today."""
+    known = {clause.id: clause for clause in certificate.clauses}
+    for clause in meta.spec.clauses:
+        if clause.checked == "online":
+            continue
+        found = known.get(clause.id)
+        if found is None or found.metric != clause.metric or found.threshold != clause.threshold:
+            actual = "nothing" if found is None else f"{found.metric} within {found.threshold:g}"
+            expected = f"{clause.metric} within {clause.threshold:g}"
+            raise _refused(file, f"clauses.{clause.id}", expected, actual, "certify again")
+
+
+def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    place = f"certificate.{path}" if path else "certificate"
+    return DocumentError([Problem(file, 0, place, expected, actual, next_step)])

@@ -1,0 +1,136 @@
+"""Artefacts on disk: an ONNX file and its manifest, written whole and loaded only when everything fits.
+
+Refused are an ONNX file whose hash is not the manifest's, another encoding version, a missing or failing
+certificate, and a certificate that speaks of another network, of other fixed rules or of another
+configuration. No pickle anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
+from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentState, Training
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import write_pinned
+from contracts.loading.loader import dump_text, load_as
+from contracts.loading.uris import read_pinned, resolve_uri
+from controller.encoding.features import ENCODING_VERSION
+from controller.fleet import FleetSetup
+from policies.certify.admission import Subject, refuse_unless_certified, rules_sha256
+from policies.learned.choosing import fixed_rules
+from policies.learned.runner import LearnedPolicy, learned_policy
+
+#: The policy that ships with the library.
+SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
+#: The meta-contract that a certificate must pass.
+META = "package:contracts/library/meta-contract.yaml"
+
+
+#: What decides in the configuration that a learned policy runs in (``policies.registry``).
+Facts = Mapping[str, object]
+
+
+def learned_subject(onnx_sha256: str, facts: Facts, encoding_version: int = ENCODING_VERSION) -> Subject:
+    """What a certificate of that network speaks of today: rules and settings are those of this version."""
+    rules = rules_sha256(fixed_rules(), facts)
+    return Subject(onnx_sha256=onnx_sha256, encoding_version=encoding_version, rules_sha256=rules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefact:
+    """A loaded artefact: manifest, where it lies, and the content of its ONNX file, whose hash fits."""
+
+    manifest: PolicyArtifact
+    file: Path
+    content: bytes
+
+
+def write_artefact(
+    folder: Path, name: str, content: bytes, description: str, training: Training,
+    certificate: Certificate | None = None, recurrent: RecurrentState | None = None,
+) -> Path:  # fmt: skip
+    """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
+
+    Equal arguments give equal bytes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx = FileRef(uri=f"{name}.onnx", sha256=write_pinned(folder / f"{name}.onnx", content))
+    manifest = PolicyArtifact(
+        metadata=Metadata(name=name),
+        spec=ArtifactSpec(
+            description=description,
+            onnx=onnx,
+            encoding_version=ENCODING_VERSION,
+            recurrent=recurrent,
+            training=training,
+            certificate=certificate,
+        ),
+    )
+    path = folder / f"{name}.yaml"
+    write_pinned(path, dump_text(manifest).encode())
+    return path
+
+
+def with_certificate(artefact: Artefact, certificate: Certificate, facts: Facts) -> PolicyArtifact:
+    """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
+    spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
+    manifest = artefact.manifest.model_copy(update={"spec": spec})
+    refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(artefact.file))
+    return manifest
+
+
+def load_artefact(uri: str, facts: Facts | None) -> Artefact:
+    """The artefact whose manifest is ``uri`` (a path or ``package:``).
+
+    facts: what its certificate must fit; None: none is asked for, for evaluation and certification alone,
+    never to drive.
+    Raises DocumentError for whatever does not fit; see the module.
+    """
+    file = resolve_uri(uri, "")
+    manifest = load_as(PolicyArtifact, file)
+    content = read_pinned(manifest.spec.onnx, file)
+    if manifest.spec.encoding_version != ENCODING_VERSION:
+        raise DocumentError(
+            [
+                Problem(
+                    str(file), 0, "spec.encoding_version", f"{ENCODING_VERSION}",
+                    f"{manifest.spec.encoding_version}", "train the policy again with this version",
+                )
+            ]
+        )  # fmt: skip
+    if facts is not None:
+        refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(file))
+    return Artefact(manifest=manifest, file=file, content=content)
+
+
+def manifest_subject(manifest: PolicyArtifact, facts: Facts) -> Subject:
+    """``learned_subject`` of the network that ``manifest`` names."""
+    return learned_subject(manifest.spec.onnx.sha256, facts, manifest.spec.encoding_version)
+
+
+def _meta() -> MetaContract:
+    return load_as(MetaContract, resolve_uri(META, "artefact"))
+
+
+def load_learned(
+    uri: str, fleet: FleetSetup, facts: Facts | None, policy_id: str = "learned"
+) -> LearnedPolicy:
+    """The policy of the artefact ``uri`` for ``fleet``; ``load_artefact`` says what is refused."""
+    artefact = load_artefact(uri or SHIPPED_ARTEFACT, facts)
+    policy = learned_policy(artefact.content, fleet, policy_id, str(artefact.file))
+    _refuse_other_memory(artefact, policy.runner.memory)
+    return policy
+
+
+def _refuse_other_memory(artefact: Artefact, found: dict[str, int]) -> None:
+    """DocumentError where the network remembers something else than the manifest says."""
+    said = artefact.manifest.spec.recurrent
+    expected = {} if said is None else said.model_dump()
+    if expected != found:
+        hint = "export it again with this version"
+        raise DocumentError(
+            [Problem(str(artefact.file), 0, "spec.recurrent", f"{expected}", f"{found}", hint)]
+        )

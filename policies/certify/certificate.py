@@ -1,0 +1,197 @@
+"""The certificate of a policy: clauses of the meta-contract judged on episodes.
+
+A clause passes when the upper limit of a two-sided 95 % interval lies within its threshold. Counts over an
+exposure have exact Poisson limits, shares of episodes exact binomial ones, means a bootstrap clustered by
+seed, a percentile of decisions the order statistic that bounds it. A clause with threshold 0 is a law: it is
+counted, and one event fails it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
+
+from contracts.documents import MetaContract
+from contracts.documents.artifact import CertifiedClause
+from contracts.documents.meta import MetaClause
+from contracts.scoring.incident_measures import IncidentMeasures
+from contracts.scoring.intervals import CONFIDENCE, clustered_mean, poisson_rate
+from contracts.units import SECONDS_PER_MONTH
+
+_TAIL = (1.0 - CONFIDENCE) / 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeEvidence:
+    """What one watched episode adds. Counts of moves and turns leave out what the meta-contract exempts.
+
+    slice_hours: slices times hours. false_switches: by the truth, false quarantines among them.
+    shed_requests: beyond the exemptions. demoted: the supervisor would have taken over.
+    """
+
+    scenario: str
+    seed: int
+    incident: IncidentMeasures | None
+    slice_hours: float
+    false_switches: int
+    moves: int
+    turns: int
+    shed_requests: float
+    offered_requests: float
+    empty_ticks: int
+    demoted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificationEvidence:
+    """Everything that a certificate stands on. decision_ms: float64 [n], one deciding tick each."""
+
+    incidents: tuple[EpisodeEvidence, ...]
+    quiet: tuple[EpisodeEvidence, ...]
+    decision_ms: NDArray[np.float64]
+
+    def of(self, suite: str) -> tuple[EpisodeEvidence, ...]:
+        """Episodes of "incidents" or "quiet"."""
+        return self.quiet if suite == "quiet" else self.incidents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A value with its upper limit (None: nothing to judge) and the observations behind it."""
+
+    method: str
+    value: float | None
+    ci_high: float | None
+    n: int
+
+
+def judge_clauses(meta: MetaContract, evidence: CertificationEvidence) -> tuple[CertifiedClause, ...]:
+    """Every clause that is checked offline, in the order of the document."""
+    return tuple(
+        _certified(clause, _METHODS[clause.metric](evidence.of(clause.judged_on or ""), evidence))
+        for clause in meta.spec.clauses
+        if clause.checked != "online"
+    )
+
+
+def _certified(clause: MetaClause, judged: _Judged) -> CertifiedClause:
+    assert clause.judged_on is not None
+    return CertifiedClause.model_validate(
+        {
+            "id": clause.id,
+            "metric": clause.metric,
+            "judged_on": clause.judged_on,
+            "method": judged.method,
+            "threshold": clause.threshold,
+            "value": judged.value,
+            "ci_high": judged.ci_high,
+            "n": judged.n,
+            "passed": judged.ci_high is not None and judged.ci_high <= clause.threshold,
+        }
+    )
+
+
+def _count(method: str, events: int, exposure: float) -> _Judged:
+    if exposure <= 0.0:
+        return _Judged(method=method, value=None, ci_high=None, n=0)
+    rate = poisson_rate(events, exposure)
+    return _Judged(method=method, value=rate.mean, ci_high=rate.ci_high, n=events)
+
+
+def _moves(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    return _count("exact_poisson", sum(e.moves for e in episodes), sum(e.slice_hours for e in episodes))
+
+
+def _turns(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    return _count("exact_poisson", sum(e.turns for e in episodes), sum(e.slice_hours for e in episodes))
+
+
+def _false_switches(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    months = sum(e.slice_hours for e in episodes) / (SECONDS_PER_MONTH / 3600.0)
+    return _count("exact_poisson", sum(e.false_switches for e in episodes), months)
+
+
+def _empty(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    if not episodes:
+        return _Judged(method="count", value=None, ci_high=None, n=0)
+    total = sum(e.empty_ticks for e in episodes)
+    return _Judged(method="count", value=float(total), ci_high=float(total), n=len(episodes))
+
+
+def _lag(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    """Censored at the horizon; incidents that were guarded before they began have none."""
+    return _mean(
+        "detection_lag_s", episodes, lambda e: _of(e.incident, "detection_lag_s", mitigated=math.nan)
+    )
+
+
+def _mttr(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    return _mean("mttr_s", episodes, lambda e: _of(e.incident, "mttr_s"))
+
+
+def _shed(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    return _mean("shed_ratio", episodes, lambda e: e.shed_requests / max(e.offered_requests, 1.0))
+
+
+def _of(incident: IncidentMeasures | None, name: str, mitigated: float | None = None) -> float:
+    if incident is None:
+        return math.nan
+    return mitigated if mitigated is not None and incident.mitigated else float(getattr(incident, name))
+
+
+def _mean(
+    name: str, episodes: Sequence[EpisodeEvidence], value: Callable[[EpisodeEvidence], float]
+) -> _Judged:
+    """Mean over episodes, bootstrap clustered by seed; one seed gives no limit."""
+    scenarios = list(dict.fromkeys(e.scenario for e in episodes))
+    seeds = sorted({e.seed for e in episodes})
+    matrix = np.full((len(seeds), max(len(scenarios), 1)), np.nan)
+    for e in episodes:
+        matrix[seeds.index(e.seed), scenarios.index(e.scenario)] = value(e)
+    found = clustered_mean(matrix, name=name)
+    known = found.n > 0 and math.isfinite(found.ci_high)
+    return _Judged(
+        method="clustered_bootstrap",
+        value=found.mean if found.n else None,
+        ci_high=found.ci_high if known else None,
+        n=found.n,
+    )
+
+
+def _demoted(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
+    """Share of episodes, with the exact limit of Clopper and Pearson (1934)."""
+    n, events = len(episodes), sum(e.demoted for e in episodes)
+    if n == 0:
+        return _Judged(method="exact_binomial", value=None, ci_high=None, n=0)
+    high = 1.0 if events == n else float(beta.ppf(1.0 - _TAIL, events + 1, n - events))
+    return _Judged(method="exact_binomial", value=events / n, ci_high=high, n=n)
+
+
+def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
+    """99th percentile; its limit is the smallest order statistic that lies above it with 97.5 %."""
+    spent = np.sort(evidence.decision_ms)
+    n = spent.size
+    place = int(binom.ppf(1.0 - _TAIL, n, 0.99)) if n else 0
+    if n == 0:
+        return _Judged(method="order_statistic", value=None, ci_high=None, n=0)
+    value = float(np.percentile(spent, 99.0))
+    high = float(spent[place]) if place < n else None
+    return _Judged(method="order_statistic", value=value, ci_high=high, n=n)
+
+
+_METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], CertificationEvidence], _Judged]] = {
+    "switch_rate_per_slice_hour": _moves,
+    "oscillation_sign_changes_per_hour": _turns,
+    "false_switches_per_slice_month": _false_switches,
+    "detection_lag_s": _lag,
+    "mttr_s": _mttr,
+    "shed_ratio": _shed,
+    "empty_pool_ticks": _empty,
+    "decision_ms_p99": _decision,
+    "demoted_episode_ratio": _demoted,
+}

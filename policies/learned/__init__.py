@@ -1,0 +1,1 @@
+"""Learned policies: what they choose, the network, its ONNX file and what runs it."""

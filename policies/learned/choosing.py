@@ -1,0 +1,238 @@
+"""How a learned policy acts: per slice it *chooses* a kernel or shedding, and the rest is arithmetic.
+
+A choice is an index: a kernel of the pool, or the last column, shed. Choosing what was chosen before is
+staying. What a feed-forward network would need a memory for is kept here, in ``PolicyState``, and shown to
+it behind the encoded observation: what each slice chose and when, when it last left each kernel, and when
+each kernel was last ill on it. ``policies.rules.capacity.fit_capacity`` then turns the choices into a table
+that the kernels can carry, as it does for the policies without learning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.jit import compiled
+from controller.encoding.encoder import Encoder
+from controller.encoding.features import FEATURES, Scope
+from controller.encoding.scales import log_time
+from controller.ports import Observation, PolicyState, Proposal
+from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
+from policies.rules.targets import failover_order
+
+# What the network and its ONNX form share; neither torch nor onnx is needed to know it.
+#: Taken off the score of what may not be chosen; larger than any score.
+BLOCKED = 1e4
+#: Added to the score of a choice that there is no reason to leave; far below ``BLOCKED``.
+BOUND = 1e3
+#: Evidence on one of a kernel's slices, in shares of an alarm's, from which slices may leave it without one.
+REASON = 0.35
+#: The same on the slice that leaves: more than healthy fleets of the training scenarios show.
+OWN_REASON = 0.2
+#: The same once one of the kernel's slices is in alarm: more, because the detector then holds the others to a
+#: lower threshold (``lowered_arl0``), of which a slice that is merely near its limit soon has a share.
+PEER_REASON = 0.6
+#: A slice that chose another kernel goes home by rule after so long without a change, if home was well all
+#: that time. Incidents are the network's business; moving back the day after is not.
+RETURN_AFTER_S = 3600.0
+#: Least time between two slices of a fleet that go home by rule.
+RETURN_EVERY_S = 60.0
+#: A failover fills its target to 85 %: load wobbles, and a full one would be relieved again and again.
+ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
+#: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
+CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
+#: What a recurrent network remembers: names of its inputs, and of the outputs that they are a tick later.
+NETWORK_MEMORY = {"hidden": "next_hidden", "cell": "next_cell"}
+#: Numbers of memory per slice: shedding chosen, since the last change of choice.
+SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
+
+
+#: Changes whenever what the rules of this module or of ``network`` do changes, beside their numbers.
+RULES_VERSION = 4
+
+
+def fixed_rules() -> dict[str, float]:
+    """Every number that decides beside the weights, by name: a certificate speaks of these as well."""
+    return {
+        "rules_version": RULES_VERSION,
+        "reason": REASON,
+        "own_reason": OWN_REASON,
+        "sibling_reason": PEER_REASON,
+        "blocked": BLOCKED,
+        "bound": BOUND,
+        "return_after_s": RETURN_AFTER_S,
+        "return_every_s": RETURN_EVERY_S,
+        **{f"room_{name}": value for name, value in asdict(ROOM).items()},
+    }
+
+
+def feature_names(scope: Scope) -> list[str]:
+    """Names of the features of ``scope``, in the order of the encoding."""
+    return [feature.name for feature in FEATURES if feature.scope is scope]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLayout:
+    """Sizes of a network's input: the encoded observation, then the memory by cell, then by slice."""
+
+    encoder: Encoder
+
+    @property
+    def choices(self) -> int:
+        """Columns of a score row: the kernels, padded, and shed."""
+        return self.encoder.kernels_max + 1
+
+    @property
+    def cell_memory_size(self) -> int:
+        """Numbers of memory that belong to (kernel, slice) pairs."""
+        return self.encoder.kernels_max * self.encoder.slices * len(CELL_MEMORY)
+
+    @property
+    def size(self) -> int:
+        """Length of an input."""
+        return self.encoder.size + self.cell_memory_size + self.encoder.slices * len(SLICE_MEMORY)
+
+    def names(self) -> tuple[str, ...]:
+        """One name per number of an input."""
+        kernels, slices = range(self.encoder.kernels_max), range(self.encoder.slices)
+        cells = [f"kernel{k}.slice{s}.{name}" for k in kernels for s in slices for name in CELL_MEMORY]
+        own = [f"slice{s}.{name}" for s in slices for name in SLICE_MEMORY]
+        return (*self.encoder.names(), *cells, *own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chooser:
+    """Memory, input and proposal of choices for a pool of ``kernels`` kernels.
+
+    home: int64 [S]; priority: int64 [S], slices that keep their kernel first when capacity is short.
+    """
+
+    layout: InputLayout
+    kernels: int
+    home: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    headroom: Headroom = field(default_factory=lambda: ROOM)
+
+    @classmethod
+    def of(
+        cls, encoder: Encoder, kernels: int, home: NDArray[np.int64], contract: CompiledContract
+    ) -> Chooser:
+        """The chooser of a pool under ``contract``."""
+        return cls(
+            layout=InputLayout(encoder=encoder), kernels=kernels, home=home, priority=contract.priority
+        )
+
+    def initial(self, batch: int) -> PolicyState:
+        """Every slice at home, nothing left, nothing ill.
+
+        choice: int64 [B, S]; chosen_s: float64 [B, S], when it last changed; left_s, unhealthy_at_s: float64
+        [B, K, S].
+        """
+        slices = len(self.home)
+        return {
+            **capacity_memory(batch, slices, self.kernels),
+            "choice": np.tile(self.home, (batch, 1)),
+            "chosen_s": np.full((batch, slices), -np.inf),
+            "left_s": np.full((batch, self.kernels, slices), -np.inf),
+            "unhealthy_at_s": np.full((batch, self.kernels, slices), -np.inf),
+        }
+
+    def look(self, seen: Observation, state: PolicyState) -> tuple[NDArray[np.float32], PolicyState]:
+        """``(inputs, memory)``: float32 [B, size], and the memory after this tick's verdicts."""
+        unhealthy = (seen.level > 0) | seen.hard_violated | ~seen.certified
+        memory = {
+            **state,
+            "unhealthy_at_s": np.where(unhealthy, seen.now_s[:, None, None], state["unhealthy_at_s"]),
+        }
+        encoder, batch = self.layout.encoder, len(seen.now_s)
+        inputs = np.zeros((batch, self.layout.size), dtype=np.float32)
+        inputs[:, : encoder.size] = encoder.encode(seen)
+        _show_memory(
+            inputs[:, encoder.size :], memory["choice"],
+            log_time(seen.now_s[:, None, None] - memory["left_s"]),
+            log_time(seen.now_s[:, None, None] - memory["unhealthy_at_s"]),
+            log_time(seen.now_s[:, None] - memory["chosen_s"]),
+            encoder.kernels_max,
+        )  # fmt: skip
+        return inputs, memory
+
+    def propose(
+        self, choice: NDArray[np.integer], seen: Observation, state: PolicyState
+    ) -> tuple[Proposal, PolicyState]:
+        """Proposal for ``choice`` int [B, S] in 0..kernels_max; a padded kernel is read as staying."""
+        before = np.asarray(state["choice"])
+        shed = self.layout.encoder.kernels_max
+        wished = np.where(choice == shed, self.kernels, choice)
+        chosen = np.where(
+            (wished > self.kernels) | ((choice != shed) & (wished >= self.kernels)), before, wished
+        )
+        chosen = np.where(self._homeward(chosen, seen, state), self.home, chosen)
+        memory = {name: array.copy() for name, array in state.items()}
+        memory["choice"] = chosen.astype(np.int64)
+        wanted = np.zeros(seen.table.shape)
+        _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
+        moved = memory["choice"] != before
+        rank, lost = self._refuges(seen, memory)
+        memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
+        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
+
+    def _refuges(
+        self, seen: Observation, memory: PolicyState
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """``(rank, lost)``: order of failover targets [B, S, K] without the kernels that the slice left
+        lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
+        target any more.
+        """
+        left_s = np.asarray(memory["left_s"], dtype=np.float64).transpose(0, 2, 1)
+        lowered = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
+        rank = np.where(lowered, np.inf, failover_order(seen))
+        chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
+        spilled = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
+        return rank, (spilled & ~np.isfinite(rank)).any(axis=2)
+
+    def _homeward(
+        self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState
+    ) -> NDArray[np.bool_]:
+        """Bool [B, S]: goes home by rule now; at most one slice of a fleet."""
+        since_s = seen.now_s[:, None] - np.asarray(state["chosen_s"], dtype=np.float64)
+        unhealthy_at_s = np.asarray(state["unhealthy_at_s"], dtype=np.float64)[
+            :, self.home, np.arange(len(self.home))
+        ]
+        away = (chosen == state["choice"]) & (chosen != self.home)
+        due = away & (since_s >= RETURN_AFTER_S) & (seen.now_s[:, None] - unhealthy_at_s >= RETURN_AFTER_S)
+        due &= since_s.min(axis=1, keepdims=True) >= RETURN_EVERY_S
+        first = np.arange(len(self.home)) == due.argmax(axis=1)[:, None]
+        return np.asarray(due & first)
+
+
+@compiled
+def _show_memory(out, choice, since_left, since_unhealthy, since_chosen, kernels_max):
+    batch, kernels, slices = since_left.shape
+    for b in range(batch):
+        for k in range(kernels):
+            for s in range(slices):
+                place = (k * slices + s) * 3
+                out[b, place] = 1.0 if choice[b, s] == k else 0.0
+                out[b, place + 1] = since_left[b, k, s]
+                out[b, place + 2] = since_unhealthy[b, k, s]
+        for s in range(slices):
+            place = kernels_max * slices * 3 + s * 2
+            out[b, place] = 1.0 if choice[b, s] == kernels else 0.0
+            out[b, place + 1] = since_chosen[b, s]
+
+
+@compiled
+def _settle_choice(wanted, choice, before, chosen_s, left_s, now_s):
+    """One-hot rows of ``wanted``, and the times of what changed."""
+    batch, slices = choice.shape
+    for b in range(batch):
+        for s in range(slices):
+            wanted[b, s, choice[b, s]] = 1.0
+            if choice[b, s] == before[b, s]:
+                continue
+            chosen_s[b, s] = now_s[b]
+            if before[b, s] < left_s.shape[1]:
+                left_s[b, before[b, s], s] = now_s[b]

@@ -1,0 +1,118 @@
+"""A learned policy at work: an ONNX file run by onnxruntime, without torch.
+
+Its input is the encoded observation and the memory of ``policies.learned.choosing``; it takes the choice with
+the highest score. A recurrent network also takes what it gave for the tick before (``hidden``, ``cell``),
+which is kept in the policy's state and goes through its JSON. Everything that decides who may drive (hash,
+encoding, certificate) is checked on loading, in ``policies.certify.artifact_files``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from contracts.errors import DocumentError, Problem
+from controller.encoding.encoder import Encoder
+from controller.fleet import FleetSetup
+from controller.ports import Observation, PolicyState, Proposal
+from policies.learned.choosing import NETWORK_MEMORY, Chooser, InputLayout
+
+_INPUT, _OUTPUT = "inputs", "scores"
+
+
+class ScoreRunner:
+    """Scores float32 [B, S, choices] of inputs float32 [B, size], on one thread.
+
+    memory: sizes by name of what the network remembers of a fleet; empty where it is not recurrent.
+    Raises DocumentError for content that is no network of this kind; ``file`` names it in messages.
+    """
+
+    def __init__(self, content: bytes, file: str = "the ONNX file") -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
+            raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
+        taken = {value.name: value.shape for value in self._session.get_inputs()}
+        given = {value.name: value.shape for value in self._session.get_outputs()}
+        names = NETWORK_MEMORY if set(taken) != {_INPUT} else {}
+        if set(taken) != {_INPUT, *names} or set(given) != {_OUTPUT, *names.values()}:
+            expected = f"input {_INPUT!r} and output {_OUTPUT!r}, or with memory {NETWORK_MEMORY}"
+            raise _refused(file, expected, f"{list(taken)}, {list(given)}")
+        if any(taken[name] != given[names[name]] for name in names):
+            raise _refused(file, "memory of one size", f"{taken} in, {given} out")
+        self.size, (_, self.slices, self.choices) = int(taken[_INPUT][1]), given[_OUTPUT]
+        self.memory = {name: int(taken[name][1]) for name in names}
+
+    def __call__(self, inputs: NDArray[np.float32], memory: PolicyState | None = None) -> NDArray[np.float32]:
+        """Scores of ``inputs`` by a network that remembers ``memory``; nothing for None."""
+        return self.step(inputs, memory or self.initial(len(inputs)))[0]
+
+    def initial(self, batch: int) -> PolicyState:
+        """What the network remembers of ``batch`` fleets before the first tick: zeros [B, size]."""
+        return {name: np.zeros((batch, size), dtype=np.float32) for name, size in self.memory.items()}
+
+    def step(
+        self, inputs: NDArray[np.float32], memory: PolicyState
+    ) -> tuple[NDArray[np.float32], PolicyState]:
+        """``(scores, memory after)``, the memory that of a recurrent network alone."""
+        outputs = [_OUTPUT, *(NETWORK_MEMORY[name] for name in self.memory)]
+        fed = {_INPUT: inputs} | {name: memory[name] for name in self.memory}
+        if not self.memory:
+            return np.asarray(self._session.run(outputs, fed)[0]), {}
+        # Fleet by fleet: a matrix product's last bits depend on its size, and a memory would keep them.
+        rows = [
+            self._session.run(outputs, {name: array[b : b + 1] for name, array in fed.items()})
+            for b in range(len(inputs))
+        ]
+        scores, *after = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        return scores, dict(zip(self.memory, after, strict=True))
+
+    def layout(self) -> InputLayout:
+        """The layout that the network's sizes stand for."""
+        return InputLayout(encoder=Encoder(kernels_max=self.choices - 1, slices=self.slices))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedPolicy:
+    """Chooses by score; see the module."""
+
+    policy_id: str
+    chooser: Chooser
+    runner: ScoreRunner
+    reads_running: bool = True
+
+    def initial(self, batch: int) -> PolicyState:
+        """Every slice at home, and nothing remembered."""
+        return {**self.chooser.initial(batch), **self.runner.initial(batch)}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The table of the best choices, as far as capacity goes."""
+        inputs, memory = self.chooser.look(seen, state)
+        scores, remembered = self.runner.step(inputs, memory)
+        return self.chooser.propose(scores.argmax(axis=2), seen, {**memory, **remembered})
+
+
+def learned_policy(
+    content: bytes, fleet: FleetSetup, policy_id: str, file: str = "the ONNX file"
+) -> LearnedPolicy:
+    """The policy of an ONNX file for ``fleet``; DocumentError where the file does not fit the fleet."""
+    runner = ScoreRunner(content, file)
+    layout, kernels = runner.layout(), len(fleet.layout.kernels)
+    if layout.size != runner.size:
+        raise _refused(file, f"{layout.size} inputs (this encoding)", f"{runner.size} inputs")
+    if runner.slices != len(fleet.home) or kernels >= runner.choices:
+        actual = f"{kernels} kernels and {len(fleet.home)} slices in the fleet"
+        raise _refused(file, f"at most {runner.choices - 1} kernels and {runner.slices} slices", actual)
+    chooser = Chooser.of(layout.encoder, kernels, fleet.home, fleet.contract)
+    return LearnedPolicy(policy_id=policy_id, chooser=chooser, runner=runner)
+
+
+def _refused(file: str, expected: str, actual: str) -> DocumentError:
+    problem = Problem(file, 0, "onnx", expected, actual, "train and export it again with this version")
+    return DocumentError([problem])

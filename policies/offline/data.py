@@ -1,0 +1,110 @@
+"""Logged transitions as a Minari dataset, and back: the form in which offline learners exchange data.
+
+Infos are kept, because the cost and the propensity of every choice stand in them. An episode of Minari is
+one log; it is truncated at its end, never terminated. An action is one choice per slice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import minari
+import numpy as np
+from gymnasium import spaces
+from minari.data_collector import EpisodeBuffer
+
+from contracts.errors import DocumentError, Problem
+from policies.learned.choosing import InputLayout
+from policies.offline.transitions import TransitionHeader, Transitions
+
+#: Environment variable by which Minari finds its datasets.
+_ROOT = "MINARI_DATASETS_PATH"
+
+
+def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layout: InputLayout) -> Path:
+    """Write ``logs`` as the dataset ``dataset_id`` (e.g. "selvage/incidents-v0") under ``root``.
+
+    Returns the dataset's folder; DocumentError where it exists or the logs are of another encoding.
+    """
+    numbers = logs[0].observation.shape[1]
+    if numbers != layout.size:
+        raise _refused(dataset_id, f"observations of {layout.size} numbers", str(numbers))
+    if (root / dataset_id).exists():
+        raise _refused(dataset_id, "a name that is free", f"{root / dataset_id} exists")
+    with _datasets_under(root), warnings.catch_warnings():
+        # Minari asks for author, link and environment; a log of a live fleet has none of them.
+        warnings.simplefilter("ignore", UserWarning)
+        minari.create_dataset_from_buffers(
+            dataset_id=dataset_id,
+            buffer=[_buffer(number, log) for number, log in enumerate(logs)],
+            observation_space=spaces.Box(-np.inf, np.inf, (layout.size,), dtype=np.float32),
+            action_space=spaces.MultiDiscrete([layout.choices] * layout.encoder.slices),
+            algorithm_name=", ".join(sorted({log.header.policy_id for log in logs})),
+            description=json.dumps([asdict(log.header) for log in logs], sort_keys=True),
+        )
+    return root / dataset_id
+
+
+def read_minari(dataset_id: str, root: Path) -> list[Transitions]:
+    """The logs that ``write_minari`` wrote, in their order."""
+    with _datasets_under(root):
+        dataset = minari.load_dataset(dataset_id)
+        headers = json.loads(dataset.storage.metadata["description"])
+        episodes = list(dataset.iterate_episodes())
+    return [_log(header, episode) for header, episode in zip(headers, episodes, strict=True)]
+
+
+@contextmanager
+def _datasets_under(root: Path) -> Iterator[None]:
+    """Minari has one root for all datasets, in the environment of the process."""
+    before = os.environ.get(_ROOT)
+    os.environ[_ROOT] = str(root)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ROOT]
+        else:
+            os.environ[_ROOT] = before
+
+
+def _buffer(number: int, log: Transitions) -> EpisodeBuffer:
+    """One episode; infos have a row for the first observation too, where nothing was earned yet."""
+    ended = np.arange(log.ticks) == log.ticks - 1
+    infos = {"cost": np.append(0.0, log.cost), "log_probability": np.append(np.nan, log.log_probability)}
+    return EpisodeBuffer(
+        id=number,
+        seed=max(log.header.seed, 0),
+        observations=list(log.observation),
+        actions=list(log.choice),
+        rewards=log.reward.tolist(),
+        terminations=[False] * log.ticks,
+        truncations=ended.tolist(),
+        infos=infos,
+    )
+
+
+def _log(header: dict[str, Any], episode: Any) -> Transitions:
+    return Transitions(
+        header=TransitionHeader(**header),
+        observation=np.asarray(episode.observations, dtype=np.float32),
+        choice=np.asarray(episode.actions, dtype=np.int64),
+        reward=np.asarray(episode.rewards, dtype=np.float64),
+        cost=np.asarray(episode.infos["cost"], dtype=np.float64)[1:],
+        log_probability=np.asarray(episode.infos["log_probability"], dtype=np.float64)[1:],
+    )
+
+
+def _refused(name: str, expected: str, actual: str) -> DocumentError:
+    problem = Problem(
+        file="selvage offline", line=0, path=f"dataset {name!r}", expected=expected, actual=actual,
+        next_step="choose another name, or record logs of this encoding",
+    )  # fmt: skip
+    return DocumentError([problem])

@@ -1,0 +1,140 @@
+"""Logged decisions as transitions: what was seen, what was asked for, what telemetry says came of it.
+
+Every world writes the same record, so that incidents of a live fleet, of drills and of simulations can train
+and evaluate policies together. A file is one ``.npz`` without pickle: the arrays and a JSON header.
+
+``log_probability`` is the propensity: the logarithm of the probability with which the policy that drove
+drew the choices of a tick. It is NaN where that policy was deterministic; then no re-weighting of the log can
+say what another policy would have earned.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import write_pinned
+
+FORMAT_VERSION = 1
+_ARRAYS = ("observation", "choice", "reward", "cost", "log_probability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionHeader:
+    """Where a log comes from.
+
+    world: "simulation", "live" or "cluster". episode: name, e.g. of scenario or drill. seed: of the
+    simulation (-1 elsewhere). reward_source: "telemetry" (``policies.offline.observed``) or "truth".
+    encoding_version: of observations (``controller.encoding.features``).
+    """
+
+    world: str
+    episode: str
+    policy_id: str
+    seed: int
+    reward_source: str
+    encoding_version: int
+    contract_sha256: str
+    tick_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transitions:
+    """One episode of T ticks.
+
+    observation: float32 [T + 1, N], what a learned policy is shown; choice: int64 [T, S], for each slice
+    the kernel that was asked to take most of it, or shed; reward, cost: float64 [T]; log_probability:
+    float64 [T], NaN where the policy was deterministic.
+    """
+
+    header: TransitionHeader
+    observation: NDArray[np.float32]
+    choice: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    log_probability: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        ticks = len(self.choice)
+        if len(self.observation) != ticks + 1:
+            raise ValueError(f"observation: expected {ticks + 1} rows, got {len(self.observation)}")
+        for name in ("reward", "cost", "log_probability"):
+            if getattr(self, name).shape != (ticks,):
+                raise ValueError(f"{name}: expected shape ({ticks},), got {getattr(self, name).shape}")
+        for name in ("observation", "reward", "cost"):
+            if not bool(np.isfinite(getattr(self, name)).all()):
+                raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
+
+    @property
+    def ticks(self) -> int:
+        """Number of transitions, T."""
+        return len(self.choice)
+
+    @property
+    def has_propensity(self) -> bool:
+        """Every choice was drawn with a known probability."""
+        return bool(np.isfinite(self.log_probability).all())
+
+
+def save_transitions(path: Path, log: Transitions) -> str:
+    """Write ``log`` whole; returns the file's sha256."""
+    header = json.dumps({"format": FORMAT_VERSION, **asdict(log.header)}, sort_keys=True)
+    arrays = {name: getattr(log, name) for name in _ARRAYS}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, header=np.frombuffer(header.encode(), dtype=np.uint8), **arrays)
+    return write_pinned(path, buffer.getvalue())
+
+
+def load_transitions(path: Path) -> Transitions:
+    """Read a file of ``save_transitions``; DocumentError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(file["header"].tobytes().decode())
+            arrays = {name: file[name] for name in _ARRAYS}
+        if header.pop("format") != FORMAT_VERSION:
+            raise ValueError(f"expected format {FORMAT_VERSION}")
+        return Transitions(header=TransitionHeader(**header), **arrays)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def load_all(paths: Iterable[Path]) -> list[Transitions]:
+    """Logs of several files, which must agree on encoding and shape."""
+    named = [(path, load_transitions(path)) for path in paths]
+    if not named:
+        raise _refused(
+            "selvage offline", "one or more .npz files of transitions", "none", "record some first"
+        )
+    first = named[0][1]
+    for path, log in named:
+        for what, expected, actual in (
+            ("encoding version", first.header.encoding_version, log.header.encoding_version),
+            ("observation size", first.observation.shape[1], log.observation.shape[1]),
+            ("number of slices", first.choice.shape[1], log.choice.shape[1]),
+        ):
+            if expected != actual:
+                raise _refused(
+                    str(path), f"{what} {expected}", str(actual), "give logs of one encoding and contract"
+                )
+    return [log for _, log in named]
+
+
+def _unreadable(path: Path, error: Exception) -> DocumentError:
+    actual = f"{type(error).__name__}: {error}"
+    return _refused(
+        str(path), "a file of transitions", actual, "write it again with `selvage offline record`"
+    )
+
+
+def _refused(file: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    problem = Problem(
+        file=file, line=0, path="transitions", expected=expected, actual=actual, next_step=next_step
+    )
+    return DocumentError([problem])

@@ -1,0 +1,1 @@
+"""The linear program and the policy that solves it every tick."""

@@ -1,0 +1,1 @@
+"""Policies that are rules: written down, not learned."""

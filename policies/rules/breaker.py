@@ -1,0 +1,120 @@
+"""Breaker: what a gateway does by itself, after Envoy's outlier detection, at Envoy's defaults.
+
+A replica with ``consecutive_failures`` failed answers in a row is ejected from its kernel's cluster, at
+once, while the share of ejected hosts is below ``max_ejection_ratio`` (the first one always may). A sweep
+every ``interval_s`` returns who has been out for ``base_ejection_s`` times its number of ejections (at
+most ``max_ejection_s``) and takes one off that number for a host that is in. Where fewer than
+``panic_ratio`` of a cluster's hosts are left, all of them get traffic again (panic).
+
+It counts HTTP failures and nothing else: a server that answers nonsense with status 200 is healthy to it.
+Source: Envoy documentation, "Outlier detection" and "Panic threshold".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import compiled
+from controller.ports import Observation, PolicyState, Proposal
+from policies.rules.fixed import home_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerPolicy:
+    """Home table, single replicas ejected for failures in a row."""
+
+    policy_id: str
+    replicas: int
+    consecutive_failures: int = 5
+    interval_s: float = 10.0
+    base_ejection_s: float = 30.0
+    max_ejection_s: float = 300.0
+    max_ejection_ratio: float = 0.1
+    panic_ratio: float = 0.5
+
+    def initial(self, batch: int) -> PolicyState:
+        """Nobody ejected. ``discounted``: failures of the current run that were already acted on."""
+        shape = (batch, self.replicas)
+        return {
+            "ejected": np.zeros(shape, dtype=np.bool_),
+            "ejected_at_s": np.zeros(shape),
+            "ejections": np.zeros(shape, dtype=np.int64),
+            "discounted": np.zeros(shape, dtype=np.int64),
+            "swept_s": np.full(batch, -np.inf),
+        }
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The home table and who is out."""
+        ejected = np.array(state["ejected"], dtype=np.bool_)
+        ejected_at_s = np.array(state["ejected_at_s"], dtype=np.float64)
+        ejections = np.array(state["ejections"], dtype=np.int64)
+        discounted = np.array(state["discounted"], dtype=np.int64)
+        swept_s = np.asarray(state["swept_s"], dtype=np.float64)
+        discounted[seen.consecutive_failed < discounted] = 0
+        sweep = seen.now_s - swept_s >= self.interval_s
+        _sweep(
+            ejected, ejected_at_s, ejections, discounted, sweep, seen.now_s, seen.consecutive_failed,
+            self.base_ejection_s, self.max_ejection_s,
+        )  # fmt: skip
+        present = seen.in_rotation | np.asarray(state["ejected"], dtype=np.bool_)
+        out = (seen.consecutive_failed - discounted >= self.consecutive_failures) & ~ejected
+        _eject(
+            ejected, ejected_at_s, ejections, discounted, out, seen.now_s, seen.consecutive_failed,
+            seen.replica_kernel, present, self.max_ejection_ratio,
+        )  # fmt: skip
+        memory: PolicyState = {
+            "ejected": ejected,
+            "ejected_at_s": ejected_at_s,
+            "ejections": ejections,
+            "discounted": discounted,
+            "swept_s": np.where(sweep, seen.now_s, swept_s),
+        }
+        balanced = ejected & ~self._panic(seen, ejected, present)
+        return Proposal(table=home_table(seen), ejected=balanced), memory
+
+    def _panic(
+        self, seen: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """bool [B, R]: the replica's cluster has too few hosts left to leave any of them out."""
+        panic = np.zeros(ejected.shape, dtype=np.bool_)
+        for kernel in range(len(seen.role_known_good)):
+            mine = seen.replica_kernel == kernel
+            left = (present & ~ejected)[:, mine].sum(axis=1)
+            panic[:, mine] = (left < self.panic_ratio * present[:, mine].sum(axis=1))[:, None]
+        return panic
+
+
+@compiled
+def _sweep(ejected, ejected_at_s, ejections, discounted, sweep, now_s, failed, base_s, most_s):
+    """Return who has served its time; forgive one ejection of who behaved."""
+    for b in range(len(sweep)):
+        if not sweep[b]:
+            continue
+        for r in range(ejected.shape[1]):
+            if not ejected[b, r]:
+                ejections[b, r] = max(ejections[b, r] - 1, 0)
+            elif now_s[b] - ejected_at_s[b, r] >= min(base_s * ejections[b, r], most_s):
+                ejected[b, r] = False
+                discounted[b, r] = failed[b, r]
+
+
+@compiled
+def _eject(ejected, ejected_at_s, ejections, discounted, out, now_s, failed, owner, present, most_ratio):
+    """Eject while the cluster's ejected share is below the cap; a refused host starts a new run."""
+    for b in range(out.shape[0]):
+        for r in range(out.shape[1]):
+            if not out[b, r]:
+                continue
+            discounted[b, r] = failed[b, r]
+            hosts, away = 0, 0
+            for other in range(len(owner)):
+                if owner[other] == owner[r] and present[b, other]:
+                    hosts += 1
+                    away += ejected[b, other]
+            if away < most_ratio * hosts:
+                ejected[b, r] = True
+                ejected_at_s[b, r] = now_s[b]
+                ejections[b, r] += 1

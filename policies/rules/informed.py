@@ -1,0 +1,88 @@
+"""Informed: told of every fault at a stated time; the reference that no policy without that can beat by much.
+
+What it is told is plain data, computed where the scenario is known (``scripts.e5.known_faults``): which
+kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
+Everything else is as for the others: the planner (the linear program, or the two-threshold rule), the
+sequential detector, quarantine, shield and slew. A single replica is ejected while its fault is known. It
+returns when it knows that the fault is over and home is certified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import Level
+from controller.ports import Observation, Policy, PolicyState, Proposal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notices:
+    """What is known of one scenario, N entries. from_s, until_s: float64 [N], when it is known.
+
+    kernel: int64 [N], index of the kernel that is ill as a whole, -1: not; replica: int64 [N], of the single
+    replica that is, -1: not. slices: bool [N, S], where the contract is broken.
+    """
+
+    from_s: NDArray[np.float64]
+    until_s: NDArray[np.float64]
+    kernel: NDArray[np.int64]
+    replica: NDArray[np.int64]
+    slices: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        count = self.from_s.size
+        sizes = (self.until_s.size, self.kernel.size, self.replica.size, self.slices.shape[0])
+        if any(size != count for size in sizes):
+            raise ValueError(f"notices: expected {count} entries everywhere, got {sizes}")
+        if bool(((self.kernel >= 0) == (self.replica >= 0)).any()):
+            raise ValueError("notices: expected each to name a kernel or a replica, got both or neither")
+
+
+def no_notices(slices: int) -> Notices:
+    """Nothing is known, because nothing happens."""
+    nobody = np.zeros(0, dtype=np.int64)
+    return Notices(
+        from_s=np.zeros(0), until_s=np.zeros(0), kernel=nobody, replica=nobody,
+        slices=np.zeros((0, slices), dtype=np.bool_),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InformedPolicy:
+    """See the module. planner: who makes the table of what is known."""
+
+    policy_id: str
+    notices: Notices
+    planner: Policy
+    kernels: int
+    slices: int
+
+    def initial(self, batch: int) -> PolicyState:
+        """The planner's."""
+        return self.planner.initial(batch)
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """Away from what is known to be ill, home when it is known to be well."""
+        cells, ejected = self.known(seen.now_s, seen.in_rotation.shape[1])
+        level = np.where(cells, int(Level.FALLBACK), seen.level)
+        level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
+        proposal, after = self.planner.propose(
+            replace(seen, level=level, certified=seen.certified & ~cells), state
+        )
+        return replace(proposal, ejected=ejected), after
+
+    def known(self, now_s: NDArray[np.float64], replicas: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """What is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and single replicas bool [B, R]."""
+        told = self.notices
+        active = (now_s[:, None] >= told.from_s) & (now_s[:, None] < told.until_s)
+        cells = np.zeros((len(now_s), self.kernels, self.slices), dtype=np.bool_)
+        ejected = np.zeros((len(now_s), replicas), dtype=np.bool_)
+        for index in range(told.from_s.size):
+            if told.kernel[index] >= 0:
+                cells[:, told.kernel[index]] |= active[:, index, None] & told.slices[index]
+            else:
+                ejected[:, told.replica[index]] |= active[:, index]
+        return cells, ejected

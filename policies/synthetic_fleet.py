@@ -1,0 +1,118 @@
+"""A made-up fleet: what compiling ahead and the benchmark of ``tick`` run on.
+
+Nothing here is measured and no result may come from it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
+from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from controller.fleet import FleetSetup
+
+#: Probe metrics of the fleet.
+METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
+#: Source, column, threshold, rate limit (None: a mean), hard, level of the ten rehearsed clauses.
+_CLAUSES: tuple[tuple[Source, int, float, float | None, bool, int], ...] = (
+    (Source.PROBE, 0, 1e-3, None, False, 3),
+    (Source.PROBE, 0, 2e-3, None, True, 3),
+    (Source.PROBE, 0, 4e-3, 0.01, False, 2),
+    (Source.PROBE, 1, 0.05, None, False, 2),
+    (Source.LATENCY, 1, 8000.0, 0.05, False, 2),
+    (Source.LATENCY, 0, 30000.0, 0.01, False, 2),
+    (Source.FAILED, -1, 0.02, None, False, 3),
+    (Source.KV_USED, -1, 0.95, 0.05, False, 1),
+    (Source.FINGERPRINT, -1, 0.0, 0.0, True, 3),
+    (Source.TRACE_FIELDS, -1, 0.0, 0.05, False, 1),
+)
+
+
+def synthetic_fleet(kernels: int, slices: int, replicas: int) -> FleetSetup:
+    """Fleet with ten clauses; replicas are dealt to the kernels in turn, the last kernel is known good."""
+    layout = FleetLayout(
+        kernels=tuple(f"kernel{index}" for index in range(kernels)),
+        slices=tuple(f"slice{index}" for index in range(slices)),
+        replicas=tuple(f"replica{index}" for index in range(replicas)),
+        replica_kernel=np.arange(replicas, dtype=np.int64) % kernels,
+        probe_metrics=METRICS,
+        known_good=kernels - 1,
+    )
+    return FleetSetup(
+        layout=layout,
+        contract=_contract(layout),
+        capacity_rps=np.full(kernels, 10.0),
+        home=np.zeros(slices, dtype=np.int64),
+    )
+
+
+def synthetic_telemetry(
+    fleet: FleetSetup, now_s: float, batch: int, probes: int, rng: np.random.Generator
+) -> FleetTelemetry:
+    """Healthy traffic with ``probes`` probe samples per fleet, some of them over the thresholds."""
+    _, slices, replicas = fleet.layout.shape
+    answered = rng.poisson(1.0, (batch, replicas, slices))
+    columns = len(HISTOGRAM_EDGES_MS) + 1
+    latency_le = np.repeat(answered[..., None], len(LATENCY_FAMILIES), axis=3)
+    values = rng.exponential([5e-4, 0.02], (batch, probes, len(METRICS)))
+    drawn = ProbeSamples(
+        replica=rng.integers(0, replicas, (batch, probes)),
+        slice=rng.integers(0, slices, (batch, probes)),
+        prompt=np.zeros((batch, probes), dtype=np.int64),
+        sampled_at_ms=np.full((batch, probes), now_s * 1000.0),
+        values=values,
+        valid=np.ones((batch, probes), dtype=np.bool_),
+    )
+    return FleetTelemetry(
+        now_ms=np.full(batch, now_s * 1000.0),
+        replica_state=np.full((batch, replicas), int(ReplicaState.READY), dtype=np.int8),
+        scraped_at_ms=np.full((batch, replicas), (now_s // 5.0) * 5000.0),
+        running=np.full((batch, replicas), 4.0),
+        waiting=np.zeros((batch, replicas)),
+        kv_used_ratio=rng.uniform(0.1, 0.9, (batch, replicas)),
+        answered=answered,
+        failed=np.zeros_like(answered),
+        latency_le=np.repeat(latency_le[..., None], columns, axis=4),
+        consecutive_failed=np.zeros((batch, replicas), dtype=np.int64),
+        fingerprint_match=np.ones((batch, replicas)),
+        trace_fields_ratio=np.ones((batch, replicas)),
+        offered=answered.sum(axis=1),
+        probes=drawn,
+    )
+
+
+def _contract(layout: FleetLayout) -> CompiledContract:
+    source, column, threshold, limit, hard, level = zip(*_CLAUSES, strict=True)
+    slices, clauses = len(layout.slices), len(_CLAUSES)
+    return CompiledContract(
+        name="synthetic",
+        sha256="",
+        slices=layout.slices,
+        clause_ids=tuple(f"C{index}" for index in range(clauses)),
+        family=("N", "N", "N", "N", "R", "R", "R", "R", "O", "O"),
+        source=np.array(source, dtype=np.int64),
+        column=np.array(column, dtype=np.int64),
+        edge=np.array([12 if kind is Source.LATENCY else -1 for kind in source], dtype=np.int64),
+        threshold=np.array(threshold),
+        sense=np.ones(clauses),
+        is_rate=np.array([value is not None for value in limit]),
+        rate_limit=np.array([1.0 if value is None else value for value in limit]),
+        clip=np.full(clauses, np.inf),
+        budget=np.where(np.array(hard), 0.0, 0.05),
+        hard=np.array(hard),
+        level=np.array(level, dtype=np.int64),
+        weight=np.ones(clauses),
+        applies=np.ones((clauses, slices), dtype=np.bool_),
+        guard_threshold=0.5,
+        fallback_threshold=2.0,
+        window_s=60.0,
+        min_samples=20,
+        alarm_confidence=0.999,
+        shed_when_uncertified=False,
+        ejection_cap_ratio=0.5,
+        stale_after_s=30.0,
+        false_switch_budget_per_slice_month=1.0,
+        slo_ms=np.full((slices, len(LATENCY_FAMILIES)), 10000.0),
+        priority=np.zeros(slices, dtype=np.int64),
+    )

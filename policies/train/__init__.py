@@ -1,0 +1,1 @@
+"""Training: recipe, imitation, PPO under constraints, tuning of baselines."""

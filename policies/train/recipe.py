@@ -1,0 +1,182 @@
+"""``TrainingRecipe``: everything that decides what a training run learns, as one document.
+
+A run is a recipe and a seed; the recipe's hash stands in the manifest of what comes out. Not a cluster
+resource, so not among ``contracts.documents.KINDS``; loaded with the same messages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from contracts.documents.envelope import (
+    Count,
+    Document,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveCount,
+    Ratio,
+    Strict,
+    Text,
+    Uri,
+)
+from contracts.errors import DocumentError, Problem
+from contracts.loading.explain_errors import problems_from
+from contracts.loading.loader import read_text
+from contracts.loading.yaml_positions import parse
+
+#: The recipe of the policy that ships.
+SHIPPED_RECIPE = "package:contracts/library/recipes/routing.yaml"
+
+
+class EpisodeRecipe(Strict):
+    """What is trained in: ``fleets`` episodes at once, drawn from the training split of fault families."""
+
+    scenarios: Annotated[tuple[Uri, ...], Field(min_length=1, max_length=16)]
+    """Base scenarios that take turns, episode by episode; each may have a pool of its own."""
+    horizon_s: Positive = 301.0
+    fleets: PositiveCount = 64
+    kernels_max: PositiveCount = 8
+    detector: Text = "sequential"
+    """Configuration whose detector judges, as the policy's own configuration will."""
+
+
+class RewardRecipe(Strict):
+    """The environment's reward, and two terms of the truth that E5 scores.
+
+    ``reward - 1 - violating * v - false_switch * f``, where v is the mean over slices of the weight on
+    kernels whose true state breaks the contract there (share of their replicas in rotation), and f the share
+    of slices whose choice left a kernel that did not break it within the last minute.
+    ``false_switch / violating`` is what a false switch is worth, in seconds of a slice on a violating kernel.
+    """
+
+    quality: NonNegative = 1.0
+    move: NonNegative = 0.02
+    capacity: NonNegative = 0.02
+    violating: NonNegative = 1.0
+    false_switch: NonNegative = 60.0
+    scale: Positive = 0.1
+    """Of the whole, so that values are of the order of 1."""
+
+
+class NetworkRecipe(Strict):
+    """Size of the network and how much it clings to its choice before training."""
+
+    width: PositiveCount = 32
+    stay_bonus: NonNegative = 8.0
+
+
+class BehaviourCloningRecipe(Strict):
+    """The warm start: imitate ``teacher``, first where it drives, then where the pupil does (DAgger)."""
+
+    teacher: Text = "sequential"
+    rounds: Count = 2
+    """0: no warm start. In the first round the teacher drives, in the others the pupil."""
+    episodes: PositiveCount = 1
+    """Episodes of every fleet per round."""
+    epochs: PositiveCount = 4
+    minibatch: PositiveCount = 2048
+    learning_rate: Positive = 2e-3
+    change_weight: Positive = 3.0
+    """Of a tick at which the teacher's choice is not what the pupil has chosen, beside 1 for staying."""
+
+
+class PrivilegedTeacherRecipe(Strict):
+    """Imitation of the truth: at every tick the label is to leave a kernel that breaks the contract now.
+
+    The pupil drives and sees telemetry alone, so what it learns is how likely its kernel breaks the contract
+    given all that it sees: log-odds, to which ``caution`` is added in favour of staying.
+    """
+
+    rounds: PositiveCount = 3
+    episodes: PositiveCount = 1
+    """Episodes of every fleet per round."""
+    epochs: PositiveCount = 6
+    minibatch: PositiveCount = 2048
+    learning_rate: Positive = 3e-3
+    caution: tuple[NonNegative, ...] = (1.0, 2.0, 3.0, 4.0)
+    """In nats; the first drives during the rounds, and validation chooses."""
+
+
+class PpoRecipe(Strict):
+    """Stable-Baselines3's names. One rollout is one episode of every fleet."""
+
+    algorithm: Literal["ppo", "recurrent-ppo"] = "ppo"
+    episodes: Count = 20
+    epochs: PositiveCount = 3
+    minibatches: PositiveCount = 6
+    """Parts that a rollout is cut into, each one step of the optimiser."""
+    learning_rate: Positive = 5e-4
+    clip_range: Positive = 0.2
+    gamma: Ratio = 0.995
+    gae_lambda: Ratio = 0.95
+    entropy: NonNegative = 0.0
+    value: NonNegative = 0.5
+    target_kl: Positive | None = 0.03
+    max_grad_norm: Positive = 0.5
+
+
+class LagrangianRecipe(Strict):
+    """Multiplier of the clause costs: of the environment's ``cost`` over the requests offered, by PID."""
+
+    limit: float = 0.0
+    proportional: NonNegative = 0.5
+    integral: NonNegative = 0.05
+    derivative: NonNegative = 0.1
+    most: NonNegative = 2.0
+
+
+class ValidationRecipe(Strict):
+    """What a seed's candidates are chosen on: drawn episodes of the training split, other seeds."""
+
+    seed: Count = 10_000
+    episodes: PositiveCount = 32
+    horizon_s: Positive = 600.0
+    every: PositiveCount = 5
+    """PPO episodes between two validations; the warm start is a candidate too."""
+
+
+class RecipeSpec(Strict):
+    """One way to train a policy."""
+
+    description: Text
+    episodes: EpisodeRecipe
+    reward: RewardRecipe = RewardRecipe()
+    network: NetworkRecipe = NetworkRecipe()
+    behaviour_cloning: BehaviourCloningRecipe = BehaviourCloningRecipe()
+    privileged_teacher: PrivilegedTeacherRecipe | None = None
+    """Absent: no imitation of the truth."""
+    ppo: PpoRecipe = PpoRecipe()
+    lagrangian: LagrangianRecipe | None = None
+    """Absent: plain PPO."""
+    validation: ValidationRecipe = ValidationRecipe()
+    baselines: Annotated[tuple[Name, ...], Field(max_length=8)] = ("hysteresis",)
+    """Configurations that are validated beside the policy, for the curves."""
+
+
+class TrainingRecipe(Document):
+    """See the module."""
+
+    kind: Literal["TrainingRecipe"] = "TrainingRecipe"
+    spec: RecipeSpec
+
+
+def load_recipe(path: Path | str) -> TrainingRecipe:
+    """The recipe at ``path``; DocumentError with file, line and dotted path for anything else."""
+    written = parse(read_text(path), str(path))
+    try:
+        return TrainingRecipe.model_validate(written.value)
+    except ValidationError as error:
+        if isinstance(written.value, dict):
+            raise DocumentError(problems_from(error, TrainingRecipe, written)) from None
+    raise DocumentError(
+        [Problem(str(path), 0, "", "a TrainingRecipe", "no mapping", "start it with apiVersion: and kind:")]
+    )
+
+
+def seed_folder(out: Path, seed: int) -> Path:
+    """Where the files of one seed of a run are."""
+    return out / f"seed-{seed}"

@@ -1,0 +1,141 @@
+"""Compile every function of controller and policies that numba compiles, by two ticks of a made-up fleet.
+
+``warm`` does it all. The other functions do one part each, for processes that share the work: their order
+and what each one needs stand in ``scripts.setup.warm``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from contracts.compiled.certified import CertifiedValues, certified_values
+from contracts.telemetry import FleetTelemetry
+from controller.encoding.encoder import Encoder
+from controller.fleet import FleetSetup
+from controller.initial import initial_state
+from controller.loop import perceive, tick
+from controller.options import ControllerSetup, ShieldLimits
+from controller.ports import Observation, PolicyState, Proposal
+from controller.shield.gate import ShieldView, shield
+from controller.state import ControllerState
+from policies.learned.choosing import Chooser
+from policies.registry import BASELINES, make_configuration
+from policies.supervised import KnownGoodPolicy, shipped_meta, under
+from policies.synthetic_fleet import METRICS, synthetic_fleet, synthetic_telemetry
+
+Turn = Callable[[ControllerState, FleetTelemetry, ControllerSetup], ControllerState]
+
+#: Fleets at once: arrays of one fleet are contiguous in more ways, so numba compiles some functions twice.
+BATCHES = (1, 2)
+#: Configurations that between them have every detector.
+_WATCHING = ("fixed", "sequential:prior=1", "burn-rate")
+#: Configurations whose policies look for kernels with room, and those whose policies do not.
+_ALLOCATING = ("hysteresis", "threshold", "learned")
+_PLAIN = ("breaker", "shield-alone", "supervised")
+
+
+def warm() -> None:
+    """Compile, or load from the cache, everything."""
+    _run([*BASELINES, "sequential:prior=1", "learned", "meta"])
+
+
+def warm_perception() -> None:
+    """Estimating, detecting and judging."""
+    for name, batch in product(_WATCHING, BATCHES):
+        _run_ticks(_setup(name), batch, lambda state, seen, setup: perceive(state, seen, setup).after)
+
+
+def warm_shield() -> None:
+    """The shield."""
+    setup = _setup("fixed")
+    kernels, slices, _ = setup.layout.shape
+    for batch in BATCHES:
+        table = initial_state(setup, batch).table
+        no = np.zeros((batch, kernels, slices), dtype=np.bool_)
+        view = ShieldView(
+            last=table,
+            hard_violated=no,
+            certified=~no,
+            ready=np.ones((batch, kernels), dtype=np.int64),
+            offered_rps=np.ones((batch, slices)),
+            may_move=~no[:, 0],
+        )
+        shield(table, view, setup.fleet, ShieldLimits())
+
+
+def warm_allocation() -> None:
+    """Policies that look for kernels with room."""
+    _run(_ALLOCATING)
+
+
+def warm_plain_policies() -> None:
+    """Policies that do not."""
+    _run(_PLAIN)
+
+
+def _run(names: Iterable[str]) -> None:
+    for name, batch in product(names, BATCHES):
+        _run_ticks(_setup(name), batch, lambda state, seen, setup: tick(state, seen, setup)[0])
+
+
+def _run_ticks(setup: ControllerSetup, batch: int, turn: Turn) -> None:
+    """Two turns, the second at the end of a window."""
+    rng, state = np.random.Generator(np.random.PCG64(0)), initial_state(setup, batch)
+    for now_s in (0.0, setup.contract.window_s):
+        state = turn(state, _troubled(synthetic_telemetry(setup.fleet, now_s, batch, 4, rng)), setup)
+
+
+def _setup(name: str) -> ControllerSetup:
+    """A baseline by its text; ``learned`` without its network; under the shipped meta-contract, or one whose
+    baseline looks for no room.
+    """
+    fleet = replace(synthetic_fleet(2, 2, 4), certified=_certified(2))
+    if name == "learned":
+        return replace(make_configuration("sequential", fleet), policy=_Staying(chooser=_chooser(fleet)))
+    if name == "meta":
+        return under(shipped_meta(), make_configuration("threshold", fleet))
+    if name == "supervised":
+        meta = replace(shipped_meta(), baseline=KnownGoodPolicy().policy_id)
+        return under(meta, make_configuration("shield-alone", fleet))
+    return make_configuration(name, fleet)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Staying:
+    """What a learned policy does around its network, which needs no compiling."""
+
+    chooser: Chooser
+    policy_id: str = "staying"
+    reads_running: bool = True
+
+    def initial(self, batch: int) -> PolicyState:
+        """Every slice at home."""
+        return self.chooser.initial(batch)
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The choice as it is."""
+        _, memory = self.chooser.look(seen, state)
+        return self.chooser.propose(np.asarray(memory["choice"], dtype=np.int64), seen, memory)
+
+
+def _chooser(fleet: FleetSetup) -> Chooser:
+    encoder = Encoder(kernels_max=len(fleet.layout.kernels), slices=len(fleet.home))
+    return Chooser.of(encoder, len(fleet.layout.kernels), fleet.home, fleet.contract)
+
+
+def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
+    """The same with one failing replica, so that the rare paths are compiled as well."""
+    seen.failed[:, 0] = 1
+    seen.consecutive_failed[:, 0] = 9
+    seen.fingerprint_match[:, 1] = 0.0
+    return seen
+
+
+def _certified(kernels: int) -> CertifiedValues:
+    """One prompt, that of ``synthetic_telemetry``, on every kernel; what replicas answer is another."""
+    nothing = np.zeros(1, dtype=np.int64)
+    return certified_values(nothing, nothing, [np.full((1, 1, len(METRICS)), 1e-4)] * kernels, 0.01)

@@ -1,0 +1,1 @@
+"""Benchmarks: one module per `selvage bench NAME`."""

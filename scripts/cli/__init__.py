@@ -1,0 +1,1 @@
+"""The `selvage` command line: one module per command."""

@@ -1,0 +1,204 @@
+"""``selvage policy export | evaluate``: from a training folder to an artefact, and what it is worth on E5."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from contracts.documents import FileRef, PolicyArtifact, Scenario
+from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
+from contracts.documents.profile import Version
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of, write_pinned
+from contracts.loading.loader import document_sha256, dump_text, load_as
+from contracts.loading.uris import resolve_uri
+from policies.artefacts import load_artefact, with_certificate
+from policies.certify.admission import load_certificate
+from policies.certify.artifact_files import SHIPPED_ARTEFACT, write_artefact
+from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
+from scripts.e5.experiment import Options
+from scripts.e5.terminal import command_of, configurations_of, run_and_show
+from scripts.output import ready_folder
+from scripts.provenance import cores
+
+#: What a learned policy is compared with where nothing else is asked for.
+BASELINES = "hysteresis,burn-rate,sequential,linear-program"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command()(export)
+    app.command()(evaluate)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of `selvage train`, or a manifest to complete.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for NAME.onnx and NAME.yaml.")],
+    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing",
+    seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None,
+    recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE,
+    certificate: Annotated[Path | None, typer.Option(help="JSON of `selvage policy certify`.")] = None,
+) -> None:
+    """Write the ONNX file and its manifest; equal runs give equal bytes.
+
+    Without --certificate the artefact may be evaluated and certified, but drives nowhere.
+    """
+    ready_folder(out)
+    path = run if run.is_file() else _write_run(run, out, name, seed, recipe)
+    if certificate is not None:
+        artefact = load_artefact(str(path), allow_uncertified=True)
+        found = load_certificate(certificate.read_text(), str(certificate))
+        path = out / f"{name}.yaml"
+        write_pinned(path, dump_text(with_certificate(artefact, found)).encode())
+        write_pinned(out / artefact.manifest.spec.onnx.uri, artefact.content)
+    typer.echo(str(path))
+
+
+def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:
+    """ONNX file and manifest of a finished training folder."""
+    training = _read_training(run)
+    file = resolve_uri(recipe, "selvage policy export")
+    document = load_recipe(file)
+    if document_sha256(document) != training["recipe_sha256"]:
+        raise _refused(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
+    runs = {row["seed"]: row for row in training["runs"]}
+    shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
+    if shipped not in runs:
+        raise _refused(run, f"one of the seeds {sorted(runs)}", str(shipped))
+    content, recurrent = _network(seed_folder(run, shipped), document.spec, str(file))
+    return write_artefact(
+        out, name, content, document.spec.description,
+        _manifest_training(training, shipped, document_sha256(document), document.spec, file),
+        recurrent=recurrent,
+    )  # fmt: skip
+
+
+def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
+    """ONNX file of a seed's kept weights, and the memory of a recurrent network."""
+    from policies.learned.choosing import InputLayout
+    from policies.learned.onnx_graph import network_bytes, recurrent_bytes
+
+    layout = InputLayout(encoder=_encoder(recipe, file))
+    if recipe.ppo.algorithm == "ppo":
+        return network_bytes(_arrays(folder / "checkpoint.npz", "best/"), layout), None
+    width = recipe.network.width
+    content = recurrent_bytes(_arrays(folder / "actor.npz"), layout)
+    return content, RecurrentState(hidden=width, cell=width)
+
+
+def _read_training(run: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((run / "training.json").read_text())
+    except (OSError, ValueError):
+        raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
+    if not all(row["finished"] for row in content["runs"]):
+        raise _refused(run, "a finished training", "seeds that were interrupted")
+    return content
+
+
+def _encoder(recipe: RecipeSpec, file: str) -> Any:
+    """The recipe's encoding: its kernels_max and the slices of its contract."""
+    from controller.encoding.encoder import Encoder
+    from simulator.env.base import load_base
+
+    base = load_base(resolve_uri(recipe.episodes.scenarios[0], file), recipe.episodes.horizon_s)
+    return Encoder(kernels_max=recipe.episodes.kernels_max, slices=len(base.compiled.layout.slices))
+
+
+def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
+    """Arrays of ``file`` whose names begin with ``prefix``, without it."""
+    with np.load(file, allow_pickle=False) as stored:
+        return {name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)}
+
+
+def _manifest_training(
+    training: dict[str, Any], shipped: int, sha256: str, recipe: RecipeSpec, file: Path
+) -> Training:
+    runs = tuple(
+        TrainingRun(
+            seed=row["seed"], env_steps=row["env_steps"], chosen_at=row["chosen_at"],
+            score=row["score"], shipped=row["seed"] == shipped,
+        )
+        for row in training["runs"]
+    )  # fmt: skip
+    versions = sorted((name, text) for name, text in training["versions"].items() if text)
+    return Training(
+        command=training["command"],
+        seeds=tuple(row["seed"] for row in training["runs"]),
+        recipe_sha256=sha256,
+        data=_data(recipe, file),
+        runs=runs,
+        baselines=_compared(training, shipped),
+        versions=tuple(Version(name=name, version=text) for name, text in versions),
+    )
+
+
+def _compared(training: dict[str, Any], shipped: int) -> tuple[ComparedBaseline, ...]:
+    found = []
+    for configuration, score in training["baselines"].items():
+        gain = next(row for row in score["gains"] if row["seed"] == shipped)
+        found.append(
+            ComparedBaseline(
+                configuration=configuration, score=score["reward"], gain=gain["mean"],
+                gain_low=gain["ci_low"], gain_high=gain["ci_high"],
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:
+    """Scenarios of the recipe with the pools and contracts they name, by the hash of the file."""
+    found: dict[str, str] = {}
+    for uri in recipe.episodes.scenarios:
+        path = resolve_uri(uri, file)
+        spec = load_as(Scenario, path).spec
+        found[uri] = sha256_of(path)
+        for inner in filter(None, (spec.pool_uri, spec.contract)):
+            found[_beside(uri, inner)] = sha256_of(resolve_uri(inner, path))
+    return tuple(FileRef(uri=uri, sha256=sha256) for uri, sha256 in found.items())
+
+
+def _beside(uri: str, inner: str) -> str:
+    """``inner``, found in the document ``uri``, as a URI of its own."""
+    return inner if "://" in inner or inner.startswith("package:") else f"{uri.rpartition('/')[0]}/{inner}"
+
+
+def evaluate(
+    artefact: Annotated[str, typer.Argument(help="Manifest or ONNX file (path or package: URI).")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for e5.json and report.html.")],
+    suite: Annotated[str, typer.Option(help="Suite (file or package: URI); E5's without it.")] = "",
+    against: Annotated[str, typer.Option(help="Comma-separated configurations beside it.")] = BASELINES,
+    seeds: Annotated[int | None, typer.Option(help="Paired seeds; the suite's without it.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0,
+) -> None:
+    """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = artefact if artefact.endswith(".onnx") else _unpacked(artefact, Path(folder))
+        policies = f"{against},learned:onnx={file}"
+        options = Options(
+            out=out,
+            suite=resolve_uri(suite, "selvage policy evaluate") if suite else None,
+            policies=configurations_of(policies),
+            seeds=seeds,
+            jobs=jobs or cores(),
+            command=command_of(suite, policies, seeds, None, ""),
+        )
+        run_and_show(options)
+
+
+def _unpacked(artefact: str, folder: Path) -> str:
+    """The artefact's ONNX file, its hash checked, in ``folder``."""
+    loaded = load_artefact(artefact or SHIPPED_ARTEFACT, allow_uncertified=True)
+    manifest: PolicyArtifact = loaded.manifest
+    path = folder / f"{manifest.metadata.name}.onnx"
+    write_pinned(path, loaded.content)
+    return str(path)
+
+
+def _refused(place: Path, expected: str, actual: str) -> DocumentError:
+    return DocumentError([Problem(str(place), 0, "", expected, actual, "run `selvage train` first")])

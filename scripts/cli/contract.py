@@ -1,0 +1,287 @@
+"""``selvage contract validate|schema|register``: check documents, print schemas, keep the register.
+
+Exit codes: 0 done, 1 a promotion was refused, 2 bad input. Results go to stdout, problems to stderr.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from contracts.assess.register import RecordedVerdict, RegisterEntry, Submission, append_entry, read_register
+from contracts.documents import KINDS, Document, KernelContract, KernelProfile
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import cautions, document_sha256, load_as, load_text, read_text
+from contracts.loading.notes import Note, notes
+from contracts.loading.references import reference_problems
+from contracts.loading.schema import json_schema, kind_named, structural_schema
+from contracts.loading.uris import resolve_uri
+from scripts.cli.options import options
+
+EXIT_BAD_INPUT = 2
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+app = typer.Typer(no_args_is_help=True, help="Validate, evaluate, propose, bound and register contracts.")
+register_app = typer.Typer(no_args_is_help=True, help="Which build was promoted on which verdict.")
+app.add_typer(register_app, name="register")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RegisterFile = Annotated[Path, typer.Option("--file", "-f", help="The register.")]
+DEFAULT_REGISTER = Path("selvage-register.jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What came of one file; ``document`` is None where it was refused."""
+
+    file: str
+    document: Document | None
+    problems: tuple[Problem, ...]
+    cautions: tuple[Problem, ...]
+    notes: tuple[Note, ...]
+
+
+def check(file: str, *, references: bool = True) -> Checked:
+    """Load ``file`` (a path or a ``package:`` name) and keep what there is to say about it."""
+    try:
+        text = read_text(resolve_uri(file, "selvage"))
+        document = load_text(text, file)
+        broken = reference_problems(document, text, file) if references else []
+        if broken:
+            raise DocumentError(broken)
+    except DocumentError as error:
+        return Checked(file=file, document=None, problems=error.problems, cautions=(), notes=())
+    return Checked(
+        file=file,
+        document=document,
+        problems=(),
+        cautions=tuple(cautions(text, file)),
+        notes=tuple(notes(document, text, file)),
+    )
+
+
+@app.command()
+def validate(
+    files: Annotated[list[str], typer.Argument(help="Documents of any kind; package:... for shipped ones.")],
+    references: Annotated[
+        bool, typer.Option(help="Also follow URIs: files, hashes, slices, measured conditions.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Check documents: syntax, keys, types, ranges, the rules between fields and what they refer to."""
+    checked = [check(file, references=references) for file in files]
+    if as_json:
+        typer.echo(json.dumps([_report(one) for one in checked], indent=2, sort_keys=True))
+    for one in checked:
+        _say(one, quiet=as_json)
+    if any(one.document is None for one in checked):
+        raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _report(one: Checked) -> dict[str, object]:
+    found = one.document
+    return {
+        "file": one.file,
+        "valid": found is not None,
+        "kind": found.kind if found else None,
+        "name": found.metadata.name if found else None,
+        "sha256": document_sha256(found) if found else None,
+        "problems": [asdict(problem) for problem in one.problems],
+        "cautions": [asdict(problem) for problem in one.cautions],
+        "notes": [asdict(note) for note in one.notes],
+    }
+
+
+def _say(one: Checked, *, quiet: bool) -> None:
+    for problem in one.problems:
+        typer.echo(f"error: {problem}", err=True)
+    for problem in one.cautions:
+        typer.echo(f"caution: {problem}", err=True)
+    for note in one.notes:
+        typer.echo(f"note: {note}", err=True)
+    if one.document is not None and not quiet:
+        name = f"{one.document.kind} {one.document.metadata.name}"
+        typer.echo(f"{one.file}: {name} is valid, sha256 {document_sha256(one.document)}")
+
+
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help="Kind of document; without it the kinds are listed.")] = "",
+    structural: Annotated[
+        bool, typer.Option("--structural", help="The openAPIV3Schema of a CustomResourceDefinition.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of KIND."""
+    if not kind:
+        typer.echo("\n".join(one.__name__ for one in KINDS))
+        return
+    model = kind_named(kind)
+    found = structural_schema(model) if structural else json_schema(model)
+    typer.echo(json.dumps(found, indent=2, sort_keys=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterAddOptions:
+    """The options of ``selvage contract register add``."""
+
+    checkpoint: Annotated[str, typer.Option(help="Weights: a file, a folder or a sha256.")]
+    kernel: Annotated[str, typer.Option(help="Its KernelProfile.")]
+    contract: Annotated[str, typer.Option(help="The KernelContract it was judged by.")]
+    evidence: Annotated[Path, typer.Option(help="What the verdict rests on: output of evaluate --json.")]
+    verdict: Annotated[
+        str, typer.Option(help="pass, fail or inconclusive, where the evidence is no output of evaluate.")
+    ] = ""
+    promote: Annotated[bool, typer.Option("--promote", help="Put the build into service.")] = False
+    override_reason: Annotated[str, typer.Option(help="Why, in spite of the verdict.")] = ""
+    file: RegisterFile = DEFAULT_REGISTER
+    as_json: AsJson = False
+
+
+@register_app.command("add")
+@options(RegisterAddOptions)
+def register_add(asked: RegisterAddOptions) -> None:
+    """Enter a (checkpoint, kernel, contract) triple with its verdict; refuse to promote without a pass."""
+    profile = load_as(KernelProfile, resolve_uri(asked.kernel, "selvage"))
+    judged_by = load_as(KernelContract, resolve_uri(asked.contract, "selvage"))
+    submission = Submission(
+        checkpoint_sha256=content_sha256(asked.checkpoint),
+        kernel=profile.spec.kernel,
+        kernel_sha256=document_sha256(profile),
+        contract=judged_by.metadata.name,
+        contract_sha256=document_sha256(judged_by),
+        verdict=_verdict(_judged(asked.evidence, profile, judged_by, asked.verdict)),
+        evidence_sha256=content_sha256(str(asked.evidence)),
+        recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        promote=asked.promote,
+        override_reason=asked.override_reason,
+    )
+    _show([append_entry(asked.file, submission)], as_json=asked.as_json)
+
+
+def _verdict(text: str) -> RecordedVerdict:
+    for verdict in get_args(RecordedVerdict):
+        if verdict == text:
+            found: RecordedVerdict = verdict
+            return found
+    expected = " or ".join(get_args(RecordedVerdict))
+    raise DocumentError([Problem("--verdict", 0, "", expected, repr(text), "copy it from evaluate")])
+
+
+def _judged(evidence: Path, profile: KernelProfile, contract: KernelContract, claimed: str) -> str:
+    """Verdict in the output of ``evaluate --json``, which must be about this profile and this contract.
+
+    Evidence of another form carries the ``claimed`` verdict; one that has a verdict cannot be overruled.
+    """
+    try:
+        content = json.loads(evidence.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        if claimed and evidence.is_file():
+            return claimed
+        hint = "name the output of evaluate --json, or say --verdict"
+        raise DocumentError([Problem(str(evidence), 0, "", "JSON", str(error), hint)]) from None
+    found = content if isinstance(content, dict) else {}
+    if claimed and "verdict" not in found:
+        return claimed
+    wanted = {
+        "contract_sha256": document_sha256(contract),
+        "samples_sha256": profile.spec.samples.sha256,
+        "condition": "healthy",
+    } | ({"verdict": claimed} if claimed else {})
+    hint = "evaluate this profile against this contract and name that output"
+    problems = [
+        Problem(str(evidence), 0, key, value, repr(found.get(key)), hint)
+        for key, value in wanted.items()
+        if found.get(key) != value
+    ]
+    if problems:
+        raise DocumentError(problems)
+    return str(found.get("verdict"))
+
+
+def content_sha256(source: str) -> str:
+    """sha256 of a file, of a folder (names and contents in order), or ``source`` if it is one already."""
+    path = Path(source)
+    try:
+        if path.is_dir():
+            parts = [p for p in sorted(path.rglob("*")) if p.is_file()]
+            listing = [f"{p.relative_to(path).as_posix()} {_file_sha256(p)}" for p in parts]
+            return hashlib.sha256("\n".join(listing).encode()).hexdigest()
+        if path.exists():
+            return _file_sha256(path)
+    except (OSError, ValueError) as error:
+        raise DocumentError([Problem(source, 0, "", "a readable file", str(error), "check it")]) from None
+    if SHA256.fullmatch(source) is None:
+        hint = "check the path, or give the 64 hex digits"
+        raise DocumentError([Problem(source, 0, "", "a file, a folder or a sha256", "none of them", hint)])
+    return source
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@register_app.command("list")
+def register_list(file: RegisterFile = DEFAULT_REGISTER, as_json: AsJson = False) -> None:
+    """All entries, oldest first, after checking the chain."""
+    _show(list(read_register(file)), as_json=as_json, several=True)
+
+
+@register_app.command("show")
+def register_show(
+    sequence: Annotated[int, typer.Argument(help="Number of the entry, from 1.")],
+    file: RegisterFile = DEFAULT_REGISTER,
+    as_json: AsJson = False,
+) -> None:
+    """One entry in full."""
+    entries = read_register(file)
+    if not 1 <= sequence <= len(entries):
+        expected = f"an entry from 1 to {len(entries)}" if entries else "an entry; the register is empty"
+        raise DocumentError([Problem(str(file), 0, "", expected, str(sequence), "see register list")])
+    entry = entries[sequence - 1]
+    if as_json:
+        _show([entry], as_json=True)
+        return
+    for key, value in asdict(entry).items():
+        typer.echo(f"{key:<18} {value}")
+
+
+@register_app.command("verify")
+def register_verify(
+    file: RegisterFile = DEFAULT_REGISTER,
+    head: Annotated[str, typer.Option(help="Hash of the last entry you know of.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check every hash of the chain; with --head also that nothing was cut off its end."""
+    entries = read_register(file)
+    known = [entry.entry_sha256 for entry in entries]
+    if head and head not in known:
+        hint = "entries were removed or the register was replaced; restore it from a copy"
+        raise DocumentError([Problem(str(file), 0, "", f"the entry {head}", "no such entry", hint)])
+    found = {"entries": len(entries), "head": known[-1] if known else None, "valid": True}
+    if as_json:
+        typer.echo(json.dumps(found, sort_keys=True))
+    else:
+        typer.echo(f"{file}: {len(entries)} entries, chain intact, head {found['head'] or 'none'}")
+
+
+def _show(entries: list[RegisterEntry], *, as_json: bool, several: bool = False) -> None:
+    if as_json:
+        found = [asdict(entry) for entry in entries]
+        typer.echo(json.dumps(found if several else found[0], indent=2, sort_keys=True))
+        return
+    for entry in entries:
+        triple = (
+            f"{entry.checkpoint_sha256[:12]} {entry.kernel} {entry.contract}@{entry.contract_sha256[:12]}"
+        )
+        reason = f" (override: {entry.override_reason})" if entry.override_reason else ""
+        typer.echo(
+            f"{entry.sequence:>4} {entry.recorded_at} {triple} {entry.verdict} {entry.decision}{reason}"
+        )

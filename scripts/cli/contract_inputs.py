@@ -1,0 +1,94 @@
+"""What ``selvage contract evaluate|propose|bounds`` read: contracts, profiles with samples, logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.assess.observations import Observations, from_samples, load_log
+from contracts.assess.samples import KernelSamples, load_samples
+from contracts.assess.sources import SourceBound, quantisation_bits, source_bounds
+from contracts.documents import KernelContract, KernelProfile
+from contracts.documents.profile import HEALTHY, Fingerprint, ProfileSpec
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The observations to be judged and the profile they belong to, where one was given."""
+
+    observations: Observations
+    samples: KernelSamples | None
+    profile: KernelProfile | None
+
+
+def load_contract(name: str) -> KernelContract:
+    """The contract at a path or ``package:`` name."""
+    return load_as(KernelContract, resolve_uri(name, "selvage"))
+
+
+def load_judged(name: str, condition: str, split: str) -> Judged:
+    """Observations of a profile (.yaml), a samples file (.npz) or a log (.jsonl)."""
+    path = resolve_uri(name, "selvage")
+    if path.suffix in (".yaml", ".yml"):
+        profile, samples = load_profile(path)
+        observations = _units(path, samples, profile.spec.samples.sha256, condition, split)
+        return Judged(observations=observations, samples=samples, profile=profile)
+    if path.suffix == ".npz":
+        samples = load_samples(path)
+        sha256 = sha256_of(path)
+        observations = _units(path, samples, sha256, condition, split)
+        return Judged(observations=observations, samples=samples, profile=None)
+    if path.suffix == ".jsonl":
+        return Judged(observations=load_log(path), samples=None, profile=None)
+    raise refused(name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix")
+
+
+def load_profile(path: Path) -> tuple[KernelProfile, KernelSamples]:
+    """A profile and the samples that it pins."""
+    profile = load_as(KernelProfile, path)
+    pinned = profile.spec.samples
+    return profile, load_samples(resolve_uri(pinned.uri, path), pinned.sha256)
+
+
+def known_sources(profile: KernelProfile) -> tuple[SourceBound, ...]:
+    """Sources that separate the profile's kernel from its reference, from their fingerprints."""
+    spec = profile.spec
+    words = spec.reference.model_dump(include={"engine", "dtype"})
+    plain = {"quantization": "none", "kv_cache_dtype": "auto"}  # the reference rounds neither
+    reference = Fingerprint(**(spec.fingerprint.model_dump() | plain | words))
+    return source_bounds(reference, _with_scheme(spec))
+
+
+def certified_units(judged: Judged) -> Observations | None:
+    """Healthy certify prompts of the judged kernel; None where only a log was given."""
+    if judged.samples is None or HEALTHY not in judged.samples.condition_names:
+        return None
+    return from_samples(judged.samples, judged.observations.sha256, HEALTHY, "certify")
+
+
+def _with_scheme(spec: ProfileSpec) -> Fingerprint:
+    """The fingerprint; where it names only a container of weights, the scheme is in the kernel's name."""
+    told, named = quantisation_bits(spec.fingerprint.quantization), quantisation_bits(spec.kernel)
+    if told is not None or named is None or spec.fingerprint.quantization == "none":
+        return spec.fingerprint
+    return spec.fingerprint.model_copy(update={"quantization": spec.kernel})
+
+
+def refused(
+    file: str, expected: str, actual: str, next_step: str = "check the command line"
+) -> DocumentError:
+    """Bad input on the command line as the one error that exits 2."""
+    return DocumentError(
+        [Problem(file=file, line=0, path="", expected=expected, actual=actual, next_step=next_step)]
+    )
+
+
+def _units(path: Path, samples: KernelSamples, sha256: str, condition: str, split: str) -> Observations:
+    try:
+        return from_samples(samples, sha256, condition, split)
+    except (KeyError, ValueError) as error:
+        raise refused(str(path), "a measured condition and split", str(error.args[0])) from error

@@ -1,0 +1,146 @@
+"""Tables and JSON of ``selvage contract evaluate|bounds``; they show, they decide nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from contracts.assess.assumptions import Assumption
+from contracts.assess.attribution import Attribution
+from contracts.assess.bound_table import BoundRow
+from contracts.assess.evaluate import ClauseVerdict, Evaluation
+from contracts.assess.limits import Limits
+from contracts.assess.verdicts import Verdict
+
+#: Least width of a table where no terminal says its own.
+WIDTH = 118
+
+_STYLES = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_MEASURED: "dim",
+}
+
+
+def evaluation_json(
+    evaluation: Evaluation, attributions: Sequence[Attribution], assumptions: Sequence[Assumption]
+) -> str:
+    """Everything, sorted keys; limits that do not exist (one observation) and missing bounds are null."""
+    record = asdict(evaluation) | {
+        "attributions": [asdict(each) for each in attributions],
+        "assumptions": [asdict(each) for each in assumptions],
+    }
+    return _dump(record)
+
+
+def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> str:
+    """Rows and assumptions, sorted keys."""
+    found = {"bounds": [asdict(row) for row in rows], "assumptions": [asdict(each) for each in assumptions]}
+    return _dump(found)
+
+
+def _dump(value: object) -> str:
+    return json.dumps(_finite(value), sort_keys=True, indent=2, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def wide_console() -> Console:
+    """A console for tables: as wide as the terminal, ``WIDTH`` where the output is no terminal."""
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+
+
+def show_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """One row per judged clause and slice, why the others were not decided, then the verdict."""
+    title = f"{evaluation.contract} on {evaluation.condition} ({evaluation.split} prompts)"
+    table = Table(title=title, box=SIMPLE_HEAD)
+    for heading in ("clause", "slice", "verdict", "judged (limits)"):
+        table.add_column(heading, overflow="fold", no_wrap=True)
+    for heading in ("threshold", "n", "over"):
+        table.add_column(heading, overflow="fold")
+    for clause in evaluation.clauses:
+        if clause.verdict is not Verdict.NOT_MEASURED:
+            table.add_row(*_cells(clause), style=_STYLES[clause.verdict])
+    console.print(table)
+    for verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_MEASURED):
+        for line in _undecided(evaluation, verdict):
+            console.print(line, style=_STYLES[verdict])
+    style = _STYLES[evaluation.verdict]
+    counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
+    console.print(Text.assemble("verdict ", (str(evaluation.verdict), style), f" ({counts})"))
+    console.print(f"contracted convergence: {evaluation.convergence}")
+
+
+def _undecided(evaluation: Evaluation, verdict: Verdict) -> list[str]:
+    places: dict[tuple[str, str], list[str]] = {}
+    for clause in evaluation.clauses:
+        if clause.verdict is verdict:
+            places.setdefault((clause.clause_id, clause.reason), []).append(clause.slice)
+    label = str(verdict).replace("_", " ")
+    return [f"{label}: {name} on {', '.join(on)}: {why}" for (name, why), on in places.items()]
+
+
+def _cells(clause: ClauseVerdict) -> list[str]:
+    judged, over = clause.judged, clause.exceedance
+    rate = over is not None and over.tolerated is not None
+    threshold = f"{clause.threshold:.3g} {clause.unit}"
+    return [
+        f"{clause.clause_id}{' (hard)' if clause.hard else ''}",
+        f"{clause.slice} (all)" if clause.pooled else clause.slice,
+        str(clause.verdict),
+        "" if judged is None else _range(judged, rate),
+        f"{threshold}, share {clause.limit:.3g}" if rate else threshold,
+        "" if over is None else str(over.observations),
+        "" if over is None else str(over.count),
+    ]
+
+
+def _range(limits: Limits, rate: bool) -> str:
+    share = "share " if rate else ""
+    return f"{share}{limits.value:.3g} ({limits.low:.3g} .. {limits.high:.3g})"
+
+
+def _counts(evaluation: Evaluation) -> list[tuple[str, int]]:
+    found = [clause.verdict for clause in evaluation.clauses]
+    return [(str(verdict), found.count(verdict)) for verdict in Verdict if verdict in found]
+
+
+def show_attributions(console: Console, attributions: Sequence[Attribution]) -> None:
+    """What could explain each failed clause."""
+    for each in attributions:
+        console.print(f"{each.clause_id} on {each.slice} ({each.observed:.3g}): {each.reason}")
+
+
+def show_assumptions(console: Console, assumptions: Sequence[Assumption]) -> None:
+    """A1 to A3, one line each."""
+    for each in assumptions:
+        console.print(f"{each.id} {each.standing}: {each.statement}. {each.evidence}")
+
+
+def show_bounds(console: Console, rows: Sequence[BoundRow]) -> None:
+    """Bounds beside measurements; an empty measured cell is a quantity these samples do not hold."""
+    table = Table(title="Bounds (what could be) beside measurements (what was)")
+    for heading in ("scope", "quantity", "bound", "sharp", "paper", "measured", "rests on"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        paper = "" if row.paper is None else f"{row.paper:.3g}"
+        measured = "not measured" if row.measured is None else f"{row.measured:.3g}"
+        table.add_row(
+            row.scope, row.quantity, row.formula, f"{row.sharp:.3g}", paper, measured, ", ".join(row.needs)
+        )
+    console.print(table)

@@ -1,0 +1,189 @@
+"""``selvage explain``: why a tick, or a whole incident, went as it did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.uris import resolve_uri
+from controller.options import ControllerSetup
+from controller.ports import Policy
+from controller.shield.records import STAGES
+from policies.registry import make_configuration, make_policy
+from policies.supervised import shipped_meta, under
+from scripts.cli.explaining import METHODS, Explained, Tick, Wanted, from_log, from_scenario
+from scripts.cli.options import options
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import load_scenario
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(options(ExplainOptions)(explain))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainOptions:
+    """The options of ``selvage explain``."""
+
+    source: Annotated[str, typer.Argument(help="Scenario document (package:... too), or decisions.jsonl.")]
+    policy: Annotated[str, typer.Option(help="name or name:key=value,...")] = "sequential"
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the episode.")] = 0
+    at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
+    baseline: Annotated[str, typer.Option(help="Policy asked what-if; '' for none.")] = "hysteresis"
+    supervised: Annotated[
+        bool, typer.Option("--supervised", help="Under the shipped meta-contract, as when it serves.")
+    ] = False
+    method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
+    features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
+    reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+def explain(asked: ExplainOptions) -> None:
+    """Say which clause on which slice moved which weight, who changed it, and what the baseline would do."""
+    if asked.method not in METHODS:
+        raise _refused("--method", " or ".join(METHODS), asked.method)
+    if asked.source.endswith(".jsonl"):
+        found = from_log(Path(asked.source), asked.seed, asked.at)
+    else:
+        world = load_scenario(resolve_uri(asked.source, "selvage"))
+        setup, baseline = _configuration(asked.policy, asked.baseline, world, asked.supervised)
+        wanted = Wanted(
+            at_s=asked.at, method=asked.method, features=asked.features, reference_s=asked.reference
+        )
+        with Console(stderr=True).status(f"running {world.name} again"):
+            found = from_scenario(world, setup, baseline, asked.seed, wanted)
+    if asked.as_json:
+        typer.echo(json.dumps(found.plain(), sort_keys=True))
+    else:
+        print_explained(found)
+
+
+def _configuration(
+    policy: str, baseline: str, world: CompiledScenario, supervised: bool
+) -> tuple[ControllerSetup, Policy | None]:
+    try:
+        setup = make_configuration(policy, world.setup)
+        asked = make_policy(baseline, setup.fleet) if baseline else None
+    except ValueError as error:
+        raise _refused("--policy", "a policy", str(error)) from None
+    return (under(shipped_meta(), setup) if supervised else setup), asked
+
+
+def print_explained(found: Explained) -> None:
+    """The incident's measures, then tick by tick what moved and why."""
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    for line in text_lines(found):
+        console.print(line)
+
+
+def text_lines(found: Explained) -> list[str]:
+    """The explanation as lines of text."""
+    lines = [", ".join(f"{key} {value}" for key, value in found.header.items() if value != "")]
+    if found.incident is not None:
+        lines.append(_incident(found.incident))
+    if not found.ticks:
+        lines.append("no tick there, or none that moved anything")
+    for tick in found.ticks:
+        lines += ["", *tick_lines(tick)]
+    return lines
+
+
+def _incident(incident: dict[str, Any]) -> str:
+    lag = f"{incident['detection_lag_s']:g} s" if incident["detected"] else "never"
+    end = f"{incident['mttr_s']:g} s" if incident["recovered"] else "not recovered"
+    onset = f"incident {incident['fault']}: onset {incident['onset_at_s']:g} s"
+    return f"{onset}, acted on after {lag}, over after {end}"
+
+
+def tick_lines(tick: Tick) -> list[str]:
+    """One decision record as lines of text."""
+    flags = [name for name in ("held", "degraded", "capacity_move") if tick.get(name)]
+    head = f"{tick['now_s']:g} s, plan {tick['plan_version']}" + (f" ({', '.join(flags)})" if flags else "")
+    lines = [head]
+    if tick.get("demoted"):
+        lines.append(f"  the baseline drives: the policy broke {tick['demotion_reason']}")
+    for name in dict.fromkeys(move["slice"] for move in tick["moves"]):
+        lines += _row_lines(tick, name)
+    lines += [
+        f"  {r['replica']} quarantined: {r['reason']}" for r in tick["quarantined"] if r["new"]
+    ]  # fmt: skip
+    lines += [f"  {replica} back in rotation" for replica in tick.get("readmitted", ())]
+    lines += _evidence_lines(tick)
+    lines += _held_back(tick)
+    for part in tick.get("attribution", ()):
+        lines += _attribution_lines(part)
+    lines += _readings(tick)
+    return lines
+
+
+def _row_lines(tick: Tick, name: str) -> list[str]:
+    row = [move for move in tick["moves"] if move["slice"] == name]
+    moved = ", ".join(f"{m['target']} {m['before']:.2f} -> {m['after']:.2f}" for m in row)
+    lines = [f"  {name}: {moved}", f"    because: {'; '.join(row[0].get('because', ('not logged',)))}"]
+    lines.append("    proposed: " + ", ".join(f"{m['target']} {m['proposed']:.2f}" for m in row))
+    steps = [step for step in tick.get("shield", ()) if step["slice"] == name]
+    lines += [f"    shield: {_step(step)}" for step in steps]
+    other = [w for w in tick.get("what_if", ()) if w["slice"] == name]
+    if any(m.get("baseline") is not None for m in row):
+        proposed = ", ".join(f"{w['target']} {w['baseline']:.2f}" for w in other)
+        lines.append(f"    baseline: {proposed or 'the same proposal'}")
+    return lines
+
+
+def _step(step: dict[str, Any]) -> str:
+    sizes = [f"{s} {size:.2f}" for s, size in zip(STAGES, step["sizes"], strict=True) if size > 0.0]
+    return ", ".join(step["reasons"]) + (f" (moved by {', '.join(sizes)})" if sizes else "")
+
+
+def _held_back(tick: Tick) -> list[str]:
+    """Rows that the shield changed although nothing moved."""
+    moved = {move["slice"] for move in tick["moves"]}
+    return [
+        f"  {step['slice']}: nothing moved; shield: {_step(step)}"
+        for step in tick.get("shield", ())
+        if step["slice"] not in moved
+    ]
+
+
+def _evidence_lines(tick: Tick) -> list[str]:
+    """Alarms on the slices that moved; on all of them where none did."""
+    moved = {move["slice"] for move in tick["moves"]} or {e["slice"] for e in tick["evidence"]}
+    return [
+        f"  alarm {e['clause_id']} on {e['kernel']}/{e['slice']}: "
+        f"{e['estimate']:.4g} against {e['limit']:.4g} from {e['observations']:g} observations"
+        for e in tick["evidence"]
+        if e["slice"] in moved
+    ]
+
+
+def _attribution_lines(part: dict[str, Any]) -> list[str]:
+    head = (
+        f"  {part['slice']}: {part['chosen']} over {part['over']} by {part['margin']:.3g} ({part['method']})"
+    )
+    return [head] + [
+        f"    {f['effect']:+.3g}  {f['name']} = {f['value']:.3g}, was {f['reference']:.3g}"
+        for f in part["features"]
+    ]
+
+
+def _readings(tick: Tick) -> list[str]:
+    """Clauses of the meta-contract that are at least half used up."""
+    near = [
+        f"{r['metric']} {r['value']:.3g} of {r['limit']:g}"
+        for r in tick.get("readings", ())
+        if r["metric"] != "dwell_s" and r["limit"] > 0.0 and r["value"] >= 0.5 * r["limit"]
+    ]
+    return [f"  meta-contract: {', '.join(near)}"] if near else []
+
+
+def _refused(path: str, expected: str, actual: str) -> DocumentError:
+    hint = "e.g. selvage explain SCENARIO --policy sequential --seed 1 --at 150"
+    return DocumentError([Problem("selvage explain", 0, path, expected, actual, hint)])

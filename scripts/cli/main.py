@@ -1,0 +1,159 @@
+"""The ``selvage`` command line: one root, subcommands that are imported only when they run.
+
+Exit codes: 0 done or passed; 1 a judgement failed; 2 bad input, or an optional part is missing;
+3 inconclusive (too few samples); 130 interrupted. ``SELVAGE_DEBUG=1`` shows tracebacks.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from contracts.errors import DocumentError, MissingPartError, PluginError, SelvageError, StateError
+from scripts import cli
+
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+
+#: Command -> (modules of this package that provide it, line shown by ``selvage --help``).
+COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "contract": (
+        ("contract", "evaluate"),
+        "Validate, evaluate, propose, bound and register kernel contracts.",
+    ),
+    "profile": (("profile",), "Measure kernels against the reference kernel."),
+    "simulate": (("simulate",), "Run one scenario on the simulated fleet."),
+    "explain": (("explain",), "Say why a tick or an incident went as it did."),
+    "e5": (("e5",), "Compare policies under injected faults (experiment E5)."),
+    "policy": (
+        ("policy", "artifact"),
+        "Certify routing policies, and show, export and evaluate their artefacts.",
+    ),
+    "tune": (("tune",), "Search the settings of a baseline on training episodes."),
+    "train": (("train",), "Train routing policies by a recipe, several seeds."),
+    "bench": (("bench",), "Print the figures of a benchmark."),
+    "offline": (("offline",), "Log incidents; learn and judge policies from logs."),
+    "doctor": (("doctor",), "Say what is installed, shadowed or missing."),
+}
+
+
+def collect(modules: tuple[str, ...]) -> typer.Typer:
+    """One Typer with the commands of all ``modules``.
+
+    A module offers ``register(app)`` or an ``app``. Of several modules, those that do not exist are
+    left out as long as one does.
+    """
+    root = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    found = 0
+    for name in (f"{cli.__name__}.{module}" for module in modules):
+        try:
+            module: Any = import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            continue
+        found += 1
+        _adopt(root, module)
+    if not found:
+        raise MissingPartError(f"this build of selvage-fleet has no {modules[0]}; install a newer version")
+    return root
+
+
+def _adopt(root: typer.Typer, module: Any) -> None:
+    if hasattr(module, "register"):
+        module.register(root)
+        return
+    root.registered_commands += module.app.registered_commands
+    root.registered_groups += module.app.registered_groups
+    root.registered_callback = module.app.registered_callback or root.registered_callback
+    root.info.help = module.app.info.help
+
+
+class LazyGroup(TyperGroup):
+    """Root group: names and help lines come from ``COMMANDS``; a module is imported when it runs."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (signature of the base class)
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Stub that carries the help line; enough for ``--help`` and for completion."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The real command for the first of ``args``."""
+        if args and args[0] in COMMANDS:
+            command = typer.main.get_command(collect(COMMANDS[args[0]][0]))
+            command.name = args[0]
+            return args[0], command, args[1:]
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; turn deliberate errors into a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except (SelvageError, ModuleNotFoundError, OSError) as error:
+            message, code = explained(error)
+            if not message or os.environ.get("SELVAGE_DEBUG"):
+                raise
+            typer.echo(f"error: {message}", err=True)
+            raise typer.Exit(code) from None
+
+
+def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str, int]:
+    """Message and exit code of a deliberate error, a file or a missing optional module; empty for a bug."""
+    if isinstance(error, OSError):
+        named = error.filename is not None and error.strerror is not None
+        return f"{error.filename}: {error.strerror}" if named else "", EXIT_BAD_INPUT
+    if isinstance(error, SelvageError):
+        bad_input = isinstance(error, (DocumentError, MissingPartError, PluginError, StateError))
+        return str(error), EXIT_BAD_INPUT if bad_input else EXIT_FAILED
+    from scripts.setup.doctor import command_for
+
+    name = (error.name or "").partition(".")[0]
+    command = command_for(name)
+    return (f"{name} is not installed; run: {command}" if command else ""), EXIT_BAD_INPUT
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Keep a fleet of LLM servers inside a written kernel contract.",
+    epilog="Exit codes: 0 done or passed, 1 failed, 2 bad input, 3 inconclusive, 130 interrupted.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("selvage-fleet"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Keep a fleet of LLM servers inside a written kernel contract."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="selvage")
+
+
+if __name__ == "__main__":
+    main()

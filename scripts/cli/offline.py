@@ -1,0 +1,169 @@
+"""``selvage offline``: log incidents as transitions, hand them on as a dataset, learn and judge from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import Progress, track
+
+from contracts.documents import Suite
+from contracts.loading.loader import load_text
+from contracts.loading.uris import resolve_uri
+from controller.encoding.encoder import Encoder
+from policies.artefacts import load_artefact
+from policies.learned.choosing import InputLayout
+from policies.offline.recipes import ConservativeRecipe, FittedRecipe
+from policies.offline.transitions import Transitions, load_all, save_transitions
+from scripts.e5.suite import expand_suite, load_suite
+from scripts.output import ready_folder
+from scripts.train.offline_logs import record_incidents
+from simulator.env.base import load_base
+from simulator.env.core import KERNELS_MAX
+from simulator.env.randomise import draw_episode
+from simulator.env.space import EpisodeSpace
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import compile_scenario, load_scenario
+
+USUAL, USUAL_JUDGE = ConservativeRecipe(), FittedRecipe()
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command()(record)
+    app.command()(dataset)
+    app.command()(train)
+    app.command()(evaluate)
+
+
+def record(
+    scenario: Annotated[str, typer.Argument(help="Scenario or suite document, or package:...")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for one .npz per episode.")],
+    policy: Annotated[
+        str, typer.Option(help="Configuration that drives: name or name:key=value,...")
+    ] = "hysteresis",
+    explore: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Chance per slice and tick of another open kernel.")
+    ] = 0.02,
+    seeds: Annotated[int, typer.Option(min=1, help="Episodes per scenario.")] = 4,
+    first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    drawn: Annotated[
+        int, typer.Option(min=0, help="Draw so many training incidents around SCENARIO instead.")
+    ] = 0,
+) -> None:
+    """Drive simulated incidents and log what a controller saw, chose and got, by telemetry alone.
+
+    With --explore above 0 the logs hold propensities, so that other policies can be judged from them.
+    """
+    ready_folder(out)
+    chosen = list(range(first_seed, first_seed + seeds))
+    todo, console = _scenarios(scenario, drawn, first_seed), Console(stderr=True)
+    for one in track(todo, description="logging", console=console, transient=True):
+        for log in record_incidents(one, policy, chosen, explore, explore_seed=first_seed):
+            save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
+    typer.echo(json.dumps(summarise(load_all(sorted(out.glob("*.npz")))), sort_keys=True))
+
+
+def dataset(
+    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    root: Annotated[Path, typer.Option("--root", help="Folder of Minari datasets.")],
+    name: Annotated[str, typer.Option(help="Id of the dataset.")] = "selvage/incidents-v0",
+) -> None:
+    """Write LOGS as a Minari dataset, with costs and propensities in its infos."""
+    from policies.offline.data import write_minari  # needs the extra ``rl``
+
+    loaded = read_logs(logs)
+    typer.echo(str(write_minari(loaded, name, root, layout_of(loaded))))
+
+
+def train(
+    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the artefact.")],
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps.")] = USUAL.steps,
+    cost_weight: Annotated[
+        float, typer.Option(min=0.0, help="Reward lost per request beyond a soft clause's budget.")
+    ] = USUAL.cost_weight,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 1,
+    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "offline",
+    judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
+) -> None:
+    """Train a conservative policy from LOGS alone and judge it by every second log, left out of training.
+
+    The artefact has no certificate: `selvage policy certify` decides whether it may drive.
+    """
+    from scripts.train.offline_fit import fit, hashes, judge, write_offline  # needs the extra ``rl``
+
+    loaded = read_logs(logs)
+    learned, kept = loaded[::2], loaded[1::2] or loaded
+    recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=steps)
+        content, history = fit(
+            learned, layout_of(loaded), recipe, lambda done: bar.update(task, completed=done)
+        )
+    evaluation = judge(content, kept, FittedRecipe(seed=seed, steps=judge_steps))
+    command = f"selvage offline train LOGS --steps {steps} --cost-weight {cost_weight:g} --seed {seed}"
+    manifest = write_offline(out, name, content, hashes(logs), evaluation, seed, command)
+    report = {"manifest": str(manifest), "last_losses": history[-1], "evaluation": evaluation}
+    typer.echo(json.dumps(report, sort_keys=True))
+
+
+def evaluate(
+    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    artefact: Annotated[str, typer.Argument(help="Manifest of the policy; package:... for shipped ones.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation.")] = 1,
+    judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
+) -> None:
+    """Print what LOGS say that ARTEFACT would have earned, and how far they can say it."""
+    from scripts.train.offline_fit import judge  # needs the extra ``rl``
+
+    content = load_artefact(artefact, allow_uncertified=True).content
+    recipe = FittedRecipe(seed=seed, steps=judge_steps)
+    typer.echo(json.dumps(judge(content, read_logs(logs), recipe), sort_keys=True))
+
+
+def read_logs(folder: Path) -> list[Transitions]:
+    """Every log in ``folder``, in the order of their names."""
+    return load_all(sorted(folder.glob("*.npz")))
+
+
+def layout_of(logs: Sequence[Transitions]) -> InputLayout:
+    """What the observations of ``logs`` are made of."""
+    return InputLayout(encoder=Encoder(kernels_max=KERNELS_MAX, slices=logs[0].choice.shape[1]))
+
+
+def summarise(logs: Sequence[Transitions]) -> dict[str, object]:
+    """Episodes, ticks, mean reward and cost by telemetry, and whether propensities are known."""
+    return {
+        "episodes": len(logs),
+        "ticks": sum(log.ticks for log in logs),
+        "policies": sorted({log.header.policy_id for log in logs}),
+        "reward_mean": float(np.concatenate([log.reward for log in logs]).mean()),
+        "cost_mean": float(np.concatenate([log.cost for log in logs]).mean()),
+        "propensities": all(log.has_propensity for log in logs),
+    }
+
+
+def _scenarios(text: str, drawn: int, seed: int) -> list[CompiledScenario]:
+    """The scenario, or every scenario of the suite, that ``text`` names; or episodes drawn around it."""
+    path = resolve_uri(text, "selvage offline")
+    if drawn:
+        base, space = load_base(path), EpisodeSpace()
+        episodes = [draw_episode(base, space, seed, 0, number, "train") for number in range(drawn)]
+        return [_named(episode.scenario, number) for number, episode in enumerate(episodes)]
+    document = load_text(path.read_text(), str(path))
+    if not isinstance(document, Suite):
+        return [load_scenario(path)]
+    suite, file = load_suite(path)
+    entries = expand_suite(suite, file)
+    return [compile_scenario(entry.scenario(), entry.file) for entry in entries]
+
+
+def _named(scenario: CompiledScenario, number: int) -> CompiledScenario:
+    return replace(scenario, name=f"{scenario.name}-drawn{number:04d}")

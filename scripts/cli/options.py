@@ -1,0 +1,45 @@
+"""Commands with many options take them as one record: fields with their types, defaults and help."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar, get_type_hints
+
+_Record = TypeVar("_Record")
+
+
+def options(record: type[_Record]) -> Callable[[Callable[[_Record], None]], Callable[..., None]]:
+    """Make a command of a function of one ``record``, a dataclass whose fields are annotated for Typer.
+
+    Typer reads a command's signature, so the command gets one parameter per field, in the order of the
+    fields; the function sees the record alone.
+    """
+
+    def command_of(function: Callable[[_Record], None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            function(record(**given))
+
+        parameters = _parameters(record)
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        vars(command)["__signature__"] = inspect.Signature(parameters)
+        return command
+
+    return command_of
+
+
+def _parameters(record: type[Any]) -> list[inspect.Parameter]:
+    """One keyword parameter per field of ``record``."""
+    hints = get_type_hints(record, include_extras=True)
+    return [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=hints[one.name],
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+        )
+        for one in fields(record)
+    ]

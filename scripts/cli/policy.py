@@ -1,0 +1,200 @@
+"""``selvage policy certify|show``: judge a policy by the meta-contract, and read what was judged."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents.artifact import Certificate
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as, read_text
+from contracts.loading.uris import resolve_uri
+from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
+from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
+from policies.spec import parse_spec
+from policies.supervised import SHIPPED_META
+from scripts.output import ready_folder, write_whole
+from scripts.train.certify import CertificationPlan, CertificationRequest, certify, plan_certification
+
+EXIT_FAILED = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("certify")(certify_policy)
+    app.command("show")(show)
+
+
+def certify_policy(
+    policy: Annotated[str, typer.Argument(help="name or name:key=value,..., as for `selvage simulate`.")],
+    out: Annotated[Path | None, typer.Option("--out", help="File for the certificate (JSON).")] = None,
+    meta: Annotated[str, typer.Option(help="MetaContract; package:... for the shipped one.")] = SHIPPED_META,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds of the incidents; default: as asked.")
+    ] = None,
+    quiet_days: Annotated[
+        float | None, typer.Option(min=0.001, help="Slice-days without a fault; default: as asked.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run POLICY on the meta-contract's suites; exit code 1 if a clause fails.
+
+    Fewer seeds or days than the meta-contract asks for make a certificate that no loader accepts.
+    """
+    subject, rules = subject_of(policy)
+    request = CertificationRequest(
+        spec=policy,
+        subject=policy,
+        subject_sha256=subject,
+        rules_sha256=rules,
+        command=_command(out),
+        meta_uri=meta,
+        seeds=seeds,
+        quiet_days=quiet_days,
+    )
+    found = run_certification(plan_certification(request))
+    if out is not None:
+        ready_folder(out.parent)
+        write_whole(out, certificate_json(found))
+    if as_json:
+        typer.echo(certificate_json(found), nl=False)
+    else:
+        print_certificate(found)
+    if not found.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _command(out: Path | None) -> str:
+    """What was typed, but for where the result goes: it is the same wherever that is."""
+    words = ["FILE" if out is not None and word == str(out) else word for word in sys.argv[1:]]
+    return " ".join(["selvage", *words]) if words else "selvage policy certify"
+
+
+def subject_of(policy: str) -> tuple[str, str | None]:
+    """``(subject, rules)``: hash of what a certificate of ``policy`` speaks of, an ONNX file with encoding
+    and rules or every setting, and of the rules where there are such.
+
+    Raises DocumentError for a learned policy with settings of its own, which no manifest could name.
+    """
+    try:
+        name, values = parse_spec(policy)
+        if name != "learned":
+            return builtin_sha256(policy), None
+    except ValueError as error:
+        raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
+    if set(values) != {"onnx"}:
+        raise _refused("POLICY", "learned:onnx=FILE and nothing else", policy)
+    content = read_bytes(Path(str(values["onnx"])))
+    found = learned_subject(hashlib.sha256(content).hexdigest())
+    return found.sha256, found.rules_sha256
+
+
+def read_bytes(file: Path) -> bytes:
+    """Content of ``file``; DocumentError where it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _refused(str(file), "a readable file", error.strerror or str(error)) from None
+
+
+def _refused(path: str, expected: str, actual: str) -> DocumentError:
+    hint = "e.g. selvage policy certify sequential"
+    return DocumentError([Problem("selvage policy certify", 0, path, expected, actual, hint)])
+
+
+def run_certification(plan: CertificationPlan) -> Certificate:
+    """Certify with a progress bar on stderr."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"certifying {plan.request.subject}", total=1.0)
+        return certify(plan, lambda share: bar.update(task, completed=share))
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="Certificate (JSON), or the manifest of an artefact (YAML).")],
+    meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
+) -> None:
+    """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
+    document = load_as(MetaContract, resolve_uri(meta, "selvage policy show"))
+    if file.suffix == ".json":
+        found = load_certificate(read_text(file), str(file))
+        print_certificate(found)
+        _verdict(lambda: _refuse_unless_of_today(found, document, file))
+        return
+    artefact = load_artefact(str(file), allow_uncertified=True)
+    subject = manifest_subject(artefact.manifest)
+    print_manifest(artefact.manifest)
+    if artefact.manifest.spec.certificate is not None:
+        print_certificate(artefact.manifest.spec.certificate)
+    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file)))
+
+
+def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path) -> None:
+    """DocumentError unless ``found`` passes ``meta``, and speaks of a built-in policy as that is set today;
+    a learned one is known by its ONNX file alone, which its manifest pins.
+    """
+    learned = found.subject.partition(":")[0] == "learned"
+    if not learned and subject_of(found.subject)[0] != found.subject_sha256:
+        raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
+    refuse_unless_passing(found, meta, str(file))
+
+
+def _verdict(check: Callable[[], None]) -> None:
+    try:
+        check()
+    except DocumentError as error:
+        typer.echo(f"refused: {error}")
+        raise typer.Exit(EXIT_FAILED) from None
+    typer.echo("accepted")
+
+
+def print_manifest(manifest: PolicyArtifact) -> None:
+    """What an artefact is and how it came about."""
+    spec = manifest.spec
+    rows = {
+        "artefact": manifest.metadata.name,
+        "description": spec.description,
+        "onnx sha256": spec.onnx.sha256,
+        "encoding": str(spec.encoding_version),
+        "trained by": spec.training.command,
+        "seeds": ", ".join(str(seed) for seed in spec.training.seeds),
+    }
+    for name, value in rows.items():
+        typer.echo(f"{name:<12}  {value}")
+
+
+def certificate_json(certificate: Certificate) -> str:
+    """``certificate`` as one line of JSON per field, the same text for equal certificates."""
+    return certificate.model_dump_json(indent=1) + "\n"
+
+
+def print_certificate(certificate: Certificate) -> None:
+    """Clauses as a table, then what they stand on."""
+    table = Table(title=f"{certificate.subject}: {'passed' if certificate.passed else 'failed'}")
+    for name in ("clause", "on", "value", "95 % limit", "threshold", "n", ""):
+        table.add_column(name, justify="left" if name in ("clause", "on", "") else "right", no_wrap=True)
+    for clause in certificate.clauses:
+        table.add_row(
+            clause.id, clause.judged_on, _number(clause.value), _number(clause.ci_high),
+            f"{clause.threshold:g}", str(clause.n), "kept" if clause.passed else "broken",
+        )  # fmt: skip
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{certificate.episodes} episodes, {certificate.seeds} seeds, "
+        f"{certificate.quiet_slice_days:.4g} slice-days without a fault",
+        highlight=False,
+    )
+
+
+def _number(value: float | None) -> str:
+    return "nothing to judge" if value is None else f"{value:.4g}"

@@ -1,0 +1,221 @@
+"""``selvage simulate``: run one scenario on the simulated fleet under one policy.
+
+Same scenario, policy and seeds give the same bytes on stdout. With ``--out`` the decision log is
+written as well, one line per tick and seed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from contracts.documents import Scenario
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.episode import EpisodeRecord
+from contracts.scoring.measure_table import MEASURES, Measure
+from contracts.scoring.measures import EpisodeMeasures, measure_episode
+from contracts.scoring.quality import healthy_quality, pool_quality
+from controller.decision import Decision
+from controller.explain.tick import explain, record_json
+from controller.options import ControllerSetup
+from controller.state import ControllerState
+from policies.registry import make_configuration
+from policies.spec import parse_spec
+from scripts.cli.options import options
+from scripts.e5.configurations import notices_for
+from scripts.e5.route import Route, load_route
+from scripts.output import nulled, ready_folder, write_whole
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import compile_scenario, load_scenario, with_trace
+
+#: The policy where none is named.
+DEFAULT = "hysteresis"
+#: Measures that the printed table shows; ``--json`` has them all.
+SHOWN = (
+    "quality_preservation",
+    "mttr_s",
+    "detection_lag_s",
+    "failed_ratio",
+    "exposed",
+    "false_switches",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(options(SimulateOptions)(simulate))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """The options of ``selvage simulate``."""
+
+    scenario: Annotated[str, typer.Argument(help="Scenario document; package:... for shipped ones.")]
+    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --first-seed on.")] = 1
+    first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0
+    trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for summary.json, decisions.jsonl.")] = (
+        None
+    )
+    route_policy: Annotated[
+        str, typer.Option(help="RoutePolicy document: policy, mode, shield and meta-contract, for --policy.")
+    ] = ""
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+def simulate(asked: SimulateOptions) -> None:
+    """Simulate SCENARIO under one policy, or under one RoutePolicy, and print what came of it."""
+    policy = asked.policy
+    compiled = _load(resolve_uri(asked.scenario, "selvage"), asked.trace)
+    route = _route(asked.route_policy, policy, asked.scenario, compiled)
+    policy = policy or DEFAULT if route is None else route.document.spec.policy
+    setup = _configuration(policy, compiled) if route is None else route.setup
+    if asked.out is not None:
+        ready_folder(asked.out)
+    chosen = list(range(asked.first_seed, asked.first_seed + asked.seeds))
+    log = DecisionLog(setup=setup, seeds=chosen, lines=[]) if asked.out is not None else None
+    take = log.take if log else None
+    driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
+    records = _run(compiled, driver, chosen)
+    summary = summarise(compiled, policy, records) | _named(route)
+    if asked.out is not None and log is not None:
+        write_whole(asked.out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")
+        write_whole(asked.out / "decisions.jsonl", "\n".join(log.lines) + "\n")
+    if asked.as_json:
+        typer.echo(json.dumps(summary, sort_keys=True))
+    else:
+        _print_table(summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLog:
+    """Collects one line per tick and seed; fleet number ``i`` has seed ``seeds[i]``."""
+
+    setup: ControllerSetup
+    seeds: list[int]
+    lines: list[str]
+
+    def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:
+        """Explain one tick of every fleet."""
+        for fleet in range(len(after.ticks)):
+            line = record_json(explain(before, after, decision, self.setup, fleet))
+            self.lines.append(json.dumps({"seed": self.seeds[fleet], **json.loads(line)}, sort_keys=True))
+
+
+def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeRecord]) -> dict[str, Any]:
+    """Header, totals and measures per seed, and their means; null where not applicable."""
+    healthy = pool_quality([healthy_quality(record) for record in records])
+    measured = [measure_episode(record, healthy) for record in records]
+    episodes = [
+        {"seed": record.seed, **_totals(record), **_values(measures)}
+        for record, measures in zip(records, measured, strict=True)
+    ]
+    return {
+        "scenario": scenario.name,
+        "scenario_sha256": scenario.sha256,
+        "contract_sha256": scenario.contract.sha256,
+        "profile_sha256": list(scenario.profile_sha256),
+        "policy": policy,
+        "seeds": [record.seed for record in records],
+        "horizon_s": scenario.horizon_s,
+        "episodes": episodes,
+        "mean": {key: _mean([episode[key] for episode in episodes]) for key in episodes[0] if key != "seed"},
+    }
+
+
+def _totals(record: EpisodeRecord) -> dict[str, float]:
+    names = ("offered", "answered", "failed", "shed", "slo_missed", "exposed")
+    return {f"{name}_requests": float(getattr(record, name).sum()) for name in names}
+
+
+def _values(measures: EpisodeMeasures) -> dict[str, float | None]:
+    values = {_plain(measure): float(measure.value(measures)) for measure in MEASURES}
+    shown: dict[str, float | None] = nulled(values)
+    return shown
+
+
+def _plain(measure: Measure) -> str:
+    """A count of one episode is a count; only an experiment makes it a rate."""
+    return measure.name.removesuffix("_per_slice_month") if measure.is_count else measure.name
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _load(file: Path, trace: Path | None) -> CompiledScenario:
+    if trace is None:
+        return load_scenario(file)
+    return compile_scenario(with_trace(load_as(Scenario, file), trace), str(file))
+
+
+def _configuration(policy: str, scenario: CompiledScenario) -> ControllerSetup:
+    try:
+        notices = notices_for(parse_spec(policy)[0], scenario)
+        return make_configuration(policy, scenario.setup, notices=notices)
+    except ValueError as error:
+        problem = Problem(
+            "selvage simulate", 0, "--policy", "a policy", str(error), "e.g. --policy hysteresis:dwell_s=120"
+        )
+        raise DocumentError([problem]) from None
+
+
+def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario) -> Route | None:
+    if not uri:
+        return None
+    if policy:
+        problem = Problem(
+            "selvage simulate", 0, "--policy", "none beside --route-policy", policy, "leave out one of them"
+        )  # fmt: skip
+        raise DocumentError([problem])
+    return load_route(uri, scenario_uri, scenario)
+
+
+def _named(route: Route | None) -> dict[str, Any]:
+    """What the summary says of the document that drove."""
+    if route is None:
+        return {}
+    document = route.document
+    return {
+        "route_policy": document.metadata.name,
+        "route_policy_sha256": document_sha256(document),
+        "mode": document.spec.mode,
+    }
+
+
+def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{scenario.name}, {len(seeds)} seeds", total=1.0)
+        return run_episodes(
+            scenario,
+            driver,
+            seeds,
+            batch=len(seeds),
+            progress=lambda share: bar.update(task, completed=share),
+        )
+
+
+def _print_table(summary: dict[str, Any]) -> None:
+    units = {measure.name: "episodes" if measure.is_count else measure.unit for measure in MEASURES}
+    labels = {_plain(measure): f"{measure.label} ({units[measure.name]})" for measure in MEASURES}
+    table = Table(title=f"{summary['scenario']}, {summary['policy']}, {len(summary['seeds'])} seeds")
+    table.add_column("measure")
+    table.add_column("mean", justify="right")
+    for name, value in summary["mean"].items():
+        if name in SHOWN or name.endswith("_requests"):
+            table.add_row(labels.get(name, name), "–" if value is None else f"{value:.6g}")
+    Console().print(table)

@@ -1,0 +1,238 @@
+"""``selvage train``: train routing policies by a recipe, several seeds beside each other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.loading.loader import document_sha256
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.intervals import paired_difference
+from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
+from scripts.cli.options import options
+from scripts.output import ready_folder, write_whole
+from scripts.provenance import package_version
+from scripts.setup.warm import warm
+
+#: Packages whose versions decide the weights.
+PACKAGES = ("numba", "numpy", "selvage-fleet", "stable-baselines3", "torch")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(options(TrainOptions)(train))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """The options of ``selvage train``."""
+
+    out: Annotated[Path, typer.Option("--out", help="Folder: one sub-folder per seed, and training.json.")]
+    recipe: Annotated[str, typer.Option(help="Recipe (file or package: URI).")] = SHIPPED_RECIPE
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-4 or 1,7.")] = "0-4"
+    jobs: Annotated[int, typer.Option(help="Seeds beside each other.")] = 1
+    backend: Annotated[str, typer.Option(help="joblib back end: loky, or ray for a cluster.")] = "loky"
+    updates: Annotated[int | None, typer.Option(help="PPO episodes; the recipe's without it.")] = None
+    algorithm: Annotated[str, typer.Option(help="ppo or recurrent-ppo; the recipe's without it.")] = ""
+    compare: Annotated[bool, typer.Option(help="Validate the recipe's baselines as well.")] = True
+
+
+def train(asked: TrainOptions) -> None:
+    """Train every seed, or go on where its checkpoint stands.
+
+    Ctrl-C or TERM stops after the running step; the same command goes on with the last checkpoint.
+    No result depends on --jobs, --backend or interruptions.
+    """
+    wanted, file = parse_seeds(asked.seeds), str(resolve_uri(asked.recipe, "selvage train"))
+    document = load_recipe(file)
+    ready_folder(asked.out)
+    if asked.algorithm and asked.algorithm != document.spec.ppo.algorithm:
+        document, file = _with_algorithm(document, file, asked.algorithm, asked.out)
+    warm()
+    total = document.spec.ppo.episodes if asked.updates is None else asked.updates
+    with _bar(asked.out, wanted, total):
+        results = _run_all(file, wanted, asked.out, asked.updates, asked.jobs, asked.backend)
+    command = shlex.join(["selvage", "train", "--recipe", asked.recipe, "--seeds", asked.seeds])
+    from scripts.train.run import baseline_scores
+
+    finished = all(result.finished for result in results)
+    configurations = document.spec.baselines if asked.compare and finished else ()
+    baselines = baseline_scores(file, configurations)
+    content = summary(
+        document, command if asked.updates is None else f"{command} --updates {asked.updates}", results
+    )
+    content["baselines"] = {
+        name: score.plain() | {"gains": gains(name, score.rewards, results)}
+        for name, score in baselines.items()
+    }
+    write_whole(asked.out / "training.json", _json(content))
+    _show(content)
+    if not finished:
+        raise typer.Exit(130)
+
+
+def _with_algorithm(
+    recipe: TrainingRecipe, file: str, algorithm: str, out: Path
+) -> tuple[TrainingRecipe, str]:
+    """The recipe under another algorithm, written into ``out`` with URIs that hold from there."""
+    plain = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
+    plain["spec"]["ppo"]["algorithm"] = algorithm
+    uris = plain["spec"]["episodes"]["scenarios"]
+    plain["spec"]["episodes"]["scenarios"] = [_from_anywhere(uri, file) for uri in uris]
+    path = out / "recipe.yaml"
+    write_whole(path, json.dumps(plain, indent=1))
+    return load_recipe(path), str(path)
+
+
+def _from_anywhere(uri: str, file: str) -> str:
+    return uri if uri.startswith("package:") else str(resolve_uri(uri, file).resolve())
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``0-4`` or ``1,7`` to numbers; DocumentError for anything else."""
+    try:
+        first, dash, last = text.partition("-")
+        numbers = range(int(first), int(last) + 1) if dash else [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
+        raise DocumentError(
+            [Problem("selvage train", 0, "--seeds", "e.g. 0-4 or 1,7", repr(text), "try 0-4")]
+        )
+    return tuple(numbers)
+
+
+def summary(recipe: TrainingRecipe, command: str, results: list[Any]) -> dict[str, Any]:
+    """What ``training.json`` holds: command, recipe, versions, and every seed's outcome."""
+    return {
+        "command": command,
+        "recipe": recipe.metadata.name,
+        "recipe_sha256": document_sha256(recipe),
+        "versions": {name: package_version(name) for name in PACKAGES},
+        "runs": [
+            {
+                "seed": result.seed,
+                "env_steps": result.env_steps,
+                "chosen_at": result.chosen_at,
+                "score": result.score,
+                "finished": result.finished,
+            }
+            for result in results
+        ],
+    }
+
+
+def gains(configuration: str, rewards: tuple[float, ...], results: list[Any]) -> list[dict[str, float]]:
+    """Reward of every seed minus that of ``configuration``, paired by validation episode, with 95 %
+    limits.
+    """
+    other = np.array([rewards]).T
+    found = []
+    for result in results:
+        gain = paired_difference(np.array([result.rewards]).T, other, name=f"{configuration}|{result.seed}")
+        found.append({"seed": result.seed, "mean": gain.mean, "ci_low": gain.ci_low, "ci_high": gain.ci_high})
+    return found
+
+
+def _run_all(
+    file: str, seeds: tuple[int, ...], out: Path, updates: int | None, jobs: int, backend: str
+) -> list[Any]:
+    from scripts.train.run import train_seed
+
+    folders = [str(seed_folder(out, seed)) for seed in seeds]
+    if jobs == 1:
+        return [train_seed(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
+    joblib = _joblib(backend)
+    tasks = (
+        joblib.delayed(train_seed)(file, seed, folder, updates)
+        for seed, folder in zip(seeds, folders, strict=True)
+    )
+    with joblib.parallel_config(backend=backend, n_jobs=jobs, inner_max_num_threads=_threads(backend)):
+        return list(joblib.Parallel()(tasks))
+
+
+def _threads(backend: str) -> int | None:
+    return 1 if backend == "loky" else None
+
+
+def _joblib(backend: str) -> Any:
+    """joblib, with Ray registered where it is asked for."""
+    import joblib
+
+    if backend == "ray":
+        try:
+            from ray.util.joblib import register_ray
+        except ModuleNotFoundError:
+            raise MissingPartError("--backend ray needs Ray; run: pip install ray") from None
+        register_ray()
+    elif backend != "loky":
+        raise DocumentError([Problem("selvage train", 0, "--backend", "loky or ray", backend, "try loky")])
+    return joblib
+
+
+@contextmanager
+def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
+    """A bar per seed on stderr, fed by the checkpoints, so that it sees seeds in other processes too."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    done = threading.Event()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {seed: bar.add_task(f"seed {seed}", total=total) for seed in seeds}
+
+        def follow() -> None:
+            while not done.wait(1.0):
+                for seed, task in tasks.items():
+                    bar.update(task, completed=_updates(seed_folder(out, seed)))
+
+        watcher = threading.Thread(target=follow, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _updates(folder: Path) -> int:
+    try:
+        return int(json.loads((folder / "checkpoint.json").read_text())["updates"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _show(content: dict[str, Any]) -> None:
+    baselines = content["baselines"]
+    table = Table(title="Validation episodes: reward per tick, 95 % limits", title_justify="left")
+    for head in ("seed", "reward", "chosen at update", "env steps", "finished"):
+        table.add_column(head, justify="right")
+    for name in baselines:
+        table.add_column(f"minus {name}")
+    for place, run in enumerate(content["runs"]):
+        table.add_row(
+            str(run["seed"]), f"{run['score']:.5f}", str(run["chosen_at"]), str(run["env_steps"]),
+            "yes" if run["finished"] else "no",
+            *(_gain(score["gains"][place]) for score in baselines.values()),
+        )  # fmt: skip
+    for name, score in baselines.items():
+        table.add_row(name, f"{score['reward']:.5f}", "–", "–", "–")
+    Console(width=160).print(table)
+
+
+def _gain(gain: dict[str, float]) -> str:
+    return f"{gain['mean']:+.5f} ({gain['ci_low']:.5f} to {gain['ci_high']:.5f})"
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, indent=1) + "\n"

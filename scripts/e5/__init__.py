@@ -1,0 +1,1 @@
+"""Experiment E5: its configurations, jobs, results and files."""

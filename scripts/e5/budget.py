@@ -1,0 +1,151 @@
+"""How a contract's budget of false switches is split over the streams of each configuration that has one.
+
+What stands here is what the configuration's detector runs with: thresholds are read from its plan, not
+computed anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.detect.budget import BudgetLine
+from controller.detect.certified_drift import FLAG_SHARE
+from controller.detect.detector import Detector
+from controller.detect.sequential.detector import SequentialDetector
+from controller.detect.sequential.plan import SequentialPlan
+from scripts.e5.report.tables import Cell, Table
+
+HEADS = (
+    "clause",
+    "streams of",
+    "slices",
+    "streams per slice",
+    "units per s",
+    "alarms per month and stream",
+    "ARL0, units",
+    "threshold, nats",
+    "guaranteed",
+)
+
+
+def budgets(detectors: Iterable[tuple[str, Detector]]) -> dict[str, Any]:
+    """Budget and split by name of the configuration, of those configurations whose detector has a budget;
+    plain JSON.
+    """
+    return {
+        name: _split(detector.plan)
+        for name, detector in detectors
+        if isinstance(detector, SequentialDetector)
+    }
+
+
+def _split(plan: SequentialPlan) -> dict[str, Any]:
+    split, flags = plan.split, _flags(plan)
+    return {
+        "per_slice_month": split.budget.per_slice_month
+        + (flags["per_slice_month"] if flags and flags["switch"] else 0.0),
+        "alarms": split.budget.per_slice_month,
+        "flags": flags,
+        "kernel_share": split.budget.kernel_share,
+        "alarms_per_slice_month": split.alarms_per_slice_month,
+        "at_once": list(split.at_once),
+        "lines": [_line(plan, line) for line in split.lines],
+    }
+
+
+def _flags(plan: SequentialPlan) -> dict[str, Any] | None:
+    """How rare false flags of a change are, where probes are compared with certified values.
+
+    switch: they lead to alarms, so routing alarms leave them a part of the budget.
+    """
+    drift = plan.drift
+    if drift is None:
+        return None
+    kept = plan.split.budget.per_slice_month
+    return {
+        "per_slice_month": kept * FLAG_SHARE / (1.0 - FLAG_SHARE if drift.prior else 1.0),
+        "switch": drift.prior,
+        "streams": int(drift.replica_kernel.size * drift.metrics.size),
+        "arl0": drift.arl0,
+        "threshold": drift.threshold,
+    }
+
+
+def _line(plan: SequentialPlan, line: BudgetLine) -> dict[str, Any]:
+    place = plan.contract.slices.index(line.slice), plan.contract.clause_ids.index(line.clause)
+    replica, over_slices = plan.thresholds.beside_all(plan.owner)
+    own = plan.thresholds.kernel if line.unit == "kernel" else replica
+    threshold = _largest(own[:, place[0], place[1]])
+    whole = _largest(over_slices[:, place[1]]) if line.unit == "replica" else None
+    return {
+        "clause": line.clause,
+        "slice": line.slice,
+        "unit": line.unit,
+        "streams": line.streams,
+        "samples_per_s": line.samples_per_s,
+        "alarms_per_month": line.alarms_per_month,
+        "arl0": line.arl0 if math.isfinite(line.arl0) else None,
+        "threshold": threshold,
+        "threshold_over_slices": whole,
+        "guaranteed": line.guaranteed,
+    }
+
+
+def _largest(levels: NDArray[np.float64]) -> float | None:
+    """Threshold of the stream that needs most; None where no stream is watched."""
+    finite = levels[np.isfinite(levels)]
+    return float(finite.max()) if finite.size else None
+
+
+def budget_text(split: dict[str, Any]) -> str:
+    """One split in a line: the budget, what alarms take of it, flags of a change, and what alarms at once."""
+    flags = split["flags"]
+    changed = (
+        f" {flags['per_slice_month']:.2g} for {flags['streams']} flags of a changed replica "
+        f"(ARL0 {flags['arl0']:.2g}, threshold {flags['threshold']:.1f})"
+        f"{'' if flags['switch'] else ', which move nothing'};"
+        if flags
+        else ""
+    )
+    return (
+        f"{split['per_slice_month']:g} per slice-month; {split['alarms']:.3g} for alarms of the streams that "
+        f"can move a slice (used: {split['alarms_per_slice_month']:.3g});{changed} "
+        f"at once: {', '.join(split['at_once']) or 'none'}"
+    )
+
+
+def budget_table(split: dict[str, Any]) -> Table:
+    """One row per clause and kind of unit; slices whose lines are alike share it."""
+    rows: dict[tuple[object, ...], list[str]] = {}
+    for line in split["lines"]:
+        shown = tuple(line[name] for name in _SHOWN)
+        rows.setdefault(shown, []).append(line["slice"])
+    return Table(heads=HEADS, rows=tuple(_row(dict(zip(_SHOWN, k, strict=True)), v) for k, v in rows.items()))
+
+
+_SHOWN = (
+    "clause", "unit", "streams", "samples_per_s", "alarms_per_month", "arl0", "threshold",
+    "threshold_over_slices", "guaranteed",
+)  # fmt: skip
+
+
+def _row(line: dict[str, Any], slices: list[str]) -> tuple[Cell, ...]:
+    whole = line["threshold_over_slices"]
+    note = "" if whole is None else f"{whole:.1f} over all slices"
+    threshold = "not watched" if line["threshold"] is None else f"{line['threshold']:.1f}"
+    return (
+        Cell(text=line["clause"]),
+        Cell(text=line["unit"]),
+        Cell(text=", ".join(slices)),
+        Cell(text=str(line["streams"])),
+        Cell(text=f"{line['samples_per_s']:.3g}"),
+        Cell(text=f"{line['alarms_per_month']:.2g}"),
+        Cell(text="none" if line["arl0"] is None else f"{line['arl0']:.2g}"),
+        Cell(text=threshold, note=note),
+        Cell(text="yes" if line["guaranteed"] else "no"),
+    )

@@ -1,0 +1,143 @@
+"""The configurations of E5: a policy with its settings, and the alarm confidence under which the contract is
+judged.
+
+Text form ``policy[:key=number,...][@confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``. Without ``@`` the
+contract's own confidence holds. In a list of configurations ``tuned`` stands for every tuned baseline. A
+configuration may also be what a ``RoutePolicy`` document names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from contracts.documents import RoutePolicy
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as, read_text
+from contracts.loading.uris import resolve_uri
+from controller.decision import Decision
+from controller.fleet import FleetSetup
+from controller.options import ControllerSetup
+from policies.kinds import POLICIES
+from policies.registry import make_configuration, make_policy
+from policies.rules.informed import Notices
+from policies.spec import parse_spec
+from scripts.e5.known_faults import known_faults
+from scripts.e5.route import read_route
+from simulator.drive import ControllerDriver
+from simulator.world.compiled_scenario import CompiledScenario
+
+#: The configuration whose healthy rows are the quality baseline; it always runs.
+BASELINE_CONFIGURATION = "fixed-bare"
+#: What stands for every tuned baseline in a list of configurations, and where their settings lie.
+TUNED, TUNING = "tuned", "package:contracts/library/tuning"
+#: The configuration that is told of the faults.
+INFORMED = "informed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One configuration. name: as in results. spec: policy with settings. alarm_confidence: None for the
+    contract's.
+
+    route: the RoutePolicy document (URI) whose shield, meta-contract and mode hold; "" for none.
+    """
+
+    name: str
+    spec: str
+    alarm_confidence: float | None = None
+    route: str = ""
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy, without settings; of a configuration from a document its own name."""
+        return self.name if self.route else parse_spec(self.spec)[0]
+
+    @property
+    def setting(self) -> str:
+        """What is set differently from the policy's defaults."""
+        return self.name.removeprefix(self.policy)
+
+    def setup(self, scenario: CompiledScenario) -> ControllerSetup:
+        """Controller set-up of this configuration for ``scenario``; only the informed reference hears of
+        faults.
+        """
+        if self.route:
+            return read_route(self.route, scenario).setup
+        fleet = scenario.setup
+        if self.alarm_confidence is not None:
+            contract = replace(fleet.contract, alarm_confidence=self.alarm_confidence)
+            fleet = replace(fleet, contract=contract)
+        return make_configuration(self.spec, fleet, notices=notices_for(self.policy, scenario))
+
+    def driver(
+        self, scenario: CompiledScenario, watch: Callable[[Decision], None] | None = None
+    ) -> ControllerDriver:
+        """Driver of this configuration for ``scenario``; ``watch`` sees every decision."""
+        if self.route:
+            return read_route(self.route, scenario).driver(self.name, watch)
+        return ControllerDriver(self.setup(scenario), name=self.name, watch=watch)
+
+    def check(self, fleet: FleetSetup) -> None:
+        """Refuse a setting that the policy does not know, before anything runs."""
+        try:
+            make_policy(self.spec, fleet)
+        except ValueError as error:
+            raise refused(self.name, "settings of the policy", str(error)) from None
+
+
+def notices_for(policy: str, scenario: CompiledScenario) -> Notices | None:
+    """What ``policy`` is told of ``scenario``: nothing, unless it is the informed reference."""
+    return known_faults(scenario) if policy == INFORMED else None
+
+
+def parse_configuration(text: str) -> Configuration:
+    """The configuration that ``text`` names; DocumentError for an unknown policy or a malformed setting."""
+    spec, at, confidence = text.partition("@")
+    try:
+        name, _ = parse_spec(spec)
+        level = float(confidence) if at else None
+    except ValueError as error:
+        raise refused(text, "policy[:key=number,...][@confidence]", str(error)) from None
+    if name not in POLICIES:
+        raise refused(text, f"one of {', '.join(POLICIES.known())}", repr(name))
+    if level is not None and not 0.5 < level < 1.0:
+        raise refused(text, "a confidence between 0.5 and 1", confidence)
+    return Configuration(name=text, spec=spec, alarm_confidence=level)
+
+
+def parse_configurations(texts: Iterable[str]) -> tuple[Configuration, ...]:
+    """Configurations in the given order, each once, the baseline configuration first if it is not named;
+    ``TUNED`` is several.
+    """
+    given = [text.strip() for text in texts if text.strip()]
+    names = list(dict.fromkeys(name for text in given for name in (tuned() if text == TUNED else [text])))
+    if not names:
+        raise refused("", f"one or more of {', '.join(POLICIES.known())}", "none")
+    with_baseline = names if BASELINE_CONFIGURATION in names else [BASELINE_CONFIGURATION, *names]
+    return tuple(parse_configuration(name) for name in with_baseline)
+
+
+def route_configuration(uri: str) -> Configuration:
+    """The configuration that the RoutePolicy document ``uri`` names, as ``route-policy-NAME``.
+
+    Raises DocumentError where it is none.
+    """
+    document = load_as(RoutePolicy, resolve_uri(uri, "selvage e5"))
+    return Configuration(name=f"route-policy-{document.metadata.name}", spec=document.spec.policy, route=uri)
+
+
+def tuned() -> list[str]:
+    """The settings that ``selvage tune`` chose, as they ship, by name of the file."""
+    files = sorted(resolve_uri(f"{TUNING}/hysteresis.json", "selvage e5").parent.glob("*.json"))
+    return [str(json.loads(read_text(file))["chosen"]) for file in files]
+
+
+def refused(text: str, expected: str, actual: str) -> DocumentError:
+    """An error about one configuration given on the command line or in the suite."""
+    problem = Problem(
+        file="selvage e5", line=0, path=f"policy {text!r}" if text else "--policies", expected=expected,
+        actual=actual, next_step="e.g. --policies fixed,threshold,hysteresis",
+    )  # fmt: skip
+    return DocumentError([problem])

@@ -1,0 +1,272 @@
+"""Experiment E5: run a suite under several configurations, score it, and put the results into one object.
+
+The composition root that joins worlds and policies. It decides nothing: configurations come from
+``policies.registry``, the world from ``simulator``, the measures from ``contracts``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.documents import Suite
+from contracts.loading.files import sha256_of
+from contracts.loading.loader import document_sha256
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.measures import EpisodeMeasures
+from contracts.workload.azure_trace import load_trace
+from scripts.e5.budget import budgets
+from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
+from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
+from scripts.e5.report.page import ReportInput, render
+from scripts.e5.report.plots import FrontPoint, Timeline
+from scripts.e5.results import Episodes, front, summarise, tables
+from scripts.e5.route import read_route, refuse_other_pool
+from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
+from scripts.output import ready_folder, write_whole
+from scripts.provenance import git_sha, machine_facts
+
+#: Version of the layout of ``e5.json``.
+FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for; None means what the suite says."""
+
+    out: Path
+    suite: Path | None = None
+    policies: tuple[str, ...] | None = None
+    route_policy: str = ""
+    """A RoutePolicy document that is one more configuration; "" for none."""
+    seeds: int | None = None
+    jobs: int = 1
+    batch: int | None = None
+    trace: Path | None = None
+    command: str = "selvage e5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """A checked run: every scenario compiles, every configuration is known, before anything runs."""
+
+    suite: Suite
+    suite_file: Path
+    entries: tuple[SuiteEntry, ...]
+    configurations: tuple[Configuration, ...]
+    sweep: tuple[Configuration, ...]
+    sweep_entries: tuple[str, ...]
+    seeds: tuple[int, ...]
+    example: str
+    jobs: tuple[Job, ...]
+
+
+def plan_run(options: Options) -> RunPlan:
+    """Load and check everything; DocumentError for a suite, trace or policy that cannot run."""
+    suite, file = load_suite(options.suite)
+    if options.trace is not None:
+        load_trace(options.trace)
+    entries = expand_suite(suite, file, options.trace)
+    configurations = parse_configurations(options.policies or suite.spec.policies)
+    if options.route_policy:
+        configurations = (*configurations, route_configuration(options.route_policy))
+    sweep = _swept(suite, {configuration.policy for configuration in configurations})
+    for entry in entries:
+        compiled(entry)
+    for configuration in (*configurations, *sweep):
+        _check(configuration, entries)
+    seeds = tuple(range(suite.spec.seed, suite.spec.seed + (options.seeds or suite.spec.seeds)))
+    swept = suite.spec.sweep_scenarios or tuple(entry.name for entry in entries)
+    example = next((e.name for e in entries if e.group == "silent_numeric"), entries[0].name)
+    batch = options.batch or len(seeds)
+    jobs = [
+        Job(
+            entry=entry,
+            configuration=configuration,
+            seeds=seeds,
+            batch=batch,
+            keep_example=entry.name == example and configuration in configurations,
+        )
+        for configuration in (*configurations, *sweep)
+        for entry in entries
+        if configuration in configurations or entry.name in swept
+    ]
+    return RunPlan(
+        suite=suite, suite_file=file, entries=entries, configurations=configurations, sweep=sweep,
+        sweep_entries=swept, seeds=seeds, example=example, jobs=tuple(jobs),
+    )  # fmt: skip
+
+
+def _swept(suite: Suite, policies: set[str]) -> tuple[Configuration, ...]:
+    """Settings of the suite's sweep, of those ``policies`` that run."""
+    if not suite.spec.sweep:
+        return ()
+    return tuple(one for one in parse_configurations(suite.spec.sweep)[1:] if one.policy in policies)
+
+
+def _check(configuration: Configuration, entries: tuple[SuiteEntry, ...]) -> None:
+    """Refuse settings that the policy does not know, and a document that does not fit some scenario."""
+    if not configuration.route:
+        configuration.check(compiled(entries[0]).setup)
+        return
+    for entry in entries:
+        route = read_route(configuration.route, compiled(entry))
+        refuse_other_pool(route.document, configuration.route, entry.scenario(), entry.file)
+
+
+def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -> tuple[dict[str, Any], str]:
+    """Run ``plan``; the content of ``e5.json`` and the report page.
+
+    ``on_done`` is called after each job. Each job's measures are kept in ``out/parts`` at once, so
+    that an interrupted run leaves what it has finished.
+    """
+    results: list[JobResult] = []
+    for result in run_jobs(list(plan.jobs), options.jobs):
+        _keep_part(options.out, result)
+        results.append(result)
+        on_done(result)
+    episodes = _episodes(plan, results)
+    early = {(r.configuration, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
+    content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
+    points = front_points(plan, episodes)
+    first = compiled(plan.entries[0])
+    configurations = (*plan.configurations, *plan.sweep)
+    content["budgets"] = budgets(
+        (configuration.name, configuration.setup(first).detector) for configuration in configurations
+    )
+    content["front"] = [_plain(point) for point in points]
+    report = ReportInput(
+        content=content,
+        policies=tuple(configuration.name for configuration in plan.configurations),
+        timelines=_timelines(plan, results),
+        points=points,
+        example=plan.example,
+    )
+    return content, render(report)
+
+
+def _episodes(plan: RunPlan, results: list[JobResult]) -> Episodes:
+    groups = {g: tuple(e.name for e in plan.entries if e.group == g) for g in GROUPS}
+    return Episodes(
+        policies=tuple(configuration.name for configuration in plan.configurations),
+        sweep=tuple(configuration.name for configuration in plan.sweep),
+        scenarios=tuple(entry.name for entry in plan.entries),
+        groups=groups,
+        slices=compiled(plan.entries[0]).layout.slices,
+        seeds=plan.seeds,
+        cells={(r.configuration, r.scenario, e.seed): e for r in results for e in r.episodes},
+    )
+
+
+def _timelines(plan: RunPlan, results: list[JobResult]) -> tuple[Timeline, ...]:
+    kept = {result.configuration: result.example for result in results if result.example is not None}
+    return tuple(
+        line for configuration in plan.configurations if (line := kept.get(configuration.name)) is not None
+    )
+
+
+def front_points(plan: RunPlan, episodes: Episodes) -> tuple[FrontPoint, ...]:
+    """Every configuration and sweep setting: MTTR of silent numeric incidents against all false switches.
+
+    Both over the scenarios that the sweep covers, so that settings are comparable.
+    """
+    silent = [n for n in plan.sweep_entries if n in episodes.groups.get("silent_numeric", ())]
+    if not silent:
+        return ()
+    found: dict[Configuration, tuple[tuple[float, float, float], tuple[float, float, float]]] = {}
+    for configuration in (*plan.configurations, *plan.sweep):
+        false = summarise(episodes, configuration.name, plan.sweep_entries)["false_switches_per_slice_month"]
+        mttr = summarise(episodes, configuration.name, silent)["mttr_s"]
+        found[configuration] = _three(false), _three(mttr)
+    best = front({configuration.name: (false[1], mttr[1]) for configuration, (false, mttr) in found.items()})
+    return tuple(
+        FrontPoint(
+            policy=configuration.policy,
+            setting=configuration.setting,
+            false_switches=false,
+            mttr_s=mttr,
+            on_front=configuration.name in best,
+        )
+        for configuration, (false, mttr) in found.items()
+    )
+
+
+def _three(leaf: dict[str, Any]) -> tuple[float, float, float]:
+    low, mean, high = (float("nan") if leaf[k] is None else leaf[k] for k in ("ci_low", "mean", "ci_high"))
+    return low, mean, high
+
+
+def header(plan: RunPlan, options: Options) -> dict[str, Any]:
+    """Everything that is needed to tell runs apart and to run this one again."""
+    scenarios = {entry.name: compiled(entry) for entry in plan.entries}
+    first = scenarios[plan.entries[0].name]
+    return {
+        "command": options.command,
+        "seed": plan.seeds[0],
+        "seeds": len(plan.seeds),
+        "horizon_s": max(s.horizon_s for s in scenarios.values()),
+        "tick_s": first.tick_s,
+        "suite": plan.suite.metadata.name,
+        "suite_sha256": document_sha256(plan.suite),
+        "contract": first.contract.name,
+        "contract_sha256": first.contract.sha256,
+        "policies": [configuration.name for configuration in plan.configurations],
+        "sweep": [configuration.name for configuration in plan.sweep],
+        "route_policy_sha256": _route_sha256(options.route_policy),
+        "kernels": list(first.layout.kernels),
+        "replicas": len(first.layout.replicas),
+        "slices": list(first.layout.slices),
+        "profile_sha256": dict(zip(first.layout.kernels, first.profile_sha256, strict=True)),
+        "trace": options.trace.name if options.trace else None,
+        "trace_sha256": sha256_of(options.trace) if options.trace else None,
+        "git_sha": git_sha(),
+        "versions": machine_facts(),
+        "scenarios": [
+            {
+                "name": entry.name,
+                "group": entry.group,
+                "description": entry.description,
+                "sha256": scenarios[entry.name].sha256,
+            }
+            for entry in plan.entries
+        ],
+    }
+
+
+def _route_sha256(uri: str) -> str | None:
+    return sha256_of(resolve_uri(uri, "selvage e5")) if uri else None
+
+
+def write_results(out: Path, content: dict[str, Any], page: str) -> None:
+    """Write ``e5.json`` and ``report.html`` into ``out``, each whole or not at all."""
+    ready_folder(out)
+    write_whole(out / "e5.json", _json(content))
+    write_whole(out / "report.html", page)
+
+
+def _keep_part(out: Path, result: JobResult) -> None:
+    folder = out / "parts" / result.scenario
+    ready_folder(folder)
+    configuration = re.sub(r"[^a-zA-Z0-9.-]+", "_", result.configuration)
+    write_whole(folder / f"{configuration}.json", _json([_plain(episode) for episode in result.episodes]))
+
+
+def _plain(value: EpisodeMeasures | FrontPoint) -> Any:
+    return _finite(asdict(value))
+
+
+def _finite(value: Any) -> Any:
+    """``value`` with null for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and value - value != 0.0 else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_finite(value), sort_keys=True, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,95 @@
+"""Fill the result section of README.md, and its plot, from the ``e5.json`` of a run.
+
+``make readme`` runs E5 with the learned policy beside the suite's own ones, then
+``python -m scripts.e5.readme out/readme/e5.json``: nothing is typed by hand, so page and run agree.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from scripts.e5.report.plots import FrontPoint, front_svg
+from scripts.e5.report.tables import Table, policy_table
+from scripts.e5.suite import GROUP_LABELS
+from scripts.output import write_whole
+from scripts.pages import filled
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE, MARK = "README.md", "e5"
+PLOT = Path("docs") / "e5-front.svg"
+#: The page shows the faults that nothing else shows; the report has all groups.
+GROUP = "silent_numeric"
+COLUMNS = (
+    "quality_preservation",
+    "mttr_s",
+    "unrecovered",
+    "detection_lag_s",
+    "false_switches_per_slice_month",
+)
+#: The policy that the page promises to show: a run without it is refused.
+SHOWN = "learned"
+#: An image on a page cannot take its ink from the page: a grey that reads on white and on black.
+INK = "#7d8590"
+
+
+def markdown(table: Table) -> str:
+    """``table`` as Markdown, limits in brackets."""
+    rows = [[f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in row] for row in table.rows]
+    heads = [f"{head} per slice-month" if head == "false switches" else head for head in table.heads]
+    lines = [heads, ["---"] + ["---:"] * (len(table.heads) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def section(content: dict[str, Any]) -> str:
+    """Text between the marks; DocumentError for a run without the learned policy."""
+    header, rows = content["header"], content["groups"][GROUP]
+    if SHOWN not in rows:
+        raise _refused("--policies", f"a run with {SHOWN}", ", ".join(rows), "run make readme")
+    table = markdown(policy_table(rows, header["policies"], COLUMNS))
+    scenarios = sum(1 for scenario in header["scenarios"] if scenario["group"] == GROUP)
+    return f"""\
+{GROUP_LABELS[GROUP].capitalize()}: {scenarios} scenarios, {header["seeds"]} paired seeds, {header["replicas"]} replicas of {len(header["kernels"])} measured kernels; means with 95 % limits.
+MTTR counts an unrecovered incident as lasting to the horizon of {header["horizon_s"]:.0f} s.
+
+{table}
+
+Fast recovery is bought with false switches, so the trade-off is the result, not one number:
+
+![MTTR against false switches, each policy at several settings]({PLOT.as_posix()})
+
+Command: `{header["command"]}`; suite `{header["suite_sha256"][:12]}`, contract `{header["contract_sha256"][:12]}`."""  # noqa: E501 (one sentence per line)
+
+
+def plot(content: dict[str, Any]) -> str:
+    """The trade-off as a self-contained SVG."""
+    points = [FrontPoint(**_triples(point)) for point in content["front"]]
+    return front_svg(points, content["header"]["policies"]).replace("currentColor", INK)
+
+
+def _triples(point: dict[str, Any]) -> dict[str, Any]:
+    known = {
+        key: tuple(float("nan") if part is None else part for part in value)
+        for key, value in point.items()
+        if isinstance(value, list)
+    }
+    return {**point, **known}
+
+
+def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(PAGE, 0, path, expected, actual, next_step)])
+
+
+def main(results: Path) -> None:
+    """Write README.md and its plot from ``results``."""
+    content = json.loads(results.read_text())
+    page = ROOT / PAGE
+    write_whole(page, filled(page.read_text(encoding="utf-8"), MARK, section(content), PAGE))
+    write_whole(ROOT / PLOT, plot(content))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "out" / "readme" / "e5.json"))

@@ -1,0 +1,1 @@
+"""The E5 report: page, tables, plots and words."""

@@ -1,0 +1,184 @@
+"""Plots of the E5 report as inline SVG.
+
+Drawn with the sentinel ink ``INK``, which becomes ``currentColor``, so that a plot follows the page's light
+or dark scheme. Output is reproducible: no date, fixed ids.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+INK = "#010203"
+#: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.
+PALETTE = ("#999999", "#56b4e9", "#cc79a7", "#e69f00", "#0072b2", "#009e73", "#d55e00", "#8c510a")
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
+    "grid.alpha": 0.15,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One episode of one policy, as lines over time.
+
+    at_s: float64 [T]. weights: float64 [T, K + 1], routing weights averaged over slices by offered
+    traffic, last column shed. health: float64 [T, K], worst over slices, as the controller believed.
+    quality: float64 [T], 1 - (excess TV + lost) per offered token, over the trailing 10 s.
+    onset_s: fault onset. recovered_s: end of the incident, NaN while it lasts.
+    """
+
+    policy: str
+    kernels: tuple[str, ...]
+    at_s: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    health: NDArray[np.float64]
+    quality: NDArray[np.float64]
+    onset_s: float
+    recovered_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPoint:
+    """One policy setting: false switches per slice-month against MTTR, each (low, mean, high)."""
+
+    policy: str
+    setting: str
+    false_switches: tuple[float, float, float]
+    mttr_s: tuple[float, float, float]
+    on_front: bool
+
+
+def colour_of(policy: str, policies: Sequence[str]) -> str:
+    """Stable colour of a policy."""
+    names = list(policies)
+    return PALETTE[names.index(policy) % len(PALETTE)] if policy in names else PALETTE[-1]
+
+
+def _style(salt: str) -> AbstractContextManager[None]:
+    """Settings for one plot; ``salt`` keeps the ids of the plots on a page apart."""
+    settings: Any = STYLE | {"svg.hashsalt": salt}
+    context: AbstractContextManager[None] = mpl.rc_context(settings)
+    return context
+
+
+def timeline_svg(line: Timeline, title: str) -> str:
+    """Three stacked panels: routing weights, health per kernel, served quality; onset and recovery marked."""
+    with _style(f"timeline {line.policy}"):
+        figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+        weights, health, quality = figure.subplots(3, 1, sharex=True, height_ratios=[2, 1.3, 1.3])
+        names = [*line.kernels, "shed"]
+        colours = [PALETTE[(1 + i) % len(PALETTE)] for i in range(len(line.kernels))] + [INK]
+        weights.stackplot(line.at_s, line.weights.T, labels=names, colors=colours, alpha=0.85, lw=0)
+        weights.set(ylabel="traffic", ylim=(0, 1), title=title)
+        for index, name in enumerate(line.kernels):
+            health.plot(line.at_s, line.health[:, index], color=colours[index], label=name, lw=1.2)
+        health.set(ylabel="health H")
+        quality.plot(line.at_s, line.quality, color=INK, lw=1.2)
+        quality.set(ylabel="quality", xlabel="time, s")
+        for axis in (weights, health, quality):
+            axis.axvline(line.onset_s, color="#d55e00", lw=1.2, ls="--")
+            if np.isfinite(line.recovered_s):
+                axis.axvline(line.recovered_s, color="#009e73", lw=1.2, ls="--")
+            axis.grid(True)
+        figure.legend(
+            *weights.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(names), 6)
+        )
+        return _svg(figure)
+
+
+def front_svg(points: Sequence[FrontPoint], policies: Sequence[str]) -> str:
+    """MTTR against false switches with 95 % limits; settings of a policy are joined, the front is ringed."""
+    with _style("front"):
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        axis = figure.subplots()
+        for policy in dict.fromkeys(point.policy for point in points):
+            mine = sorted((p for p in points if p.policy == policy), key=lambda p: p.false_switches[1])
+            _draw_policy(axis, mine, colour_of(policy, policies))
+        ringed = [p for p in points if p.on_front]
+        axis.scatter(
+            [p.false_switches[1] for p in ringed], [p.mttr_s[1] for p in ringed],
+            s=150, facecolors="none", edgecolors=INK, lw=1.2, label="Pareto front",
+        )  # fmt: skip
+        axis.set_xscale("symlog", linthresh=10.0)
+        axis.set(xlabel="false switches per slice-month (95 % limits)", ylabel="MTTR, s (restricted mean)")
+        axis.set(xlim=(-0.5, None), ylim=(0, None))
+        axis.grid(True)
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return _svg(figure)
+
+
+def _draw_policy(axis: Any, points: list[FrontPoint], colour: str) -> None:
+    x = [p.false_switches[1] for p in points]
+    y = [p.mttr_s[1] for p in points]
+    x_error = [_reach(p.false_switches, side) for side in (0, 2) for p in points]
+    y_error = [_reach(p.mttr_s, side) for side in (0, 2) for p in points]
+    shape = (2, len(points))
+    axis.errorbar(
+        x, y, xerr=np.reshape(x_error, shape), yerr=np.reshape(y_error, shape),
+        color=colour, marker="o", ms=5, lw=1.2, elinewidth=0.8, label=points[0].policy,
+    )  # fmt: skip
+
+
+def _reach(limits: tuple[float, float, float], side: int) -> float:
+    """Length of one configuration of an error bar; 0 where the limit is not known."""
+    reach = abs(limits[side] - limits[1])
+    return reach if np.isfinite(reach) else 0.0
+
+
+def slices_svg(
+    values: NDArray[np.float64], policies: Sequence[str], slices: Sequence[str], title: str
+) -> str:
+    """One measure per slice and policy; ``values`` is [policies, slices, (low, mean, high)]."""
+    with _style(title):
+        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+        axis = figure.subplots()
+        width = 0.8 / max(1, len(policies))
+        for index, policy in enumerate(policies):
+            at = np.arange(len(slices)) + (index - (len(policies) - 1) / 2) * width
+            low, mean, high = (values[index, :, side] for side in range(3))
+            reach = np.nan_to_num(np.abs(np.stack([mean - low, high - mean])))
+            axis.errorbar(
+                at, mean, yerr=reach, fmt="o", ms=4, lw=1, color=colour_of(policy, policies), label=policy
+            )
+        axis.set_xticks(np.arange(len(slices)), slices)
+        axis.set(ylabel=title)
+        axis.grid(True, axis="y")
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return _svg(figure)
+
+
+def _svg(figure: Figure) -> str:
+    """The figure as an ``<svg>`` element that scales with the page and takes its ink from it."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    return re.sub(
+        r'(<svg [^>]*?) width="[^"]*"',
+        r"\1",
+        re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1),
+        count=1,
+    )

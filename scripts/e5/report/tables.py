@@ -1,0 +1,127 @@
+"""Tables of the E5 report: cells with numbers, limits and units, built from leaves of ``e5.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.scoring.measure_table import MEASURES
+
+_LABELS = {measure.name: measure.label for measure in MEASURES}
+_UNITS = {measure.name: measure.unit for measure in MEASURES}
+_BETTER = {measure.name: measure.better for measure in MEASURES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One table cell: text, a small note below it, and ``good``, ``bad`` or no tone."""
+
+    text: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Heads and rows of one HTML table."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def policy_table(rows: dict[str, Any], policies: Sequence[str], columns: Iterable[str]) -> Table:
+    """One row per policy, one column per measure; ``rows`` maps policy to measures to leaves."""
+    columns = tuple(columns)
+    heads = ("policy", *(f"{_LABELS[name]}{_unit_note(name)}" for name in columns))
+    body = tuple(
+        (Cell(text=policy), *(_leaf_cell(rows[policy][name], _UNITS[name]) for name in columns))
+        for policy in policies
+        if policy in rows
+    )
+    return Table(heads=heads, rows=body)
+
+
+def difference_table(deltas: dict[str, Any], policies: Sequence[str], configuration: str) -> Table:
+    """Paired differences of every policy to ``configuration``; a tone where the interval excludes 0."""
+    present = [policy for policy in policies if configuration in deltas[policy]]
+    columns = tuple(deltas[present[0]][configuration])
+    heads = ("policy", *(f"{_LABELS[name]}{_unit_note(name)}" for name in columns))
+    rows = tuple(
+        (
+            Cell(text=policy),
+            *(_difference_cell(deltas[policy][configuration][name], name) for name in columns),
+        )
+        for policy in present
+    )
+    return Table(heads=heads, rows=rows)
+
+
+def ratio_table(ratios: dict[str, Any], policies: Sequence[str], measure: str) -> Table:
+    """One row per scenario, one column per policy: a time over that of the configuration compared with."""
+    present = [policy for policy in policies if all(policy in row for row in ratios.values())]
+    rows = tuple(
+        (Cell(text=name), *(_ratio_cell(row[policy][measure]) for policy in present))
+        for name, row in ratios.items()
+    )
+    return Table(heads=(_LABELS[measure], *present), rows=rows)
+
+
+def _ratio_cell(leaf: dict[str, Any]) -> Cell:
+    if leaf["mean"] is None:
+        return Cell(text="–", note="not applicable")
+    if leaf["ci_low"] is None:
+        return Cell(text=f"{leaf['mean']:.2f}")
+    tone = "good" if leaf["ci_high"] < 1.0 else "bad" if leaf["ci_low"] > 1.0 else ""
+    return Cell(text=f"{leaf['mean']:.2f}", note=f"{leaf['ci_low']:.2f} to {leaf['ci_high']:.2f}", tone=tone)
+
+
+def slice_table(rows: dict[str, Any], policies: Sequence[str], slices: Sequence[str], measure: str) -> Table:
+    """One row per policy, one column per slice, of one measure."""
+    body = tuple(
+        (Cell(text=policy), *(_leaf_cell(rows[policy][name][measure], "ratio") for name in slices))
+        for policy in policies
+    )
+    return Table(heads=("policy", *slices), rows=body)
+
+
+def _unit_note(name: str) -> str:
+    unit = _UNITS[name]
+    return "" if unit in ("ratio", "1/slice-month") else f", {unit}"
+
+
+def _leaf_cell(leaf: dict[str, Any], unit: str) -> Cell:
+    if leaf["mean"] is None:
+        return Cell(text="–", note="not applicable")
+    note = ""
+    if leaf["ci_low"] is not None:
+        note = f"{number(leaf['ci_low'], unit)} to {number(leaf['ci_high'], unit)}"
+    return Cell(text=number(leaf["mean"], unit), note=note)
+
+
+def _difference_cell(leaf: dict[str, Any], name: str) -> Cell:
+    cell = _leaf_cell(leaf, _UNITS[name])
+    if leaf["ci_low"] is None or leaf["ci_low"] <= 0.0 <= leaf["ci_high"] or _BETTER[name] == "none":
+        return cell
+    better = (leaf["mean"] > 0.0) == (_BETTER[name] == "high")
+    return Cell(text=cell.text, note=cell.note, tone="good" if better else "bad")
+
+
+def number(value: float | None, unit: str) -> str:
+    """``value`` for people: shares in percent, large numbers grouped."""
+    if value is None:
+        return "–"
+    if unit == "ratio":
+        text = f"{100 * value:.2f} %" if abs(value) not in (0.0, 1.0) else f"{100 * value:.0f} %"
+        return "0.00 %" if text == "-0.00 %" else text
+    if unit == "TV/token":
+        return f"{value:.5f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+
+
+def limits(leaf: dict[str, Any]) -> tuple[float, float, float]:
+    """(low, mean, high) of a leaf; the mean stands in for a missing limit, NaN for a missing mean."""
+    values = (leaf["ci_low"], leaf["mean"], leaf["ci_high"])
+    mean = float("nan") if leaf["mean"] is None else leaf["mean"]
+    low, _, high = (mean if value is None else value for value in values)
+    return low, mean, high

@@ -1,0 +1,95 @@
+"""A ``RoutePolicy`` document on the command line: load it for a scenario, and drive a fleet as it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.documents import KernelPool, RoutePolicy, Scenario
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from contracts.telemetry import FleetTelemetry
+from controller.decision import Decision
+from controller.options import ControllerSetup
+from controller.ports import RoutingPlan
+from controller.state import ControllerState
+from policies.route import route_setup
+from simulator.drive import ControllerDriver
+from simulator.world.compiled_scenario import CompiledScenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A document and the set-up that it asks for."""
+
+    document: RoutePolicy
+    setup: ControllerSetup
+
+    @property
+    def observes(self) -> bool:
+        """Whether decisions are taken and not carried out."""
+        return self.document.spec.mode == "observe"
+
+    def driver(
+        self, name: str = "", watch: Callable[[Decision], None] | None = None,
+        log: Callable[[ControllerState, ControllerState, Decision], None] | None = None,
+    ) -> ControllerDriver:  # fmt: skip
+        """Who drives in the document's mode; arguments as those of ``ControllerDriver``."""
+        kind = ObservingDriver if self.observes else ControllerDriver
+        return kind(self.setup, name=name, watch=watch, log=log)
+
+
+def load_route(uri: str, scenario_uri: str, scenario: CompiledScenario) -> Route:
+    """The RoutePolicy ``uri`` for ``scenario``, which was compiled from the document ``scenario_uri``.
+
+    Raises DocumentError where it is none, or names another pool, contract or tick than the scenario's.
+    """
+    file = resolve_uri(scenario_uri, "selvage")
+    route = read_route(uri, scenario)
+    refuse_other_pool(route.document, uri, load_as(Scenario, file), str(file))
+    return route
+
+
+def read_route(uri: str, scenario: CompiledScenario) -> Route:
+    """``load_route`` for a scenario whose pool is known to be the document's."""
+    file = resolve_uri(uri, "selvage")
+    document = load_as(RoutePolicy, file)
+    return Route(document=document, setup=route_setup(document, str(file), scenario.setup))
+
+
+def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:
+    """DocumentError where the RoutePolicy ``document`` at ``uri`` names another pool than ``scenario`` runs.
+
+    A pool that stands in the scenario itself has no name, and fits.
+    """
+    named = scenario.spec.pool_uri
+    pool = None if named is None else load_as(KernelPool, resolve_uri(named, scenario_file)).metadata.name
+    if pool is not None and pool != document.spec.pool:
+        next_step = "name the pool that the scenario runs"
+        raise DocumentError([Problem(uri, 0, "spec.pool", pool, document.spec.pool, next_step)])
+
+
+class ObservingDriver(ControllerDriver):
+    """Decides as a controller does, and carries nothing out: the first plan stays in force.
+
+    Like a demoted policy it goes on as if its decisions were executed.
+    """
+
+    def begin(self, batch: int) -> RoutingPlan:
+        """The plan that stays in force."""
+        self._first = super().begin(batch)
+        return self._first
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
+        """One control tick, watched and logged; the first plan again."""
+        super().step(telemetry)
+        return self._first
+
+    @property
+    def capacity_move(self) -> NDArray[np.bool_]:
+        """Bool [B]: nothing moves."""
+        return np.zeros_like(super().capacity_move)

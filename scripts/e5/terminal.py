@@ -1,0 +1,106 @@
+"""Experiment E5 on a terminal: run it with a progress bar, write what came out, print its tables."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from scripts.e5.experiment import Options, RunPlan, plan_run, run, write_results
+from scripts.e5.report.tables import number
+from scripts.e5.suite import GROUP_LABELS
+from scripts.output import ready_folder
+from scripts.setup.warm import warm
+
+#: Columns of the printed table: measure, head, unit, whether its limits are shown.
+COLUMNS = (
+    ("quality_preservation", "quality kept", "ratio", True),
+    ("mttr_s", "MTTR, s", "s", True),
+    ("unrecovered", "unrecovered", "ratio", False),
+    ("detection_lag_s", "lag, s", "s", False),
+    ("failed_ratio_incident", "failed", "ratio", False),
+    ("false_switches_per_slice_month", "false switches per slice-month", "1/slice-month", True),
+)
+#: Least width of the printed table where no terminal says its own.
+WIDTH = 118
+
+
+def run_and_show(options: Options, *, as_json: bool = False) -> None:
+    """Run E5 as ``options`` say, write ``e5.json`` and the report, print the tables or the JSON."""
+    plan = plan_run(options)
+    ready_folder(options.out)
+    started_s = time.monotonic()
+    content, page = _run_with_progress(plan, options)
+    write_results(options.out, content, page)
+    spent = f"{len(plan.jobs)} jobs in {time.monotonic() - started_s:.0f} s"
+    Console(stderr=True).print(f"{spent}; {options.out / 'report.html'}")
+    if as_json:
+        typer.echo(json.dumps(content, sort_keys=True))
+    else:
+        _print_tables(content, plan)
+
+
+def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any], str]:
+    """Run with a progress bar on stderr, compiled code warm before processes start."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("compiling", total=len(plan.jobs))
+        warm(lambda done, known: bar.update(task, description=f"compiling {done}/{known}"))
+        bar.update(task, description="running")
+        return run(plan, options, lambda result: bar.update(task, advance=1, description=result.scenario))
+
+
+def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
+    """One table per group of scenarios; 95 % limits in brackets."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    for group, rows in content["groups"].items():
+        table = Table(title=GROUP_LABELS[group], title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("policy", no_wrap=True)
+        for _, head, _, _ in COLUMNS:
+            table.add_column(head, justify="right")
+        for configuration in plan.configurations:
+            cells = (_cell(rows[configuration.name][name], unit, limits) for name, _, unit, limits in COLUMNS)
+            table.add_row(configuration.name, *cells)
+        console.print(table)
+
+
+def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:
+    if leaf["mean"] is None:
+        return "–"
+    text = number(leaf["mean"], unit)
+    if leaf["ci_low"] is None or not limits:
+        return text
+    low, high = (number(leaf[name], unit).removesuffix(" %") for name in ("ci_low", "ci_high"))
+    return f"{text} [dim]({low} to {high})[/dim]"
+
+
+def command_of(suite: str, policies: str, seeds: int | None, trace: Path | None, route_policy: str) -> str:
+    """The command that gives the same results; --jobs and --batch change none."""
+    words, options = ["selvage", "e5"], {"--suite": suite, "--policies": policies, "--seeds": seeds}
+    for name, value in (options | {"--trace": trace, "--route-policy": route_policy}).items():
+        if value:
+            words += [name, str(value)]
+    return shlex.join([*words, "--out", "DIR"])
+
+
+def configurations_of(text: str) -> tuple[str, ...]:
+    """Configurations of a comma-separated list; a comma followed by ``key=`` belongs to the configuration
+    before it.
+    """
+    configurations: list[str] = []
+    for part in text.split(","):
+        if configurations and ":" in configurations[-1] and "=" in part and ":" not in part:
+            configurations[-1] += f",{part}"
+        else:
+            configurations.append(part)
+    return tuple(configurations)

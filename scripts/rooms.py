@@ -1,0 +1,38 @@
+"""Every room of the house with its one line, for ``docs/architecture.md``: ``python -m scripts.rooms docs``.
+
+A room is a package; its line is the first one of its docstring. Nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+from scripts.pages import fill, table
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, MARK = "architecture.md", "rooms"
+LAYERS = (
+    "contracts", "controller", "faults", "policies", "simulator", "live", "k8s", "scripts", "selvage_fleet",
+)  # fmt: skip
+
+
+def room_table() -> list[str]:
+    """Layers in their order from below, each with its rooms."""
+    inits = [init for layer in LAYERS for init in sorted((ROOT / layer).rglob("__init__.py"))]
+    return table(("room", "what it holds"), [(f"`{name_of(init)}`", line_of(init)) for init in inits])
+
+
+def name_of(init: Path) -> str:
+    """``controller/detect`` for its ``__init__.py``."""
+    return init.parent.relative_to(ROOT).as_posix()
+
+
+def line_of(init: Path) -> str:
+    """First line of the docstring; empty where there is none."""
+    return (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").split("\n")[0]
+
+
+if __name__ == "__main__":
+    fill(Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / PAGE, {MARK: room_table()})

@@ -1,0 +1,122 @@
+"""Compile the simulator's engine, the controller and the policies once and keep the result on disk.
+
+Run by the set-up step, and by ``selvage e5`` before it forks jobs: processes that compile the same functions
+at the same time would do the work twice. Two processes share the work where there are two cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.queues import SimpleQueue
+
+from contracts.jit import FUNCTIONS, is_all_compiled, note_all_compiled, told_of_compiling
+from policies import warm as ours
+from scripts.provenance import cores
+from simulator.engine import api
+from simulator.telemetry import probes, scrapes
+from simulator.truth import recorder
+from simulator.world import workload
+
+#: Compiles functions of one module for the types that the program uses.
+Warm = Callable[[], object]
+
+_WORLD: tuple[Warm, ...] = (api.warm, probes.warm, recorder.warm, scrapes.warm, workload.warm)
+#: What compiles everything that the program compiles.
+WARMED: tuple[Warm, ...] = (*_WORLD, ours.warm)
+#: The same as work for two processes. A stage needs what the stages before it compiled; the two lists of a
+#: stage have hardly a function in common and take about the same time.
+STAGES: tuple[tuple[tuple[Warm, ...], ...], ...] = (
+    ((ours.warm_perception,), (*_WORLD, ours.warm_shield)),
+    ((ours.warm_allocation,), (ours.warm_plain_policies,)),
+)
+#: Time between two looks at how far the processes are, and between two lines that say so.
+LOOK_S, SAY_S = 0.2, 5.0
+
+#: Called with the number of functions compiled so far and the number that there are.
+Tell = Callable[[int, int], None]
+
+
+def warm(tell: Tell | None = None) -> list[str]:
+    """Compile, or load what was compiled before, everything of ``WARMED``; the names of those modules.
+
+    tell: hears of progress while something is compiled.
+    """
+    done: set[str] = set()
+
+    def count(name: str) -> None:
+        done.add(name)
+        if tell is not None:
+            tell(len(done), len(FUNCTIONS))
+
+    if cores() > 1 and not is_all_compiled():
+        _compile_in_two(count)
+    with told_of_compiling(count):
+        for compile_one in WARMED:
+            compile_one()
+    note_all_compiled()
+    return [compile_one.__module__ for compile_one in WARMED]
+
+
+def _compile_in_two(count: Callable[[str], None]) -> None:
+    """Run ``STAGES``. Whatever that leaves, for example because a process was killed, is compiled after."""
+    context = multiprocessing.get_context("spawn")
+    names: SimpleQueue[str] = context.SimpleQueue()
+    try:
+        with ProcessPoolExecutor(2, context, _listen, (names,)) as pool:
+            for stage in STAGES:
+                running = {pool.submit(_call, functions) for functions in stage}
+                while running:
+                    finished, running = wait(running, LOOK_S)
+                    while not names.empty():
+                        count(names.get())
+                    for one in finished:
+                        one.result()
+    except BrokenProcessPool:
+        return
+
+
+#: In a process that shares the work: where it names what it compiled.
+_NAMED: list[SimpleQueue[str]] = []
+
+
+def _listen(names: SimpleQueue[str]) -> None:
+    _NAMED.append(names)
+
+
+def _call(functions: tuple[Warm, ...]) -> None:
+    with told_of_compiling(_NAMED[0].put):
+        for compile_one in functions:
+            compile_one()
+
+
+class Progress:
+    """How far compiling is, on stderr: one line that changes on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._started_s = self._said_s = time.perf_counter()
+
+    def __call__(self, done: int, known: int) -> None:
+        """Say that ``done`` of about ``known`` functions are compiled; some of them nobody needs."""
+        now_s = time.perf_counter()
+        if self._terminal or now_s - self._said_s >= SAY_S:
+            self._said_s = now_s
+            sys.stderr.write(f"setup: compiled {done} of about {known}" + ("\r" if self._terminal else "\n"))
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Say how long it took."""
+        sys.stderr.write(
+            f"setup: everything is compiled after {time.perf_counter() - self._started_s:.0f} s\n"
+        )
+
+
+if __name__ == "__main__":
+    progress = Progress()
+    warm(progress)
+    progress.end()

@@ -1,0 +1,1 @@
+"""One-off measurements behind the documentation."""

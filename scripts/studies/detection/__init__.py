@@ -1,0 +1,1 @@
+"""Studies behind the pages on detection."""

@@ -1,0 +1,171 @@
+"""Healthy telemetry of simulated fleets, and the units that traffic thresholds are calibrated on.
+
+Fault-free fleets of one to sixteen measured replicas run at a load where queues form, with sessions that
+stick and three slices, one of which has few requests. A unit is the share of a scrape's requests over the
+histogram edge that comes nearest to a clause's 5 %, or KV use over its own 95 % point; of replicas, weighed
+by their peers' last scrapes as the sequential detector does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import Source
+from contracts.compiled.layout import HISTOGRAM_EDGES_MS
+from contracts.jit import compiled
+from contracts.telemetry import FleetTelemetry
+from controller.detect.clauses import Kind
+from controller.detect.sequential.evidence import CLAUSE, EvidencePlan
+from controller.detect.sequential.peers import note_scrapes, weigh_by_peers
+from controller.detect.sequential.spread import SPREADS
+from controller.detect.streams.protocol import Floats
+from controller.detect.traffic import KINDS
+from scripts.studies.detection.telemetry import ScrapeWatcher, queues
+from simulator.fleet import run_episodes
+
+#: Fleets that run together.
+BATCH = 24
+#: Load in requests/s, by replicas.
+LOAD_RPS = {1: 10.0, 2: 21.0, 3: 31.5, 4: 42.0, 8: 86.0, 16: 173.0}
+#: Edges that about 5 % of the requests are over at this load, in ms, and the share of scrapes that are over
+#: the edge of KV use.
+EDGES_MS, RATE = (8000.0, 80.0, 20.0), 0.05
+#: Places in the contract of the slices that the recorded fleet serves: with 32 requests a scrape, 16 and 5.
+SLICES = [0, 2, 4]
+BUSY, MIDDLE, THIN = 0, 1, 2
+#: Memory of the peers' last scrapes, in s: half the window of the shipped contract.
+MEMORY_S = 30.0
+#: Of each unit of the table: the slice whose law it is, and whether peers are heard.
+LAWS = {"replica": (THIN, True), "over_slices": (MIDDLE, True), "kernel": (BUSY, False)}
+
+
+@dataclass(slots=True)
+class _SliceWatcher(ScrapeWatcher):
+    """Writes down (requests, over the edge) of every new scrape, float32 [B, R, S, kinds, 2]."""
+
+    seen: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
+        """See ``ScrapeWatcher``. KV use stands where the count of those over will be."""
+        le = telemetry.latency_le[:, : self.replicas, SLICES]
+        cell = np.ones((*le.shape[:3], len(KINDS), 2), dtype=np.float32)
+        for place, edge in enumerate(EDGES_MS):
+            cell[..., place, 0] = le[..., place, -1]
+            cell[..., place, 1] = le[..., place, -1] - le[..., place, HISTOGRAM_EDGES_MS.index(edge)]
+        cell[..., -1, 1] = telemetry.kv_used_ratio[:, : self.replicas, None]
+        cell[~fresh] = 0.0
+        self.seen.append(cell)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Healthy telemetry of fleets."""
+
+    #: [B, T, R, S, kinds, 2]: requests and those over the edge, 0 without a scrape.
+    seen: NDArray[np.float32]
+    #: KV use that ``RATE`` of the scrapes are over, if this is what is learned from.
+    kv_edge: float
+    scenario_sha256: str
+    profile_sha256: tuple[str, ...]
+
+
+class Series(NamedTuple):
+    """Of each kind: its mean, and units alone and beside peers, by fleet and series, scrape by scrape."""
+
+    means: Floats
+    alone: list[list[list[Floats]]]
+    units: list[list[list[Floats]]]
+
+
+def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = None) -> Recorded:
+    """Run ``fleets`` fleets without a fault, from ``seed`` on; ``kv_edge``: of those learned from."""
+    scenario, sha256 = queues(mixed=True, replicas=replicas, rate_rps=LOAD_RPS[replicas])
+    seen = np.empty(0, dtype=np.float32)
+    for first in range(0, fleets, BATCH):
+        watcher, seeds = _SliceWatcher(scenario, replicas=replicas), range(fleets)[first : first + BATCH]
+        run_episodes(scenario, watcher, range(seed + seeds[0], seed + seeds[-1] + 1), batch=BATCH)
+        part = np.stack(watcher.seen, axis=1)
+        seen = seen if seen.size else np.empty((fleets, *part.shape[1:]), dtype=np.float32)
+        seen[seeds[0] : seeds[-1] + 1] = part
+    used = seen[..., -1, 1]
+    edge = float(np.quantile(used[seen[..., -1, 0] > 0.0], 1.0 - RATE)) if kv_edge is None else kv_edge
+    used[:] = used > edge
+    return Recorded(
+        seen=seen, kv_edge=edge, scenario_sha256=sha256, profile_sha256=scenario.profile_sha256
+    )  # fmt: skip
+
+
+def series_of(seen: Recorded, unit: str, means: Floats | None = None) -> Series:
+    """Units of ``unit``; ``means`` [kinds]: of what was learned from, else its own."""
+    place, compared = LAWS[unit]
+    cells = seen.seen[:, :, :, place]
+    if not compared:  # a kernel has one unit per tick, of all replicas that were scraped in it
+        cells = cells.sum(axis=2, keepdims=True)
+    if means is None:
+        total = [_shares(part).reshape(-1, len(KINDS)) for part in _batches(cells)]
+        received = sum(np.isfinite(part).sum(axis=0) for part in total)
+        means = np.asarray(sum(np.nansum(part, axis=0) for part in total) / np.maximum(received, 1))
+    found = Series(means, [[] for _ in KINDS], [[] for _ in KINDS])
+    for part in _batches(cells):
+        alone = _shares(part)
+        worth = _worth(part, means) if compared else np.ones_like(alone)
+        for kind in range(len(KINDS)):
+            for series, values in (
+                (found.alone, alone[..., kind]),
+                (found.units, (alone * worth)[..., kind]),
+            ):
+                series[kind].extend([[one[np.isfinite(one)] for one in fleet.T] for fleet in values])
+    return found
+
+
+def _batches(cells: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    return [cells[first : first + BATCH] for first in range(0, len(cells), BATCH)]
+
+
+def _shares(cells: NDArray[np.float32]) -> Floats:
+    """Share over the edge [B, T, R, kinds] of ``cells`` [B, T, R, kinds, 2]; NaN without requests."""
+    wide = cells.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(wide[..., 0] > 0.0, wide[..., 1] / wide[..., 0], np.nan))
+
+
+def _worth(cells: NDArray[np.float32], means: Floats) -> Floats:
+    """What each scrape counts beside its peers' last ones, [B, T, R, kinds]."""
+    sums = np.zeros((*cells.shape[:3], 1, len(KINDS), 4))
+    sums[..., 0, :, 0], sums[..., 0, :, 3] = cells[..., 0], cells[..., 1]
+    worth = np.ones((*cells.shape[:3], len(KINDS)))
+    _beside(worth, sums, np.zeros(worth.shape[2], dtype=np.int64), math.exp(-1.0 / MEMORY_S), _limits(means))
+    return worth
+
+
+def _limits(means: Floats) -> EvidencePlan:
+    """What ``weigh_by_peers`` reads of a plan, for the kinds of ``KINDS`` at their own ``means``."""
+    clauses = np.zeros(len(KINDS), dtype=CLAUSE)
+    clauses["source"], clauses["kind"] = int(Source.LATENCY), int(Kind.BETTING)
+    clauses["is_rate"], clauses["upper"], clauses["clip"] = True, 1.0, np.inf
+    clauses["null_mean"] = means
+    return EvidencePlan(
+        clauses=clauses, applies=np.ones((len(KINDS), 1), dtype=np.bool_), gain=1.0,
+        fair=np.empty((0, 1, len(KINDS), SPREADS)),
+    )  # fmt: skip
+
+
+@compiled
+def _beside(worth, sums, owner, kept, limits):
+    """Into ``worth`` [B, T, R, kinds]: what the scrapes ``sums`` [B, T, R, 1, kinds, 4] count."""
+    fleets, ticks, replicas, _, kinds, _ = sums.shape
+    whole = np.ones((replicas, 2, kinds))
+    for b in range(fleets):
+        latest = np.zeros((replicas, 1, kinds, 4))
+        for t in range(ticks):
+            news = sums[b, t, :, :, -1, 0] > 0.0
+            whole[:] = 1.0
+            weigh_by_peers(whole, sums[b, t], news, latest, owner, limits)
+            worth[b, t] = whole[:, 0]
+            for r in range(replicas):
+                note_scrapes(latest[r], sums[b, t, r], news[r], kept)

@@ -1,0 +1,1 @@
+"""Sequential detection beside the best tuned window."""

@@ -1,0 +1,1 @@
+"""Training runs, certification runs and logs: worlds and policies joined."""

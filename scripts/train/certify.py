@@ -1,0 +1,265 @@
+"""Run the certification suites of a meta-contract on one policy and make its certificate.
+
+The policy drives by itself, behind the shield, while the supervisor only counts (``watch_only``): a
+certificate must not speak of the baseline that would have taken over. Same policy, suites and seeds give
+the same certificate but for the latency of decisions, which is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.meta import CompiledMeta, compile_meta
+from contracts.documents import MetaContract, Suite
+from contracts.documents.artifact import Certificate
+from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.episode import EpisodeRecord
+from contracts.scoring.incident_measures import measure_incident
+from contracts.scoring.switches import measure_switches
+from contracts.telemetry import FleetTelemetry
+from controller.options import ControllerSetup
+from controller.ports import RoutingPlan
+from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
+from policies.registry import make_configuration
+from policies.supervised import SHIPPED_META, under
+from scripts.e5.jobs import compiled
+from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
+from scripts.provenance import git_sha, package_version
+from scripts.setup.warm import warm
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
+
+#: Fleets in lock-step; changes no result.
+BATCH = 72
+#: So many decisions of single fleets are timed at least, as far as the incident suite has them.
+TIMED = 1000
+SECONDS_PER_DAY = 86400.0
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificationRequest:
+    """What is certified, and on how much. seeds, quiet_days: None for what the meta-contract asks."""
+
+    spec: str
+    subject: str
+    subject_sha256: str
+    command: str
+    rules_sha256: str | None = None
+    meta_uri: str = SHIPPED_META
+    seeds: int | None = None
+    quiet_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """One suite as it is run: its document, its scenarios, and its seeds."""
+
+    document: Suite
+    entries: tuple[SuiteEntry, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def fleet_s(self) -> float:
+        """Simulated seconds of all fleets together."""
+        return sum(compiled(entry).horizon_s for entry in self.entries) * len(self.seeds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificationPlan:
+    """A checked certification. ``request`` asks for it, ``meta`` judges it."""
+
+    request: CertificationRequest
+    document: MetaContract
+    meta: CompiledMeta
+    incidents: Course
+    quiet: Course
+
+
+def plan_certification(request: CertificationRequest) -> CertificationPlan:
+    """Load and check everything; DocumentError for a policy, document or suite that cannot be used."""
+    file = resolve_uri(request.meta_uri, "selvage policy certify")
+    document = load_as(MetaContract, file)
+    asked = document.spec.certification
+    if asked is None:
+        raise _refused(str(file), "spec.certification", "the suites to judge on", "nothing")
+    seeds = request.seeds or document.spec.suite_seeds
+    days = asked.quiet_slice_days if request.quiet_days is None else request.quiet_days
+    quiet, quiet_file = load_suite(resolve_uri(asked.quiet, file))
+    entries = expand_suite(quiet, quiet_file)
+    plan = CertificationPlan(
+        request=request,
+        document=document,
+        meta=compile_meta(document),
+        incidents=_course(resolve_uri(asked.incidents, file), seeds),
+        quiet=Course(document=quiet, entries=entries, seeds=_seeds(quiet, _quiet_seeds(entries, days))),
+    )
+    make(request.spec, compiled(plan.incidents.entries[0]), plan.meta)
+    pinned = asked.worlds_sha256
+    if pinned is not None and worlds_sha256(plan) != pinned:
+        hint = "pin what it is now in the meta-contract, and certify every policy again"
+        raise _refused(str(file), "spec.certification.worlds_sha256", worlds_sha256(plan), pinned, hint)
+    return plan
+
+
+def _course(file: Path, seeds: int) -> Course:
+    suite, place = load_suite(file)
+    return Course(document=suite, entries=expand_suite(suite, place), seeds=_seeds(suite, seeds))
+
+
+def _seeds(suite: Suite, count: int) -> tuple[int, ...]:
+    return tuple(range(suite.spec.seed, suite.spec.seed + count))
+
+
+def _quiet_seeds(entries: tuple[SuiteEntry, ...], slice_days: float) -> int:
+    """Seeds for at least ``slice_days`` over all entries."""
+    worlds = [compiled(entry) for entry in entries]
+    per_seed = sum(world.horizon_s * len(world.layout.slices) for world in worlds) / SECONDS_PER_DAY
+    return ceil(slice_days / per_seed - 1e-9)
+
+
+def make(spec: str, world: CompiledScenario, meta: CompiledMeta) -> ControllerSetup:
+    """The configuration ``spec`` for ``world``, watched and never demoted; DocumentError for an
+    unknown one.
+    """
+    try:
+        return under(meta, make_configuration(spec, world.setup), watch_only=True)
+    except ValueError as error:
+        raise _refused("selvage policy certify", "POLICY", "a policy", str(error)) from None
+
+
+def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certificate:
+    """Run both suites and judge; ``progress`` is called with the share that is done."""
+    warm()
+    total = plan.incidents.fleet_s + plan.quiet.fleet_s
+    done_s = 0.0
+    found: dict[str, list[EpisodeEvidence]] = {"incidents": [], "quiet": []}
+    for name, course in (("incidents", plan.incidents), ("quiet", plan.quiet)):
+        for part, spent_s in _episodes(course, plan):
+            found[name] += part
+            done_s += spent_s
+            if progress is not None:
+                progress(done_s / total)
+    evidence = CertificationEvidence(
+        incidents=tuple(found["incidents"]), quiet=tuple(found["quiet"]), decision_ms=_timed(plan)
+    )
+    return _certificate(plan, evidence)
+
+
+def _certificate(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
+    request = plan.request
+    clauses = judge_clauses(plan.document, evidence)
+    return Certificate(
+        subject=request.subject,
+        subject_sha256=request.subject_sha256,
+        rules_sha256=request.rules_sha256,
+        meta_contract_sha256=plan.meta.sha256,
+        suite_sha256=document_sha256(plan.incidents.document),
+        quiet_suite_sha256=document_sha256(plan.quiet.document),
+        worlds_sha256=worlds_sha256(plan),
+        command=request.command,
+        code_version=f"{package_version('selvage-fleet')} {git_sha() or ''}".strip(),
+        seeds=len(plan.incidents.seeds),
+        episodes=len(evidence.incidents) + len(evidence.quiet),
+        quiet_slice_days=sum(e.slice_hours for e in evidence.quiet) / 24.0,
+        passed=all(clause.passed for clause in clauses),
+        clauses=clauses,
+    )
+
+
+def worlds_sha256(plan: CertificationPlan) -> str:
+    """Hash over every scenario, contract and profile that the suites lead to."""
+    worlds = [compiled(entry) for course in (plan.incidents, plan.quiet) for entry in course.entries]
+    rows = [[world.name, world.sha256, world.contract.sha256, *world.profile_sha256] for world in worlds]
+    return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
+
+
+def _episodes(course: Course, plan: CertificationPlan) -> Iterator[tuple[list[EpisodeEvidence], float]]:
+    """CertificationEvidence of one batch after the other, with the fleet seconds it took."""
+    for entry in course.entries:
+        world = compiled(entry)
+        driver = ControllerDriver(make(plan.request.spec, world, plan.meta), name=plan.request.subject)
+        for first in range(0, len(course.seeds), BATCH):
+            seeds = course.seeds[first : first + BATCH]
+            records = run_episodes(world, driver, seeds, batch=BATCH)
+            assert driver.state is not None
+            memory = driver.state.supervisor
+            yield (
+                [_evidence(record, memory, fleet) for fleet, record in enumerate(records)],
+                world.horizon_s * len(seeds),
+            )
+
+
+def _evidence(record: EpisodeRecord, memory: dict[str, NDArray[np.generic]], fleet: int) -> EpisodeEvidence:
+    """What the truth of the record and the supervisor's counters say of one episode."""
+
+    def total(name: str) -> float:
+        return float(np.asarray(memory[name][fleet], dtype=np.float64).sum())
+
+    return EpisodeEvidence(
+        scenario=record.scenario,
+        seed=record.seed,
+        incident=measure_incident(record),
+        slice_hours=len(record.slices) * len(record.table) * record.tick_s / 3600.0,
+        false_switches=measure_switches(record).false_switches,
+        moves=int(total("moves")),
+        turns=int(total("turns")),
+        shed_requests=total("shed_requests"),
+        offered_requests=total("offered_requests"),
+        empty_ticks=int(total("empty_ticks")),
+        demoted=bool(memory["demotions"][fleet]),
+    )
+
+
+class _TimedDriver(ControllerDriver):
+    """Measures the processor time of each decision of the thread that takes it.
+
+    Not wall time: the machine that certifies is shared, and not the one that will drive. The supervisor
+    judges wall time where it drives.
+    """
+
+    def __init__(self, setup: ControllerSetup) -> None:
+        super().__init__(setup)
+        self.spent_ms: list[float] = []
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
+        """One control tick, timed."""
+        before_ns = time.thread_time_ns()
+        plan = super().step(telemetry)
+        self.spent_ms.append((time.thread_time_ns() - before_ns) / 1e6)
+        return plan
+
+
+def _timed(plan: CertificationPlan) -> NDArray[np.float64]:
+    """Milliseconds of every decision of single fleets, scenario by scenario, until enough are known."""
+    spent: list[float] = []
+    for seed, entry in product(plan.incidents.seeds, plan.incidents.entries):
+        if len(spent) >= TIMED:
+            break
+        world = compiled(entry)
+        driver = _TimedDriver(make(plan.request.spec, world, plan.meta))
+        run_episodes(world, driver, (seed,), batch=1)
+        spent += driver.spent_ms
+    if not spent:
+        raise MeasurementError("no decision was timed; the incident suite has no scenario")
+    return np.array(spent)
+
+
+def _refused(
+    file: str, path: str, expected: str, actual: str, hint: str = "e.g. selvage policy certify sequential"
+) -> DocumentError:
+    return DocumentError([Problem(file, 0, path, expected, actual, hint)])

@@ -1,0 +1,122 @@
+"""Logs of simulated incidents as transitions: what a controller saw, asked for and got, tick by tick.
+
+Nothing of the simulator's truth is written: reward and cost are what telemetry says of them, exactly as a
+live controller would log them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.decision import Decision
+from controller.encoding.encoder import Encoder
+from controller.encoding.features import ENCODING_VERSION
+from controller.options import ControllerSetup
+from controller.ports import PolicyState
+from controller.state import ControllerState
+from policies.learned.choosing import Chooser
+from policies.learned.exploring import CHOICE, LOG_PROBABILITY, ExploringPolicy, choice_of
+from policies.offline.observed import observed_cost, observed_reward
+from policies.offline.transitions import TransitionHeader, Transitions
+from policies.registry import make_configuration
+from policies.train.world import padded
+from simulator.drive import ControllerDriver
+from simulator.env.core import KERNELS_MAX
+from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True, kw_only=True)
+class TransitionRecorder:
+    """Listens to the ticks of one batch of fleets; ``logs`` hands the episodes over.
+
+    chooser: shows the memory of what was chosen, as a learned policy would see it.
+    """
+
+    setup: ControllerSetup
+    chooser: Chooser
+    _last: Decision | None = None
+    _memory: PolicyState = field(default_factory=dict)
+    _observations: list[NDArray[np.float32]] = field(default_factory=list)
+    _choices: list[NDArray[np.int64]] = field(default_factory=list)
+    _probabilities: list[Floats] = field(default_factory=list)
+    _rewards: list[Floats] = field(default_factory=list)
+    _costs: list[Floats] = field(default_factory=list)
+
+    def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:  # noqa: ARG002 - the driver's protocol
+        """One tick: what the last choice was worth, and what is chosen now."""
+        seen = decision.observation
+        inputs, memory = self.chooser.look(seen, self._memory or self.chooser.initial(len(seen.now_s)))
+        self._observations.append(inputs)
+        if self._last is not None:
+            self._rewards.append(observed_reward(self._last, decision, self.setup))
+            self._costs.append(observed_cost(self._last, decision, self.setup))
+        choice, probability = self._chosen(after, decision)
+        _, self._memory = self.chooser.propose(choice, seen, memory)
+        self._choices.append(choice)
+        self._probabilities.append(probability)
+        self._last = decision
+
+    def _chosen(self, after: ControllerState, decision: Decision) -> tuple[NDArray[np.int64], Floats]:
+        """Choices as a learned policy numbers them, shedding behind all padding; their log probability."""
+        known = CHOICE in after.policy
+        choice = after.policy[CHOICE].astype(np.int64) if known else choice_of(decision.proposed)
+        choice = padded(choice, self.chooser.kernels, self.chooser.layout)
+        if known:
+            return choice, after.policy[LOG_PROBABILITY].astype(np.float64)
+        return choice, np.full(len(choice), np.nan)
+
+    def logs(self, episode: str, seeds: Sequence[int]) -> list[Transitions]:
+        """One log per fleet; the last tick's choice has no outcome and is left out."""
+        return [
+            Transitions(
+                header=self._header(episode, seed),
+                observation=np.stack([row[b] for row in self._observations]),
+                choice=np.stack([row[b] for row in self._choices[:-1]]),
+                reward=np.array([row[b] for row in self._rewards]),
+                cost=np.array([row[b] for row in self._costs]),
+                log_probability=np.array([row[b] for row in self._probabilities[:-1]]),
+            )
+            for b, seed in enumerate(seeds)
+        ]
+
+    def _header(self, episode: str, seed: int) -> TransitionHeader:
+        return TransitionHeader(
+            world="simulation",
+            episode=episode,
+            policy_id=self.setup.policy.policy_id,
+            seed=seed,
+            reward_source="telemetry",
+            encoding_version=ENCODING_VERSION,
+            contract_sha256=self.setup.contract.sha256,
+            tick_s=self.setup.fleet.tick_s,
+        )
+
+
+def record_incidents(
+    scenario: CompiledScenario, spec: str, seeds: Sequence[int], rate: float, explore_seed: int = 0
+) -> list[Transitions]:
+    """Logs of ``scenario`` under the configuration ``spec``, explored at ``rate`` per slice and tick (0: as
+    it is).
+    """
+    setup = make_configuration(spec, scenario.setup)
+    if rate > 0.0:
+        slices = len(scenario.contract.slices)
+        exploring = ExploringPolicy(base=setup.policy, slices=slices, rate=rate, seed=explore_seed)
+        setup = replace(setup, policy=exploring)
+    recorder = TransitionRecorder(setup=setup, chooser=chooser_of(scenario))
+    run_episodes(scenario, ControllerDriver(setup, log=recorder.take), seeds, batch=max(1, len(seeds)))
+    return recorder.logs(scenario.name, seeds)
+
+
+def chooser_of(scenario: CompiledScenario) -> Chooser:
+    """The chooser of the scenario's pool."""
+    kernels, slices, _ = scenario.layout.shape
+    encoder = Encoder(kernels_max=KERNELS_MAX, slices=slices)
+    return Chooser.of(encoder, kernels, scenario.setup.home, scenario.contract)

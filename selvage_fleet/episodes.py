@@ -1,0 +1,73 @@
+"""Controllers and the fleets they drive: see ``selvage_fleet``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.episode import EpisodeRecord
+from controller.fleet import FleetSetup
+from controller.loop import Controller
+from controller.options import ControllerSetup
+from controller.ports import Policy
+from policies.artefacts import load_learned
+from policies.registry import make_configuration
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import load_scenario as load_compiled
+
+__all__ = [
+    "CompiledScenario",
+    "Controller",
+    "EpisodeRecord",
+    "load_policy",
+    "load_scenario",
+    "make_controller",
+    "run_episode",
+]
+
+
+def load_policy(uri: str | Path, fleet: FleetSetup) -> Policy:
+    """The learned policy of the artefact at ``uri`` for ``fleet``; "" is the one that ships.
+
+    Raises SelvageError (DocumentError) unless its certificate holds for this version.
+    """
+    return load_learned(str(uri), fleet)
+
+
+def load_scenario(uri: str | Path) -> CompiledScenario:
+    """The scenario at ``uri`` with its pool, contract and profiles; its ``setup`` is the fleet's.
+
+    Raises SelvageError (DocumentError) for bad input.
+    """
+    return load_compiled(resolve_uri(str(uri), ""))
+
+
+def make_controller(policy: str | Policy, fleet: FleetSetup, *, batch: int = 1) -> Controller:
+    """A controller of ``batch`` fleets; each ``turn(source, actuator)`` reads telemetry and applies a plan.
+
+    policy: its name with settings ("hysteresis:dwell_s=120"), or the policy itself, which then stands on
+    completed windows and is shielded. Raises ValueError for an unknown name or setting.
+    """
+    return Controller(_setup(policy, fleet), batch=batch)
+
+
+def run_episode(
+    scenario: str | Path | CompiledScenario, policy: str | Policy = "hysteresis", *, seed: int = 0
+) -> EpisodeRecord:
+    """One episode of ``scenario``, document or compiled, under ``policy``: what was done, and the truth.
+
+    policy: as for ``make_controller``. Equal arguments give equal records.
+    """
+    world = scenario if isinstance(scenario, CompiledScenario) else load_scenario(scenario)
+    (record,) = run_episodes(world, ControllerDriver(_setup(policy, world.setup)), [seed])
+    return record
+
+
+def _setup(policy: str | Policy, fleet: FleetSetup) -> ControllerSetup:
+    return (
+        make_configuration(policy, fleet)
+        if isinstance(policy, str)
+        else ControllerSetup(fleet=fleet, policy=policy)
+    )

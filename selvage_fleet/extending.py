@@ -1,0 +1,36 @@
+"""What others add, by these functions or by entry points: see ``selvage_fleet``.
+
+A policy, fault, metric or detector is known by its name from then on, in documents and on the command line.
+"""
+
+from __future__ import annotations
+
+from contracts.metrics import register_metric
+from contracts.parameters import Parameter
+from controller.detect.detector import Detector
+from controller.detect.registry import DetectorKind, register_detector
+from controller.fleet import FleetSetup
+from controller.ports import Observation, Policy, Proposal
+from faults.catalogue import Channel, Dose, FaultKind, register_fault
+from policies.kinds import PolicyKind
+from policies.registry import register_policy
+from policies.spec import Settings
+
+__all__ = [
+    "Channel",
+    "Detector",
+    "DetectorKind",
+    "Dose",
+    "FaultKind",
+    "FleetSetup",
+    "Observation",
+    "Parameter",
+    "Policy",
+    "PolicyKind",
+    "Proposal",
+    "Settings",
+    "register_detector",
+    "register_fault",
+    "register_metric",
+    "register_policy",
+]

@@ -1,0 +1,1 @@
+"""The request engine: B fleets of continuously batching replicas, exact per request."""

@@ -1,0 +1,108 @@
+"""What the engine counts: integer columns per (replica, slice) and per slice, with names to read them by.
+
+Axes: B fleets, R replicas, S slices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Columns of a cell (replica, slice).
+ANSWERED, FAILED, ATTEMPTS_FAILED, ATTEMPTS_REJECTED, SLO_MISSED = range(5)
+EXPOSED, EXPOSED_IN_FLIGHT, TOKENS, DISPATCHED = range(5, 9)
+CELL_COLUMNS = 9
+
+#: Columns of a slice; from ``FIRST_REASON`` on failures, in the order of ``requests.FAILURE_REASONS``.
+OFFERED, SHED_COUNT, UNROUTED, OFFERED_TOKENS, FIRST_REASON = range(5)
+SLICE_COLUMNS = FIRST_REASON + 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What happened since the previous ``drain_counters``."""
+
+    cells: NDArray[np.int64]
+    """[B, R, S, CELL_COLUMNS], what the named properties pick from."""
+    per_slice: NDArray[np.int64]
+    """[B, S, SLICE_COLUMNS], likewise."""
+    excess_tv_tokens: NDArray[np.float64]
+    """[B, S], sum over answered tokens of the excess total variation."""
+    busy_s: NDArray[np.float64]
+    """[B, R], time spent in engine steps."""
+
+    @property
+    def offered(self) -> NDArray[np.int64]:
+        """Requests that reached the gateway, [B, S]."""
+        return self.per_slice[..., OFFERED]
+
+    @property
+    def shed(self) -> NDArray[np.int64]:
+        """Requests shed by the table, [B, S]."""
+        return self.per_slice[..., SHED_COUNT]
+
+    @property
+    def unrouted(self) -> NDArray[np.int64]:
+        """Failures that reached no replica, [B, S]; not in ``failed``."""
+        return self.per_slice[..., UNROUTED]
+
+    @property
+    def offered_tokens(self) -> NDArray[np.float64]:
+        """Output tokens of the offered requests, float64 [B, S]."""
+        return self.per_slice[..., OFFERED_TOKENS].astype(np.float64)
+
+    @property
+    def failed_by_reason(self) -> NDArray[np.int64]:
+        """Failed requests, unrouted included, [B, S, 5] in the order of ``FAILURE_REASONS``."""
+        return self.per_slice[..., FIRST_REASON:]
+
+    @property
+    def dispatched(self) -> NDArray[np.int64]:
+        """Attempts sent to a replica, [B, R, S], refused ones included."""
+        return self.cells[..., DISPATCHED]
+
+    @property
+    def answered(self) -> NDArray[np.int64]:
+        """Requests answered, [B, R, S]."""
+        return self.cells[..., ANSWERED]
+
+    @property
+    def failed(self) -> NDArray[np.int64]:
+        """Requests failed for good, [B, R, S] by the replica of the last attempt."""
+        return self.cells[..., FAILED]
+
+    @property
+    def attempts_failed(self) -> NDArray[np.int64]:
+        """Attempts that ended badly (5xx, reset, timeout) as a gateway counts them, [B, R, S]."""
+        return self.cells[..., ATTEMPTS_FAILED]
+
+    @property
+    def attempts_rejected(self) -> NDArray[np.int64]:
+        """Attempts answered 429, [B, R, S]."""
+        return self.cells[..., ATTEMPTS_REJECTED]
+
+    @property
+    def slo_missed(self) -> NDArray[np.int64]:
+        """Answered requests over an objective of their slice, [B, S]."""
+        return self._over_replicas(SLO_MISSED)
+
+    @property
+    def exposed(self) -> NDArray[np.int64]:
+        """Answers on hard slices whose replica was violating when they were routed, [B, S]."""
+        return self._over_replicas(EXPOSED)
+
+    @property
+    def exposed_in_flight(self) -> NDArray[np.int64]:
+        """Of these, routed before the last change of their row or of its replicas, [B, S]."""
+        return self._over_replicas(EXPOSED_IN_FLIGHT)
+
+    @property
+    def answered_tokens(self) -> NDArray[np.float64]:
+        """Output tokens of the answered requests, float64 [B, S]."""
+        return self._over_replicas(TOKENS).astype(np.float64)
+
+    def _over_replicas(self, column: int) -> NDArray[np.int64]:
+        total: NDArray[np.int64] = self.cells[..., column].sum(axis=1)
+        return total

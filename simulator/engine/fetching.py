@@ -1,0 +1,74 @@
+"""Memory asked for before its use; guesses that cost nothing when wrong, and change no result.
+
+Without them a large fleet waits for memory at every arrival.
+"""
+
+from __future__ import annotations
+
+from contracts.jit import compiled, prefetch, prefetch_row
+from simulator.engine.layout import CACHE_LINE, PREFILL, SEQUENCE, UNIFORM_UNIT
+from simulator.engine.memory import Fleet, Record
+
+# The fields of a replica and the slots of a dozen sequences.
+_WARM_BYTES = 7 * CACHE_LINE
+# Records asked for while another fleet is advanced.
+_FRESH = 16
+
+
+@compiled(nogil=True)
+def fetch_replica(replica: Record) -> None:
+    """Ask for the part of a replica that a small batch touches."""
+    for line in range(0, _WARM_BYTES, CACHE_LINE):
+        prefetch(replica, line)
+
+
+@compiled(inline="always")
+def look_ahead(arrival: Record, fleet: Fleet) -> None:
+    """Ask for the replicas that ``arrival`` will probably compare, while the one before it is routed."""
+    table, members = fleet.table, fleet.members
+    u = arrival.u_kernel / UNIFORM_UNIT
+    kernel = 0
+    while kernel < members.shape[0] - 1 and u >= table[arrival.slice, kernel]:
+        u -= table[arrival.slice, kernel]
+        kernel += 1
+    count = members[kernel, 0]
+    if count > 0:
+        first = members[kernel, 1 + int(arrival.u_first / UNIFORM_UNIT * count)]
+        second = members[kernel, 1 + int(arrival.u_second / UNIFORM_UNIT * count)]
+        fetch_replica(fleet.replicas[first])
+        fetch_replica(fleet.replicas[second])
+    if arrival.session >= 0:
+        prefetch(fleet.sessions[arrival.session & (fleet.sessions.shape[0] - 1), kernel], 0)
+
+
+@compiled(inline="always")
+def fetch_fleet(fleet: Fleet) -> None:
+    """Ask for what the next fleet will touch while this one is advanced."""
+    histogram, cells, free, arrivals = fleet.histogram, fleet.cells, fleet.free, fleet.arrivals
+    for r in range(fleet.replicas.shape[0]):
+        fetch_replica(fleet.replicas[r])
+        for s in range(histogram.shape[1]):
+            for f in range(histogram.shape[2]):
+                prefetch_row(histogram[r, s, f])
+            prefetch_row(cells[r, s])
+    in_use = fleet.state.in_use
+    for j in range(in_use, min(in_use + _FRESH, free.shape[0])):
+        prefetch(fleet.requests[free[j]], 0)
+        prefetch(fleet.requests[free[j]], CACHE_LINE)
+    mask = arrivals.shape[0] - 1
+    for j in range(min(fleet.state.fed - fleet.state.cursor, 4 * _FRESH)):
+        prefetch(arrivals[(fleet.state.cursor + j) & mask], 0)
+
+
+@compiled(inline="always")
+def fetch_requests(fleet: Fleet) -> None:
+    """Ask for the requests that a fleet is serving."""
+    requests = fleet.requests
+    for r in range(fleet.replicas.shape[0]):
+        replica = fleet.replicas[r]
+        for j in range(replica.running):
+            prefetch(requests[replica.slots[j, SEQUENCE]], 0)
+            prefetch(requests[replica.slots[j, SEQUENCE]], CACHE_LINE)
+        for j in range(replica.prefilling):
+            prefetch(requests[replica.slots[j, PREFILL]], 0)
+            prefetch(requests[replica.slots[j, PREFILL]], CACHE_LINE)

@@ -1,0 +1,47 @@
+"""State of every replica at its fleet's current time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Rows of ``Gauges.counts``.
+RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED, ALIVE = range(5)
+GAUGE_ROWS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What a replica would report of itself now. Everything [B, R]."""
+
+    counts: NDArray[np.int64]
+    """[5, B, R], what the named properties pick from."""
+    kv_used_ratio: NDArray[np.float64]
+    """Blocks in use or held by a fault over all blocks."""
+
+    @property
+    def running(self) -> NDArray[np.int64]:
+        """Requests in the running batch."""
+        return self.counts[RUNNING]
+
+    @property
+    def waiting(self) -> NDArray[np.int64]:
+        """Requests in the queue."""
+        return self.counts[WAITING]
+
+    @property
+    def outstanding(self) -> NDArray[np.int64]:
+        """Running and waiting."""
+        return self.counts[OUTSTANDING]
+
+    @property
+    def consecutive_failed(self) -> NDArray[np.int64]:
+        """Attempts failed since the last answer; a 429 neither counts nor resets."""
+        return self.counts[CONSECUTIVE_FAILED]
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """The process accepts connections."""
+        return self.counts[ALIVE] != 0

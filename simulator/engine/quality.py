@@ -1,0 +1,48 @@
+"""Excess total variation of the tokens made, booked when a condition changes and when a request ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.jit import compiled
+from simulator.engine.layout import CHUNK, DECODE, LAST, MIXED, PREFILL, SEQUENCE
+from simulator.engine.memory import Array, Record
+from simulator.engine.stretch import steps_until
+
+
+@compiled(nogil=True)
+def credit(request: Record, made: int, replica: Record, quality: Array) -> None:
+    """Book the excess TV of the tokens made since the last booking.
+
+    A healthy replica still answers under the condition that the request's cached prefix was computed in.
+    """
+    if made > request.credited_tokens:
+        condition = np.int64(replica.condition)
+        if condition == 0:
+            condition = np.int64(request.prefix_condition)
+        tv = quality[replica.kernel, condition, request.prompt]
+        request.excess_tv += (made - request.credited_tokens) * tv
+        request.credited_tokens = made
+
+
+@compiled(nogil=True)
+def credit_replica(replica: Record, now_s: float, requests: Array, quality: Array) -> None:
+    """Book all tokens up to the end of the step under way, before the condition changes."""
+    steps = replica.steps
+    if replica.kind == DECODE and steps > 1:
+        until = steps_until(now_s - replica.began_at_s, replica.first_step_s, replica.growth_s)
+        steps = min(steps, until)
+    for j in range(replica.running):
+        request = requests[replica.slots[j, SEQUENCE]]
+        left = replica.slots[j, LAST] - (replica.decoded + steps)
+        credit(request, request.output_tokens - left, replica, quality)
+    for j in range(replica.prefilling):
+        request = requests[replica.slots[j, PREFILL]]
+        whole = request.prefilled_tokens + replica.slots[j, CHUNK] == request.need_tokens
+        token = 1 if replica.kind == MIXED and whole else 0
+        credit(request, request.output_tokens - request.remaining_tokens + token, replica, quality)
+    number = replica.wait_head
+    for _ in range(replica.waiting):
+        request = requests[number]
+        credit(request, request.output_tokens - request.remaining_tokens, replica, quality)
+        number = request.next

@@ -1,0 +1,1 @@
+"""The fleet as a constrained decision process for Gymnasium."""

@@ -1,0 +1,175 @@
+"""Costs of the clauses, counted from what was true in a tick (``contracts.scoring.reward`` has the law).
+
+A clause that probes judge counts the share of the slice's traffic prompts that break it under the replica's
+condition, as measured, so in expectation over the prompts.
+
+Axes: B fleets, R replicas, S slices, C clauses, K kernels, Q conditions; J clauses of a slice at most.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.layout import HISTOGRAM_EDGES_MS
+from contracts.jit import borrowed, compiled
+from simulator.engine.counters import ANSWERED, FIRST_REASON, SLO_MISSED
+from simulator.world.compiled_scenario import CompiledScenario
+
+_PROBE, _LATENCY, _FAILED = int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)
+_FINGERPRINT, _TRACE_FIELDS = int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
+_KV_USED = int(Source.KV_USED)
+
+
+class Clauses(NamedTuple):
+    """What answers are judged by."""
+
+    judged: NDArray[np.int64]  # [S, J] clauses of the slice that answers are judged by, -1 where fewer
+    told: NDArray[np.bool_]  # [S, J] an answer beyond this latency clause misses an objective, too
+    source: NDArray[np.int64]  # [C]
+    column: NDArray[np.int64]  # [C]
+    edge: NDArray[np.int64]  # [C] bucket of the threshold of a latency clause
+    threshold: NDArray[np.float64]  # [C]
+    sense: NDArray[np.float64]  # [C] 1: at most, -1: at least
+    limit: NDArray[np.float64]  # [C] rho: rate limit, or budget of a mean
+    applies: NDArray[np.bool_]  # [C, S]
+    shares: NDArray[np.float64]  # [K, Q, S, C] traffic prompts beyond the clause
+    owner: NDArray[np.int64]  # [R] kernel of each replica
+
+
+class Truth(NamedTuple):
+    """What was true in a tick."""
+
+    cells: NDArray[np.int64]  # [B, R, S, columns]
+    per_slice: NDArray[np.int64]  # [B, S, columns]
+    latency_counts: NDArray[np.int32]  # [B, R, S, F, E + 1] since the start
+    condition: NDArray[np.int64]  # [B, R]
+    wrong_fingerprint: NDArray[np.bool_]  # [B, R]
+    trace_missing: NDArray[np.float64]  # [B, R]
+    kv_used: NDArray[np.float64]  # [B, R]
+
+
+def clauses_of(scenario: CompiledScenario, shares: NDArray[np.float64]) -> Clauses:
+    """The clauses of ``scenario``; ``shares`` as ``simulator.env.exceedance`` has them."""
+    contract = scenario.contract
+    judged = _judged(contract)
+    return Clauses(
+        judged=judged,
+        told=_told_by_objectives(contract, judged),
+        source=contract.source,
+        column=contract.column,
+        edge=contract.edge,
+        threshold=contract.threshold,
+        sense=contract.sense,
+        limit=np.where(contract.is_rate, contract.rate_limit, contract.budget),
+        applies=np.ascontiguousarray(contract.applies),
+        shares=shares,
+        owner=scenario.layout.replica_kernel,
+    )
+
+
+def _judged(contract: CompiledContract) -> NDArray[np.int64]:
+    """Clauses that answers of each slice are judged by, [S, most of them], -1 where there are fewer."""
+    by_answer = contract.applies & (contract.source <= _KV_USED)[:, None]
+    judged = np.full((len(contract.slices), int(by_answer.sum(axis=0).max())), -1, dtype=np.int64)
+    for part in range(len(contract.slices)):
+        mine = np.flatnonzero(by_answer[:, part])
+        judged[part, : mine.size] = mine
+    return judged
+
+
+def _told_by_objectives(contract: CompiledContract, judged: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Bool [S, J]: an answer beyond the latency clause ``judged`` misses an objective of its slice, too."""
+    told, edges = np.zeros(judged.shape, dtype=np.bool_), np.array([*HISTOGRAM_EDGES_MS, np.inf])
+    for part, place in np.argwhere(judged >= 0):
+        clause = judged[part, place]
+        if contract.source[clause] == _LATENCY:
+            objective = contract.slo_ms[part, contract.column[clause]]
+            told[part, place] = edges[contract.edge[clause]] >= objective
+    return told
+
+
+@compiled
+def add_costs(costs, over, packed_clauses, packed_truth):
+    """Add what a tick cost to ``costs`` [B, C].
+
+    ``over`` [B, R, S, J] keeps what each replica answered beyond clause ``judged[s, j]`` since the start.
+    Only cells that answered are looked at, and latencies where they can have changed: see ``told``. Both
+    records are packed as plain tuples (``simulator.engine.memory``).
+    """
+    clauses, truth = borrowed(Clauses(*packed_clauses)), borrowed(Truth(*packed_truth))
+    batch, replicas, slices, _ = truth.cells.shape
+    for b in range(batch):
+        for r in range(replicas):
+            for s in range(slices):
+                n = truth.cells[b, r, s, ANSWERED]
+                if n == 0:
+                    continue
+                for j in range(clauses.judged.shape[1]):
+                    c = clauses.judged[s, j]
+                    if c < 0:
+                        break
+                    if clauses.source[c] == _LATENCY:
+                        exceed = float(_late(over, clauses, truth, b, r, s, j))
+                    else:
+                        exceed = n * _bad_share(clauses, truth, b, r, s, c)
+                    costs[b, c] += exceed - clauses.limit[c] * n
+        for c in range(len(clauses.source)):
+            if clauses.source[c] == _FAILED:
+                failed = _failed(truth.per_slice[b], clauses.applies[c])
+                costs[b, c] += (1.0 - clauses.limit[c]) * failed
+
+
+@compiled
+def _failed(per_slice, applies):
+    """Requests of the clause's slices that failed."""
+    total = 0.0
+    for s in range(len(applies)):
+        if applies[s]:
+            for reason in range(FIRST_REASON, per_slice.shape[1]):
+                total += per_slice[s, reason]
+    return total
+
+
+@compiled(inline="always")
+def _late(over, clauses, truth, b, r, s, j):
+    """Answers beyond latency clause ``judged[s, j]`` that ``over`` has not counted yet; it has then.
+
+    Inlined by force: two records of arrays cost more to hand over than the work.
+    """
+    if clauses.told[s, j] and truth.cells[b, r, s, SLO_MISSED] == 0:
+        return 0
+    c = clauses.judged[s, j]
+    beyond = _beyond(truth.latency_counts, b, r, s, clauses.column[c], clauses.edge[c])
+    late = beyond - over[b, r, s, j]
+    over[b, r, s, j] = beyond
+    return late
+
+
+@compiled
+def _beyond(buckets, b, r, s, f, edge):
+    """Answers of family f above bucket ``edge``; of a threshold beyond every edge (-1) none is known.
+
+    Indexed in place: a view of the row would cost two atomic reference counts.
+    """
+    total = 0
+    if edge >= 0:
+        for e in range(edge + 1, buckets.shape[4]):
+            total += buckets[b, r, s, f, e]
+    return total
+
+
+@compiled(inline="always")
+def _bad_share(clauses, truth, b, r, s, c):
+    """Share of a replica's answers that break clause ``c``; inlined by force like ``_late``."""
+    source = clauses.source[c]
+    if source == _PROBE:
+        return clauses.shares[clauses.owner[r], truth.condition[b, r], s, c]
+    if source == _FINGERPRINT:
+        return 1.0 if truth.wrong_fingerprint[b, r] else 0.0
+    if source == _KV_USED:
+        return 1.0 if clauses.sense[c] * (truth.kv_used[b, r] - clauses.threshold[c]) > 0.0 else 0.0
+    return truth.trace_missing[b, r] if source == _TRACE_FIELDS else 0.0

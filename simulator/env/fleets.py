@@ -1,0 +1,156 @@
+"""Fleets that an environment drives: advanced one control tick per call, each with its own scenario.
+
+The same SimPy processes and the same engine as ``simulator.fleet``; only who owns the loop differs. No
+episode record is kept, and of the truth only what exposure counters and rewards need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.scoring.episode import EpisodeRecord
+from contracts.telemetry import FleetTelemetry
+from controller.ports import RoutingPlan
+from faults.effects import ReplicaEffect
+from simulator.engine.api import FleetEngine
+from simulator.engine.counters import Counters
+from simulator.engine.gauges import Gauges
+from simulator.fleet import FleetSimulation
+from simulator.truth.recorder import CountsProbes
+from simulator.truth.violations import Violations
+from simulator.world.board import ReplicaBoard
+from simulator.world.compiled_scenario import CompiledScenario
+
+
+class _Truth:
+    """The part of the truth that exposures are counted with; nothing is written down."""
+
+    def __init__(self, scenario: CompiledScenario, batch: int) -> None:
+        self.now = Violations(scenario, batch)
+
+    @property
+    def violating(self) -> NDArray[np.bool_]:
+        """[B, R, S], the replica breaks a numeric, statistical or observability clause now."""
+        return self.now.silent
+
+    def judge(
+        self,
+        fleet: int,
+        replica: int,
+        effect: ReplicaEffect,
+        tick: int,  # noqa: ARG002 - the protocol's arguments
+        at_s: float,  # noqa: ARG002
+    ) -> None:
+        """From now on the replica's true state is ``effect``."""
+        self.now.note(fleet, replica, effect)
+
+    def open(
+        self, tick: int, plan: RoutingPlan, in_rotation: NDArray[np.bool_], capacity_move: NDArray[np.bool_]
+    ) -> None:
+        """Nothing to write down."""
+
+    def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: CountsProbes) -> None:
+        """Nothing to write down."""
+
+    def records(self, policy: str) -> list[EpisodeRecord]:  # noqa: ARG002 - the protocol's argument
+        """No record is kept."""
+        return []
+
+
+class _Nobody:
+    """The place of a driver: an environment hands in its plans itself."""
+
+    policy_id = "environment"
+
+    def __init__(self, batch: int) -> None:
+        self.capacity_move = np.zeros(batch, dtype=np.bool_)
+
+    def begin(self, batch: int) -> RoutingPlan:  # noqa: ARG002 - the protocol's argument
+        """Never asked."""
+        raise RuntimeError("an environment begins with its controller's own plan")
+
+    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:  # noqa: ARG002 - as above
+        """Never asked."""
+        raise RuntimeError("an environment takes its plans as arguments")
+
+
+class SteppedFleets(FleetSimulation):
+    """``len(seeds)`` fleets; fleet b lives through ``each[b]``; ``FleetSimulation`` says what they share.
+
+    Where it fits, the memory of ``past`` fleets is used again; they are then over.
+    """
+
+    def __init__(
+        self, each: Sequence[CompiledScenario], seeds: list[int], past: SteppedFleets | None = None
+    ) -> None:
+        batch, engine = len(seeds), None
+        self._truth = _Truth(each[0], batch)
+        if past is not None and past.engine.spec is each[0].engine and past.engine.batch == batch:
+            engine = past.engine
+            engine.restart()
+        super().__init__(
+            each[0],
+            _Nobody(batch),
+            seeds,
+            each=each,
+            keeper=self._truth,
+            engine=engine,
+            reuse=True,
+        )
+        self._parts.engine.set_violating(self._truth.violating)
+        self._begin()
+
+    @property
+    def ticks(self) -> int:
+        """Control ticks that have passed."""
+        return self._parts.tick
+
+    @property
+    def over(self) -> bool:
+        """The horizon is reached."""
+        return self._parts.tick >= self._scenario.ticks
+
+    def advance(self, plan: RoutingPlan) -> FleetTelemetry:
+        """Put ``plan`` in force for one tick and give what arrived when it has passed."""
+        parts = self._parts
+        self._open(plan)
+        parts.env.run(until=(parts.tick + 1) * parts.tick_s)
+        seen = self._read()
+        parts.end_tick()
+        parts.tick += 1
+        return seen
+
+    # ------------------------------------------------------------ what was true in the tick that passed
+
+    @property
+    def engine(self) -> FleetEngine:
+        """Who serves their requests."""
+        return self._parts.engine
+
+    @property
+    def counters(self) -> Counters:
+        """What happened in the last tick."""
+        return self._counters
+
+    @property
+    def gauges(self) -> Gauges:
+        """State of the replicas at its end."""
+        return self._parts.gauges
+
+    @property
+    def board(self) -> ReplicaBoard:
+        """True state of the replicas."""
+        return self._parts.board
+
+    @property
+    def breaking(self) -> NDArray[np.bool_]:
+        """Bool [B, R, S]: the replica's true state breaks a clause or a runtime promise on the slice."""
+        return np.asarray(self._truth.now.silent | self._truth.now.runtime)
+
+    @property
+    def latency_counts(self) -> NDArray[np.int32]:
+        """Answers per latency bucket since the start, a live view (``FleetEngine.latency_counts``)."""
+        return self._parts.engine.latency_counts

@@ -1,0 +1,53 @@
+"""What the processes of a batch of simulated fleets share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import simpy
+
+from simulator.engine.api import FleetEngine
+from simulator.engine.gauges import Gauges
+from simulator.telemetry.probes import Probes
+from simulator.telemetry.scrapes import Telemetry
+from simulator.truth.recorder import Keeper
+from simulator.world.board import ReplicaBoard
+
+Steps = Generator[simpy.Event, None, None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """The parts of B fleets in lock-step, and where the control tick stands."""
+
+    env: simpy.Environment
+    """Its clock is that of all fleets, seconds."""
+    tick_s: float
+    engine: FleetEngine
+    board: ReplicaBoard
+    probes: Probes
+    telemetry: Telemetry
+    keeper: Keeper
+    """Is told the truth."""
+    tick: int
+    """The control interval that runs."""
+    ticked: simpy.Event
+    """Succeeds at the end of the interval that runs."""
+    gauges: Gauges
+    """State of the replicas at the last tick."""
+
+    def until(self, at_s: float) -> Steps:
+        """Wait until ``at_s``, and there until the tick of that instant has run."""
+        yield self.env.timeout(max(0.0, at_s - self.env.now))
+        yield self.env.timeout(0)
+
+    def end_tick(self) -> None:
+        """Wake who waits for the end of the interval."""
+        ticked, self.ticked = self.ticked, self.env.event()
+        ticked.succeed()
+
+    def show_probes(self, fleet: int, replica: int, at_s: float) -> None:
+        """Let a replica's probes follow its state from ``at_s`` on."""
+        condition, answers = self.board.condition[fleet, replica], self.board.answers[fleet, replica]
+        self.probes.change(fleet, replica, at_s, int(condition), bool(answers))

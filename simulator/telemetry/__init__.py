@@ -1,0 +1,1 @@
+"""What the simulated fleet shows: scrapes and probes."""

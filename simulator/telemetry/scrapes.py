@@ -1,0 +1,234 @@
+"""Telemetry as a real fleet shows it: scraped at intervals, delayed, sometimes lost, never the truth.
+
+Three channels with their own honesty. Discovery and the gateway's counters are there at once. Metrics of
+a replica are scraped every ``scrape_interval_s`` (each replica in its own phase), arrive
+``scrape_delay_s`` later and may be lost; counters are cumulative, so the next scrape brings what a lost
+one would have. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost
+shows nothing of its own, which is not the same as showing something bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
+from contracts.jit import borrowed, compiled
+from contracts.rng import stream
+from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.units import MS_PER_S
+from simulator.engine import gauges as gauge
+from simulator.engine.counters import Counters
+from simulator.engine.gauges import Gauges
+from simulator.world.board import ReplicaBoard
+from simulator.world.compiled_scenario import CompiledScenario
+
+#: What a scrape brings beside the histograms.
+SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS = range(6)
+_GAUGES = 6
+
+
+class Schedule(NamedTuple):
+    """When replicas are scraped. B fleets, R replicas, T ticks."""
+
+    interval: NDArray[np.int64]  # [B] ticks between two scrapes
+    phase: NDArray[np.int64]  # [B, R] tick of the interval
+    luck: NDArray[np.float64]  # [T, B, R] in [0, 1): lost where below the loss ratio
+
+
+class Shown(NamedTuple):
+    """What replicas would show now."""
+
+    loss: NDArray[np.float64]  # [B, R] chance of a scrape to be lost
+    lost: NDArray[np.bool_]  # [B, R] telemetry is lost altogether
+    state: NDArray[np.int8]  # [B, R] ReplicaState
+    wrong_fingerprint: NDArray[np.bool_]  # [B, R]
+    trace_missing: NDArray[np.float64]  # [B, R] share of the answers
+    gauges: NDArray[np.int64]  # [rows, B, R], ``Gauges.counts``
+    kv_used: NDArray[np.float64]  # [B, R]
+    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1] since the start
+
+
+class Scraped(NamedTuple):
+    """Scrapes that are under way together."""
+
+    filled: NDArray[np.bool_]  # [B, R] holds something
+    histogram: NDArray[np.int64]  # [B, R, S, F, E + 1] since the last scrape, summed over edges
+    gauges: NDArray[np.float64]  # [B, R, _GAUGES]
+
+
+class Telemetry:
+    """What arrived from B fleets, tick by tick.
+
+    With ``reuse`` the histograms of a tick are overwritten in the next one: for drivers that keep none.
+    """
+
+    def __init__(self, each: Sequence[CompiledScenario], seeds: list[int], *, reuse: bool = False) -> None:
+        scenario = each[0]
+        _, slices, replicas = scenario.layout.shape
+        shape, self._reuse = (len(seeds), replicas), reuse
+        self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / scenario.tick_s - 1e-9))
+        self._packed_schedule = tuple(_schedule(each, seeds))
+        buckets = (slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+        self._seen_counts = np.zeros((*shape, *buckets), dtype=np.int32)
+        # Under way, by the slot of the tick in which they arrive.
+        self._under_way = [
+            Scraped(
+                filled=np.zeros(shape, dtype=np.bool_),
+                histogram=np.zeros((*shape, *buckets), dtype=np.int64),
+                gauges=np.zeros((*shape, _GAUGES)),
+            )
+            for _ in range(self._delay + 1)
+        ]
+        self._shown = np.full((*shape, _GAUGES), np.nan)
+        self._shown[:, :, RUNNING : KV_USED + 1] = 0.0
+
+    def forget(self, fleet: int, replica: int, latency_counts: NDArray[np.int32]) -> None:
+        """A new process starts its counters at zero: what nobody scraped of the old one is gone."""
+        self._seen_counts[fleet, replica] = latency_counts[fleet, replica]
+
+    def read(
+        self,
+        tick: int,
+        now_s: float,
+        counters: Counters,
+        gauges: Gauges,
+        latency_counts: NDArray[np.int32],
+        board: ReplicaBoard,
+        probes: ProbeSamples,
+    ) -> FleetTelemetry:
+        """All that arrives at the end of ``tick``, at ``now_s``."""
+        leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
+        now = _shown_now(gauges, latency_counts, board)
+        out = tuple(self._under_way[leaves])
+        _scrape(tick, now_s * MS_PER_S, self._packed_schedule, tuple(now), self._seen_counts, out)
+        arrived = self._under_way[slot]
+        shown = np.empty((_GAUGES, *self._shown.shape[:2]))
+        _arrive(arrived.filled, arrived.gauges, self._shown, shown)
+        if not self._reuse:
+            arrived.filled[:] = False
+            self._under_way[slot] = arrived._replace(histogram=np.zeros_like(arrived.histogram))
+        return FleetTelemetry(
+            now_ms=np.full(len(self._shown), now_s * MS_PER_S),
+            replica_state=board.state.copy(),
+            scraped_at_ms=shown[SCRAPED_AT_MS],
+            running=shown[RUNNING],
+            waiting=shown[WAITING],
+            kv_used_ratio=shown[KV_USED],
+            # Contiguous once and for all: every reader in the controller wants them so.
+            answered=np.ascontiguousarray(counters.answered),
+            failed=np.ascontiguousarray(counters.attempts_failed),
+            latency_le=arrived.histogram,
+            consecutive_failed=gauges.consecutive_failed,
+            fingerprint_match=shown[FINGERPRINT],
+            trace_fields_ratio=shown[TRACE_FIELDS],
+            offered=counters.offered,
+            probes=probes,
+        )
+
+
+def _shown_now(gauges: Gauges, latency_counts: NDArray[np.int32], board: ReplicaBoard) -> Shown:
+    return Shown(
+        loss=board.scrape_loss,
+        lost=board.telemetry_lost,
+        state=board.state,
+        wrong_fingerprint=board.wrong_fingerprint,
+        trace_missing=board.trace_missing,
+        gauges=gauges.counts,
+        kv_used=gauges.kv_used_ratio,
+        histogram=latency_counts,
+    )
+
+
+def _schedule(each: Sequence[CompiledScenario], seeds: list[int]) -> Schedule:
+    """When the replicas of each fleet are scraped; drawn from the fleet's own seed."""
+    scenario = each[0]
+    _, _, replicas = scenario.layout.shape
+    waits = [max(1, round(own.telemetry.scrape_interval_s / scenario.tick_s)) for own in each]
+    interval = np.array(waits)
+    draws = [_draws(seed, scenario.ticks, replicas) for seed in seeds]
+    phase = np.stack([phase for phase, _ in draws]) * interval[:, None]
+    luck = np.stack([luck for _, luck in draws], axis=1)
+    return Schedule(interval=interval, phase=np.floor(phase).astype(np.int64), luck=luck)
+
+
+def _draws(seed: int, ticks: int, replicas: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = stream(seed, "scrapes")
+    return rng.random(replicas), rng.random((ticks, replicas))
+
+
+_READY, _DRAINING = int(ReplicaState.READY), int(ReplicaState.DRAINING)
+
+
+@compiled
+def _scrape(tick, now_ms, packed_schedule, packed_shown, seen, packed_out):
+    """For each replica that is due, put what it shows into ``out``, whose histogram is zero elsewhere.
+
+    ``seen`` holds the histograms at its last scrape. The metrics endpoint of a hung engine answers, as
+    measured.
+    """
+    schedule, shown = borrowed(Schedule(*packed_schedule)), borrowed(Shown(*packed_shown))
+    out, seen = borrowed(Scraped(*packed_out)), borrowed(seen)
+    for b in range(seen.shape[0]):
+        in_turn = tick % schedule.interval[b]
+        for r in range(seen.shape[1]):
+            if out.filled[b, r]:
+                out.histogram[b, r] = 0
+            state = shown.state[b, r]
+            out.filled[b, r] = (
+                in_turn == schedule.phase[b, r]
+                and schedule.luck[tick, b, r] >= shown.loss[b, r]
+                and not shown.lost[b, r]
+                and state in (_READY, _DRAINING)
+            )
+            if out.filled[b, r]:
+                out.gauges[b, r, SCRAPED_AT_MS] = now_ms
+                out.gauges[b, r, RUNNING] = shown.gauges[gauge.RUNNING, b, r]
+                out.gauges[b, r, WAITING] = shown.gauges[gauge.WAITING, b, r]
+                out.gauges[b, r, KV_USED] = shown.kv_used[b, r]
+                out.gauges[b, r, FINGERPRINT] = 1.0 - shown.wrong_fingerprint[b, r]
+                out.gauges[b, r, TRACE_FIELDS] = 1.0 - shown.trace_missing[b, r]
+                _scrape_histogram(b, r, shown.histogram, seen, out.histogram)
+
+
+@compiled
+def _scrape_histogram(b, r, counts, seen, out):
+    """Answers of a replica since its last scrape, summed over edges; ``counts`` and ``seen`` are not."""
+    for s in range(counts.shape[2]):
+        for f in range(counts.shape[3]):
+            total = 0
+            for e in range(counts.shape[4]):
+                total += counts[b, r, s, f, e] - seen[b, r, s, f, e]
+                seen[b, r, s, f, e] = counts[b, r, s, f, e]
+                out[b, r, s, f, e] = total
+
+
+@compiled
+def _arrive(filled, arrived, shown, out):
+    """What a replica showed last, [B, R, _GAUGES], with what arrives now; also as ``out`` [_GAUGES, B, R]."""
+    for b in range(filled.shape[0]):
+        for r in range(filled.shape[1]):
+            for g in range(out.shape[0]):
+                if filled[b, r]:
+                    shown[b, r, g] = arrived[b, r, g]
+                out[g, b, r] = shown[b, r, g]
+
+
+def warm() -> None:
+    """Compile what this module compiles, so that no job pays for it after a fork."""
+    buckets = (1, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+    for batch in (1, 2):
+        each = (batch, 1)
+        numbers, no = np.zeros(each), np.zeros(each, dtype=np.bool_)
+        counts, state = np.zeros((*each, *buckets), dtype=np.int32), np.zeros(each, dtype=np.int8)
+        gauges = np.zeros((gauge.GAUGE_ROWS, *each), dtype=np.int64)
+        schedule = Schedule(
+            np.ones(batch, dtype=np.int64), np.zeros(each, dtype=np.int64), np.zeros((1, *each))
+        )
+        shown = Shown(numbers, no, state, no, numbers, gauges, numbers, counts)
+        out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)))
+        _scrape(0, 0.0, tuple(schedule), tuple(shown), counts.copy(), tuple(out))
+        _arrive(no, out.gauges, out.gauges.copy(), np.zeros((_GAUGES, *each)))

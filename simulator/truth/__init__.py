@@ -1,0 +1,1 @@
+"""What is true of the simulated fleet, for scoring alone."""

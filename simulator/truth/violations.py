@@ -1,0 +1,112 @@
+"""Which promises the replicas' true states break; kept apart from everything a controller may see.
+
+A replica violates on a slice while its measured condition breaks a probe-judged clause on the slice's
+*traffic* prompts, or while it breaks an observability clause. It violates at runtime while it is crashed
+or hung, answers more errors than the contract allows, or is so slow, delayed or short of KV blocks that
+a mean request of the slice cannot meet its SLO at the fair share of the load.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract, Source
+from faults.effects import ReplicaEffect
+from simulator.world.capacity import batch_limit, mean_latencies_ms, steady_batch
+from simulator.world.compiled_scenario import CompiledScenario
+
+#: Share of failed answers that is a violation where the contract names none; E5 calls more than this
+#: outside the SLO as well.
+FAILED_LIMIT = 0.01
+
+
+class Violations:
+    """What the replicas of B fleets break now: the truth of each state is looked up once."""
+
+    def __init__(self, scenario: CompiledScenario, batch: int) -> None:
+        _, slices, replicas = scenario.layout.shape
+        self._scenario = scenario
+        self._known: dict[tuple[int, ReplicaEffect], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
+        #: Bool [B, R, S]: breaks a numeric, statistical or observability clause on the slice.
+        self.silent = np.zeros((batch, replicas, slices), dtype=np.bool_)
+        #: Bool [B, R, S]: breaks a runtime promise on the slice.
+        self.runtime = np.zeros((batch, replicas, slices), dtype=np.bool_)
+        for replica in range(replicas):
+            self.note(slice(None), replica, ReplicaEffect())
+
+    def note(self, fleets: int | slice, replica: int, effect: ReplicaEffect) -> None:
+        """From now on the replica's true state in ``fleets`` is ``effect``."""
+        key = int(self._scenario.layout.replica_kernel[replica]), effect
+        if key not in self._known:
+            silent = numeric_or_observability(self._scenario, *key)
+            self._known[key] = silent, runtime(self._scenario, *key)
+        self.silent[fleets, replica], self.runtime[fleets, replica] = self._known[key]
+
+
+def numeric_or_observability(
+    scenario: CompiledScenario, kernel: int, effect: ReplicaEffect
+) -> NDArray[np.bool_]:
+    """Bool [S]: the replica's true state breaks a clause of the families N, S or O."""
+    contract = scenario.contract
+    broken: NDArray[np.bool_] = scenario.violating[kernel, effect.condition].copy()
+    mismatched = 1.0 if effect.wrong_fingerprint else 0.0
+    broken |= _share_broken(contract, Source.FINGERPRINT, mismatched)
+    broken |= _share_broken(contract, Source.TRACE_FIELDS, effect.trace_fields_missing_ratio)
+    return broken
+
+
+def runtime(scenario: CompiledScenario, kernel: int, effect: ReplicaEffect) -> NDArray[np.bool_]:
+    """Bool [S]: the replica's true state breaks a runtime promise on the slice."""
+    contract, slices = scenario.contract, len(scenario.layout.slices)
+    if effect.crashed or effect.hang:
+        return np.ones(slices, dtype=np.bool_)
+    broken = _failures_broken(contract, effect.http_error_ratio)
+    broken |= _share_broken(contract, Source.KV_USED, effect.kv_held_ratio)
+    if effect.step_time_factor > 1.0 or effect.kv_held_ratio > 0.0 or effect.http_latency_ms > 0.0:
+        broken |= (expected_latencies_ms(scenario, kernel, effect) > contract.slo_ms).any(axis=1)
+    return broken
+
+
+def expected_latencies_ms(
+    scenario: CompiledScenario, kernel: int, effect: ReplicaEffect
+) -> NDArray[np.float64]:
+    """Latencies of the mean request at the fair share of the load under ``effect``, ms, float64 [F]."""
+    spec = scenario.engine
+    step_model = spec.step_model[kernel] * effect.step_time_factor
+    tokens = float(spec.kv_blocks[kernel] * spec.block_tokens) * (1.0 - effect.kv_held_ratio)
+    if effect.kv_held_ratio > 0.0 and unfit_ratio(scenario, tokens) > FAILED_LIMIT:
+        return np.full(3, np.inf)
+    limit = batch_limit(scenario.demand, spec.max_batch, tokens)
+    batch = steady_batch(step_model, scenario.demand, limit, float(scenario.fair_rps[kernel]))
+    added = np.array([effect.http_latency_ms, effect.http_latency_ms, 0.0])
+    return np.asarray(mean_latencies_ms(step_model, scenario.demand, batch) + added)
+
+
+def unfit_ratio(scenario: CompiledScenario, tokens: float) -> float:
+    """Share of the prompts that are longer than what ``tokens`` of KV cache leave beside a mean output."""
+    law = scenario.workload.prompt_tokens[0]
+    left = tokens - scenario.demand.output_tokens
+    if left >= law.high or (law.sigma == 0.0 and left >= law.mean):
+        return 0.0
+    if left <= 0.0 or law.sigma == 0.0:
+        return 1.0
+    return 0.5 * math.erfc((math.log(left) - law.log_median) / (law.sigma * math.sqrt(2.0)))
+
+
+def _share_broken(contract: CompiledContract, source: Source, share: float) -> NDArray[np.bool_]:
+    """Slices on which a clause over ``source`` is broken when ``share`` of the observations are bad."""
+    broken = np.zeros(len(contract.slices), dtype=np.bool_)
+    for clause in np.flatnonzero(contract.source == int(source)):
+        is_rate = bool(contract.is_rate[clause])
+        limit = contract.rate_limit[clause] if is_rate else contract.threshold[clause]
+        if share > limit:
+            broken |= contract.applies[clause]
+    return broken
+
+
+def _failures_broken(contract: CompiledContract, ratio: float) -> NDArray[np.bool_]:
+    named = contract.applies[contract.source == int(Source.FAILED)].any(axis=0)
+    return np.asarray(_share_broken(contract, Source.FAILED, ratio) | (~named & (ratio > FAILED_LIMIT)))

@@ -1,0 +1,1 @@
+"""Scenarios made ready to run: pool, workload, faults, capacities."""

@@ -1,0 +1,126 @@
+"""A compiled scenario: everything that one episode family needs, as frozen records and arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.certified import certified_values
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.documents.scenario import TelemetrySettings
+from contracts.telemetry import SampleRates
+from controller.fleet import FleetSetup
+from faults.schedule import FaultChange, FaultPlan
+from simulator.engine.spec import EngineSpec
+from simulator.world.capacity import Demand
+from simulator.world.tables import KernelTable, PromptPlan, certified_probe_values
+from simulator.world.workload import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surge:
+    """Extra load for a while."""
+
+    name: str
+    is_fault: bool
+    """It stands in the fault schedule, not among the ordinary changes."""
+    at_s: float
+    ends_s: float
+    factor: float
+    """Of the scenario's offered rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """An ordinary change, resolved to replicas."""
+
+    kind: str
+    at_s: float
+    replicas: tuple[int, ...]
+    """Places of those that it concerns, in order."""
+    step_s: float
+    """Between replicas of a rolling restart."""
+    cold_start_s: float
+    """From start to ready."""
+    ends_s: float
+    """Of lost scrapes."""
+    ratio: float
+    """Share of lost scrapes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledScenario:
+    """One episode family, ready to run.
+
+    Axes as in ``contracts.compiled.layout``: R replicas, S slices, K kernels; Q measured conditions.
+    """
+
+    name: str
+    sha256: str
+    """Of the document."""
+    layout: FleetLayout
+    contract: CompiledContract
+    horizon_s: float
+    tick_s: float
+    workload: WorkloadSpec
+    telemetry: TelemetrySettings
+    engine: EngineSpec
+    """Its step model already carries the probes' share of the replicas' time."""
+    prompts: PromptPlan
+    tables: tuple[KernelTable, ...]
+    """[K]"""
+    violating: NDArray[np.bool_]
+    """[K, Q, S], padded with the worst measured condition."""
+    capacity_rps: NDArray[np.float64]
+    """[K], of one replica."""
+    home: NDArray[np.int64]
+    """[S], kernel that serves the slice when all is well."""
+    demand: Demand
+    """The mean request."""
+    fair_rps: NDArray[np.float64]
+    """[K], requests per second that reach one replica when all is well."""
+    absent: NDArray[np.bool_]
+    """[R], replicas that only a later scale-up brings."""
+    profile_sha256: tuple[str, ...] = ()
+    """[K], of the measured profiles."""
+    stage: NDArray[np.int64] | None = None
+    """[K], of each kernel's promotion."""
+    certified_loss: NDArray[np.float64] | None = None
+    """[K, S], quality loss of the healthy kernels on certify prompts."""
+    plans: tuple[FaultPlan, ...] = ()
+    fault_changes: tuple[FaultChange, ...] = ()
+    """Timed changes of the plans' intensities."""
+    changes: tuple[FleetChange, ...] = ()
+    surges: tuple[Surge, ...] = ()
+
+    @property
+    def ticks(self) -> int:
+        """Control ticks of an episode."""
+        return round(self.horizon_s / self.tick_s)
+
+    @property
+    def setup(self) -> FleetSetup:
+        """What a controller of this fleet is set up with: nothing of the faults, nothing of the truth."""
+        return FleetSetup(
+            layout=self.layout,
+            contract=self.contract,
+            capacity_rps=self.capacity_rps,
+            home=self.home,
+            tick_s=self.tick_s,
+            stage=self.stage,
+            rates=SampleRates(
+                probes_per_s=self.telemetry.probes_per_s,
+                scrape_interval_s=self.telemetry.scrape_interval_s,
+            ),
+            quality_loss=self.certified_loss,
+            certified_units=certified_probe_values(self.tables, self.prompts, len(self.layout.slices)),
+            certified=certified_values(
+                self.prompts.probe_ids,
+                self.prompts.probe_slice,
+                [table.probe[0] for table in self.tables],
+                self.telemetry.repeat_noise,
+            ),
+        )

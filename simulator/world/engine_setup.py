@@ -1,0 +1,151 @@
+"""What the request engine of a scenario is set up with: limits, step times, capacities, shares of load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.documents.pool import EngineLimits
+from contracts.documents.scenario import ScenarioSpec
+from simulator.engine.spec import EngineSpec
+from simulator.engine.validate import check_spec
+from simulator.world.capacity import Demand, batch_limit, capacity_rps, probe_share
+from simulator.world.pool import MeasuredPool, refuse
+from simulator.world.tables import KernelTable, PromptPlan
+
+
+def step_models(
+    spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptPlan, file: str
+) -> NDArray[np.float64]:
+    """Step-time coefficients that traffic feels beside the probes, float64 [K, 4] seconds.
+
+    Probes run on the replicas: what they take is missing to traffic, as a uniformly longer step. A probe
+    rate that takes half of a replica or more is refused.
+    """
+    measured = np.stack([kernel.step_model for kernel in pool.kernels])
+    share = probe_share(measured, spec.telemetry.probes_per_s, prompts.mean_probe_tokens)
+    worst = int(np.argmax(share))
+    if share[worst] >= 0.5:
+        raise refuse(
+            file,
+            "spec.telemetry.probes_per_s",
+            "probes below half of a replica's time",
+            f"{100 * share[worst]:.0f} % of {pool.kernels[worst].entry.name}",
+            "probe less often",
+        )
+    return np.asarray(measured / (1.0 - share)[:, None])
+
+
+def demand_of(spec: ScenarioSpec) -> Demand:
+    """The mean request of the workload."""
+    work = spec.workload
+    return Demand(prompt_tokens=work.prompt_tokens.mean, output_tokens=work.output_tokens.mean)
+
+
+def absent_replicas(layout: FleetLayout, pool: MeasuredPool) -> NDArray[np.bool_]:
+    """Bool [R]: replicas that only a scale-up brings."""
+    absent = np.zeros(len(layout.replicas), dtype=np.bool_)
+    for index, kernel in enumerate(pool.kernels):
+        own = np.flatnonzero(layout.replica_kernel == index)
+        absent[own[kernel.entry.replicas :]] = True
+    return absent
+
+
+def _limits(pool: MeasuredPool) -> EngineLimits:
+    first = pool.kernels[0].entry.limits
+    for kernel in pool.kernels:
+        mine = kernel.entry.limits
+        for name in ("max_sequences", "max_batch_tokens", "block_tokens"):
+            if getattr(mine, name) != getattr(first, name):
+                raise refuse(
+                    pool.file,
+                    f"spec.kernels[{kernel.entry.name}].limits.{name}",
+                    f"{getattr(first, name)} as in the first kernel",
+                    str(getattr(mine, name)),
+                    "only kv_blocks may differ between the kernels of a simulated pool",
+                )
+    return first
+
+
+def engine_spec(
+    spec: ScenarioSpec,
+    pool: MeasuredPool,
+    contract: CompiledContract,
+    layout: FleetLayout,
+    step_model: NDArray[np.float64],
+    tables: tuple[KernelTable, ...],
+) -> EngineSpec:
+    """The request engine's spec; refuses limits that differ between kernels or that it cannot run with."""
+    limits = _limits(pool)
+    slices = len(layout.slices)
+    hard = np.asarray((contract.applies & contract.hard[:, None]).any(axis=0))
+    engine = EngineSpec(
+        replica_kernel=layout.replica_kernel,
+        step_model=step_model,
+        kv_blocks=np.array([kernel.entry.limits.kv_blocks for kernel in pool.kernels], dtype=np.int64),
+        timeout_s=np.full(slices, spec.gateway.timeout_s),
+        slo_ms=contract.slo_ms,
+        quality=padded([table.quality for table in tables]),
+        hard_slices=hard,
+        max_batch=limits.max_sequences,
+        token_budget=limits.max_batch_tokens,
+        block_tokens=limits.block_tokens,
+        queue_limit=spec.gateway.queue_limit,
+        max_attempts=spec.gateway.max_attempts,
+        sticky=spec.gateway.sticky,
+    )
+    try:
+        check_spec(engine)
+    except ValueError as error:
+        raise refuse(
+            pool.file,
+            "spec.kernels",
+            "limits and step times an engine can run with",
+            str(error),
+            "correct the limits of the pool or measure the profile again",
+        ) from None
+    return engine
+
+
+def kv_tokens(engine: EngineSpec) -> int:
+    """Tokens that the smallest replica's KV cache holds."""
+    return int(engine.kv_blocks.min()) * engine.block_tokens
+
+
+def capacities(
+    pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64], demand: Demand
+) -> NDArray[np.float64]:
+    """Requests per second of one replica of each kernel, or what the pool states."""
+    finite = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
+    inter_token_s = float(finite.min()) / 1000.0 if finite.size else float("inf")
+    capacities = []
+    for kernel, coefficients in zip(pool.kernels, step_model, strict=True):
+        limits = kernel.entry.limits
+        limit = batch_limit(demand, limits.max_sequences, float(limits.kv_blocks * limits.block_tokens))
+        derived = capacity_rps(coefficients, demand, limit, inter_token_s)
+        capacities.append(kernel.entry.capacity_rps or derived)
+    return np.array(capacities)
+
+
+def fair_share(
+    spec: ScenarioSpec, layout: FleetLayout, home: NDArray[np.int64], absent: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Requests per second per replica of each kernel while every slice is at home, float64 [K]."""
+    kernels = len(layout.kernels)
+    shares = {entry.slice: entry.share for entry in spec.workload.slice_mix}
+    total = sum(shares.values())
+    rates = np.zeros(kernels)
+    for index, name in enumerate(layout.slices):
+        rates[home[index]] += spec.workload.rate_rps * shares.get(name, 0.0) / total
+    counts = np.bincount(layout.replica_kernel[~absent], minlength=kernels)
+    return np.asarray(rates / np.maximum(counts, 1))
+
+
+def padded(blocks: list[NDArray[Any]]) -> NDArray[Any]:
+    """Stack per-kernel tables of different condition counts; missing doses repeat the last measured one."""
+    deepest = max(block.shape[0] for block in blocks)
+    return np.stack([np.concatenate([b, np.repeat(b[-1:], deepest - b.shape[0], axis=0)]) for b in blocks])

@@ -1,0 +1,253 @@
+"""The measured pool: kernels with their profiles and samples, checked against each other.
+
+Loading is cached per file content path, because an experiment compiles many scenarios over one pool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.assess.samples import KernelSamples, load_samples
+from contracts.compiled.contract import Source
+from contracts.compiled.layout import FleetLayout
+from contracts.documents.contract import KernelContract
+from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
+from contracts.documents.profile import HEALTHY, KernelProfile
+from contracts.documents.scenario import ScenarioSpec
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as, read_text
+from contracts.loading.uris import resolve_uri
+from contracts.loading.yaml_positions import parse
+from contracts.metrics import metric
+from contracts.units import s_from_ms
+from simulator.world.tables import QUALITY_COLUMN, is_measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernel:
+    """A pool entry with what was measured of it."""
+
+    entry: PoolKernel
+    path: str
+    """Of the profile's file."""
+    profile: KernelProfile
+    samples: KernelSamples
+
+    @property
+    def step_model(self) -> NDArray[np.float64]:
+        """Coefficients of one engine step, seconds, float64 [4]."""
+        step = self.profile.spec.step_time
+        parts = (
+            step.base_ms,
+            step.per_prefill_token_ms,
+            step.per_decode_sequence_ms,
+            step.per_context_token_ms,
+        )
+        return np.array([s_from_ms(part) for part in parts])
+
+    def fault_of(self, condition: str) -> str:
+        """Fault kind that condition was measured under."""
+        return next(c.fault for c in self.profile.spec.conditions if c.name == condition)
+
+    def step_time_factor(self, condition: str) -> float:
+        """Measured slow-down of the engine step under ``condition``."""
+        return next(c.step_time_factor for c in self.profile.spec.conditions if c.name == condition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPool:
+    """A pool, its contract and what was measured of its kernels."""
+
+    spec: PoolSpec
+    file: str
+    """Holds the pool."""
+    contract: KernelContract
+    kernels: tuple[MeasuredKernel, ...]
+    """[K], in pool order."""
+
+    @property
+    def prompt_tokens(self) -> Mapping[int, int]:
+        """Length of every golden prompt by its id, in tokens."""
+        path = resolve_uri(self.kernels[0].profile.spec.prompts.uri, self.kernels[0].path)
+        return _prompt_tokens(str(path), _stamp(path))
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """Slices in the contract's order."""
+        return tuple(part.name for part in self.contract.spec.slices)
+
+    def home_of(self, slice_name: str) -> int:
+        """Index of the kernel that serves the slice when all is well."""
+        names = [kernel.entry.name for kernel in self.kernels]
+        return next(names.index(home.kernel) for home in self.spec.home if home.slice == slice_name)
+
+
+def refuse(file: Path | str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    """An error for the field at dotted ``path`` of ``file``, with its line where the file has one."""
+    problem = Problem(
+        file=str(file),
+        line=_line_of(str(file), path),
+        path=path,
+        expected=expected,
+        actual=actual,
+        next_step=next_step,
+    )
+    return DocumentError([problem])
+
+
+def _line_of(file: str, path: str) -> int:
+    """Line of ``path`` in the YAML at ``file``; 0 where that cannot be told."""
+    steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", path) if step)
+    try:
+        written = parse(read_text(file), file)
+    except DocumentError:
+        return 0
+    # An experiment compiles documents that it derived: then the field does not stand in the file.
+    return written.line_of(steps) if steps[:2] in written.lines else 0
+
+
+def load_pool(spec: ScenarioSpec, file: str) -> MeasuredPool:
+    """Pool, contract and measured kernels that scenario ``spec`` in ``file`` refers to."""
+    pool, pool_file = _pool(spec, file)
+    contract = load_as(KernelContract, resolve_uri(spec.contract, file))
+    kernels = tuple(_measured(entry, pool_file) for entry in pool.kernels)
+    loaded = MeasuredPool(spec=pool, file=pool_file, contract=contract, kernels=kernels)
+    _check_names(loaded)
+    _check_samples(loaded)
+    return loaded
+
+
+def layout_of(pool: MeasuredPool, extra: dict[str, int]) -> FleetLayout:
+    """Axes of the fleet; ``extra`` replicas per kernel come later by scale-up, behind the first ones."""
+    replicas: list[str] = []
+    owner: list[int] = []
+    zones: list[str] = []
+    for index, kernel in enumerate(pool.kernels):
+        entry = kernel.entry
+        count = entry.replicas + extra.get(entry.name, 0)
+        own = entry.zones or (entry.zone or "",)
+        replicas += [f"{entry.name}-{number}" for number in range(count)]
+        zones += [own[number % len(own)] for number in range(count)]
+        owner += [index] * count
+    return FleetLayout(
+        kernels=tuple(kernel.entry.name for kernel in pool.kernels),
+        slices=pool.slices,
+        replicas=tuple(replicas),
+        replica_kernel=np.array(owner, dtype=np.int64),
+        probe_metrics=probe_metrics(pool.contract),
+        known_good=_known_good(pool),
+        zones=tuple(zones),
+    )
+
+
+def probe_metrics(contract: KernelContract) -> tuple[str, ...]:
+    """Columns that the contract's clauses read from probes, in the order of the clauses."""
+    names: dict[str, None] = {}
+    for clause in contract.spec.clauses:
+        registered = metric(clause.metric)
+        if registered.source == Source.PROBE:
+            names[registered.column(clause.estimator)] = None
+    return tuple(names)
+
+
+def _pool(spec: ScenarioSpec, file: str) -> tuple[PoolSpec, str]:
+    if (spec.pool is None) == (spec.pool_uri is None):
+        raise refuse(file, "spec.pool", "exactly one of pool and pool_uri", "both or none", "keep one")
+    if spec.pool is not None:
+        return spec.pool, file
+    path = resolve_uri(str(spec.pool_uri), file)
+    return load_as(KernelPool, path).spec, str(path)
+
+
+def _measured(entry: PoolKernel, pool_file: str) -> MeasuredKernel:
+    path = resolve_uri(entry.profile, pool_file).absolute()
+    profile, samples = _profile(str(path), _stamp(path))
+    return MeasuredKernel(entry=entry, path=str(path), profile=profile, samples=samples)
+
+
+def _stamp(path: Path) -> int:
+    """Time of the last change, so that a rewritten file is read again; a missing one fails in the loader."""
+    return path.stat().st_mtime_ns if path.is_file() else 0
+
+
+@lru_cache(maxsize=64)
+def _profile(path: str, stamp: int) -> tuple[KernelProfile, KernelSamples]:
+    del stamp  # part of the cache key only
+    profile = load_as(KernelProfile, path)
+    samples = load_samples(resolve_uri(profile.spec.samples.uri, path), profile.spec.samples.sha256)
+    return profile, samples
+
+
+@lru_cache(maxsize=16)
+def _prompt_tokens(path: str, stamp: int) -> Mapping[int, int]:
+    del stamp  # part of the cache key only
+    lengths: dict[int, int] = {}
+    try:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            prompt = json.loads(line)
+            lengths[int(prompt["id"])] = len(prompt["token_ids"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        expected = "one JSON object per line with id and token_ids"
+        raise refuse(
+            path, "", expected, f"{type(error).__name__}: {error}", "measure the profile again"
+        ) from None
+    return MappingProxyType(lengths)
+
+
+def _known_good(pool: MeasuredPool) -> int:
+    for index, kernel in enumerate(pool.kernels):
+        if kernel.entry.role == "known_good":
+            return index
+    raise refuse(pool.file, "spec.kernels", "one kernel of role known_good", "none", "name the fallback")
+
+
+def _check_names(pool: MeasuredPool) -> None:
+    names = [kernel.entry.name for kernel in pool.kernels]
+    if len(set(names)) != len(names):
+        raise refuse(pool.file, "spec.kernels", "unique kernel names", ", ".join(names), "rename one")
+    homes = {home.slice: home.kernel for home in pool.spec.home}
+    for name in pool.slices:
+        if homes.get(name) not in names:
+            actual = homes.get(name) or "nothing"
+            raise refuse(
+                pool.file, f"spec.home[{name}]", "a kernel of the pool", actual, "name its home kernel"
+            )
+
+
+def _check_samples(pool: MeasuredPool) -> None:
+    first = pool.kernels[0].samples
+    for kernel in pool.kernels:
+        samples, where = kernel.samples, kernel.entry.profile
+        if HEALTHY not in samples.condition_names or not is_measured(samples, HEALTHY):
+            expected = f"{HEALTHY} measured on every traffic prompt, column {QUALITY_COLUMN}"
+            raise refuse(where, "condition_names", expected, "less", "measure the kernel healthy")
+        same = np.array_equal(samples.prompt_ids, first.prompt_ids)
+        if not same or samples.prompt_split != first.prompt_split:
+            expected = f"the prompts and splits of {pool.kernels[0].entry.profile}"
+            raise refuse(
+                where, "prompt_ids", expected, "others", "measure all kernels of a pool on one prompt file"
+            )
+    lengths = pool.prompt_tokens
+    if not all(int(prompt) in lengths for prompt in first.prompt_ids):
+        actual = f"{len(lengths)} prompts for {first.prompt_ids.size} measured ones"
+        where = pool.kernels[0].profile.spec.prompts.uri
+        raise refuse(where, "id", "every measured prompt", actual, "measure the profile again")
+    for split in ("probe", "traffic"):
+        for name in pool.slices:
+            if not first.rows(split, name).size:
+                raise refuse(
+                    pool.kernels[0].entry.profile,
+                    "prompt_slice",
+                    f"{split} prompts of slice {name}",
+                    "none",
+                    "measure prompts of every slice of the contract",
+                )

@@ -1,0 +1,199 @@
+"""Measured samples as arrays: what traffic is served with, what probes return, what breaks the contract.
+
+One table per kernel; conditions are ordered by measured drift, healthy first, so that a higher index
+is a worse state. Certify prompts only order the ladder, probe prompts are what simulated probes replay,
+traffic prompts are the ground truth: no prompt plays two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.assess.samples import KernelSamples
+from contracts.compiled.contract import CompiledContract, Source
+from contracts.documents.profile import HEALTHY
+
+#: Column that says how far a served answer is from the reference, and the one that orders doses.
+QUALITY_COLUMN = "tv_mean@full_vocab"
+DRIFT_COLUMN = "kl_mean@full_vocab"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPlan:
+    """Which prompts play which part, the same for every kernel of a pool.
+
+    Axes: N traffic prompts, U probe prompts.
+    """
+
+    traffic: NDArray[np.int64]
+    """[N], rows of the samples file, slice by slice."""
+    traffic_slice: NDArray[np.int64]
+    """[N], place of each one's slice."""
+    probe: NDArray[np.int64]
+    """[U], rows of the samples file, slice by slice."""
+    probe_slice: NDArray[np.int64]
+    """[U], place of each one's slice."""
+    probe_ids: NDArray[np.int64]
+    """[U], the prompts' own ids."""
+    probe_tokens: NDArray[np.int64]
+    """[U], their lengths."""
+
+    def traffic_of(self, slice_index: int) -> NDArray[np.int64]:
+        """Places of a slice's prompts on the traffic axis."""
+        return np.flatnonzero(self.traffic_slice == slice_index)
+
+    @property
+    def mean_probe_tokens(self) -> float:
+        """Tokens of a probe on average, each slice counting alike because probes go round robin."""
+        slices = range(int(self.probe_slice.max()) + 1)
+        return float(np.mean([self.probe_tokens[self.probe_of(index)].mean() for index in slices]))
+
+    def probe_of(self, slice_index: int) -> NDArray[np.int64]:
+        """Places of a slice's prompts on the probe axis."""
+        return np.flatnonzero(self.probe_slice == slice_index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTable:
+    """One kernel, measured.
+
+    Axes: Q conditions in increasing drift, N traffic prompts, U probe prompts, J repeats, M probe metrics.
+    """
+
+    conditions: tuple[str, ...]
+    """[Q] names, ``healthy`` first."""
+    drift: NDArray[np.float64]
+    """[Q], mean KL over certify prompts, nats."""
+    quality: NDArray[np.float64]
+    """[Q, N], total variation to the reference."""
+    probe: NDArray[np.float64]
+    """[Q, U, J, M]"""
+    violating: NDArray[np.bool_]
+    """[Q, S], the condition breaks a probe-judged clause on the slice's traffic prompts."""
+
+
+def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mapping[int, int]) -> PromptPlan:
+    """Prompts of each part for ``slices``; the parts are disjoint because a prompt id stands once.
+
+    ``tokens`` maps a prompt id to its length.
+    """
+    traffic = [samples.rows("traffic", name) for name in slices]
+    probe = [samples.rows("probe", name) for name in slices]
+    rows = np.concatenate(probe)
+    return PromptPlan(
+        traffic=np.concatenate(traffic),
+        traffic_slice=_owner(traffic),
+        probe=rows,
+        probe_slice=_owner(probe),
+        probe_ids=samples.prompt_ids[rows],
+        probe_tokens=np.array([tokens[int(prompt)] for prompt in samples.prompt_ids[rows]], dtype=np.int64),
+    )
+
+
+def build_table(
+    samples: KernelSamples, plan: PromptPlan, metrics: tuple[str, ...], contract: CompiledContract
+) -> KernelTable:
+    """The table of one kernel; ``metrics`` are the probe metrics of the layout, NaN where not measured."""
+    order = condition_order(samples)
+    names = tuple(samples.condition_names[index] for index in order)
+    quality = np.stack([samples.prompt_values(QUALITY_COLUMN, name, plan.traffic) for name in names])
+    columns = np.stack([_column(samples, metric) for metric in metrics], axis=-1)
+    values = np.stack(
+        [[samples.prompt_values(metric, name, plan.traffic) for metric in metrics] for name in names]
+    )
+    return KernelTable(
+        conditions=names,
+        drift=np.array([mean_drift(samples, name) for name in names]),
+        # A fault that changes no numbers (slower steps) may have none of its own: then the healthy ones hold.
+        quality=np.clip(np.where(np.isnan(quality), quality[0], quality), 0.0, 1.0),
+        probe=columns[order][:, plan.probe],
+        violating=judge_values(values, plan, contract),
+    )
+
+
+def condition_order(samples: KernelSamples) -> list[int]:
+    """Indices of the conditions, healthy first, then by mean drift over certify prompts, then by name."""
+    names = samples.condition_names
+    rest = [index for index, name in enumerate(names) if name != HEALTHY]
+    rest.sort(key=lambda index: (mean_drift(samples, names[index]), names[index]))
+    return [samples.condition(HEALTHY), *rest]
+
+
+def is_measured(samples: KernelSamples, condition: str) -> bool:
+    """True when the quality of every traffic prompt was measured under ``condition``."""
+    values = samples.prompt_values(QUALITY_COLUMN, condition, samples.rows("traffic"))
+    return bool(np.isfinite(values).all())
+
+
+def mean_drift(samples: KernelSamples, condition: str) -> float:
+    """Mean KL of ``condition`` over the certify prompts, nats."""
+    values = samples.prompt_values(DRIFT_COLUMN, condition, samples.rows("certify"))
+    return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+
+
+def certified_loss(samples: KernelSamples, slices: tuple[str, ...]) -> NDArray[np.float64]:
+    """Mean quality loss of the healthy kernel on a slice's certify prompts, float64 [S]; 0: unmeasured."""
+    values = [
+        samples.prompt_values(QUALITY_COLUMN, HEALTHY, samples.rows("certify", name)) for name in slices
+    ]
+    known = [mine[np.isfinite(mine)] for mine in values]
+    return np.array([mine.mean() if mine.size else 0.0 for mine in known])
+
+
+def judge_values(
+    values: NDArray[np.float64], plan: PromptPlan, contract: CompiledContract
+) -> NDArray[np.bool_]:
+    """Bool [Q, S]: some probe-judged clause is broken by the traffic prompts' values [Q, M, N]."""
+    broken = np.zeros((values.shape[0], len(contract.slices)), dtype=np.bool_)
+    for clause in np.flatnonzero(contract.source == int(Source.PROBE)):
+        measured = values[:, int(contract.column[clause]), :]
+        for slice_index in np.flatnonzero(contract.applies[clause]):
+            mine = measured[:, plan.traffic_slice == slice_index]
+            broken[:, slice_index] |= clause_broken(mine, contract, int(clause))
+    return broken
+
+
+def clause_broken(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.bool_]:
+    """Bool [Q]: the observations ``values`` [Q, n] break the clause; what was not measured does not count."""
+    if contract.is_rate[clause]:
+        return np.asarray(share_beyond(values, contract, clause) > contract.rate_limit[clause])
+    sense, threshold = float(contract.sense[clause]), float(contract.threshold[clause])
+    known = np.isfinite(values)
+    clipped = np.where(known, np.minimum(values, contract.clip[clause]), 0.0)
+    mean = clipped.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return np.asarray(known.any(axis=1) & (sense * mean > sense * threshold))
+
+
+def share_beyond(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.float64]:
+    """Share float64 [Q] of the measured observations ``values`` [Q, n] that lie beyond the threshold."""
+    sense, threshold = float(contract.sense[clause]), float(contract.threshold[clause])
+    known = np.isfinite(values)
+    beyond = known & (sense * values > sense * threshold)
+    return np.asarray(beyond.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+
+
+def certified_probe_values(
+    tables: tuple[KernelTable, ...], plan: PromptPlan, slices: int
+) -> NDArray[np.float64]:
+    """Healthy probe values float64 [K, S, n, M] of every kernel; slices with fewer prompts end with NaN."""
+    rows = [plan.probe_of(place) for place in range(slices)]
+    most = max(own.size for own in rows)
+    values = np.full((len(tables), slices, most, tables[0].probe.shape[3]), np.nan)
+    for kernel, table in enumerate(tables):
+        for place, own in enumerate(rows):
+            values[kernel, place, : own.size] = table.probe[0, own, 0]
+    return values
+
+
+def _owner(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(rows), dtype=np.int64), [mine.size for mine in rows])
+
+
+def _column(samples: KernelSamples, metric: str) -> NDArray[np.float64]:
+    if metric in samples.metric_names:
+        return samples.values[:, :, :, samples.metric_names.index(metric)]
+    return np.full(samples.values.shape[:3], np.nan)

@@ -1,0 +1,98 @@
+"""The scenario's workload as arrivals of one fleet: documents to ``world.workload``, block by block."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.compiled.layout import FleetLayout
+from contracts.documents.scenario import ScenarioSpec, TokenLengths, Workload
+from contracts.loading.uris import resolve_uri
+from contracts.workload.arrivals import LengthLaw, RateProfile, constant_rate, diurnal_rate
+from contracts.workload.azure_trace import load_trace
+from simulator.engine.api import FleetEngine
+from simulator.engine.layout import ARRIVAL
+from simulator.world.compiled_scenario import Surge
+from simulator.world.tables import PromptPlan
+from simulator.world.workload import BLOCK, WorkloadSpec, WorkloadStream
+
+#: Longest output as a share of the smallest KV cache, and with a prompt together: every request must fit
+#: beside the blocks that stay free at admission.
+_OUTPUT_SHARE, _WHOLE_SHARE = 0.25, 0.9
+
+
+def compile_workload(
+    spec: ScenarioSpec,
+    layout: FleetLayout,
+    prompts: PromptPlan,
+    surges: tuple[Surge, ...],
+    kv_tokens: int,
+    file: str,
+) -> WorkloadSpec:
+    """The workload of ``spec``; lengths are cut so that every request fits ``kv_tokens``.
+
+    A surge makes the same requests arrive faster while it lasts; it draws no number of its own.
+    """
+    work = spec.workload
+    shares = {entry.slice: entry.share for entry in work.slice_mix}
+    share = np.array([shares.get(name, 0.0) for name in layout.slices])
+    profile = _profile(work, spec.horizon_s)
+    for surge in surges:
+        profile = profile.scaled(surge.at_s, surge.ends_s, surge.factor)
+    longest_output = int(_OUTPUT_SHARE * kv_tokens)
+    longest_prompt = int((_WHOLE_SHARE - _OUTPUT_SHARE) * kv_tokens)
+    counts = np.bincount(prompts.traffic_slice, minlength=len(layout.slices))
+    return WorkloadSpec(
+        profile=profile,
+        slice_share=share / share.sum(),
+        prompt_tokens=(_law(work.prompt_tokens, longest_prompt),),
+        output_tokens=(_law(work.output_tokens, longest_output),),
+        prompt_ids=np.arange(prompts.traffic.size, dtype=np.int64),
+        prompt_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        gap_cv=work.gamma.gap_cv if work.arrivals == "gamma" and work.gamma else 1.0,
+        trace=load_trace(resolve_uri(work.trace_uri, file)) if work.trace_uri else None,
+        session_ratio=work.session_share,
+    )
+
+
+def _profile(work: Workload, horizon_s: float) -> RateProfile:
+    if work.arrivals == "diurnal" and work.diurnal is not None:
+        wave = work.diurnal
+        return diurnal_rate(
+            work.rate_rps,
+            amplitude_ratio=wave.amplitude_ratio,
+            period_s=wave.period_s,
+            phase_s=wave.phase_s,
+            horizon_s=horizon_s,
+        )
+    profile = constant_rate(work.rate_rps)
+    if work.arrivals == "surge" and work.surge is not None:
+        peak = work.surge
+        return profile.scaled(peak.at_s, peak.at_s + peak.duration_s, peak.factor)
+    return profile
+
+
+def _law(lengths: TokenLengths, longest: int) -> LengthLaw:
+    sigma = lengths.sigma if lengths.distribution == "lognormal" else 0.0
+    return LengthLaw(mean=lengths.mean, sigma=sigma, high=max(1, min(lengths.max_tokens, longest)))
+
+
+class Traffic:
+    """The arrivals of B fleets up to ``horizon_s``, drawn into their engine block by block, ahead of time."""
+
+    def __init__(self, workloads: list[WorkloadSpec], seeds: list[int], horizon_s: float = np.inf) -> None:
+        self._horizon_s = horizon_s
+        self._streams = [WorkloadStream(*mine) for mine in zip(workloads, seeds, strict=True)]
+        self._drawn_s = np.full(len(seeds), -np.inf)
+        self._enough_s = -np.inf
+        self._block = np.empty(BLOCK, ARRIVAL)
+
+    def feed(self, engine: FleetEngine, until_s: float) -> None:
+        """Give ``engine`` at least all arrivals up to and with ``until_s``."""
+        if until_s < self._enough_s:
+            return
+        for fleet in np.flatnonzero(self._drawn_s <= until_s):
+            while self._drawn_s[fleet] <= until_s:
+                records = self._streams[fleet].draw(self._block, self._horizon_s)
+                engine.feed_records(int(fleet), records)
+                self._drawn_s[fleet] = records["arrived_at_s"][-1]
+        self._enough_s = float(self._drawn_s.min())

@@ -1,0 +1,140 @@
+"""The artifact register: append-only, chained, and closed to builds without a passing verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.assess.register import (
+    GENESIS,
+    PromotionRefusedError,
+    RegisterEntry,
+    Submission,
+    append_entry,
+    read_register,
+)
+from contracts.errors import DocumentError
+
+SUBMISSION = Submission(
+    checkpoint_sha256="a" * 64,
+    kernel="bf16",
+    kernel_sha256="b" * 64,
+    contract="serving-pool",
+    contract_sha256="c" * 64,
+    verdict="pass",
+    evidence_sha256="d" * 64,
+    recorded_at="2026-01-01T00:00:00+00:00",
+    promote=True,
+)
+
+
+def filled(path: Path, count: int) -> list[RegisterEntry]:
+    """A register of ``count`` entries."""
+    return [append_entry(path, replace(SUBMISSION, kernel=f"k{place}")) for place in range(count)]
+
+
+def test_entries_come_back_in_order_and_chained(tmp_path: Path) -> None:
+    """What was appended is read, oldest first, each entry holding the hash of the one before."""
+    path = tmp_path / "deep" / "register.jsonl"
+    entries = filled(path, 3)
+    assert list(read_register(path)) == entries
+    assert [entry.previous_sha256 for entry in entries] == [GENESIS, *(e.entry_sha256 for e in entries[:2])]
+    assert [entry.sequence for entry in entries] == [1, 2, 3]
+    assert not list(path.parent.glob("*.tmp"))
+
+
+def test_appending_never_changes_what_is_there(tmp_path: Path) -> None:
+    """The old bytes are a prefix of the new ones."""
+    path = tmp_path / "register.jsonl"
+    filled(path, 2)
+    before = path.read_bytes()
+    append_entry(path, SUBMISSION)
+    assert path.read_bytes().startswith(before)
+
+
+@pytest.mark.parametrize("verdict", ["fail", "inconclusive"])
+def test_no_promotion_without_a_pass(verdict: Any, tmp_path: Path) -> None:
+    """A failed or undecided build is not promoted, and nothing is written; with a reason it is, on record."""
+    path = tmp_path / "register.jsonl"
+    bad = replace(SUBMISSION, verdict=verdict)
+    for reason in ("", "   "):
+        with pytest.raises(PromotionRefusedError, match="--override-reason"):
+            append_entry(path, replace(bad, override_reason=reason))
+    assert not path.exists()
+    entry = append_entry(path, replace(bad, override_reason="the other build is worse"))
+    assert (entry.decision, entry.verdict) == ("promoted", verdict)
+    assert entry.override_reason == "the other build is worse"
+
+
+def test_a_verdict_can_be_kept_without_promotion(tmp_path: Path) -> None:
+    """Recording a failure needs no reason."""
+    entry = append_entry(tmp_path / "r.jsonl", replace(SUBMISSION, verdict="fail", promote=False))
+    assert entry.decision == "recorded"
+
+
+@given(st.integers(0, 10**6), st.characters(exclude_categories=["Cs"]))
+def test_any_changed_character_is_found(
+    tmp_path_factory: pytest.TempPathFactory, place: int, other: str
+) -> None:
+    """Replacing any one character of the file makes it unreadable as a register."""
+    path = tmp_path_factory.mktemp("register") / "register.jsonl"
+    filled(path, 3)
+    text = path.read_text(encoding="utf-8")
+    at = place % len(text)
+    changed = text[:at] + other + text[at + 1 :]
+    path.write_bytes(changed.encode())
+    if changed != text:
+        with pytest.raises(DocumentError, match=r"register\.jsonl"):
+            read_register(path)
+
+
+@pytest.mark.parametrize("order", [(1, 2), (0, 2), (1, 0, 2), (0, 0, 1, 2)])
+def test_removed_and_reordered_lines_are_found(order: tuple[int, ...], tmp_path: Path) -> None:
+    """Lines that are missing, doubled or in another order break the chain at a named line."""
+    path = tmp_path / "register.jsonl"
+    filled(path, 3)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[place] for place in order), encoding="utf-8")
+    with pytest.raises(DocumentError, match=r"register\.jsonl:[12]: expected the entry that follows"):
+        read_register(path)
+
+
+@pytest.mark.parametrize("text", ["{}\n", "[1]\n", "nonsense\n", "\n", '{"sequence": 1', "[" * 9000 + "\n"])
+def test_malformed_registers_are_refused(text: str, tmp_path: Path) -> None:
+    """A file that is no register is a DocumentError, and appending leaves it as it is."""
+    path = tmp_path / "register.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError, match=r"register\.jsonl:1"):
+        append_entry(path, SUBMISSION)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_types_are_checked(tmp_path: Path) -> None:
+    """A number where a hash belongs is refused even if its own hash is right."""
+    path = tmp_path / "register.jsonl"
+    entry = filled(path, 1)[0]
+    path.write_text(json.dumps(json.loads(entry.line()) | {"kernel": 3}) + "\n", encoding="utf-8")
+    with pytest.raises(DocumentError, match="another type in kernel"):
+        read_register(path)
+
+
+@pytest.mark.parametrize("bad", [{"kernel_sha256": "B" * 64}, {"contract_sha256": "c"}, {"verdict": "fine"}])
+def test_bad_submissions_are_refused(bad: dict[str, str], tmp_path: Path) -> None:
+    """Hashes must be 64 lower-case hex digits and the verdict a known one; nothing is written."""
+    changes: dict[str, Any] = dict(bad)
+    with pytest.raises(DocumentError):
+        append_entry(tmp_path / "r.jsonl", replace(SUBMISSION, **changes))
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_an_unwritable_place_is_a_document_error(tmp_path: Path) -> None:
+    """A register below a file cannot be written: said so, without a traceback."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(DocumentError, match="can be written"):
+        append_entry(tmp_path / "file" / "register.jsonl", SUBMISSION)

@@ -1,0 +1,64 @@
+"""Where compiled code lies: the choice of the folder, and how many states of a source it keeps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contracts.cache_folder import cache_folders, first_writable
+from contracts.jit import cache
+
+HOME = Path("/somewhere/checkout")
+
+
+def test_the_variable_then_the_sources_then_the_users_cache(tmp_path: Path) -> None:
+    """``NUMBA_CACHE_DIR`` comes first, then the folder beside the sources, then the user's cache."""
+    named = {"NUMBA_CACHE_DIR": str(tmp_path), "XDG_CACHE_HOME": "/xdg"}
+    first, beside, last = cache_folders(HOME, named)
+    assert first.is_relative_to(tmp_path)
+    assert beside.is_relative_to(HOME / "contracts" / "jit" / "__pycache__")
+    assert last.is_relative_to("/xdg/selvage")
+    assert cache_folders(HOME, {"XDG_CACHE_HOME": "/xdg"}) == [beside, last]
+    assert cache_folders(HOME, {})[1].is_relative_to(Path.home() / ".cache")
+
+
+def test_two_installations_share_no_folder(tmp_path: Path) -> None:
+    """Neither in a folder that is named for both nor in the user's cache."""
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    one, other = (cache_folders(Path("/a") / name, environment) for name in ("one", "other"))
+    assert not set(one) & set(other)
+
+
+def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
+    """The first folder that takes a file is the one; where none does, there is none."""
+    (tmp_path / "file").touch()
+    blocked = tmp_path / "file" / "below"
+    assert first_writable([blocked, tmp_path / "new"]) == tmp_path / "new"
+    assert first_writable([blocked]) is None
+
+
+def test_only_the_newest_states_of_a_source_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each state of a source has a folder of its own, and all but the newest few are removed."""
+    source = tmp_path / "source.py"
+    source.touch()
+    monkeypatch.setattr(cache, "_folder", lambda: tmp_path / "code")
+    made = []
+    for state in range(cache.KEPT + 2):
+        monkeypatch.setattr(cache, "source_stamp", lambda _, state=state: f"{state:064d}"[::-1])
+        made.append(cache.code_folder.__wrapped__(source))
+        os.utime(made[-1], (state, state))
+    assert [folder.is_dir() for folder in made] == [False] * 2 + [True] * cache.KEPT
+
+
+def test_without_a_folder_that_lasts_there_is_one_for_the_process() -> None:
+    """Where nothing can be written functions are compiled all the same, and nothing stays behind."""
+    program = (
+        "import os; from contracts.jit import cache; cache.lasting_folder = lambda: None; "
+        "folder = cache._folder(); assert folder.is_dir(); print(folder)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not Path(done.stdout.strip()).exists()

@@ -1,0 +1,161 @@
+"""Compiled code is never stale: an edited constant of another file acts; without an edit nothing is compiled.
+
+Every look is a process of its own, as a user's next command is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+from tests.support.paths import ROOT
+
+#: Calls ``f`` of module ``pair.user``; prints what it gives and whether its code was loaded.
+CALL = """
+import json
+from pair.user import f
+value = f(1.0)
+print(json.dumps([value, sum(f.stats.cache_hits.values()), sum(f.stats.cache_misses.values())]))
+"""
+#: Calls a small pass of the sequential detector, which freezes constants of ``evidence``.
+EXCESS = """
+import json
+import numpy as np
+from controller.detect.clauses import Kind
+from controller.detect.sequential.alarms import _excess
+from controller.detect.sequential.evidence import CLAUSE, WIDTH
+clauses = np.zeros(1, dtype=CLAUSE)
+clauses["kind"], clauses["null_mean"] = int(Kind.BETTING), 0.5
+value = _excess(np.array([0.0] * (WIDTH - 2) + [2.0, 5.0]), clauses[0], 1.0)
+print(json.dumps([value, sum(_excess.stats.cache_hits.values())]))
+"""
+
+
+def run(folder: Path, program: str, *arguments: str, **environment: str) -> str:
+    """Output of ``program`` in a process that imports the project from ``folder``."""
+    kept = {name: text for name, text in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, *(("-m",) if arguments else ("-c",)), program, *arguments],
+        cwd=folder, env={**kept, "PYTHONPATH": str(folder), **environment}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def checkout(folder: Path, *layers: str, ignored: str = "__pycache__") -> Path:
+    """Copy of some layers, without what was compiled before, or without the ``ignored`` files."""
+    for layer in layers:
+        copytree(ROOT / layer, folder / layer, ignore=ignore_patterns(ignored))
+    return folder
+
+
+def edit(file: Path, before: str, after: str) -> None:
+    """Replace the only ``before`` in ``file``; its time of change stays, as it may after an installation."""
+    text, times = file.read_text(encoding="utf-8"), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    assert text.count(before) == 1
+    file.write_text(text.replace(before, after), encoding="utf-8")
+    os.utime(file, ns=times)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """Checkout of the compiling decorator with a function that freezes another module's constant."""
+    (tmp_path / "contracts").mkdir()
+    for name in ("__init__.py", "cache_folder.py"):
+        (tmp_path / "contracts" / name).write_bytes((ROOT / "contracts" / name).read_bytes())
+    checkout(tmp_path, "contracts/jit")
+    (tmp_path / "pair").mkdir()
+    for name, text in {
+        "__init__": "",
+        "constants": "FACTOR = 2.0\n",
+        "callee": "from contracts.jit import compiled\nfrom pair.constants import FACTOR\n\n\n"
+        "@compiled\ndef scaled(x):\n    return FACTOR * x\n",
+        "user": "from contracts.jit import compiled\nfrom pair.callee import scaled\n\n\n"
+        "@compiled\ndef f(x):\n    return scaled(x) + 1.0\n",
+        "other": "UNRELATED = 1\n",
+    }.items():
+        (tmp_path / "pair" / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_an_edited_constant_of_another_file_acts(pair: Path) -> None:
+    """What is called was compiled with a constant two files away; edited, it acts in the next process.
+
+    Without an edit, and after one of a file that is not imported, the code is loaded and nothing compiled.
+    """
+    assert json.loads(run(pair, CALL)) == [3.0, 0, 1]
+    assert json.loads(run(pair, CALL)) == [3.0, 1, 0]
+    edit(pair / "pair" / "other.py", "1", "2")
+    assert json.loads(run(pair, CALL)) == [3.0, 1, 0]
+    edit(pair / "pair" / "constants.py", "2.0", "5.0")
+    assert json.loads(run(pair, CALL)) == [6.0, 0, 1]
+    edit(pair / "pair" / "constants.py", "5.0", "2.0")
+    assert json.loads(run(pair, CALL)) == [3.0, 1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_an_index_that_names_types_that_are_gone_is_no_error(pair: Path) -> None:
+    """A function called with a caller's named tuple is compiled anew when the caller's type has gone."""
+    caller = "from typing import NamedTuple\nimport pair.callers as me\nfrom pair.generic import first\n"
+    (pair / "pair" / "generic.py").write_text(
+        "from contracts.jit import compiled\n\n\n@compiled\ndef first(pair):\n    return pair[0]\n"
+    )
+    look = "from pair import callers; print(callers.first(callers.{0}(3.0, 4.0)))"
+    for name in ("Left", "Right"):
+        (pair / "pair" / "callers.py").write_text(
+            f"{caller}class {name}(NamedTuple):\n    a: float\n    b: float\n"
+        )
+        assert float(run(pair, look.format(name))) == 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Two installations that are given one cache folder keep their code apart."""
+    other, shared = tmp_path_factory.mktemp("other"), tmp_path_factory.mktemp("cache")
+    copytree(pair, other, dirs_exist_ok=True, ignore=ignore_patterns("__pycache__"))
+    edit(other / "pair" / "constants.py", "2.0", "5.0")
+    for folder, value in ((pair, 3.0), (other, 6.0)) * 2:
+        assert json.loads(run(folder, CALL, NUMBA_CACHE_DIR=str(shared)))[0] == value
+    assert json.loads(run(pair, CALL, NUMBA_CACHE_DIR=str(shared))) == [3.0, 1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_an_edited_constant_of_the_evidence_acts_where_alarms_are_raised(tmp_path: Path) -> None:
+    """Columns of a cell are constants of ``evidence``; where they are exchanged, ``alarms`` follows."""
+    folder = checkout(tmp_path, "contracts", "controller")
+    assert json.loads(run(folder, EXCESS)) == [2.0, 0]
+    assert json.loads(run(folder, EXCESS)) == [2.0, 1]
+    evidence = folder / "controller" / "detect" / "sequential" / "evidence.py"
+    edit(evidence, "= LEVEL + 1, LEVEL + 2", "= LEVEL + 2, LEVEL + 1")
+    assert json.loads(run(folder, EXCESS)) == [0.0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_edited_callee_changes_what_a_command_prints(tmp_path: Path) -> None:
+    """``selvage simulate`` follows an edit of a function that compiled functions of other files call.
+
+    The copy takes the compiled code of this checkout along, so that only what the edit touches is compiled.
+    """
+    layers = ("contracts", "controller", "faults", "policies", "simulator", "scripts")
+    folder = checkout(tmp_path, *layers, ignored="*.pyc")
+    command = (
+        "simulate", "package:contracts/library/scenarios/silent-requantise.yaml", "--policy", "threshold",
+        "--json",
+    )  # fmt: skip
+    before = run(folder, "scripts.cli.main", *command)
+    assert run(folder, "scripts.cli.main", *command) == before
+    edit(folder / "controller" / "cells.py", "return found", "return False")
+    assert run(folder, "scripts.cli.main", *command) != before

@@ -1,0 +1,68 @@
+"""Promises of documents that nothing keeps are told, and only those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contracts.documents import Document
+from contracts.loading.loader import load_text
+from contracts.loading.notes import NOT_ENFORCED, notes
+from tests.support.rule_cases import dump, fault
+from tests.support.synthetic import contract_document, envelope, scenario_document
+
+REFINED = {"family": "N", "level": "L2", "action": "guard", "reason": "numbers drift"}
+
+
+def told(tree: dict[str, Any]) -> dict[str, int]:
+    """Path -> line of every note on the document ``tree``."""
+    text = dump(tree)
+    document: Document = load_text(text, "made.yaml")
+    found = notes(document, text, "made.yaml")
+    assert all(note.text.startswith(NOT_ENFORCED) for note in found)
+    assert all(str(note) == f"made.yaml:{note.line} {note.path}: {note.text}" for note in found)
+    lines = text.splitlines()
+    assert all(note.path.rpartition(".")[2] in lines[note.line - 1] for note in found)
+    return {note.path: note.line for note in found}
+
+
+def contract(**changes: Any) -> dict[str, Any]:
+    """The synthetic contract, its spec changed."""
+    made: dict[str, Any] = contract_document()
+    made["spec"] = {key: value for key, value in (made["spec"] | changes).items() if value is not None}
+    return made
+
+
+@pytest.mark.parametrize("value", ["hold", "fail_open", "fail_closed"])
+def test_what_a_lost_controller_is_to_do_is_not_enforced(value: str) -> None:
+    """Whatever is written for the loss of the controller is told as inert; nothing written, nothing told."""
+    assert "spec.on_controller_loss" in told(contract(on_controller_loss=value))
+    assert "spec.on_controller_loss" not in told(contract(on_controller_loss=None))
+
+
+def test_refinements_are_told_where_there_are_any() -> None:
+    """Refinements of the escalation decide nothing, and a contract without any is not told so."""
+    escalation = contract()["spec"]["escalation"]
+    assert "spec.escalation.refinements" not in told(contract())
+    refined = contract(escalation=escalation | {"refinements": [REFINED]})
+    assert "spec.escalation.refinements" in told(refined)
+
+
+def test_remediation_is_told_once() -> None:
+    """A contract of many clauses says once that remediation is for people."""
+    assert [path for path in told(contract()) if "remediation" in path] == ["spec.clauses[0].remediation"]
+
+
+def test_a_drill_is_told_and_a_scenario_is_not() -> None:
+    """Nothing runs a drill; a scenario promises nothing that is not done."""
+    guard = {"name": "kl", "metric": "kl_mean", "estimator": "full_vocab", "threshold": 0.1}
+    spec = {
+        "description": "tests only",
+        "pool": "made",
+        "faults": [fault()],
+        "steady_state": [guard],
+        "time_to_live_s": 60.0,
+    }
+    assert list(told(envelope("FaultDrill", "made", spec))) == ["kind"]
+    assert told(scenario_document()) == {}

@@ -1,0 +1,132 @@
+"""JSON Schemas and their Kubernetes form, for every kind of document."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from contracts.documents import KINDS, Document, KernelContract
+from contracts.errors import DocumentError
+from contracts.loading.loader import load_text
+from contracts.loading.schema import json_schema, kind_named, structural_problems, structural_schema
+from tests.support.document_strategies import contracts
+
+#: Rounding of the sizes: etcd takes 1.5 MB and a client-side apply repeats an object in an annotation.
+LARGEST_CRD_BYTES = 64_000
+
+
+def nodes(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """``schema`` and every schema below it."""
+    below = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    return [schema, *(node for sub in below for node in nodes(sub))]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_model_has_a_structural_schema(kind: type[Document]) -> None:
+    """Each kind converts: a type at every node, no reference, no union, required names exist."""
+    schema = structural_schema(kind)
+    assert structural_problems(schema) == []
+    text = json.dumps(schema)
+    for refused in (
+        "$ref",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "additionalProperties",
+        "prefixItems",
+        "null",
+        "const",
+    ):
+        assert f'"{refused}"' not in text
+    assert len(text) < LARGEST_CRD_BYTES
+    assert schema["properties"]["metadata"] == {"type": "object"}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_structural_defaults_are_the_models_own(kind: type[Document]) -> None:
+    """A default stands in the schema exactly where the model has one, so the API server fills in the same."""
+    for node in nodes(structural_schema(kind)["properties"]["spec"]):
+        optional = set(node.get("properties", {})) - set(node.get("required", []))
+        for name in set(node.get("properties", {})) - optional:
+            assert "default" not in node["properties"][name]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_json_schema_asks_for_the_envelope(kind: type[Document]) -> None:
+    """Written documents must carry apiVersion, kind, metadata and spec, and no other key."""
+    schema = json_schema(kind)
+    assert set(schema["required"]) == {"apiVersion", "kind", "metadata", "spec"}
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["kind"]["const"] == kind.__name__
+
+
+@given(contracts())
+def test_what_the_api_server_fills_in_changes_nothing(document: KernelContract) -> None:
+    """A sparse document with the structural defaults applied is the document itself."""
+    sparse = document.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    filled = _with_defaults(structural_schema(KernelContract)["properties"]["spec"], sparse["spec"])
+    whole = document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert filled == whole["spec"]
+
+
+def _with_defaults(schema: dict[str, Any], given_value: Any) -> Any:
+    """What Kubernetes' defaulting makes of ``given_value``."""
+    if schema["type"] == "array":
+        return [_with_defaults(schema["items"], item) for item in given_value]
+    if schema["type"] != "object":
+        return given_value
+    found = dict(given_value)
+    for name, sub in schema["properties"].items():
+        if name not in found and "default" in sub:
+            found[name] = sub["default"]
+        if name in found:
+            found[name] = _with_defaults(sub, found[name])
+    return found
+
+
+def test_a_broken_schema_is_seen() -> None:
+    """The check itself finds references, unions, missing types and stray keys (negative control)."""
+    broken = {
+        "type": "object",
+        "required": ["ghost"],
+        "properties": {"a": {"$ref": "#/x"}, "b": {"type": "array"}, "c": {"anyOf": []}},
+    }
+    found = " ".join(structural_problems(broken))
+    for said in (
+        "$ref is not allowed",
+        "anyOf is not allowed",
+        "type is None",
+        "items go with",
+        "unknown ghost",
+    ):
+        assert said in found
+
+
+def test_a_union_has_no_structural_form() -> None:
+    """A model with a union of two types is refused by the conversion, not silently narrowed."""
+
+    class Odd(Document):
+        spec: int | str
+
+    with pytest.raises(ValueError, match="no structural form"):
+        structural_schema(Odd)
+
+
+def test_kinds_are_found_by_name_in_any_case() -> None:
+    """``kernelcontract`` names KernelContract; an unknown name lists the kinds."""
+    assert kind_named("kernelcontract") is KernelContract
+    with pytest.raises(DocumentError, match="KernelContract, KernelPool"):
+        kind_named("Pod")
+
+
+def test_numbers_without_a_point_are_numbers() -> None:
+    """A stored object has ``1`` where a file had ``1.0``; both are the same document."""
+    text = """{"apiVersion": "selvage.dev/v1alpha1", "kind": "KernelContract", "metadata": {"name": "a"},
+        "spec": {"description": "d", "temperature": %s, "slices": [{"name": "s", "default": true}],
+        "clauses": [{"id": "c", "family": "R", "metric": "failure_rate", "threshold": %s, "budget": %s,
+        "level": "L1", "remediation": "r", "reason": "r"}],
+        "escalation": {"guard_threshold": 0.5, "fallback_threshold": 2, "when_uncertified": "shed"}}}"""
+    assert load_text(text % (1, 0, 0), "a") == load_text(text % ("1.0", "0.0", "-0.0"), "b")

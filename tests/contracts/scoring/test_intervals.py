@@ -1,0 +1,78 @@
+"""Intervals against textbook values and their laws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.rng import stream
+from contracts.scoring.intervals import clustered_mean, paired_difference, paired_ratio, poisson_rate
+
+
+def test_exact_poisson_limits_match_the_tables() -> None:
+    """Garwood's 95 % limits: none seen gives 0..3.689, ten seen 4.795..18.39."""
+    none, ten = poisson_rate(0, 1.0), poisson_rate(10, 2.0)
+    assert (none.mean, none.ci_low) == (0.0, 0.0)
+    assert none.ci_high == pytest.approx(3.6889, abs=1e-4)
+    assert (2 * ten.ci_low, 2 * ten.ci_high) == pytest.approx((4.7954, 18.3904), abs=1e-3)
+    assert (ten.mean, ten.n) == (5.0, 10)
+
+
+def test_bootstrap_of_normal_means_has_the_width_of_theory() -> None:
+    """For 400 independent normal seeds the half width is near 1.96 / sqrt(400)."""
+    found = clustered_mean(stream(3, "test").standard_normal((400, 1)), name="x")
+    assert found.ci_high - found.ci_low == pytest.approx(2 * 1.96 / 20, rel=0.15)
+    assert found.n == 400
+
+
+def test_seeds_are_the_clusters() -> None:
+    """Repeating every seed's value in ten scenarios adds observations but narrows nothing."""
+    values = stream(4, "test").standard_normal((20, 1))
+    one, ten = clustered_mean(values, name="x"), clustered_mean(np.repeat(values, 10, axis=1), name="x")
+    assert (one.ci_low, one.ci_high) == pytest.approx((ten.ci_low, ten.ci_high))
+    assert (one.n, ten.n) == (20, 200)
+
+
+def test_missing_entries_are_left_out_not_counted_as_zero() -> None:
+    """The mean of (1, missing, 3) is 2; nothing known gives no estimate; one seed gives no interval."""
+    assert clustered_mean(np.array([[1.0], [math.nan], [3.0]]), name="x").mean == 2.0
+    empty = clustered_mean(np.full((3, 2), math.nan), name="x")
+    assert math.isnan(empty.mean)
+    assert empty.n == 0
+    single = clustered_mean(np.array([[2.0]]), name="x")
+    assert single.mean == 2.0
+    assert math.isnan(single.ci_low)
+
+
+def test_pairing_removes_what_the_seeds_share() -> None:
+    """A constant gain on top of large common noise has an interval of width zero."""
+    noise = 100 * stream(5, "test").standard_normal((20, 3))
+    found = paired_difference(noise + 1.0, noise, name="x")
+    assert (found.ci_low, found.mean, found.ci_high) == pytest.approx((1.0, 1.0, 1.0))
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=12))
+def test_limits_are_deterministic_and_enclosed_by_the_data(values: list[float]) -> None:
+    """Equal arguments give equal limits, within the smallest and largest value."""
+    matrix = np.array(values)[:, None]
+    found = clustered_mean(matrix, name="x", resamples=200)
+    assert found == clustered_mean(matrix, name="x", resamples=200)
+    assert min(values) - 1e-9 <= found.ci_low <= found.ci_high <= max(values) + 1e-9
+
+
+def test_a_paired_ratio_is_exact_where_everything_scales() -> None:
+    """Half of every value is a ratio of 0.5 with an interval of width zero, whatever the values share."""
+    base = 1.0 + 100 * stream(6, "test").random((20, 3))
+    found = paired_ratio(0.5 * base, base, name="x")
+    assert (found.ci_low, found.mean, found.ci_high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_paired_ratio_leaves_out_what_one_side_does_not_know() -> None:
+    """An entry that is unknown on either side counts on neither; nothing to divide by gives no ratio."""
+    values, base = np.array([[1.0, 5.0], [math.nan, 3.0]]), np.array([[2.0, math.nan], [9.0, 6.0]])
+    assert paired_ratio(values, base, name="x").mean == pytest.approx((1.0 + 3.0) / (2.0 + 6.0))
+    assert math.isnan(paired_ratio(values, np.zeros((2, 2)), name="x").mean)

@@ -1,0 +1,61 @@
+"""What the record of a tick says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from contracts.telemetry import FleetTelemetry
+from controller.explain.tick import explain, record_json
+from controller.initial import initial_state
+from controller.loop import tick
+from policies.registry import make_configuration
+from tests.support.builders import make_fleet, make_layout
+from tests.support.worlds import drift, script
+
+LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
+FLEET = make_fleet(LAYOUT)
+
+
+def test_the_record_names_clause_weight_and_cause() -> None:
+    """A shielded move is explained by the clause in alarm, its evidence and who forced it."""
+    setup = make_configuration("shield-alone", FLEET)
+    state, records = initial_state(setup, 1), []
+    for seen in script(LAYOUT, 14, drift(LAYOUT, [0, 1], 0.0)):
+        before = state
+        state, decision = tick(before, seen, setup)
+        records.append(explain(before, state, decision, setup))
+    moved = next(record for record in records[1:] if record.moves and record.evidence)
+    assert {move.slice for move in moved.moves} == {"s0", "s1"}
+    away = next(move for move in moved.moves if move.target == "k0")
+    assert away.after == 0.0
+    assert away.proposed == pytest.approx(1.0 / 3.0)
+    assert away.forced == pytest.approx(-1.0 / 3.0)
+    assert away.because == ("N-hard on k0",)
+    assert [(step.slice, "hard" in step.reasons) for step in moved.shield] == [("s0", True), ("s1", True)]
+    evidence = moved.evidence[0]
+    assert (evidence.kernel, evidence.clause_id, evidence.limit) == ("k0", "N-hard", 0.1)
+    assert evidence.observations >= setup.contract.min_samples
+    assert evidence.estimate == pytest.approx(0.5)
+    assert json.loads(record_json(moved))["verdicts"][0]["level"] == "fallback"
+
+
+def test_an_alarm_that_spreads_shows_the_replicas_evidence() -> None:
+    """A clause without tolerance condemns at the first wrong observation, and the record counts it."""
+
+    def forged(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        match = seen.fingerprint_match.copy()
+        match[:, :2] = 0.0 if now_s >= 3.0 else 1.0
+        return replace(seen, fingerprint_match=match)
+
+    setup = make_configuration("threshold", FLEET)
+    state = initial_state(setup, 1)
+    for seen in script(LAYOUT, 3, forged):
+        before = state
+        state, decision = tick(before, seen, setup)
+    record = explain(before, state, decision, setup)
+    assert {move.target for move in record.moves} == {"k0", "k2"}
+    assert {(e.kernel, e.clause_id, e.observations) for e in record.evidence} == {("k0", "O-print", 6.0)}
+    assert record.evidence[0].estimate == pytest.approx(2.0 / 6.0)

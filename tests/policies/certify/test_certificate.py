@@ -1,0 +1,280 @@
+"""Laws of certificates: what a clause's limit is, and that nothing else than the judged policy passes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents.artifact import Certificate, CertifiedClause
+from contracts.errors import DocumentError
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.incident_measures import IncidentMeasures
+from policies import registry as baselines
+from policies.artefacts import builtin_sha256
+from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
+from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
+from policies.registry import configuration_facts
+from policies.route import refuse_uncertified_baseline
+from policies.supervised import SHIPPED_META
+from tests.support.policy_documents import ARTIFACT
+
+META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
+ONNX = "1" * 64
+RULES = rules_sha256({"reason": 0.5}, {"budget": 0.0})
+SUBJECT = Subject(onnx_sha256=ONNX, encoding_version=3, rules_sha256=RULES)
+assert META.spec.certification is not None
+WORLDS = META.spec.certification.worlds_sha256
+
+
+def incident(mttr_s: float = 100.0, lag_s: float = 20.0, *, mitigated: bool = False) -> IncidentMeasures:
+    """A silent incident that was found and ended."""
+    return IncidentMeasures(
+        fault="f", silent=True, onset_at_s=50.0, breach_s=0.0, mitigated=mitigated, detected=True,
+        detection_lag_s=lag_s, recovered=True, mttr_s=mttr_s, visible_s=0.0, violation_lag_s=mttr_s,
+        visible_lag_s=mttr_s, slice_lag_s=mttr_s, lower_bound_s=2.0, excess_s=max(0.0, mttr_s - 2.0),
+    )  # fmt: skip
+
+
+def episode(seed: int = 0, scenario: str = "a", **changes: Any) -> EpisodeEvidence:
+    """Half an hour of five slices with one incident, in which all went well."""
+    eligible = EpisodeEvidence(
+        scenario=scenario, seed=seed, incident=incident(), slice_hours=2.5, false_switches=0, moves=2,
+        turns=0, shed_requests=0.0, offered_requests=1000.0, empty_ticks=0, demoted=False,
+    )  # fmt: skip
+    return replace(eligible, **changes)
+
+
+def sound_evidence() -> CertificationEvidence:
+    """Twenty seeds of five scenarios, and 125 slice-days of quiet."""
+    return CertificationEvidence(
+        incidents=tuple(episode(seed, name) for seed in range(20) for name in "abcde"),
+        quiet=tuple(episode(seed, incident=None, slice_hours=30.0, moves=0) for seed in range(100)),
+        decision_ms=np.linspace(0.5, 1.5, 1200),
+    )
+
+
+def judged(evidence: CertificationEvidence) -> dict[str, CertifiedClause]:
+    """Clauses by id."""
+    return {clause.id: clause for clause in judge_clauses(META, evidence)}
+
+
+def certificate(evidence: CertificationEvidence | None = None, **changes: Any) -> Certificate:
+    """Certificate of ``evidence`` for the ONNX file of these tests."""
+    clauses = judge_clauses(META, evidence or sound_evidence())
+    fields: dict[str, Any] = {
+        "subject": "learned", "subject_sha256": SUBJECT.sha256,
+        "rules_sha256": RULES,
+        "meta_contract_sha256": document_sha256(META), "suite_sha256": "2" * 64,
+        "command": "selvage policy certify", "code_version": "0", "seeds": 20, "episodes": 200,
+        "quiet_slice_days": 125.0, "worlds_sha256": WORLDS, "passed": all(c.passed for c in clauses),
+        "clauses": clauses,
+    }  # fmt: skip
+    return Certificate.model_validate(fields | changes)
+
+
+def manifest(held: Certificate | None) -> PolicyArtifact:
+    """The smallest manifest around ``held``; what training says of itself plays no part here."""
+    document = PolicyArtifact.model_validate_json(json.dumps(ARTIFACT))
+    onnx = document.spec.onnx.model_copy(update={"sha256": ONNX})
+    spec = document.spec.model_copy(
+        update={"onnx": onnx, "encoding_version": 3, "certificate": held}
+    )  # fmt: skip
+    return document.model_copy(update={"spec": spec})
+
+
+def test_a_sound_policy_passes_every_offline_clause() -> None:
+    """All clauses that are checked offline are judged, and good evidence passes them."""
+    found = judged(sound_evidence())
+    assert list(found) == [c.id for c in META.spec.clauses if c.checked != "online"]
+    assert all(clause.passed for clause in found.values())
+    refuse_unless_certified(manifest(certificate()), META, SUBJECT)
+
+
+BREAKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "M-switch-rate": ("incidents", {"moves": 18}),
+    "M-oscillation": ("incidents", {"turns": 11}),
+    "M-false-switches": ("quiet", {"false_switches": 1}),
+    "M-detection-lag": ("incidents", {"incident": incident(lag_s=121.0)}),
+    "M-mttr": ("incidents", {"incident": incident(mttr_s=301.0)}),
+    "M-shed": ("incidents", {"shed_requests": 21.0}),
+    "M-never-empty": ("incidents", {"empty_ticks": 1}),
+    "M-demotions": ("incidents", {"demoted": True}),
+}
+
+
+@pytest.mark.parametrize("clause", BREAKS)
+def test_each_clause_fails_on_its_own_evidence_alone(clause: str) -> None:
+    """CertificationEvidence beyond one threshold fails that clause and no other; nothing else is
+    certified.
+    """
+    suite, change = BREAKS[clause]
+    evidence = sound_evidence()
+    spoiled: Any = tuple(replace(one, **change) for one in evidence.of(suite))
+    found = judged(replace(evidence, **{suite: spoiled}))
+    assert [name for name, one in found.items() if not one.passed] == [clause]
+    bad = certificate(replace(evidence, **{suite: spoiled}))
+    with pytest.raises(DocumentError, match=clause):
+        refuse_unless_certified(manifest(bad), META, SUBJECT)
+
+
+def test_slow_decisions_fail_by_their_percentile() -> None:
+    """Two slow decisions in a hundred fail the clause, a single one in 1,200 does not."""
+    spent = np.full(1200, 1.0)
+    for slow, passed in ((1, True), (24, False)):
+        spent[:slow] = 9.0
+        assert judged(replace(sound_evidence(), decision_ms=spent))["M-decision-latency"].passed == passed
+
+
+def test_few_decisions_bound_no_percentile() -> None:
+    """Of a hundred decisions none lies above the 99th percentile with confidence, so nothing passes."""
+    few = judged(replace(sound_evidence(), decision_ms=np.full(100, 0.1)))["M-decision-latency"]
+    assert few.ci_high is None
+    assert not few.passed
+
+
+@given(days=st.floats(1.0, 400.0))
+def test_no_false_switch_passes_from_111_slice_days_on(days: float) -> None:
+    """With none seen, the exact limit is 3.689 over the slice-months: 30 x 3.689 slice-days are needed."""
+    quiet = (episode(incident=None, slice_hours=24.0 * days),)
+    found = judged(replace(sound_evidence(), quiet=quiet))["M-false-switches"]
+    assert found.ci_high == pytest.approx(30.0 * 3.6889 / days, rel=1e-4)
+    assert found.passed == (days >= 30.0 * 3.688879)
+
+
+@given(
+    events=st.lists(st.booleans(), min_size=1, max_size=60), lags=st.lists(st.floats(0.0, 500.0), min_size=4)
+)
+def test_the_limit_is_never_below_the_value(events: list[bool], lags: list[float]) -> None:
+    """An upper confidence limit lies at or above its estimate."""
+    episodes = tuple(
+        episode(i, demoted=event, moves=int(event), incident=incident(lag_s=lags[i % len(lags)]))
+        for i, event in enumerate(events)
+    )
+    for clause in judge_clauses(META, replace(sound_evidence(), incidents=episodes)):
+        if clause.value is not None and clause.ci_high is not None:
+            assert clause.ci_high >= clause.value - 1e-9
+
+
+def test_nothing_to_judge_is_no_pass() -> None:
+    """Without episodes no clause on them passes, and without incidents none on incidents."""
+    empty = judged(CertificationEvidence(incidents=(), quiet=(), decision_ms=np.zeros(0)))
+    assert not any(clause.passed for clause in empty.values())
+    calm = tuple(replace(one, incident=None) for one in sound_evidence().incidents)
+    found = judged(replace(sound_evidence(), incidents=calm))
+    assert found["M-mttr"].value is None
+    assert not found["M-mttr"].passed
+
+
+def test_guarded_incidents_have_no_lag() -> None:
+    """An incident that nobody could be hurt by takes no part in the mean lag."""
+    evidence = sound_evidence()
+    half = tuple(
+        replace(one, incident=incident(lag_s=470.0, mitigated=True)) if one.scenario == "a" else one
+        for one in evidence.incidents
+    )
+    assert judged(replace(evidence, incidents=half))["M-detection-lag"].value == pytest.approx(20.0)
+
+
+TAMPERED: dict[str, tuple[dict[str, object], str]] = {
+    "another ONNX file": (
+        {"subject_sha256": replace(SUBJECT, onnx_sha256="3" * 64).sha256},
+        "another policy's",
+    ),
+    "another encoding": ({"subject_sha256": replace(SUBJECT, encoding_version=2).sha256}, "another policy's"),
+    "rules that only its subject names": (
+        {"subject_sha256": replace(SUBJECT, rules_sha256="6" * 64).sha256},
+        "another policy's",
+    ),
+    "other rules": ({"rules_sha256": "6" * 64}, "certify again: what decides beside the network"),
+    "no rules": ({"rules_sha256": None}, "certify again: what decides beside the network"),
+    "a built-in policy": ({"subject_sha256": builtin_sha256("sequential")}, "another policy's"),
+    "another meta-contract": ({"meta_contract_sha256": "4" * 64}, "another one"),
+    "fewer seeds": ({"seeds": 19}, "at least 20"),
+    "less quiet": ({"quiet_slice_days": 119.0}, "at least 120"),
+    "other worlds": ({"worlds_sha256": "5" * 64}, "are others"),
+    "not passed": ({"passed": False}, "a passing certificate"),
+}
+
+
+def test_every_number_of_rules_and_detector_counts() -> None:
+    """Another value, another name, or a setting that changes sides is another hash."""
+    cases = [
+        rules_sha256({"reason": 0.5}, {"budget": 0.0}),
+        rules_sha256({"reason": 0.3}, {"budget": 0.0}),
+        rules_sha256({"own_reason": 0.5}, {"budget": 0.0}),
+        rules_sha256({"reason": 0.5}, {"budget": 1.0}),
+        rules_sha256({"reason": 0.5, "budget": 0.0}, {}),
+    ]
+    assert len(set(cases)) == len(cases)
+
+
+def test_the_calibrated_thresholds_count_where_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another table of traffic thresholds is another subject for configurations that read it, and for no
+    other.
+    """
+    configurations = ("learned", "sequential", "sequential:traffic_factor=14", "hysteresis")
+    before = [configuration_facts(configuration) for configuration in configurations]
+    table = tmp_path / "traffic.json"
+    table.write_text("{}")
+    monkeypatch.setattr(baselines, "SHIPPED_TRAFFIC", str(table))
+    after = [configuration_facts(configuration) for configuration in configurations]
+    assert [old != new for old, new in zip(before, after, strict=True)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_certificate_of_something_else_is_refused(how: str) -> None:
+    """Every field that binds the certificate to policy, meta-contract and amount of evidence is checked."""
+    change, said = TAMPERED[how]
+    with pytest.raises(DocumentError, match=said):
+        refuse_unless_certified(manifest(certificate().model_copy(update=change)), META, SUBJECT)
+
+
+def test_no_certificate_is_refused() -> None:
+    """A manifest without a certificate is a document that drives nowhere."""
+    with pytest.raises(DocumentError, match="got none"):
+        refuse_unless_certified(manifest(None), META, SUBJECT)
+
+
+@pytest.mark.parametrize("change", ["dropped", "laxer", "beyond"])
+def test_an_edited_clause_is_refused(change: str) -> None:
+    """A clause left out, with a laxer threshold, or passed beyond its limit is refused."""
+    clauses = list(certificate().clauses)
+    if change == "dropped":
+        clauses.pop(3)
+    elif change == "laxer":
+        clauses[3] = clauses[3].model_copy(update={"threshold": 200.0})
+    else:
+        clauses[3] = clauses[3].model_copy(update={"ci_high": 130.0})
+    with pytest.raises(DocumentError, match="certificate"):
+        refuse_unless_certified(manifest(certificate(clauses=tuple(clauses))), META, SUBJECT)
+
+
+def test_certificates_survive_their_file() -> None:
+    """Written as JSON and read again a certificate is the same; anything else is refused with a reason."""
+    held = certificate()
+    assert load_certificate(held.model_dump_json(), "cert.json") == held
+    with pytest.raises(DocumentError, match="write it with"):
+        load_certificate("{}", "cert.json")
+
+
+def test_a_built_in_policys_certificate_speaks_of_every_setting() -> None:
+    """Defaults count as settings, written out or not; any other value is another subject."""
+    assert builtin_sha256("hysteresis") == builtin_sha256("hysteresis:dwell_s=120")
+    assert builtin_sha256("hysteresis") != builtin_sha256("hysteresis:dwell_s=121")
+    assert builtin_sha256("hysteresis") != builtin_sha256("threshold")
+
+
+def test_the_shipped_baseline_is_certified_as_it_is_set_today() -> None:
+    """Its certificate ships, keeps every clause of the shipped meta-contract and is of today's settings."""
+    refuse_uncertified_baseline(META, resolve_uri(SHIPPED_META, "tests"))

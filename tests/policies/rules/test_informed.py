@@ -1,0 +1,99 @@
+"""The informed reference: acts when it is told, not before, on what it is told and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.compiled.contract import Level
+from controller.ports import Observation, Proposal
+from policies.registry import make_configuration
+from policies.rules.informed import Notices
+from tests.support.builders import make_fleet, make_layout
+from tests.support.seen import calm, unhealthy
+
+FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
+
+
+def told(from_s: float, until_s: float, kernel: int = -1, replica: int = -1) -> Notices:
+    """One notice, on the first slice."""
+    return Notices(
+        from_s=np.array([from_s]), until_s=np.array([until_s]), kernel=np.array([kernel]),
+        replica=np.array([replica]), slices=np.array([[True, False]]),
+    )  # fmt: skip
+
+
+def propose(notices: Notices, seen: Observation) -> Proposal:
+    """What the configuration's policy proposes first."""
+    policy = make_configuration("informed", FLEET, notices=notices).policy
+    return policy.propose(seen, policy.initial(len(seen.now_s)))[0]
+
+
+@given(st.floats(0.0, 200.0), st.floats(50.0, 100.0), st.floats(1.0, 50.0))
+def test_it_is_away_exactly_while_it_is_told(now_s: float, from_s: float, lasts_s: float) -> None:
+    """Before the notice and after its end the slice is at home, in between it is not; other slices stay."""
+    table = propose(told(from_s, from_s + lasts_s, kernel=0), calm(FLEET, now_s)).table[0]
+    assert bool(table[0, 0] == 0.0) is (from_s <= now_s < from_s + lasts_s)
+    assert table[1, 0] == 1.0
+
+
+def test_a_single_replica_is_ejected_and_the_table_stays() -> None:
+    """A notice of one replica takes it out of rotation while it holds, and moves no slice."""
+    notices = told(10.0, 20.0, replica=1)
+    for now_s, out in ((9.9, False), (10.0, True), (19.9, True), (20.0, False)):
+        proposal = propose(notices, calm(FLEET, now_s))
+        assert proposal.ejected[0].tolist() == [False, out, False, False, False, False]
+        assert proposal.table[0, :, 0].tolist() == [1.0, 1.0]
+
+
+def test_it_returns_to_a_certified_home_only() -> None:
+    """After the end a home that is not certified is not entered."""
+    seen = unhealthy(calm(FLEET, 30.0), 0, 0, Level.NORMAL)
+    assert propose(told(10.0, 20.0, kernel=0), seen).table[0, 0, 0] == 0.0
+
+
+def test_told_nothing_it_is_its_planner() -> None:
+    """Without a notice it proposes what the linear program or, so set, the threshold rule proposes."""
+    seen = unhealthy(calm(FLEET, 15.0), 0, 0, Level.GUARD)
+    for spec, planner in (("informed", "linear-program"), ("informed:program=0", "threshold")):
+        tables = []
+        for name in (spec, planner):
+            policy = make_configuration(name, FLEET).policy
+            tables.append(policy.propose(seen, policy.initial(1))[0].table)
+        assert np.array_equal(tables[0], tables[1])
+
+
+def test_it_does_not_flee_into_a_kernel_it_knows_to_be_ill() -> None:
+    """With home and known-good told ill, the third kernel takes the slice."""
+    one, other = told(10.0, 20.0, kernel=0), told(10.0, 20.0, kernel=2)
+    both = Notices(
+        **{
+            name: np.concatenate([getattr(one, name), getattr(other, name)])
+            for name in Notices.__dataclass_fields__
+        }
+    )
+    assert propose(both, calm(FLEET, 15.0)).table[0, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_nobody_else_hears_of_it() -> None:
+    """Notices change no other policy's proposal."""
+    seen = calm(FLEET, 15.0)
+    for name in ("threshold", "hysteresis", "sequential", "linear-program"):
+        tables = []
+        for notices in (None, told(10.0, 20.0, kernel=0)):
+            policy = make_configuration(name, FLEET, notices=notices).policy
+            tables.append(policy.propose(seen, policy.initial(1))[0].table)
+        assert np.array_equal(tables[0], tables[1])
+
+
+def test_notices_name_a_kernel_or_a_replica() -> None:
+    """An entry that names both or neither, or arrays of different length, are refused."""
+    for kernel, replica in ((0, 0), (-1, -1)):
+        with pytest.raises(ValueError, match="a kernel or a replica"):
+            told(0.0, 1.0, kernel, replica)
+    with pytest.raises(ValueError, match="expected 1 entries"):
+        replace(told(0.0, 1.0, 0), until_s=np.zeros(2))

@@ -1,0 +1,214 @@
+"""A ``RoutePolicy`` document drives: who decides, behind which shield, under which meta-contract."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from contracts.documents import RoutePolicy
+from contracts.errors import DocumentError
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from policies.certify.artifact_files import SHIPPED_ARTEFACT
+from policies.route import route_setup
+from scripts.cli.main import app
+from scripts.e5.configurations import route_configuration
+from scripts.e5.experiment import Options, plan_run
+from scripts.e5.route import load_route
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.world.scenario import load_scenario
+from tests.support.e5_world import write_suite
+from tests.support.synthetic import envelope, scenario_document, write_world, write_yaml
+
+META = "package:contracts/library/meta-contract.yaml"
+SHIPPED = "package:contracts/library/route-policy.yaml"
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """A short scenario in which nothing happens."""
+    return write_world(tmp_path, scenario_document(horizon_s=20.0))
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Path:
+    """The shipped meta-contract with the known-good kernel as the baseline, which needs no certificate."""
+    document = yaml.safe_load(resolve_uri(META, "").read_text())
+    document["spec"]["baseline"] = "fixed_known_good"
+    del document["spec"]["certification"]
+    return write_yaml(tmp_path / "meta.yaml", document)
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    """A document beside the world in ``folder`` under which uniform proposals drive."""
+    spec = {
+        "description": "tests only", "policy": "shield-alone", "mode": "enforce", "pool": "any",
+        "contract": "synthetic-contract", "meta_contract": "meta.yaml", "route": {"name": "chat"},
+    }  # fmt: skip
+    return write_yaml(folder / "route.yaml", envelope("RoutePolicy", "chat", spec | changes))
+
+
+def table_of(file: Path, scenario: Path) -> np.ndarray:
+    """Table in force [T, S, K + 1] when the document drives the scenario."""
+    world = load_scenario(scenario)
+    route = load_route(str(file), str(scenario), world)
+    return np.asarray(run_episodes(world, ControllerDriver(route.setup), (1,))[0].table)
+
+
+@pytest.mark.usefixtures("meta")
+@pytest.mark.parametrize("most", [0.2, 0.05])
+def test_the_shield_keeps_the_documents_settings(scenario: Path, most: float) -> None:
+    """No row moves by more in a tick than the document says, and some row by as much."""
+    file = write(scenario.parent, shield={"max_weight_move_per_tick": most})
+    moves = 0.5 * np.abs(np.diff(table_of(file, scenario), axis=0)).sum(axis=2)
+    assert moves.max() == pytest.approx(most)
+
+
+@pytest.mark.usefixtures("meta")
+def test_of_shield_and_meta_contract_the_stricter_holds(scenario: Path) -> None:
+    """A document may not loosen what the meta-contract asks for."""
+    file = write(scenario.parent, shield={"max_weight_move_per_tick": 0.9, "min_dwell_s": 60.0})
+    setup = load_route(str(file), str(scenario), load_scenario(scenario)).setup
+    assert setup.options.limits.max_move_ratio == 0.25
+    assert setup.options.limits.min_dwell_s == 60.0
+    assert setup.meta is not None
+
+
+@pytest.mark.usefixtures("meta")
+def test_observing_decides_and_moves_nothing(scenario: Path, tmp_path: Path) -> None:
+    """In mode observe the decisions are those of mode enforce at first, and no answer differs from fixed."""
+    found = {}
+    for mode in ("observe", "enforce"):
+        file, out = write(scenario.parent, mode=mode), tmp_path / mode
+        arguments = ["simulate", str(scenario), "--route-policy", str(file), "--json", "--out", str(out)]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        found[mode] = json.loads(result.stdout)
+        assert found[mode]["mode"] == mode
+        assert found[mode]["policy"] == "shield-alone"
+    lines = {mode: (tmp_path / mode / "decisions.jsonl").read_text().splitlines() for mode in found}
+    assert json.loads(lines["observe"][0])["moves"] == json.loads(lines["enforce"][0])["moves"] != []
+    still = CliRunner().invoke(app, ["simulate", str(scenario), "--policy", "fixed", "--json"])
+    assert found["observe"]["episodes"] == json.loads(still.stdout)["episodes"]
+    assert found["enforce"]["episodes"] != found["observe"]["episodes"]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown policy": ({"policy": "nope"}, "unknown policy 'nope'"),
+    "another contract": ({"contract": "other"}, "expected synthetic-contract"),
+    "another tick": ({"tick_s": 2.0}, "spec.tick_s"),
+    "no meta-contract": ({"meta_contract": "none.yaml"}, "none.yaml"),
+    "learned without artefact": ({"policy": "learned"}, "expected a manifest"),
+    "an artefact that nobody reads": ({"artifact": {"uri": "a.yaml", "sha256": "0" * 64}}, "built in"),
+}
+
+
+@pytest.mark.usefixtures("meta")
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_does_not_fit_is_refused(scenario: Path, how: str) -> None:
+    """The error names the field, what was expected, and what stands there."""
+    change, said = REFUSED[how]
+    with pytest.raises(DocumentError) as error:
+        load_route(str(write(scenario.parent, **change)), str(scenario), load_scenario(scenario))
+    assert said in str(error.value)
+
+
+@pytest.mark.usefixtures("meta")
+def test_an_artefact_must_be_the_pinned_one(scenario: Path) -> None:
+    """A manifest of another hash than the document's is refused before it is read."""
+    (scenario.parent / "a.yaml").write_text("kind: PolicyArtifact\n")
+    pinned = {"uri": "a.yaml", "sha256": hashlib.sha256(b"another").hexdigest()}
+    file = write(scenario.parent, policy="learned", artifact=pinned)
+    with pytest.raises(DocumentError, match="pins another content"):
+        load_route(str(file), str(scenario), load_scenario(scenario))
+
+
+def test_enforcing_needs_a_certified_baseline(scenario: Path, tmp_path: Path) -> None:
+    """Without the baseline's certificate, or with one of other settings, a policy may only observe."""
+    (tmp_path / "meta.yaml").write_text(resolve_uri(META, "").read_text())
+    world = load_scenario(scenario)
+    with pytest.raises(DocumentError, match="its certificate"):
+        load_route(str(write(tmp_path)), str(scenario), world)
+    assert load_route(str(write(tmp_path, mode="observe")), str(scenario), world).observes
+    shipped = resolve_uri("package:contracts/library/policies/hysteresis-certificate.json", "").read_text()
+    (tmp_path / "policies").mkdir()
+    place = tmp_path / "policies" / "hysteresis-certificate.json"
+    place.write_text(json.dumps(json.loads(shipped) | {"subject_sha256": "0" * 64}))
+    with pytest.raises(DocumentError, match="as it is set today"):
+        load_route(str(write(tmp_path)), str(scenario), world)
+
+
+def test_the_shipped_document_drives_the_fleet_of_e5() -> None:
+    """Pool, contract and meta-contract fit, the pinned policy is the one that ships, under its certificate of
+    today, and so is the baseline.
+    """
+    uri = "package:contracts/library/suites/e5-base.yaml"
+    world = load_scenario(resolve_uri(uri, ""))
+    route = load_route(SHIPPED, uri, world)
+    assert not route.observes
+    assert route.setup.policy.policy_id == f"learned:artefact={resolve_uri(SHIPPED_ARTEFACT, '')}"
+    other = load_as(RoutePolicy, resolve_uri(SHIPPED, "")).model_copy(deep=True)
+    assert route_setup(other, str(resolve_uri(SHIPPED, "")), world.setup).options == route.setup.options
+
+
+def test_policy_and_route_policy_exclude_each_other(scenario: Path) -> None:
+    """Two answers to who decides are refused."""
+    arguments = ["simulate", str(scenario), "--policy", "fixed", "--route-policy", SHIPPED]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code != 0
+
+
+@pytest.mark.usefixtures("meta")
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_an_arm_of_e5_drives_as_simulate_does(scenario: Path, mode: str) -> None:
+    """The document's configuration has the tables of its own route, shield settings and mode included."""
+    file = write(scenario.parent, mode=mode, shield={"max_weight_move_per_tick": 0.05})
+    world = load_scenario(scenario)
+    route = load_route(str(file), str(scenario), world)
+    found = run_episodes(world, route_configuration(str(file)).driver(world), (1,))[0]
+    expected = run_episodes(world, route.driver(), (1,))[0]
+    assert found.policy == "route-policy-chat"
+    assert np.array_equal(found.table, expected.table)
+    moves = 0.5 * np.abs(np.diff(found.table, axis=0)).sum(axis=2).max()
+    assert moves == pytest.approx(0.05 if mode == "enforce" else 0.0)
+
+
+@pytest.mark.usefixtures("meta")
+def test_e5_runs_a_document_beside_the_suites_arms(tmp_path: Path) -> None:
+    """The document is the last configuration, runs on every scenario, and stands in the command
+    that is kept.
+    """
+    suite, out = write_suite(tmp_path, 120.0, sweep=[], sweep_scenarios=[]), tmp_path / "out"
+    file = write(tmp_path, policy="threshold")
+    words = ["e5", "--suite", str(suite), "--policies", "fixed", "--seeds", "2", "--jobs", "1", "--json"]
+    result = CliRunner().invoke(app, [*words, "--route-policy", str(file), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert content["header"]["policies"] == ["fixed-bare", "fixed", "route-policy-chat"]
+    assert content["header"]["route_policy_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert f"--route-policy {file}" in content["header"]["command"]
+    assert content["results"]["route-policy-chat"]["mttr_s"]["n"] > 0
+
+
+@pytest.mark.usefixtures("meta")
+def test_e5_refuses_a_document_for_another_pool(tmp_path: Path) -> None:
+    """A scenario whose pool is not the document's ends the run before anything is simulated."""
+    suite = write_suite(tmp_path, 120.0)
+    document = yaml.safe_load((tmp_path / "scenario.yaml").read_text())
+    pool = document["spec"].pop("pool")
+    write_yaml(tmp_path / "pool.yaml", envelope("KernelPool", "mine", pool))
+    document["spec"]["pool_uri"] = "pool.yaml"
+    write_yaml(tmp_path / "scenario.yaml", document)
+    options = Options(out=tmp_path / "out", suite=suite, route_policy=str(write(tmp_path, pool="other")))
+    with pytest.raises(DocumentError, match=r"spec\.pool"):
+        plan_run(options)
+    write(tmp_path, pool="mine")
+    assert plan_run(options).configurations[-1].name == "route-policy-chat"

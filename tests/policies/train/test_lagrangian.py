@@ -1,0 +1,52 @@
+"""The PID of the multiplier: its sign, its bounds, and what it does to rewards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.train.lagrangian import Multiplier, PidGains, follow, penalty
+
+COSTS = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=30)
+
+
+@given(costs=COSTS, limit=st.floats(-0.5, 0.5))
+def test_multiplier_stays_within_its_bounds(costs: list[float], limit: float) -> None:
+    """Whatever the costs, the multiplier and its integral lie between 0 and the declared most."""
+    gains, state = PidGains(), Multiplier()
+    for cost in costs:
+        state = follow(state, cost, limit, gains)
+        assert 0.0 <= state.value <= gains.most
+        assert 0.0 <= state.total <= gains.most
+
+
+def test_multiplier_follows_the_sign_of_the_error() -> None:
+    """It rises while the cost is above the limit and falls back to 0 while it is below."""
+    gains, state = PidGains(), Multiplier()
+    rising = []
+    for _ in range(20):
+        state = follow(state, 0.5, 0.0, gains)
+        rising.append(state.value)
+    assert np.all(np.diff(rising) > 0.0)
+    for _ in range(200):
+        state = follow(state, -0.2, 0.0, gains)
+    assert state.value == 0.0
+
+
+def test_a_falling_cost_is_not_rewarded_twice() -> None:
+    """The derivative counts rises alone: from equal errors a fall gives what standing still gives."""
+    gains = PidGains()
+    fell = follow(Multiplier(total=0.3, last_cost=0.9), 0.2, 0.0, gains)
+    stood = follow(Multiplier(total=0.3, last_cost=0.2), 0.2, 0.0, gains)
+    rose = follow(Multiplier(total=0.3, last_cost=0.0), 0.2, 0.0, gains)
+    assert fell.value == stood.value < rose.value
+
+
+@given(multiplier=st.floats(0.0, 100.0))
+def test_weights_of_reward_and_cost_sum_to_one(multiplier: float) -> None:
+    """The penalised reward keeps the scale of the return, and a multiplier of 0 is plain PPO."""
+    kept, charged = penalty(multiplier)
+    assert kept + charged == pytest.approx(1.0)
+    assert penalty(0.0) == (1.0, 0.0)

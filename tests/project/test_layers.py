@@ -1,0 +1,80 @@
+"""The import rules: kept by the tree, and able to notice a breach."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+from tests.support.paths import ROOT
+
+LAYERS = (
+    "contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts", "selvage_fleet",
+)  # fmt: skip
+LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter over the packages in ``folder``."""
+    return subprocess.run(
+        [sys.executable, "-P", "-c", LINT, "--no-cache"],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources in a folder that a test may spoil."""
+    folder = tmp_path_factory.mktemp("tree")
+    for name in LAYERS:
+        copytree(ROOT / name, folder / name, ignore=ignore_patterns("__pycache__", "library"))
+    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    return folder
+
+
+#: Imports against the order of layers, and of the rooms inside them.
+BREACHES = {
+    "contracts/units.py": "import time",
+    "controller/ports.py": "import simpy",
+    "simulator/__init__.py": "import policies",
+    "faults/__init__.py": "import controller.ports",
+    "live/__init__.py": "import simulator",
+    "policies/__init__.py": "import torch",
+    "k8s/__init__.py": "import scripts.setup.warm",
+    "scripts/__init__.py": "import selvage_fleet.documents",
+    "contracts/documents/envelope.py": "import contracts.assess.evaluate",
+    "contracts/scoring/episode.py": "import contracts.assess.evaluate",
+    "controller/shield/rows.py": "import controller.supervise.gate",
+    "controller/perceive/estimate.py": "import controller.judge.judge",
+    "controller/detect/sums.py": "import controller.state",
+    "controller/detect/streams/protocol.py": "import controller.detect.calibration.laws",
+    "simulator/engine/counters.py": "import simulator.world.tables",
+    "simulator/world/tables.py": "import simulator.env.core",
+    "policies/certify/certificate.py": "import policies.registry",
+    "policies/rules/fixed.py": "import policies.learned.runner",
+    "scripts/e5/suite.py": "import scripts.cli.e5",
+    "scripts/cli/train.py": "import scripts.cli.e5",
+}
+
+
+def test_planted_breaches_are_found(copied_tree: Path) -> None:
+    """Every import against the arrows is reported with its file."""
+    assert lint(copied_tree).returncode == 0
+    for file, line in BREACHES.items():
+        path = copied_tree / file
+        path.write_text(f"{path.read_text()}\n{line}\n")
+    done = lint(copied_tree)
+    assert done.returncode == 1
+    report = " ".join(done.stdout.split())
+    modules = {
+        file: file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in BREACHES
+    }
+    missed = [
+        f for f, line in BREACHES.items() if f"{modules[f]} -> {line.removeprefix('import ')}" not in report
+    ]
+    assert not missed

@@ -1,0 +1,83 @@
+"""House rules that no linter knows: sizes, parameters, test docstrings, what a file may not contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+FOLDERS = (
+    "contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts", "selvage_fleet",
+    "tests",
+)  # fmt: skip
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+MODULE_LINES, FUNCTION_LINES, PARAMETERS, IGNORES = 300, 40, 7, 20
+
+#: Compiled passes whose docstrings say what a split would cost.
+WAIVED_FUNCTIONS: dict[str, set[str]] = {}
+
+
+def named(path: Path) -> str:
+    """Path of a source relative to the project."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def functions(path: Path) -> list[ast.FunctionDef]:
+    """Every function and method of a source."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function without its decorators and its docstring."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        lines -= (function.body[0].end_lineno or 0) - function.body[0].lineno + 1
+    return lines
+
+
+def parameters(function: ast.FunctionDef) -> int:
+    """Parameters of a function, ``self`` and ``cls`` apart."""
+    given = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
+    return len([one for one in given if one.arg not in ("self", "cls")])
+
+
+def is_compiled(function: ast.FunctionDef) -> bool:
+    """Whether a function is compiled: its cells stand for registers, not for a reader."""
+    return any("compiled" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    """A module has at most 300 lines, a function at most 40 without its docstring."""
+    assert len(path.read_text().splitlines()) <= MODULE_LINES
+    waived = WAIVED_FUNCTIONS.get(named(path), set())
+    assert not [f.name for f in functions(path) if body_lines(f) > FUNCTION_LINES and f.name not in waived]
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if "tests" not in p.parts], ids=named)
+def test_functions_take_few_parameters(path: Path) -> None:
+    """A function that is not compiled takes at most seven parameters."""
+    assert not [f.name for f in functions(path) if parameters(f) > PARAMETERS and not is_compiled(f)]
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.name.startswith("test_")], ids=named)
+def test_every_test_says_its_law(path: Path) -> None:
+    """Each test function has a docstring."""
+    tests = [f for f in functions(path) if f.name.startswith("test_")]
+    assert not [f.name for f in tests if not ast.get_docstring(f)]
+
+
+def test_the_type_checker_is_rarely_told_to_look_away() -> None:
+    """At most twenty lines in all ask mypy to ignore them."""
+    told = re.compile(r"#\s*type:\s*" + "ignore")
+    found = [
+        f"{named(p)}:{n}"
+        for p in SOURCES
+        for n, line in enumerate(p.read_text().splitlines(), 1)
+        if told.search(line)
+    ]
+    assert len(found) <= IGNORES, found

@@ -1,0 +1,254 @@
+"""The first half of a tick as its definitions read, in plain numpy: what the compiled passes are held to.
+
+Only the sums of a tick are taken from the controller itself, because ``test_estimate`` recomputes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract, Level, Source
+from contracts.telemetry import FleetTelemetry, ReplicaState
+from controller.detect.clauses import applies, from_traffic, moves_traffic, zero_tolerance
+from controller.detect.detector import AlarmState, DetectorState
+from controller.detect.significance import beyond_limit, significant
+from controller.detect.sums import COUNT, OVER, Sums, relative_excess
+from controller.detect.window import WindowDetector
+from controller.options import ControllerSetup
+from controller.perceive.estimate import accumulate
+from controller.state import ControllerState
+from tests.reference.plain_health import health
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+def inside_limit(
+    sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract, confidence: float
+) -> NDArray[np.bool_]:
+    """Where the upper limit at one-sided ``confidence`` lies inside the clause's limit.
+
+    At limit 0 no finite sample can show that; there a window of ``min_samples`` observations without one over
+    the threshold counts as inside.
+    """
+    candidate = ready & (relative_excess(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
+    candidate[candidate] = significant(sums, candidate, contract, confidence, above=False)
+    return candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainWindows(WindowDetector):
+    """``WindowDetector`` with every array made anew by numpy."""
+
+    def update(self, state: Any, sums: Any, closed: Any, contract: Any, arrived: Any = None,
+               *, consume: bool = False) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+        """See the protocol; never consumes."""
+        if sums is None:
+            sums = np.zeros_like(state["judged"])
+        state, fresh = self._at_once(state, sums, contract)
+        if bool(closed.any()):
+            state, judged = self._closed(state, sums, closed, contract)
+            fresh = fresh | judged
+        return AlarmState(
+            alarm=state["alarm"], excess=state["excess"], inside=state["inside"], fresh=fresh,
+            judged=state["judged"],
+        ), state  # fmt: skip
+
+    def _at_once(self, state: Any, sums: Sums, contract: CompiledContract) -> tuple[Any, Flags]:
+        fresh = zero_tolerance(contract) & applies(contract) & (sums[..., OVER] > 0.0)
+        rate = sums[..., OVER] / np.maximum(sums[..., COUNT], 1.0)
+        return {
+            **state,
+            "alarm": state["alarm"] | fresh,
+            "excess": np.where(fresh, np.maximum(rate, state["excess"]), state["excess"]),
+            "inside": state["inside"] & ~fresh,
+            "since_alarm": np.where(fresh[..., None], 0.0, state["since_alarm"]),
+            "judged": np.where(fresh[..., None], sums, state["judged"]),
+        }, fresh
+
+    def _closed(self, state: Any, sums: Sums, closed: Flags, contract: CompiledContract) -> tuple[Any, Flags]:
+        ends = closed[:, None, None, None]
+        total = state["carried"] + sums
+        ready = (total[..., COUNT] >= contract.min_samples) & applies(contract) & ends
+        beyond, excess = beyond_limit(total, ready, contract)
+        against = beyond | (ready & (relative_excess(total, contract) > 0.0))
+        since = np.where(ready[..., None], state["since_alarm"] + total, state["since_alarm"])
+        since = np.where(against[..., None], 0.0, since)
+        inside = inside_limit(since, ready & ~beyond, contract, self.recertify_confidence)
+        silent = np.where(sums[..., COUNT] > 0.0, 0, state["silent_windows"] + 1)
+        expired = (silent >= self.expiry_windows) & from_traffic(contract) & state["alarm"]
+        age = np.where(ready, 0, state["carried_windows"] + 1)
+        keep = ~ready & (age < self.carry_windows) & (total[..., COUNT] > 0.0)
+        alarm = np.where(ready, beyond, state["alarm"] & ~expired)
+        after = {
+            "alarm": alarm,
+            "excess": np.where(ready, excess, np.where(alarm, state["excess"], 0.0)),
+            "inside": np.where(ready, inside, state["inside"] | expired),
+            "carried": np.where(keep[..., None], total, 0.0),
+            "carried_windows": np.where(keep, age, 0),
+            "judged": np.where(ready[..., None], total, state["judged"]),
+            "since_alarm": since,
+            "silent_windows": silent,
+        }
+        wide = {name: ends.reshape(ends.shape[:1] + (1,) * (a.ndim - 1)) for name, a in after.items()}
+        return {name: np.where(wide[name], after[name], state[name]) for name in after}, ready | (
+            expired & ends
+        )
+
+
+def over_kernels(values: NDArray[Any], owner: NDArray[np.int64], kernels: int, add: Any) -> NDArray[Any]:
+    """``add`` over the replicas [B, R, ...] of each kernel, in replica order."""
+    start = -np.inf if add is np.maximum else 0
+    out = np.full((values.shape[0], kernels, *values.shape[2:]), start, dtype=np.result_type(values, 1))
+    for replica, kernel in enumerate(owner):
+        out[:, kernel] = add(out[:, kernel], values[:, replica])
+    return out
+
+
+def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> dict[str, Any]:
+    """Arrays of the state, and of the estimate, after one telemetry was accumulated."""
+    options, contract = setup.options, setup.contract
+    now_s = seen.now_ms / 1000.0
+    scraped_at_s = np.fmax(state.scraped_at_s, seen.scraped_at_ms / 1000.0)
+    oldest_s = (now_s - contract.stale_after_s)[:, None]
+    newer = scraped_at_s > np.where(np.isnan(state.scraped_at_s), -np.inf, state.scraped_at_s)
+    fresh = newer & (scraped_at_s >= oldest_s)
+    received = seen.probes.valid & (seen.probes.sampled_at_ms >= oldest_s * 1000.0)
+    anything = fresh.any(axis=1) | received.any(axis=1) | np.isnan(state.received_at_s)
+    received_at_s = np.where(anything, now_s, state.received_at_s)
+    idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
+    known = np.where(np.isnan(state.progressed_at_s), now_s[:, None], state.progressed_at_s)
+    since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
+    passed_s = np.maximum(since_s, 1e-3)[:, None]
+    keep, first = np.exp(-passed_s / options.smoothing_s), (state.ticks == 0)[:, None]
+
+    def smooth(rate: NDArray[Any], old: Floats) -> Floats:
+        return np.where(first, rate / passed_s, keep * old + (1.0 - keep) * rate / passed_s)
+
+    started = np.where(np.isnan(state.window_began_at_s), now_s, state.window_began_at_s)
+    offered_rps = smooth(seen.offered, state.offered_rps)
+    overloaded_at_s = _overloaded_s(state, seen, now_s, offered_rps, setup)
+    lately = (now_s[:, None] - overloaded_at_s < contract.window_s)[:, setup.layout.replica_kernel]
+    excused = lately[:, :, None, None] & (contract.source == Source.LATENCY)
+    everything = accumulate(state, seen, replace(setup, options=replace(options, overload_ratio=np.inf)))
+    silent_s = now_s - received_at_s
+    return {
+        "now_s": now_s, "scraped_at_s": scraped_at_s, "received_at_s": received_at_s, "window_began_at_s":
+        started, "progressed_at_s": np.where(idle | (seen.answered.sum(axis=2) > 0), now_s[:, None], known),
+        "offered_rps": offered_rps, "answered_rps": smooth(seen.answered.sum(axis=2), state.answered_rps),
+        "failed_rps": smooth(seen.failed.sum(axis=2), state.failed_rps), "overloaded_at_s": overloaded_at_s,
+        "window": np.where(excused[..., None], 0.0, everything.state.window), "closed": now_s - started >=
+        contract.window_s - 1e-6, "fresh": fresh, "received": received, "silent_s": silent_s, "stale":
+        silent_s > contract.stale_after_s, "failing_now": seen.failed.sum(axis=2) > 0,
+    }  # fmt: skip
+
+
+def load_rps(state: ControllerState, offered_rps: Floats) -> Floats:
+    """Offered requests per second [B, K] under the table in force, slice after slice."""
+    load = np.zeros((len(state.ticks), state.table.shape[2] - 1))
+    for index in range(state.table.shape[1]):
+        load += state.table[:, index, :-1] * offered_rps[:, index, None]
+    return load
+
+
+def _overloaded_s(
+    state: ControllerState, seen: FleetTelemetry, now_s: Floats, offered_rps: Floats, setup: ControllerSetup
+) -> Floats:
+    kernels, _, _ = setup.layout.shape
+    serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
+    ready = over_kernels(serves, setup.layout.replica_kernel, kernels, np.add)
+    carried_rps = setup.options.overload_ratio * ready * setup.fleet.capacity_rps
+    return np.where(load_rps(state, offered_rps) > carried_rps, now_s[:, None], state.overloaded_at_s)
+
+
+def plain_hung(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> Flags:
+    """Bool [B, R], before quarantine acts."""
+    options, owner, (kernels, _, _) = setup.options, setup.layout.replica_kernel, setup.layout.shape
+    ready = seen.replica_state == ReplicaState.READY
+    known = state.now_s[:, None] - state.scraped_at_s <= setup.contract.stale_after_s
+    quiet_s = np.fmin(state.now_s[:, None], state.scraped_at_s) - state.progressed_at_s
+    serving = ready & ~state.quarantined
+    own_rps = np.where(serving, state.answered_rps, 0.0)
+    others = over_kernels(serving, owner, kernels, np.add)[:, owner] - serving
+    total_rps = over_kernels(own_rps, owner, kernels, np.add)[:, owner] - own_rps
+    missed = quiet_s * (total_rps / np.maximum(others, 1))
+    outpaced = (quiet_s >= options.hung_least_s) & (missed >= options.hung_answers)
+    busy = ready & known & (seen.running > 0.0)
+    return np.asarray(busy & ((quiet_s >= options.hung_after_s) | outpaced))
+
+
+def plain_release(
+    state: ControllerState, severe: Flags, hung: Flags, stale: Flags, seen: FleetTelemetry,
+    setup: ControllerSetup,
+) -> tuple[Flags, Floats]:  # fmt: skip
+    """(quarantined, readmitted_at_s) after those came back who may; ``state``: after the wanted went."""
+    options, now_s = setup.options, state.now_s[:, None]
+    condemned = (state.replica_condemned & moves_traffic(setup.contract)).any(axis=(2, 3))
+    served = now_s - state.quarantined_at_s >= options.readmit_after_s * np.minimum(state.quarantines, 10)
+    clean = ~condemned & ~severe.any(axis=(2, 3)) & ~hung & ~stale[:, None]
+    newest_s = state.probed_at_s.max(axis=2)
+    asked_s = np.maximum(state.quarantined_at_s, now_s - setup.contract.window_s)
+    answers = (newest_s > asked_s) | np.isneginf(newest_s).all(axis=1, keepdims=True)
+    ready = seen.replica_state == ReplicaState.READY
+    candidate = state.quarantined & ready & served & clean & answers
+    quarantined, readmitted_at_s = state.quarantined.copy(), state.readmitted_at_s.copy()
+    for replica, kernel in enumerate(setup.layout.replica_kernel):
+        back = candidate[:, replica] & (state.now_s - readmitted_at_s[:, kernel] >= options.readmit_every_s)
+        quarantined[back, replica] = False
+        readmitted_at_s[back, kernel] = state.now_s[back]
+    return quarantined, readmitted_at_s
+
+
+def plain_judgement(
+    after: ControllerState, before: ControllerState, kernels: AlarmState, replicas: AlarmState, spread: Flags,
+    down: Flags, seen: FleetTelemetry, setup: ControllerSetup,
+) -> dict[str, Any]:  # fmt: skip
+    """What follows from the verdicts and from ``spread`` [B, R, S, C] and ``down`` [B, R] of quarantine."""
+    contract, owner, (count, _, _) = setup.contract, setup.layout.replica_kernel, setup.layout.shape
+    worst = over_kernels(np.where(spread, replicas.excess, 0.0), owner, count, np.maximum)
+    alarm = kernels.alarm | (over_kernels(spread, owner, count, np.add) > 0)
+    excess = np.maximum(kernels.excess, worst)
+    condemned = alarm | (before.condemned & ~(kernels.inside & kernels.fresh))
+    serving = (seen.replica_state == ReplicaState.READY) & ~after.quarantined
+    broken = down | (seen.consecutive_failed >= setup.options.failing_after)
+    members, unhealthy, now = (
+        over_kernels(flags, owner, count, np.add) for flags in (serving, serving & broken, serving & down)
+    )
+    until_s = after.now_s[:, None] + setup.options.readmit_after_s
+    down_until_at_s = np.where((unhealthy == members) & (now > 0), until_s, before.down_until_at_s)
+    sick = (after.now_s[:, None] < down_until_at_s)[:, :, None]
+    score, level = health(alarm, excess, contract)
+    return {
+        "alarm": alarm, "excess": excess, "down": sick[:, :, 0], "spread": alarm & ~kernels.alarm,
+        "health": np.where(sick, np.maximum(score, contract.fallback_threshold), score),
+        "level": np.where(sick, int(Level.FALLBACK), level),
+        "hard_violated": (condemned & contract.hard).any(axis=3),
+        "certified": ~(condemned & moves_traffic(contract)).any(axis=3) & ~sick,
+        "evidence_count": kernels.judged[..., contract.source == Source.PROBE, COUNT].max(
+            axis=3, initial=0.0
+        ),
+    }  # fmt: skip
+
+
+def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> dict[str, Any]:
+    """What the observation adds to state and judgement."""
+    owner, (kernels, _, _) = setup.layout.replica_kernel, setup.layout.shape
+    serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
+    ready = over_kernels(serves, owner, kernels, np.add)
+    capacity_rps = ready * setup.fleet.capacity_rps
+    ended_rps = state.answered_rps + state.failed_rps
+    members = np.maximum(np.bincount(owner, minlength=kernels), 1)
+    newest_s = over_kernels(state.probed_at_s, owner, kernels, np.maximum)
+    return {
+        "in_rotation": serves, "ready": ready, "capacity_rps": capacity_rps,
+        "load_ratio": load_rps(state, state.offered_rps) / np.maximum(capacity_rps, 1e-9),
+        "failed_ratio": np.where(ended_rps > 1e-6, state.failed_rps / np.maximum(ended_rps, 1e-6), 0.0),
+        "evidence_age_s": state.now_s[:, None, None] - newest_s,
+        "since_move_s": state.now_s[:, None] - state.row_moved_at_s,
+        "running": over_kernels(np.fmax(seen.running, 0.0), owner, kernels, np.add) / members,
+        "waiting": over_kernels(np.fmax(seen.waiting, 0.0), owner, kernels, np.add) / members,
+    }  # fmt: skip

@@ -1,0 +1,165 @@
+"""The commands that judge, propose and bound: exit codes, same bytes, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from contracts.documents.contract import KernelContract
+from contracts.loading.loader import dump_text, load_as
+from scripts.cli.main import app
+from tests.support.contracts_made import contract, kernel_samples, profile_files
+
+EVALUATE = ("contract", "evaluate")
+
+
+def run(*words: str | Path) -> Result:
+    """The command line with ``words``."""
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A measured bfloat16 kernel, healthy and requantised."""
+    return profile_files(tmp_path, kernel_samples())
+
+
+def written(folder: Path, threshold: float, metric: str = "kl_mean") -> Path:
+    """A contract file with one clause."""
+    path = folder / "contract.yaml"
+    path.write_text(dump_text(contract({"metric": metric, "threshold": threshold})))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("condition", "split", "code"),
+    [("healthy", "all", 0), ("requantise-w4", "all", 1), ("slow", "all", 2), ("healthy", "train", 2)],
+)
+def test_exit_codes(tmp_path: Path, profile: Path, condition: str, split: str, code: int) -> None:
+    """Healthy prompts exit 0, a measured fault 1, an unknown condition or split 2."""
+    made = written(tmp_path, 5e-4)
+    assert run(*EVALUATE, made, profile, "--condition", condition, "--split", split).exit_code == code
+
+
+def test_too_few_samples_exit_inconclusive(tmp_path: Path) -> None:
+    """Too few prompts to judge by exit 3."""
+    few = profile_files(tmp_path, kernel_samples(prompts=3))
+    assert run(*EVALUATE, written(tmp_path, 5e-4), few).exit_code == 3
+
+
+def test_json_is_sorted_and_the_same_each_time(tmp_path: Path, profile: Path) -> None:
+    """Two evaluations of the same samples print the same bytes, and --out holds them too."""
+    words = (*EVALUATE, written(tmp_path, 5e-4), profile, "--json", "--out", tmp_path / "out.json")
+    first, second = run(*words), run(*words)
+    assert first.stdout == second.stdout == (tmp_path / "out.json").read_text()
+    found = json.loads(first.stdout)
+    assert list(found) == sorted(found)
+    assert (found["verdict"], found["convergence"]) == ("pass", "holds")
+    assert {entry["slice"] for entry in found["clauses"]} == {"code", "prose"}
+
+
+def test_violations_name_their_possible_sources(tmp_path: Path, profile: Path) -> None:
+    """A failed clause of a profile lists the sources that could explain it."""
+    shown = run(*EVALUATE, written(tmp_path, 5e-4), profile, "--condition", "requantise-w4", "--json")
+    found = json.loads(shown.stdout)["attributions"]
+    assert {each["slice"] for each in found} == {"code", "prose"}
+    assert found[0]["beyond_certified"]
+    assert [each["source"]["source"] for each in found[0]["candidates"]] == ["batch shape"]
+    assert "precision" in [each["source"]["source"] for each in found[0]["excluded"]]
+
+
+def test_a_log_and_an_archive_are_judged_like_a_profile(tmp_path: Path, profile: Path) -> None:
+    """The archive alone and a log of the same numbers give the verdict of the profile."""
+    made = written(tmp_path, 5e-4)
+    samples = kernel_samples()
+    log = tmp_path / "units.jsonl"
+    lines = [
+        {"slice": place, "column": "kl_mean@full_vocab", "value": float(value)}
+        for place, value in zip(samples.prompt_slice, samples.values[0, :, 0, 0], strict=True)
+    ]
+    log.write_text("\n".join(map(json.dumps, lines)))
+    found = [
+        json.loads(run(*EVALUATE, made, source, "--json").stdout)["clauses"]
+        for source in (profile, tmp_path / "kernel.npz", log)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_proposals_are_kept_by_their_kernel(tmp_path: Path, profile: Path) -> None:
+    """A proposed file loads, its kernel passes it and its fault fails it."""
+    target = tmp_path / "proposed.yaml"
+    shown = run("contract", "propose", profile, "--name", "mine", "--out", target)
+    assert shown.exit_code == 0
+    assert load_as(KernelContract, target).metadata.name == "mine"
+    assert run(*EVALUATE, target, profile).exit_code == 0
+    assert run(*EVALUATE, target, profile, "--condition", "requantise-w4").exit_code == 1
+
+
+def test_bounds_stand_beside_measurements(tmp_path: Path, profile: Path) -> None:
+    """With samples every slice has rows with a measured value; without, the chain stands alone."""
+    made = written(tmp_path, 0.2, "logit_linf_p95")
+    found = json.loads(run("contract", "bounds", made, "--samples", profile, "--json").stdout)["bounds"]
+    assert {row["scope"] for row in found} == {"c0", "code", "prose"}
+    assert all(row["measured"] is not None for row in found)
+    alone = json.loads(run("contract", "bounds", "--distance", "0.5", "--json").stdout)["bounds"]
+    assert {row["measured"] for row in alone} == {None}
+    assert "sharp" in run("contract", "bounds").stdout
+
+
+def test_tables_say_what_json_says(tmp_path: Path, profile: Path) -> None:
+    """People see the verdict, the convergence and each clause."""
+    shown = run(*EVALUATE, written(tmp_path, 5e-4), profile).stdout
+    assert "verdict pass (2 pass)" in shown
+    assert "contracted convergence: holds" in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*EVALUATE, "none.yaml", "none.npz"),
+        (*EVALUATE, "{contract}", "none.npz"),
+        (*EVALUATE, "{contract}", "{contract}"),
+        (*EVALUATE, "{contract}", "units.csv"),
+        (*EVALUATE, "{contract}", "{profile}", "--confidence", "2"),
+        ("contract", "propose", "{profile}", "--margin", "0"),
+        ("contract", "propose", "{profile}", "--name", "Not A Name"),
+        ("contract", "bounds", "--distance", "-1"),
+        ("contract", "bounds", "--temperature", "0"),
+        (*EVALUATE, "{contract}", "{profile}", "--out", "/nowhere/out.json"),
+    ],
+)
+def test_bad_input_exits_two(tmp_path: Path, profile: Path, words: tuple[str, ...]) -> None:
+    """Missing files, wrong kinds and impossible options exit 2 with one line of explanation."""
+    names = {"contract": str(written(tmp_path, 5e-4)), "profile": str(profile)}
+    result = run(*(word.format(**names) for word in words))
+    assert result.exit_code == 2
+    assert "expected" in result.stderr
+
+
+def test_tampered_samples_are_refused(tmp_path: Path, profile: Path) -> None:
+    """Samples that are not the ones a profile pins are bad input, not a verdict."""
+    archive = tmp_path / "kernel.npz"
+    archive.write_bytes(archive.read_bytes() + b"\0")
+    result = run(*EVALUATE, written(tmp_path, 5e-4), profile)
+    assert result.exit_code == 2
+    assert "sha256" in result.stderr
+
+
+def test_a_name_that_no_contract_can_have_is_refused(profile: Path, tmp_path: Path) -> None:
+    """``propose --name`` with a bad name exits 2 with one line that says where, and writes nothing."""
+    result = run("contract", "propose", profile, "--name", "Bad Name", "--out", tmp_path / "made.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "propose name" in result.stderr
+    assert not (tmp_path / "made.yaml").exists()
+
+
+def test_undecided_clauses_say_why(tmp_path: Path) -> None:
+    """The table names what is inconclusive with its reason, in lines that do not wrap the clause's name."""
+    few = profile_files(tmp_path, kernel_samples(prompts=3))
+    shown = run(*EVALUATE, written(tmp_path, 5e-4), few).stdout
+    assert "inconclusive: " in shown
+    assert "observations; at least" in shown

@@ -1,0 +1,143 @@
+"""The command line: help without imports, exit codes, errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from contracts.errors import DocumentError, MeasurementError, MissingPartError, Problem
+from scripts.cli import bench as cmd_bench
+from scripts.cli import main as selvage
+
+PROBLEM = Problem(
+    file="a.yaml", line=3, path="spec.x", expected="a number", actual="b", next_step="write one"
+)
+
+
+def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the console script's entry point in a process of its own."""
+    code = "from scripts.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    """The root with one command ``bench`` whose behaviour a test sets."""
+    app = typer.Typer()
+    monkeypatch.setattr(selvage, "import_module", lambda name: SimpleNamespace(app=app))
+    return app
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    """``--help`` shows all commands and loads neither numpy nor a command's module."""
+    code = (
+        "import sys\nfrom scripts.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'numba', 'pydantic', 'torch'} & set(sys.modules)\n"
+        "heavy |= {m for m in sys.modules if m.startswith('scripts.cli.')} - {'scripts.cli.main'}\n"
+        "sys.exit(1 if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in selvage.COMMANDS)
+
+
+@pytest.mark.parametrize("name", list(selvage.COMMANDS))
+def test_every_command_has_help(name: str) -> None:
+    """Each command of the table exists and explains itself."""
+    done = CliRunner().invoke(selvage.app, [name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "Usage" in done.output
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    """``--version`` prints the version and nothing else."""
+    done = command_line("--version")
+    assert done.returncode == 0
+    assert done.stdout.strip() == "0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DocumentError([PROBLEM]), 2),
+        (MissingPartError("vLLM is missing; run: make setup-test"), 2),
+        (MeasurementError("the canary did not change"), 1),
+        (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), 2),
+        (PermissionError(13, "Permission denied", "/results/a.json"), 2),
+        (KeyboardInterrupt(), 130),
+        (typer.Exit(3), 3),
+    ],
+)
+def test_deliberate_errors_become_exit_codes(failing: typer.Typer, error: BaseException, code: int) -> None:
+    """A deliberate error is a message on stderr and a documented exit code, never a traceback."""
+
+    @failing.command()
+    def bench() -> None:
+        raise error
+
+    done = CliRunner().invoke(selvage.app, ["bench"])
+    assert done.exit_code == code
+    assert "Traceback" not in done.output
+    assert done.stdout == ""
+
+
+def test_bugs_keep_their_traceback(failing: typer.Typer) -> None:
+    """A module of ours that is missing is a bug: it is not turned into advice to install something."""
+
+    @failing.command()
+    def bench() -> None:
+        raise ModuleNotFoundError("No module named 'contracts.x'", name="contracts.x")
+
+    done = CliRunner().invoke(selvage.app, ["bench"])
+    assert isinstance(done.exception, ModuleNotFoundError)
+
+
+def test_unknown_command_exits_with_two() -> None:
+    """A misspelt command is bad input."""
+    done = command_line("smulate")
+    assert done.returncode == 2
+    assert "No such command" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("selvage con", "contract"), ("selvage contract vali", "validate"), ("selvage e5 --see", "--seeds")],
+)
+def test_shell_completion_reaches_lazy_commands(typed: str, offered: str) -> None:
+    """Completion offers commands, their subcommands and their options, though modules load lazily."""
+    asked = {"_SELVAGE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    code = "from scripts.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert offered in done.stdout.split()
+
+
+def test_unknown_benchmark_lists_the_known_ones() -> None:
+    """A misspelt benchmark is bad input that names the choices."""
+    done = command_line("bench", "no-such")
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in cmd_bench.names())
+
+
+def test_benchmark_prints_a_flat_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``bench --json`` prints one flat object: the figures, the versions, the machine."""
+    monkeypatch.setattr(cmd_bench, "names", lambda: ["sample"])
+    monkeypatch.setattr(
+        cmd_bench, "import_module", lambda name: SimpleNamespace(run=lambda: {"seed": 1, "x": 2.0})
+    )
+    done = CliRunner().invoke(selvage.app, ["bench", "sample", "--json"])
+    figures = json.loads(done.stdout)
+    assert figures["x"] == 2.0
+    assert {"seed", "python", "machine_cores", "version_numpy"} <= set(figures)
+    assert not any(isinstance(value, (dict, list)) for value in figures.values())

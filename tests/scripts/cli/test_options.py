@@ -1,0 +1,54 @@
+"""Commands whose options are a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from scripts.cli.options import options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A required argument, an option with its own name, and a flag."""
+
+    place: Annotated[str, typer.Argument(help="Where.")]
+    count: Annotated[int, typer.Option("--many", min=1, help="How many.")] = 2
+    as_json: Annotated[bool, typer.Option("--json")] = False
+
+
+def _run(*words: str) -> tuple[int, str]:
+    """Exit code and output of a command that prints its record."""
+    app = typer.Typer()
+
+    @app.command()
+    @options(Asked)
+    def show(asked: Asked) -> None:
+        """Show what was asked."""
+        typer.echo(repr(asked))
+
+    done = CliRunner().invoke(app, list(words))
+    return done.exit_code, done.output
+
+
+def test_every_field_is_a_parameter_with_its_default() -> None:
+    """Arguments, options and flags reach the function in one record; what is not given has its default."""
+    assert _run("here") == (0, f"{Asked(place='here')!r}\n")
+    assert _run("there", "--many", "3", "--json") == (0, f"{Asked(place='there', count=3, as_json=True)!r}\n")
+
+
+def test_what_the_annotations_forbid_is_refused() -> None:
+    """A missing argument and a value out of range are usage errors, as of any other command."""
+    assert _run()[0] == 2
+    assert _run("here", "--many", "0")[0] == 2
+
+
+def test_help_is_the_functions_own() -> None:
+    """The help shows the function's docstring and the fields' help."""
+    code, text = _run("--help")
+    assert code == 0
+    assert "Show what was asked." in text
+    assert "How many." in text

@@ -1,0 +1,68 @@
+"""``selvage profile`` from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from contracts.documents.profile import KernelProfile
+from contracts.loading.loader import load_as
+from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
+from scripts.cli.main import app
+
+RUN = CliRunner()
+
+
+@pytest.mark.needs("torch", "transformers")
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
+    """A run on a user's prompts writes a profile that loads, with the exact command in it."""
+    found = load_prompts(SHIPPED_PROMPTS)
+    mine = [
+        p for split in ("certify", "probe", "traffic") for p in [q for q in found if q.split == split][:2]
+    ]
+    save_prompts(tmp_path / "mine.jsonl", mine)
+    out = tmp_path / "out"
+    words = ["profile", "--backend", "torch", "--kernel", "torch-bf16-sdpa", "--no-faults", "--json"]
+    result = RUN.invoke(app, [*words, "--prompts", str(tmp_path / "mine.jsonl"), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout.splitlines()[-1])["profiles"]
+    assert [row["kernel"] for row in summary] == ["torch-bf16-sdpa"]
+    document = load_as(KernelProfile, out / "torch-bf16-sdpa.yaml")
+    assert "--kernel torch-bf16-sdpa" in document.spec.provenance.command
+    assert not list(out.glob("*.tmp"))
+    table = RUN.invoke(app, ["profile", "table", str(out)])
+    assert "torch-bf16-sdpa" in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kernel", "int3", "--out", "x"], "one of fp32, fp16, bf16"),
+        (["--kernel", "bf16", "--dose", "requantise-w9", "--out", "x"], "requantise-w9"),
+        (["--model", "./nowhere", "--out", "x"], "a folder with a checkpoint"),
+        (["--prompts", "missing.jsonl", "--out", "x"], "missing.jsonl"),
+        (["--backend", "openai", "--out", "x"], "--endpoint"),
+        ([], "--out"),
+    ],
+)
+def test_bad_input_ends_with_exit_code_two_and_writes_no_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    """A wrong option is named, the exit code is 2, and no profile is left behind."""
+    monkeypatch.chdir(tmp_path)
+    result = RUN.invoke(app, ["profile", "--backend", "vllm", *words])
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
+def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
+    """``table`` on an empty folder says what it wanted."""
+    result = RUN.invoke(app, ["profile", "table", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "a folder with profiles" in result.output

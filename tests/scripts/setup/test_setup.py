@@ -1,0 +1,147 @@
+"""The set-up step: which Python, which requirements, when nothing is to be done."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.setup import bootstrap, virtual_env
+from scripts.setup import steps as setup_steps
+from scripts.setup import wheel as setup_wheel
+from tests.support.paths import ROOT
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: engine
+Requires-Dist: plain
+Requires-Dist: Torch==2.13.0
+Requires-Dist: ranged[image]<2,>=1
+Requires-Dist: elsewhere; sys_platform == "atlantis"
+Requires-Dist: here>=3; python_version >= "3"
+Requires-Dist: wanted-by-extra; extra == "bench"
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False), ((2, 7), False)],
+)
+def test_supported_pythons(version: tuple[int, int], *, fits: bool) -> None:
+    """3.11 to 3.13 are supported, nothing older or newer."""
+    assert bootstrap.fits(version) is fits
+
+
+def test_launcher_can_be_parsed_by_old_pythons() -> None:
+    """The first step has no syntax newer than what it refuses: no annotations, f-strings or keywords."""
+    tree = ast.parse((ROOT / "scripts" / "setup" / "bootstrap.py").read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert not any(isinstance(node, (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr)) for node in ast.walk(tree))
+    assert not any(
+        f.returns or f.args.kwonlyargs or any(a.annotation for a in f.args.args) for f in functions
+    )
+
+
+def test_no_fitting_python_is_refused_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a supported Python the step exits with 2 and names what to install."""
+    monkeypatch.setattr(bootstrap, "fits", lambda version: False)
+    monkeypatch.setattr(bootstrap, "CANDIDATES", ("no-such-python",))
+    assert bootstrap.main() == 2
+    assert "expected Python 3.11, 3.12 or 3.13" in capsys.readouterr().err
+
+
+def test_wheel_requirements_follow_markers_and_skips() -> None:
+    """Requirements of other machines, of extras and of the skip list are left out; markers are dropped."""
+    kept = setup_wheel.requirements(METADATA, {"torch"})
+    assert kept == ["here>=3", "plain", "ranged[image]<2,>=1"]
+
+
+def test_set_up_environment_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stamp of the present inputs stops the step before it starts any process."""
+    venv = virtual_env.Venv(tmp_path)
+    venv.python.parent.mkdir()
+    venv.python.touch()
+    for part in ("core", "dev"):
+        venv.record(part)
+    for start in ("run", "Popen"):
+        monkeypatch.setattr(
+            f"scripts.setup.virtual_env.subprocess.{start}",
+            lambda *a, **k: pytest.fail("a process was started"),
+        )
+    monkeypatch.delenv("SELVAGE_REQUIRE", raising=False)
+    setup_steps.set_up(venv, ["dev"], [])
+
+
+def test_stamp_of_other_inputs_or_another_place_does_not_count(tmp_path: Path) -> None:
+    """Changed inputs, or an environment that was moved, ask for a new installation."""
+    venv = virtual_env.Venv(tmp_path)
+    venv.python.parent.mkdir()
+    venv.python.touch()
+    venv.record("core")
+    assert venv.parts() == {"core"}
+    stamp = json.loads(venv.stamp.read_text())
+    venv.stamp.write_text(json.dumps({**stamp, "path": "/elsewhere"}))
+    assert venv.parts() == set()
+    venv.stamp.write_text(json.dumps({**stamp, "key": "other"}))
+    assert venv.parts() == set()
+
+
+def test_optional_part_that_cannot_be_had_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An optional part that fails is reported and left out; a required one stops the step."""
+    venv = virtual_env.Venv(tmp_path)
+
+    def fails(venv: virtual_env.Venv) -> None:
+        raise virtual_env.StepError("no wheel")
+
+    original = setup_steps.INSTALLERS["vllm"]
+    setup_steps.INSTALLERS["vllm"] = fails
+    try:
+        assert setup_steps.ensure(venv, "vllm", required=False) is False
+        assert "going on without vllm: no wheel" in capsys.readouterr().err
+        with pytest.raises(virtual_env.StepError):
+            setup_steps.ensure(venv, "vllm", required=True)
+    finally:
+        setup_steps.INSTALLERS["vllm"] = original
+
+
+def test_cuda_build_on_a_machine_without_gpu_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """If pip plans CUDA packages, nothing is downloaded and the message says what to set."""
+    venv = virtual_env.Venv(tmp_path)
+
+    def plans_cuda(_: virtual_env.Venv, *arguments: str) -> None:
+        report = {"install": [{"metadata": {"name": "torch"}}, {"metadata": {"name": "nvidia-cublas"}}]}
+        Path(arguments[arguments.index("--report") + 1]).write_text(json.dumps(report))
+
+    monkeypatch.setattr(virtual_env.Venv, "pip", plans_cuda)
+    with pytest.raises(virtual_env.StepError, match="SELVAGE_ALLOW_CUDA"):
+        setup_steps.refuse_cuda(venv)
+
+
+def test_a_step_that_takes_long_says_that_it_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    """A silent process is reported alive now and then; one that fails stops the step with its exit code."""
+    sleeps = [sys.executable, "-c", "import time; time.sleep(0.5); raise SystemExit(3)"]
+    with pytest.raises(virtual_env.StepError, match="exit code 3"):
+        virtual_env.run(sleeps, say_every_s=0.1)
+    assert "setup: ... " in capfd.readouterr().err
+
+
+def test_unknown_part_is_refused() -> None:
+    """A part name that does not exist is an error that lists the names that do."""
+    with pytest.raises(argparse.ArgumentTypeError, match="core, dev, torch, rl, vllm"):
+        setup_steps.names("dev,vlm")
+
+
+def test_step_shows_help_under_this_python() -> None:
+    """The launcher hands its arguments over."""
+    command = [sys.executable, str(ROOT / "scripts" / "setup" / "bootstrap.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--optional" in done.stdout

@@ -1,0 +1,86 @@
+"""Scores of configurations on drawn episodes: the environment's reward, E5's measures, one objective."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.ports import PolicyState
+from policies.registry import make_configuration
+from policies.train.recipe import RewardRecipe
+from scripts.e5.configurations import parse_configuration
+from scripts.train.validation import Drawn, EpisodeSet, draw, evaluate, objective, records, rewards, violating
+from simulator.env.core import EnvConfig, EnvCore
+from tests.support.env_world import scenario_path
+
+WEIGHTS = RewardRecipe()
+
+
+def episode_set(**changes: Any) -> EpisodeSet:
+    """Four short episodes of the synthetic world."""
+    return EpisodeSet(scenarios=(scenario_path(),), seed=3, fleets=4, horizon_s=120.0, **changes)
+
+
+@cache
+def drawn() -> tuple[Drawn, ...]:
+    """The same, drawn once."""
+    return draw(episode_set())
+
+
+def test_the_reward_is_the_environments() -> None:
+    """Rewards computed from the record are those of the environment under the same policy, tick by tick."""
+    part = drawn()[0]
+    configuration = make_configuration("hysteresis", part.base.compiled.setup)
+    core = EnvCore(EnvConfig(scenarios=(scenario_path(),), horizon_s=120.0), batch=4)
+    core.reset(seed=3)
+    assert tuple(core.fleet_seeds) == part.seeds
+    state: PolicyState = configuration.policy.initial(4)
+    found = []
+    while not core.fleets.over:
+        proposal, state = configuration.policy.propose(core.perception.observation, state)
+        found.append(core.step_proposal(proposal).terms.reward)
+    work = part.base.compiled.capacity_rps.min() / part.base.compiled.capacity_rps
+    own = np.stack(
+        [rewards(record, work, WEIGHTS) for record in records(parse_configuration("hysteresis"), part)]
+    )
+    np.testing.assert_allclose(own[:, 1:], np.stack(found, axis=1), atol=1e-6)
+
+
+def test_equal_sets_give_equal_scores_and_other_seeds_others() -> None:
+    """A score depends on the configuration and on the set alone."""
+    assert evaluate("threshold", drawn()) == evaluate("threshold", draw(episode_set()))
+    other = draw(EpisodeSet(scenarios=(scenario_path(),), seed=4, fleets=4, horizon_s=120.0))
+    assert evaluate("threshold", drawn()) != evaluate("threshold", other)
+
+
+def test_an_arm_that_never_moves_never_switches_falsely() -> None:
+    """Without any lever there are no false switches, no moves, and the weight on ill kernels stays."""
+    score = evaluate("fixed-bare", drawn())
+    assert score.false_switches == 0.0
+    assert score.moved == 0.0
+    bare = np.mean(
+        [violating(record).mean() for record in records(parse_configuration("fixed-bare"), drawn()[0])]
+    )
+    assert score.violating == pytest.approx(bare)
+
+
+def test_the_informed_arm_hears_of_each_episodes_own_faults() -> None:
+    """Told of every fault, the reference keeps less weight on ill kernels than who is told of nothing."""
+    assert evaluate("informed", drawn()).violating < evaluate("fixed-bare", drawn()).violating
+
+
+def test_the_objective_grows_with_every_loss() -> None:
+    """Less reward, more weight on ill kernels and more false switches make it worse, at the stated prices."""
+    base = objective(0.98, 0.01, 1e-4, WEIGHTS)
+    assert objective(0.97, 0.01, 1e-4, WEIGHTS) == pytest.approx(base + 0.01)
+    assert objective(0.98, 0.03, 1e-4, WEIGHTS) == pytest.approx(base + 0.02 * WEIGHTS.violating)
+    assert objective(0.98, 0.01, 2e-4, WEIGHTS) == pytest.approx(base + 1e-4 * WEIGHTS.false_switch)
+
+
+def test_training_scores_use_no_held_out_family() -> None:
+    """The default set draws episodes of the training split alone."""
+    assert EpisodeSet().split == "train"
+    assert not any(episode.held_out for part in drawn() for episode in part.episodes)

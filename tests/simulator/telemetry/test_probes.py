@@ -1,0 +1,81 @@
+"""Laws of probes: their budget, measured values, the condition at their instant, repeat noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.telemetry.probes import Probes
+from simulator.world.compiled_scenario import CompiledScenario
+from tests.support.synthetic import SLICES, contract_document
+
+
+def test_probe_metrics_are_those_of_the_contract(world: CompiledScenario) -> None:
+    """Probes carry what the contract judges and nothing else."""
+    assert world.layout.probe_metrics == ("kl_mean@full_vocab", "tv_mean@full_vocab", "top1_flip@full_vocab")
+    assert len(contract_document()["spec"]["clauses"]) == 6  # type: ignore[index]
+
+
+@given(seed=st.integers(0, 2**31))
+def test_probe_budget_is_kept(world: CompiledScenario, seed: int) -> None:
+    """Every replica gets its stated probes per second, all within their tick, round robin over slices."""
+    probes, replicas = Probes(world, [seed]), len(world.layout.replicas)
+    computed, mine = 0, []
+    for tick in range(world.ticks):
+        probes.open(tick, np.zeros((1, replicas), dtype=np.int64), np.ones((1, replicas), dtype=np.bool_))
+        at_s = probes.slots.at_s[probes.due]
+        assert ((at_s > tick) & (at_s <= tick + 1)).all()
+        computed += at_s.size
+        mine += world.prompts.probe_slice[probes.slots.place[0, 4:5][probes.due[0, 4:5]]].tolist()
+    assert abs(computed - replicas * world.horizon_s) <= replicas
+    assert (np.diff(mine) % len(SLICES) == 1).all()
+
+
+def test_probes_replay_measured_values(world: CompiledScenario) -> None:
+    """A probe's values are those measured of its kernel, condition and prompt, to the last bit."""
+    probes = Probes(world, [5])
+    shape = (1, len(world.layout.replicas))
+    condition = np.zeros(shape, dtype=np.int64)
+    condition[0, 3] = 7
+    probes.open(0, condition, np.ones(shape, dtype=np.bool_))
+    seen = probes.close(np.ones(shape, dtype=np.bool_))
+    for slot in np.flatnonzero(seen.valid[0]):
+        replica = int(seen.replica[0, slot])
+        table = world.tables[int(world.layout.replica_kernel[replica])]
+        unit = int(np.flatnonzero(world.prompts.probe_ids == seen.prompt[0, slot])[0])
+        measured = table.probe[condition[0, replica], unit]
+        assert any(np.array_equal(seen.values[0, slot], repeat) for repeat in measured)
+
+
+def test_a_probe_sees_the_condition_at_its_instant(world: CompiledScenario) -> None:
+    """A change within a tick shows in the probes computed after it, not in those before."""
+    shape = (1, len(world.layout.replicas))
+    nothing, everyone = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.bool_)
+    for at_s, hit in ((0.0, True), (1.0, False)):
+        probes = Probes(world, [5])
+        probes.open(0, nothing, everyone)
+        probes.change(0, 3, at_s, 7, True)
+        changed, clean = probes.close(everyone), Probes(world, [5])
+        clean.open(0, nothing, everyone)
+        differs = (changed.values != clean.close(everyone).values).any(axis=2)[0]
+        assert differs.any() == (hit and bool(probes.due[0, 3]))
+
+
+def test_repeat_noise_is_off_unless_stated(tmp_path: Path, world: CompiledScenario) -> None:
+    """Without repeat noise a prompt repeats bit for bit; with it values scatter by the stated ratio."""
+    shape = (1, len(world.layout.replicas))
+    noisy = replace(world, telemetry=world.telemetry.model_copy(update={"repeat_noise": 0.1}))
+    runs = []
+    for scenario in (world, noisy):
+        probes = Probes(scenario, [5])
+        values = []
+        for tick in range(40):
+            probes.open(tick, np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.bool_))
+            values.append(probes.close(np.ones(shape, dtype=np.bool_)).values)
+        runs.append(np.stack(values))
+    ratio = np.log(runs[1] / runs[0])
+    assert 0.08 < ratio.std() < 0.12

@@ -1,0 +1,168 @@
+"""Small builders of layouts, compiled contracts, telemetry and set-ups for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
+from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from controller.fleet import FleetSetup
+
+PROBE_METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """One clause of a test contract; the defaults make a hard mean-KL clause on every slice."""
+
+    name: str = "N-1"
+    family: str = "N"
+    source: Source = Source.PROBE
+    column: int = 0
+    threshold: float = 0.1
+    sense: float = 1.0
+    rate_limit: float | None = None
+    clip: float = np.inf
+    hard: bool = True
+    level: int = 3
+    weight: float = 1.0
+    edge: int = -1
+    slices: tuple[int, ...] | None = None
+
+
+DEFAULT_CLAUSES = (
+    Clause(name="N-hard"),
+    Clause(name="N-soft", column=1, threshold=0.2, hard=False, level=2),
+    Clause(name="R-ttft", family="R", source=Source.LATENCY, column=1, edge=9, threshold=2000.0,
+           rate_limit=0.05, hard=False, level=2),
+    Clause(name="R-failed", family="R", source=Source.FAILED, threshold=0.5, rate_limit=0.02, hard=False),
+    Clause(name="O-print", family="O", source=Source.FINGERPRINT, threshold=0.0, rate_limit=0.0),
+)  # fmt: skip
+
+
+def make_layout(
+    kernels: int = 3, slices: int = 2, per_kernel: int = 3, known_good: int | None = None
+) -> FleetLayout:
+    """``per_kernel`` replicas of each kernel, kernel by kernel; the last kernel is known good."""
+    owner = np.repeat(np.arange(kernels, dtype=np.int64), per_kernel)
+    return FleetLayout(
+        kernels=tuple(f"k{index}" for index in range(kernels)),
+        slices=tuple(f"s{index}" for index in range(slices)),
+        replicas=tuple(f"k{k}-{i}" for i, k in enumerate(owner)),
+        replica_kernel=owner,
+        probe_metrics=PROBE_METRICS,
+        known_good=kernels - 1 if known_good is None else known_good,
+    )
+
+
+def make_contract(
+    layout: FleetLayout, clauses: tuple[Clause, ...] = DEFAULT_CLAUSES, **changes: Any
+) -> CompiledContract:
+    """Compiled contract of ``clauses`` over the slices of ``layout``; ``changes`` replace fields."""
+    slices = len(layout.slices)
+    scope = [clause.slices or tuple(range(slices)) for clause in clauses]
+    contract = CompiledContract(
+        name="test",
+        sha256="0" * 64,
+        slices=layout.slices,
+        clause_ids=tuple(clause.name for clause in clauses),
+        family=tuple(clause.family for clause in clauses),
+        source=np.array([int(clause.source) for clause in clauses], dtype=np.int64),
+        column=np.array([clause.column for clause in clauses], dtype=np.int64),
+        edge=np.array([clause.edge for clause in clauses], dtype=np.int64),
+        threshold=np.array([clause.threshold for clause in clauses]),
+        sense=np.array([clause.sense for clause in clauses]),
+        is_rate=np.array([clause.rate_limit is not None for clause in clauses]),
+        rate_limit=np.array([clause.rate_limit or 0.0 for clause in clauses]),
+        clip=np.array([clause.clip for clause in clauses]),
+        budget=np.array([0.0 if clause.hard else (clause.rate_limit or 0.05) for clause in clauses]),
+        hard=np.array([clause.hard for clause in clauses]),
+        level=np.array([clause.level for clause in clauses], dtype=np.int64),
+        weight=np.array([clause.weight for clause in clauses]),
+        applies=np.array([[index in own for index in range(slices)] for own in scope]),
+        guard_threshold=1.0,
+        fallback_threshold=2.0,
+        window_s=10.0,
+        min_samples=5,
+        alarm_confidence=0.99,
+        shed_when_uncertified=False,
+        ejection_cap_ratio=0.5,
+        stale_after_s=15.0,
+        false_switch_budget_per_slice_month=1.0,
+        slo_ms=np.full((slices, len(LATENCY_FAMILIES)), 10000.0),
+        priority=np.zeros(slices, dtype=np.int64),
+    )
+    return replace(contract, **changes)
+
+
+def make_fleet(layout: FleetLayout | None = None, **changes: Any) -> FleetSetup:
+    """Fleet set-up with ample capacity, every slice at home on kernel 0."""
+    layout = layout or make_layout()
+    kernels, slices, _ = layout.shape
+    fleet = FleetSetup(
+        layout=layout,
+        contract=make_contract(layout),
+        capacity_rps=np.full(kernels, 100.0),
+        home=np.zeros(slices, dtype=np.int64),
+    )
+    return replace(fleet, **changes)
+
+
+def no_probes(batch: int, slots: int, metrics: int = len(PROBE_METRICS)) -> ProbeSamples:
+    """Probe arrays with every slot unused."""
+    return ProbeSamples(
+        replica=np.zeros((batch, slots), dtype=np.int64),
+        slice=np.zeros((batch, slots), dtype=np.int64),
+        prompt=np.zeros((batch, slots), dtype=np.int64),
+        sampled_at_ms=np.full((batch, slots), np.nan),
+        values=np.full((batch, slots, metrics), np.nan),
+        valid=np.zeros((batch, slots), dtype=np.bool_),
+    )
+
+
+def quiet_telemetry(layout: FleetLayout, now_s: float, batch: int = 1) -> FleetTelemetry:
+    """All replicas ready and freshly scraped, ten answers each per slice, no probe."""
+    _, slices, replicas = layout.shape
+    families, columns = len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1
+    answered = np.full((batch, replicas, slices), 10, dtype=np.int64)
+    return FleetTelemetry(
+        now_ms=np.full(batch, now_s * 1000.0),
+        replica_state=np.full((batch, replicas), int(ReplicaState.READY), dtype=np.int8),
+        scraped_at_ms=np.full((batch, replicas), now_s * 1000.0),
+        running=np.full((batch, replicas), 2.0),
+        waiting=np.zeros((batch, replicas)),
+        kv_used_ratio=np.full((batch, replicas), 0.3),
+        answered=answered,
+        failed=np.zeros_like(answered),
+        latency_le=np.repeat(np.repeat(answered[..., None, None], families, axis=3), columns, axis=4),
+        consecutive_failed=np.zeros((batch, replicas), dtype=np.int64),
+        fingerprint_match=np.ones((batch, replicas)),
+        trace_fields_ratio=np.ones((batch, replicas)),
+        offered=np.full((batch, slices), 10, dtype=np.int64),
+        probes=no_probes(batch, 0),
+    )
+
+
+def with_probes(
+    telemetry: FleetTelemetry, layout: FleetLayout, values: NDArray[np.float64]
+) -> FleetTelemetry:
+    """One probe of every replica on every slice; ``values`` broadcasts to [B, R, S, M]."""
+    _, slices, replicas = layout.shape
+    batch = len(telemetry.now_ms)
+    full = np.broadcast_to(values, (batch, replicas, slices, len(layout.probe_metrics)))
+    slots = replicas * slices
+    replica, slice_ = np.divmod(np.arange(slots), slices)
+    probes = ProbeSamples(
+        replica=np.tile(replica, (batch, 1)),
+        slice=np.tile(slice_, (batch, 1)),
+        prompt=np.tile(np.arange(slots), (batch, 1)),
+        sampled_at_ms=np.repeat(telemetry.now_ms[:, None], slots, axis=1),
+        values=full.reshape(batch, slots, -1).copy(),
+        valid=(~np.isnan(full)).any(axis=3).reshape(batch, slots),
+    )
+    return replace(telemetry, probes=probes)
