@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from controller.detect.streams.protocol import Flags, Floats
 from controller.detect.sums import COUNT, OVER, relative_excess_of
 
@@ -99,6 +99,7 @@ def close_windows(memory, marks, sums, closed, rules):
     Marks what is to be tested; where an estimate lies beyond the limit, the alarm is set as if it were
     significant. sums: [B, U, S, C, 4], of the windows that end.
     """
+    memory, marks, rules = borrowed((memory, marks, rules))
     total = np.zeros(4)
     for b in np.flatnonzero(closed):
         for u in range(sums.shape[1]):
@@ -115,7 +116,7 @@ def close_windows(memory, marks, sums, closed, rules):
                         _carry(memory, marks, at, total, rules)
 
 
-@compiled
+@compiled(inline="always")
 def _judge(memory, marks, at, total, rules):
     """The window of cell ``at`` is complete: mark what its sums ``total`` [4] are to be tested for."""
     b, u, s, c = at
@@ -126,16 +127,16 @@ def _judge(memory, marks, at, total, rules):
     marks.beyond[at] = memory.alarm[at] = beyond
     memory.excess[at] = excess if beyond else 0.0
     memory.inside[at], marks.fresh[at] = False, True
-    since = memory.since_alarm[b, u, s, c]
+    since, judged, carried = memory.since_alarm[at], memory.judged[at], memory.carried[at]
     for i in range(4):
         since[i] = 0.0 if beyond else since[i] + total[i]
+        judged[i], carried[i] = total[i], 0.0
     kept = relative_excess_of(since, is_rate, rate_limit, threshold, sense)
     marks.hopeful[at] = kept <= 0.0 and since[COUNT] >= rules.min_samples
-    memory.judged[b, u, s, c], memory.carried[b, u, s, c] = total, 0.0
     memory.carried_windows[at] = 0
 
 
-@compiled
+@compiled(inline="always")
 def _carry(memory, marks, at, total, rules):
     """Too few observations: carry ``total`` [4] on, or drop it; an alarm on silent traffic ends."""
     b, u, s, c = at

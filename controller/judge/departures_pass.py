@@ -63,7 +63,7 @@ def compare(alarms, witnesses, limits, owner, kernels):
             _divide(alarms, ready, owner, received, against, b, k, s, c)
 
 
-@compiled
+@compiled(inline="always")
 def _witness(witnesses, limits, b, r, s, c):
     """Whether a replica showed anything of a clause, and whether that lies beyond the clause's limit."""
     cell = witnesses.judged[b, r, s, c]
@@ -76,7 +76,7 @@ def _witness(witnesses, limits, b, r, s, c):
     return known, excess > 0.0
 
 
-@compiled
+@compiled(inline="always")
 def _divide(alarms, ready, owner, received, against, b, k, s, c):
     """Each replica of kernel ``k`` in alarm on a cell departs or stays together, as its peers say."""
     for r in range(len(owner)):
