@@ -1,22 +1,13 @@
-"""What commands put out and where: plain JSON, folders that are ready before work, whole files or none."""
+"""Where commands put what they make: folders that are ready before work, whole files or none."""
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
-
-
-def nulled(value: Any) -> Any:
-    """``value`` with null for numbers that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: nulled(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [nulled(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+from contracts.loading.files import json_text, write_pinned
 
 
 def ready_folder(folder: Path) -> None:
@@ -31,22 +22,16 @@ def ready_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` through a temporary file beside it; DocumentError leaves nothing behind."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write ``text`` to ``path`` as ``write_pinned`` does; DocumentError where the file cannot be written."""
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        write_pinned(path, text.encode())
     except OSError as error:
         raise _refused(path, "a writable file", error) from None
-    finally:
-        _forget(temporary)
 
 
-def _forget(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        return  # its folder cannot be used at all, so nothing was left there
+def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
+    """Write ``json_text`` and a line end to ``path``; DocumentError where the file cannot be written."""
+    write_whole(path, f"{json_text(value, indent=indent)}\n")
 
 
 def _refused(path: Path, expected: str, error: OSError) -> DocumentError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, stdtrit
+from scipy.special import bdtr, betaincinv, stdtrit
 
 from contracts.rng import stream
 
@@ -40,6 +40,11 @@ def rate_limits(count: int, n: int, confidence: float) -> Limits:
     low = 0.0 if count == 0 else float(betaincinv(count, n - count + 1, tail))
     high = 1.0 if count == n else float(betaincinv(count + 1, n - count, 1.0 - tail))
     return Limits(value=count / n, low=low, high=high)
+
+
+def quantile_place(n: int, quantile: float, confidence: float) -> int:
+    """Place, from 0, of the first of n ordered values that is an upper limit of ``quantile``; n: none is."""
+    return int(np.count_nonzero(bdtr(np.arange(n, dtype=np.float64), n, quantile) < confidence))
 
 
 def observations_needed(rate: float, confidence: float) -> int:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr
 
-from contracts.assess.limits import mean_limits, observations_needed, rate_limits
+from contracts.assess.limits import mean_limits, observations_needed, quantile_place, rate_limits
 from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples
 from contracts.documents.contract import Clause
@@ -97,10 +96,9 @@ def quantile_limit(values: np.ndarray, quantile: float, confidence: float) -> tu
     Where even the largest of n values does not (n < ln(1 - confidence) / ln(quantile)), the largest.
     """
     ordered = np.sort(values)
-    ranks = np.arange(1, ordered.size + 1)
-    enough = np.flatnonzero(bdtr(ranks - 1.0, ordered.size, quantile) >= confidence)
-    if enough.size:
-        return float(ordered[enough[0]]), f"upper limit of the {100 * quantile:g} % quantile"
+    place = quantile_place(ordered.size, quantile, confidence)
+    if place < ordered.size:
+        return float(ordered[place]), f"upper limit of the {100 * quantile:g} % quantile"
     return float(ordered[-1]), f"largest prompt (too few for a limit of the {100 * quantile:g} % quantile)"
 
 

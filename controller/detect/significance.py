@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL, Sums, relative_excess
+from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL, Sums, excess_of_sums
 
 
 def beyond_limit(
     sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Where the lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
-    excess = relative_excess(sums, contract)
+    excess = excess_of_sums(sums, contract)
     beyond = ready & (excess > 0.0)
     beyond[beyond] = significant(sums, beyond, contract, contract.alarm_confidence, above=True)
     return beyond, np.where(beyond, excess, 0.0)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from contracts.compiled.health import excess_of, relative_excess
 from contracts.jit import compiled
 
 #: Observations; sum of their (clipped) values in the metric's unit; sum of squares; those over the threshold.
@@ -18,25 +19,19 @@ COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
 Sums = NDArray[np.float64]
 
 
-def relative_excess(sums: Sums, contract: CompiledContract) -> NDArray[np.float64]:
-    """How far the point estimates of ``sums`` [..., C, 4] lie beyond the limit, as a share of it, [..., C].
-
-    Negative inside. A limit of 0 has no relative scale: there the excess is absolute.
-    """
-    count = np.maximum(sums[..., COUNT], 1.0)
-    rate = sums[..., OVER] / count - contract.rate_limit
-    mean = contract.sense * (sums[..., TOTAL] / count - contract.threshold)
-    limit = np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
-    distance = np.where(contract.is_rate, rate, mean)
-    return np.asarray(distance / np.where(limit > 0.0, limit, 1.0), dtype=np.float64)
+def excess_of_sums(sums: Sums, contract: CompiledContract) -> NDArray[np.float64]:
+    """``relative_excess`` of the point estimates of ``sums`` [..., C, 4] over their limits, [..., C]."""
+    is_rate = contract.is_rate
+    value = np.where(is_rate, sums[..., OVER], sums[..., TOTAL]) / np.maximum(sums[..., COUNT], 1.0)
+    limit = np.where(is_rate, contract.rate_limit, contract.threshold)
+    sense = np.where(is_rate, 1.0, contract.sense)
+    return np.asarray(relative_excess(value, limit, sense), dtype=np.float64)
 
 
 @compiled
-def relative_excess_of(cell, is_rate, rate_limit, threshold, sense):
-    """``relative_excess`` of one cell of sums [4], of a clause with these four numbers."""
+def excess_of_cell(cell, is_rate, rate_limit, threshold, sense):
+    """``excess_of_sums`` of one cell of sums [4], of a clause with these four numbers."""
     count = max(cell[COUNT], 1.0)
     if is_rate:
-        distance, limit = cell[OVER] / count - rate_limit, rate_limit
-    else:
-        distance, limit = sense * (cell[TOTAL] / count - threshold), abs(threshold)
-    return distance / (limit if limit > 0.0 else 1.0)
+        return excess_of(cell[OVER] / count, rate_limit, 1.0)
+    return excess_of(cell[TOTAL] / count, threshold, sense)

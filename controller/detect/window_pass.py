@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from controller.detect.streams.protocol import Flags, Floats
-from controller.detect.sums import COUNT, OVER, relative_excess_of
+from controller.detect.sums import COUNT, OVER, excess_of_cell
 
 
 class WindowMemory(NamedTuple):
@@ -122,7 +122,7 @@ def _judge(memory, marks, at, total, rules):
     b, u, s, c = at
     is_rate, rate_limit = rules.is_rate[c], rules.rate_limit[c]
     threshold, sense = rules.threshold[c], rules.sense[c]
-    excess = relative_excess_of(total, is_rate, rate_limit, threshold, sense)
+    excess = excess_of_cell(total, is_rate, rate_limit, threshold, sense)
     beyond = excess > 0.0
     marks.beyond[at] = memory.alarm[at] = beyond
     memory.excess[at] = excess if beyond else 0.0
@@ -131,7 +131,7 @@ def _judge(memory, marks, at, total, rules):
     for i in range(4):
         since[i] = 0.0 if beyond else since[i] + total[i]
         judged[i], carried[i] = total[i], 0.0
-    kept = relative_excess_of(since, is_rate, rate_limit, threshold, sense)
+    kept = excess_of_cell(since, is_rate, rate_limit, threshold, sense)
     marks.hopeful[at] = kept <= 0.0 and since[COUNT] >= rules.min_samples
     memory.carried_windows[at] = 0
 

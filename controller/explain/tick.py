@@ -7,13 +7,13 @@ changed, and what the baseline would have done (``controller.explain.moves``).
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract, Level
+from contracts.loading.files import json_text
 from controller.decision import Decision
 from controller.detect.sums import COUNT, OVER, TOTAL
 from controller.explain.moves import (
@@ -134,7 +134,7 @@ def explain(
 
 def record_json(record: DecisionRecord) -> str:
     """One line of sorted JSON; equal records give equal text."""
-    return json.dumps(asdict(record), sort_keys=True, allow_nan=False)
+    return json_text(asdict(record))
 
 
 def _evidence(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[ClauseEvidence, ...]:

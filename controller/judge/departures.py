@@ -19,7 +19,7 @@ from controller.cells import kernel_count, pool
 from controller.detect.clauses import applies, moves_traffic, zero_tolerance
 from controller.detect.detector import AlarmState, PooledAlarms
 from controller.detect.significance import beyond_limit
-from controller.detect.sums import COUNT, Sums, relative_excess
+from controller.detect.sums import COUNT, Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
 from controller.judge.departures_pass import (
     Alarms,
@@ -150,7 +150,7 @@ def _speaks_against(verdicts: AlarmState, contract: CompiledContract) -> Flags:
     """Bool [B, R, S, C]: the estimate lies beyond the limit."""
     if verdicts.against is not None:
         return verdicts.against
-    return np.asarray(relative_excess(verdicts.judged, contract) > 0.0)
+    return np.asarray(excess_of_sums(verdicts.judged, contract) > 0.0)
 
 
 def _guilty(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
@@ -160,9 +160,9 @@ def _guilty(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
     own = np.where(counted[some][:, :, None, None, None], sums[some], 0.0)
     rest = pool(own, counted[some], owner, case.kernels)[:, owner] - own
     received = 2.0 * rest[..., COUNT] >= contract.min_samples
-    cleared = received & (relative_excess(rest, contract) <= 0.0)
+    cleared = received & (excess_of_sums(rest, contract) <= 0.0)
     guilty = np.zeros(sums.shape[:-1], dtype=np.bool_)
-    alone = beyond[some][:, owner] & cleared & (relative_excess(own, contract) > 0.0)
+    alone = beyond[some][:, owner] & cleared & (excess_of_sums(own, contract) > 0.0)
     alone &= own[..., COUNT] > 0.0
     guilty[some] = alone & (kernel_count(alone, owner, case.kernels)[:, owner] == 1)
     return guilty

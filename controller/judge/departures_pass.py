@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from controller.cells import by_cell, some_of
-from controller.detect.sums import COUNT, relative_excess_of
+from controller.detect.sums import COUNT, excess_of_cell
 from controller.judge.quarantine_pass import DEPARTS, FAILING, HUNG
 
 
@@ -70,7 +70,7 @@ def _witness(witnesses, limits, b, r, s, c):
     known = cell[COUNT] > 0.0 or (limits.zero[c] and witnesses.window[b, r, s, c, COUNT] > 0.0)
     if witnesses.against.shape[0] > 0:
         return known, witnesses.against[b, r, s, c]
-    excess = relative_excess_of(
+    excess = excess_of_cell(
         cell, limits.is_rate[c], limits.rate_limit[c], limits.threshold[c], limits.sense[c]
     )
     return known, excess > 0.0

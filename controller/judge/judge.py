@@ -13,7 +13,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
 from controller.detect.clauses import moves_traffic, probe_clauses
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
-from controller.detect.sums import Sums, relative_excess
+from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
 from controller.judge.departures import Case
 from controller.judge.judge_pass import (
@@ -132,7 +132,7 @@ def _without_the_departed(
         return pooled.alarms, pooled.memory
     left = kernel_count(gone, case.owner, case.kernels) > 0
     rest = pool(case.verdicts.replicas.judged, ~state.quarantined, case.owner, case.kernels)
-    dropped = left[:, :, None, None] & (relative_excess(rest, case.setup.contract) <= 0.0)
+    dropped = left[:, :, None, None] & (excess_of_sums(rest, case.setup.contract) <= 0.0)
     alarm = np.where(dropped, pooled.was_alarm, pooled.alarms.alarm)
     excess = np.where(alarm, pooled.alarms.excess, 0.0)
     memory = case.setup.detector.forget(pooled.memory, dropped)

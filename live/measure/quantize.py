@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from contracts.loading.files import json_text, write_pinned
+
 GROUP = 64
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _LINEAR = re.compile(r"^model\.layers\..*_proj\.weight$")
@@ -43,7 +45,7 @@ def quantise_checkpoint(source: Path, target: Path, scheme: str) -> Path:
     _copy_side_files(source, staging)
     config = json.loads((source / "config.json").read_text())
     config["quantization_config"] = configuration()
-    (staging / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True))
+    write_pinned(staging / "config.json", json_text(config, indent=1).encode())
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, str(staging / "model.safetensors"), metadata={"format": "pt"})
     shutil.rmtree(target, ignore_errors=True)

@@ -8,7 +8,6 @@ tokenizer and ``training.json`` (command, seed, tokens, losses per slice, versio
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from contracts.loading.files import sha256_of
+from contracts.loading.files import json_text, sha256_of, write_json
 from contracts.rng import stream
 from live.measure.corpus import SLICES, Corpus, Document, build_corpus
 
@@ -239,13 +238,13 @@ def main(arguments: list[str] | None = None) -> None:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "cpu_s": round(time.process_time()),
     }
-    text = json.dumps(_record(plan, staging, measured), indent=2, sort_keys=True)
-    (staging / "training.json").write_text(text + "\n")
+    record = _record(plan, staging, measured)
+    write_json(staging / "training.json", record, indent=2)
     options.out.mkdir(parents=True, exist_ok=True)
     for path in sorted(staging.iterdir()):
         os.replace(path, options.out / path.name)
     staging.rmdir()
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(f"{json_text(record, indent=2)}\n")
 
 
 def _save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:

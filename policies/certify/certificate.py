@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom
 
+from contracts.assess.limits import quantile_place, rate_limits
 from contracts.documents import MetaContract
 from contracts.documents.artifact import CertifiedClause
 from contracts.documents.meta import MetaClause
@@ -168,15 +168,15 @@ def _demoted(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _
     n, events = len(episodes), sum(e.demoted for e in episodes)
     if n == 0:
         return _Judged(method="exact_binomial", value=None, ci_high=None, n=0)
-    high = 1.0 if events == n else float(beta.ppf(1.0 - _TAIL, events + 1, n - events))
-    return _Judged(method="exact_binomial", value=events / n, ci_high=high, n=n)
+    share = rate_limits(events, n, 1.0 - _TAIL)
+    return _Judged(method="exact_binomial", value=share.value, ci_high=share.high, n=n)
 
 
 def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
     """99th percentile; its limit is the smallest order statistic that lies above it with 97.5 %."""
     spent = np.sort(evidence.decision_ms)
     n = spent.size
-    place = int(binom.ppf(1.0 - _TAIL, n, 0.99)) if n else 0
+    place = quantile_place(n, 0.99, 1.0 - _TAIL)
     if n == 0:
         return _Judged(method="order_statistic", value=None, ci_high=None, n=0)
     value = float(np.percentile(spent, 99.0))

@@ -21,6 +21,7 @@ from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text
 from policies.learned.choosing import InputLayout
 from policies.offline.transitions import TransitionHeader, Transitions
 
@@ -47,7 +48,7 @@ def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layou
             observation_space=spaces.Box(-np.inf, np.inf, (layout.size,), dtype=np.float32),
             action_space=spaces.MultiDiscrete([layout.choices] * layout.encoder.slices),
             algorithm_name=", ".join(sorted({log.header.policy_id for log in logs})),
-            description=json.dumps([asdict(log.header) for log in logs], sort_keys=True),
+            description=json_text([asdict(log.header) for log in logs]),
         )
     return root / dataset_id
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import write_pinned
+from contracts.loading.files import json_text, write_pinned
 
 FORMAT_VERSION = 1
 _ARRAYS = ("observation", "choice", "reward", "cost", "log_probability")
@@ -85,7 +85,7 @@ class Transitions:
 
 def save_transitions(path: Path, log: Transitions) -> str:
     """Write ``log`` whole; returns the file's sha256."""
-    header = json.dumps({"format": FORMAT_VERSION, **asdict(log.header)}, sort_keys=True)
+    header = json_text({"format": FORMAT_VERSION, **asdict(log.header)})
     arrays = {name: getattr(log, name) for name in _ARRAYS}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, header=np.frombuffer(header.encode(), dtype=np.uint8), **arrays)

@@ -6,7 +6,6 @@ and machine are added here.
 
 from __future__ import annotations
 
-import json
 import pkgutil
 from importlib import import_module
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ import typer
 from rich.console import Console
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text
 from scripts import bench as benchmarks
 from scripts.provenance import machine_facts
 
@@ -45,7 +45,7 @@ def bench(
     with Console(stderr=True).status(f"running benchmark {name}"):
         figures = {**machine_facts(), **module.run()}
     if as_json:
-        typer.echo(json.dumps(figures, sort_keys=True))
+        typer.echo(json_text(figures))
         return
     width = max(len(key) for key in figures)
     for key in sorted(figures):

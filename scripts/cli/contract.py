@@ -18,6 +18,7 @@ import typer
 from contracts.assess.register import RecordedVerdict, RegisterEntry, Submission, append_entry, read_register
 from contracts.documents import KINDS, Document, KernelContract, KernelProfile
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text
 from contracts.loading.loader import cautions, document_sha256, load_as, load_text, read_text
 from contracts.loading.notes import Note, notes
 from contracts.loading.references import reference_problems
@@ -78,7 +79,7 @@ def validate(
     """Check documents: syntax, keys, types, ranges, the rules between fields and what they refer to."""
     checked = [check(file, references=references) for file in files]
     if as_json:
-        typer.echo(json.dumps([_report(one) for one in checked], indent=2, sort_keys=True))
+        typer.echo(json_text([_report(one) for one in checked], indent=2))
     for one in checked:
         _say(one, quiet=as_json)
     if any(one.document is None for one in checked):
@@ -124,7 +125,7 @@ def schema(
         return
     model = kind_named(kind)
     found = structural_schema(model) if structural else json_schema(model)
-    typer.echo(json.dumps(found, indent=2, sort_keys=True))
+    typer.echo(json_text(found, indent=2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +268,7 @@ def register_verify(
         raise DocumentError([Problem(str(file), 0, "", f"the entry {head}", "no such entry", hint)])
     found = {"entries": len(entries), "head": known[-1] if known else None, "valid": True}
     if as_json:
-        typer.echo(json.dumps(found, sort_keys=True))
+        typer.echo(json_text(found))
     else:
         typer.echo(f"{file}: {len(entries)} entries, chain intact, head {found['head'] or 'none'}")
 
@@ -275,7 +276,7 @@ def register_verify(
 def _show(entries: list[RegisterEntry], *, as_json: bool, several: bool = False) -> None:
     if as_json:
         found = [asdict(entry) for entry in entries]
-        typer.echo(json.dumps(found if several else found[0], indent=2, sort_keys=True))
+        typer.echo(json_text(found if several else found[0], indent=2))
         return
     for entry in entries:
         triple = (

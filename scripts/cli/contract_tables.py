@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -18,6 +16,7 @@ from contracts.assess.bound_table import BoundRow
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
 from contracts.assess.limits import Limits
 from contracts.assess.verdicts import Verdict
+from contracts.loading.files import json_text
 
 #: Least width of a table where no terminal says its own.
 WIDTH = 118
@@ -38,25 +37,13 @@ def evaluation_json(
         "attributions": [asdict(each) for each in attributions],
         "assumptions": [asdict(each) for each in assumptions],
     }
-    return _dump(record)
+    return json_text(record, indent=2)
 
 
 def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> str:
     """Rows and assumptions, sorted keys."""
     found = {"bounds": [asdict(row) for row in rows], "assumptions": [asdict(each) for each in assumptions]}
-    return _dump(found)
-
-
-def _dump(value: object) -> str:
-    return json.dumps(_finite(value), sort_keys=True, indent=2, allow_nan=False)
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return json_text(found, indent=2)
 
 
 def wide_console() -> Console:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from contracts.loading.files import json_text
 from scripts.provenance import machine_facts
 from scripts.setup.doctor import Check, Status, examine
 
@@ -35,7 +35,7 @@ def doctor(
     checks = examine()
     if as_json:
         report = {"checks": [asdict(check) for check in checks], "machine": machine_facts()}
-        typer.echo(json.dumps(report, sort_keys=True))
+        typer.echo(json_text(report))
     else:
         show(checks)
     if any(check.status in (Status.MISSING, Status.SHADOWED) for check in checks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text
 from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
 from controller.ports import Policy
@@ -61,7 +61,7 @@ def explain(asked: ExplainOptions) -> None:
         with Console(stderr=True).status(f"running {world.name} again"):
             found = from_scenario(world, setup, baseline, asked.seed, wanted)
     if asked.as_json:
-        typer.echo(json.dumps(found.plain(), sort_keys=True))
+        typer.echo(json_text(found.plain()))
     else:
         print_explained(found)
 

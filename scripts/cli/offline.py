@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, track
 
 from contracts.documents import Suite
+from contracts.loading.files import json_text
 from contracts.loading.loader import load_text
 from contracts.loading.uris import resolve_uri
 from controller.encoding.encoder import Encoder
@@ -67,7 +67,7 @@ def record(
     for one in track(todo, description="logging", console=console, transient=True):
         for log in record_incidents(one, policy, chosen, explore, explore_seed=first_seed):
             save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
-    typer.echo(json.dumps(summarise(load_all(sorted(out.glob("*.npz")))), sort_keys=True))
+    typer.echo(json_text(summarise(load_all(sorted(out.glob("*.npz"))))))
 
 
 def dataset(
@@ -111,7 +111,7 @@ def train(
     command = f"selvage offline train LOGS --steps {steps} --cost-weight {cost_weight:g} --seed {seed}"
     manifest = write_offline(out, name, content, hashes(logs), evaluation, seed, command)
     report = {"manifest": str(manifest), "last_losses": history[-1], "evaluation": evaluation}
-    typer.echo(json.dumps(report, sort_keys=True))
+    typer.echo(json_text(report))
 
 
 def evaluate(
@@ -125,7 +125,7 @@ def evaluate(
 
     content = load_artefact(artefact, allow_uncertified=True).content
     recipe = FittedRecipe(seed=seed, steps=judge_steps)
-    typer.echo(json.dumps(judge(content, read_logs(logs), recipe), sort_keys=True))
+    typer.echo(json_text(judge(content, read_logs(logs), recipe)))
 
 
 def read_logs(folder: Path) -> list[Transitions]:

@@ -5,7 +5,6 @@ Wiring only: the measuring is in ``live``.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ import typer
 
 from contracts.documents.profile import KernelProfile
 from contracts.errors import DocumentError
+from contracts.loading.files import json_text
 from contracts.loading.loader import load_as
 from live.measure.drift_table import drift_page, drift_table
 from scripts.cli.options import options
@@ -81,7 +81,7 @@ def profile(asked: ProfileOptions) -> None:
     written = run_profile(request)
     summary = [_summary(load_as(KernelProfile, path), path) for path in written]
     if asked.as_json:
-        typer.echo(json.dumps({"profiles": summary}, sort_keys=True))
+        typer.echo(json_text({"profiles": summary}))
     else:
         typer.echo(drift_table([load_as(KernelProfile, path) for path in written]))
 
@@ -98,7 +98,7 @@ def table(
     profiles = [load_as(KernelProfile, path) for path in paths]
     if as_json:
         summary = [_summary(one, path) for one, path in zip(profiles, paths, strict=True)]
-        typer.echo(json.dumps({"profiles": summary}, sort_keys=True))
+        typer.echo(json_text({"profiles": summary}))
         return
     typer.echo(drift_page(profiles) if page else drift_table(profiles), nl=not page)
 

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from contracts.documents import Scenario
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text, plain
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
@@ -33,7 +34,7 @@ from policies.spec import parse_spec
 from scripts.cli.options import options
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import Route, load_route
-from scripts.output import nulled, ready_folder, write_whole
+from scripts.output import ready_folder, write_json, write_whole
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -91,10 +92,10 @@ def simulate(asked: SimulateOptions) -> None:
     records = _run(compiled, driver, chosen)
     summary = summarise(compiled, policy, records) | _named(route)
     if asked.out is not None and log is not None:
-        write_whole(asked.out / "summary.json", json.dumps(summary, sort_keys=True) + "\n")
+        write_json(asked.out / "summary.json", summary)
         write_whole(asked.out / "decisions.jsonl", "\n".join(log.lines) + "\n")
     if asked.as_json:
-        typer.echo(json.dumps(summary, sort_keys=True))
+        typer.echo(json_text(summary))
     else:
         _print_table(summary)
 
@@ -111,7 +112,7 @@ class DecisionLog:
         """Explain one tick of every fleet."""
         for fleet in range(len(after.ticks)):
             line = record_json(explain(before, after, decision, self.setup, fleet))
-            self.lines.append(json.dumps({"seed": self.seeds[fleet], **json.loads(line)}, sort_keys=True))
+            self.lines.append(json_text({"seed": self.seeds[fleet], **json.loads(line)}))
 
 
 def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeRecord]) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def _totals(record: EpisodeRecord) -> dict[str, float]:
 
 def _values(measures: EpisodeMeasures) -> dict[str, float | None]:
     values = {_plain(measure): float(measure.value(measures)) for measure in MEASURES}
-    shown: dict[str, float | None] = nulled(values)
+    shown: dict[str, float | None] = plain(values)
     return shown
 
 

@@ -23,7 +23,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import options
-from scripts.output import ready_folder, write_whole
+from scripts.output import ready_folder, write_json
 from scripts.provenance import package_version
 from scripts.setup.warm import warm
 
@@ -78,7 +78,7 @@ def train(asked: TrainOptions) -> None:
         name: score.plain() | {"gains": gains(name, score.rewards, results)}
         for name, score in baselines.items()
     }
-    write_whole(asked.out / "training.json", _json(content))
+    write_json(asked.out / "training.json", content, indent=1)
     _show(content)
     if not finished:
         raise typer.Exit(130)
@@ -93,7 +93,7 @@ def _with_algorithm(
     uris = plain["spec"]["episodes"]["scenarios"]
     plain["spec"]["episodes"]["scenarios"] = [_from_anywhere(uri, file) for uri in uris]
     path = out / "recipe.yaml"
-    write_whole(path, json.dumps(plain, indent=1))
+    write_json(path, plain, indent=1)
     return load_recipe(path), str(path)
 
 
@@ -232,7 +232,3 @@ def _show(content: dict[str, Any]) -> None:
 
 def _gain(gain: dict[str, float]) -> str:
     return f"{gain['mean']:+.5f} ({gain['ci_low']:.5f} to {gain['ci_high']:.5f})"
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True, indent=1) + "\n"

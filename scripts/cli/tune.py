@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.uris import resolve_uri
 from policies.train.recipe import RewardRecipe, load_recipe
 from policies.train.tune import SPACES, Trial, best, tune
-from scripts.output import ready_folder, write_whole
+from scripts.output import ready_folder, write_json
 from scripts.provenance import git_sha, package_version
 from scripts.train.validation import EpisodeSet, ValidationScore, draw, evaluate
 
@@ -54,7 +53,7 @@ def tune_command(
         "command": shlex.join(words), "git_sha": git_sha(),
     }  # fmt: skip
     ready_folder(out.parent)
-    write_whole(out, json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n")
+    write_json(out, content, indent=1)
     typer.echo(content["chosen"])
 
 

@@ -6,7 +6,6 @@ The composition root that joins worlds and policies. It decides nothing: configu
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.documents import Suite
-from contracts.loading.files import sha256_of
+from contracts.loading.files import plain, sha256_of
 from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.measures import EpisodeMeasures
@@ -27,7 +26,7 @@ from scripts.e5.report.plots import FrontPoint, Timeline
 from scripts.e5.results import Episodes, front, summarise, tables
 from scripts.e5.route import read_route, refuse_other_pool
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
-from scripts.output import ready_folder, write_whole
+from scripts.output import ready_folder, write_json, write_whole
 from scripts.provenance import git_sha, machine_facts
 
 #: Version of the layout of ``e5.json``.
@@ -244,7 +243,7 @@ def _route_sha256(uri: str) -> str | None:
 def write_results(out: Path, content: dict[str, Any], page: str) -> None:
     """Write ``e5.json`` and ``report.html`` into ``out``, each whole or not at all."""
     ready_folder(out)
-    write_whole(out / "e5.json", _json(content))
+    write_json(out / "e5.json", content, indent=1)
     write_whole(out / "report.html", page)
 
 
@@ -252,21 +251,8 @@ def _keep_part(out: Path, result: JobResult) -> None:
     folder = out / "parts" / result.scenario
     ready_folder(folder)
     configuration = re.sub(r"[^a-zA-Z0-9.-]+", "_", result.configuration)
-    write_whole(folder / f"{configuration}.json", _json([_plain(episode) for episode in result.episodes]))
+    write_json(folder / f"{configuration}.json", [asdict(episode) for episode in result.episodes], indent=1)
 
 
 def _plain(value: EpisodeMeasures | FrontPoint) -> Any:
-    return _finite(asdict(value))
-
-
-def _finite(value: Any) -> Any:
-    """``value`` with null for numbers that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and value - value != 0.0 else value
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_finite(value), sort_keys=True, indent=1, allow_nan=False) + "\n"
+    return plain(asdict(value))

@@ -7,7 +7,6 @@ reads the measures of every episode from ``OUT/parts``; ``scripts.e5.comparison`
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from contracts.loading.files import json_text
 from contracts.loading.uris import resolve_uri
 from scripts.e5.comparison import SHOWN, compare, load_run
 from scripts.e5.suite import GROUP_LABELS, SHIPPED_SUITE
-from scripts.output import nulled
 
 
 def main(
@@ -33,7 +32,7 @@ def main(
     """Compare one configuration with all others."""
     found = compare(load_run(out, resolve_uri(suite, "selvage e5")), candidate)
     if as_json:
-        typer.echo(json.dumps(nulled(found), sort_keys=True, indent=1, allow_nan=False))
+        typer.echo(json_text(found, indent=1))
     else:
         _print(found)
 

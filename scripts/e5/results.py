@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.loading.files import plain
 from contracts.scoring.intervals import (
     Interval,
     clustered_mean,
@@ -24,7 +25,6 @@ from contracts.scoring.intervals import (
 from contracts.scoring.measure_table import MEASURES, Measure
 from contracts.scoring.measures import EpisodeMeasures
 from scripts.e5.suite import GROUPS
-from scripts.output import nulled
 
 #: Measures of the paired comparison of every policy with each of these configurations.
 COMPARED = ("quality_preservation", "mttr_s", "failed_ratio_incident", "goodput_ratio", "weight_moved")
@@ -68,7 +68,7 @@ class Episodes:
 
 def leaf(interval: Interval) -> dict[str, float | int | None]:
     """``{mean, ci_low, ci_high, n}`` with null for what is not known."""
-    found: dict[str, float | int | None] = nulled(asdict(interval))
+    found: dict[str, float | int | None] = plain(asdict(interval))
     return found
 
 

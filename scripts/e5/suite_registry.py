@@ -7,7 +7,6 @@ families that training draws.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from contracts.loading.files import sha256_of
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
-from scripts.output import write_whole
+from scripts.output import write_json
 from simulator.env.space import EpisodeSpace, family_of, is_held_out
 
 SUITES = ("e5-validation", "e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4")
@@ -81,5 +80,4 @@ def overlap(name: str, space: EpisodeSpace | None = None) -> tuple[Family, ...]:
 
 
 if __name__ == "__main__":
-    text = json.dumps(registry(), indent=1, sort_keys=True) + "\n"
-    write_whole(resolve_uri(REGISTRY, "selvage e5"), text)
+    write_json(resolve_uri(REGISTRY, "selvage e5"), registry(), indent=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from contracts.loading.files import json_text
 from scripts.e5.experiment import Options, RunPlan, plan_run, run, write_results
 from scripts.e5.report.tables import number
 from scripts.e5.suite import GROUP_LABELS
@@ -43,7 +43,7 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
     spent = f"{len(plan.jobs)} jobs in {time.monotonic() - started_s:.0f} s"
     Console(stderr=True).print(f"{spent}; {options.out / 'report.html'}")
     if as_json:
-        typer.echo(json.dumps(content, sort_keys=True))
+        typer.echo(json_text(content))
     else:
         _print_tables(content, plan)
 

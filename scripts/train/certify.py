@@ -7,8 +7,6 @@ the same certificate but for the latency of decisions, which is measured.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract, Suite
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
@@ -185,7 +184,7 @@ def worlds_sha256(plan: CertificationPlan) -> str:
     """Hash over every scenario, contract and profile that the suites lead to."""
     worlds = [compiled(entry) for course in (plan.incidents, plan.quiet) for entry in course.entries]
     rows = [[world.name, world.sha256, world.contract.sha256, *world.profile_sha256] for world in worlds]
-    return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
+    return canonical_sha256(rows)
 
 
 def _episodes(course: Course, plan: CertificationPlan) -> Iterator[tuple[list[EpisodeEvidence], float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.documents import FileRef
 from contracts.documents.artifact import Training
-from contracts.loading.files import sha256_of, write_pinned
+from contracts.loading.files import json_text, sha256_of, write_pinned
 from policies.certify.artifact_files import write_artefact
 from policies.learned.choosing import InputLayout
 from policies.learned.onnx_graph import network_bytes
@@ -95,8 +94,8 @@ def write_offline(
 
     logs: file name -> sha256. It drives nowhere before it is certified.
     """
-    index = json.dumps({"logs": logs}, sort_keys=True, indent=1).encode()
-    verdict = json.dumps(evaluation, sort_keys=True, indent=1).encode()
+    index = json_text({"logs": logs}, indent=1).encode()
+    verdict = json_text(evaluation, indent=1).encode()
     out.mkdir(parents=True, exist_ok=True)
     data = tuple(
         FileRef(uri=file, sha256=write_pinned(out / file, text))

@@ -8,7 +8,6 @@ this says what it would bring.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from sb3_contrib import RecurrentPPO
 
-from contracts.loading.files import write_pinned
+from contracts.loading.files import write_json, write_pinned
 from policies.train.policy import one_thread
 from policies.train.ppo import EachEpisode, PenalisedVecEnv, callbacks_of, settings_of
 from policies.train.recipe import RecipeSpec
@@ -51,7 +50,7 @@ def train_recurrent(
     exam = TrainingWorld(spec, file, horizon_s=check.horizon_s, fleets=check.episodes)
     score = score_acts(exam, lambda: _player(model), check.seed, 1)
     folder.mkdir(parents=True, exist_ok=True)
-    write_pinned(folder / "score.json", json.dumps(asdict(score), sort_keys=True).encode())
+    write_json(folder / "score.json", asdict(score))
     buffer = io.BytesIO()
     np.savez(buffer, **actor_weights(model))
     write_pinned(folder / WEIGHTS, buffer.getvalue())

@@ -7,7 +7,6 @@ beside it.
 from __future__ import annotations
 
 import csv
-import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.logger import Logger, configure
 from stable_baselines3.common.utils import set_random_seed
 
-from contracts.loading.files import write_pinned
+from contracts.loading.files import write_json
 from contracts.loading.loader import document_sha256
 from policies.registry import make_policy
 from policies.train import checkpoint as train_checkpoint
@@ -236,8 +235,7 @@ class SeedRun:
             chosen_at=progress.best_at, score=progress.best_score, rewards=progress.best_rewards,
             finished=finished,
         )  # fmt: skip
-        content = json.dumps(asdict(result) | {"folder": "."}, sort_keys=True)
-        write_pinned(self._folder / "result.json", content.encode())
+        write_json(self._folder / "result.json", asdict(result) | {"folder": "."})
         return result
 
 

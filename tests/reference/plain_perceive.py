@@ -16,7 +16,7 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.detect.clauses import applies, from_traffic, moves_traffic, zero_tolerance
 from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.significance import beyond_limit, significant
-from controller.detect.sums import COUNT, OVER, Sums, relative_excess
+from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.detect.window import WindowDetector
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
@@ -35,7 +35,7 @@ def inside_limit(
     At limit 0 no finite sample can show that; there a window of ``min_samples`` observations without one over
     the threshold counts as inside.
     """
-    candidate = ready & (relative_excess(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
+    candidate = ready & (excess_of_sums(sums, contract) <= 0.0) & (sums[..., COUNT] >= contract.min_samples)
     candidate[candidate] = significant(sums, candidate, contract, confidence, above=False)
     return candidate
 
@@ -75,7 +75,7 @@ class PlainWindows(WindowDetector):
         total = state["carried"] + sums
         ready = (total[..., COUNT] >= contract.min_samples) & applies(contract) & ends
         beyond, excess = beyond_limit(total, ready, contract)
-        against = beyond | (ready & (relative_excess(total, contract) > 0.0))
+        against = beyond | (ready & (excess_of_sums(total, contract) > 0.0))
         since = np.where(ready[..., None], state["since_alarm"] + total, state["since_alarm"])
         since = np.where(against[..., None], 0.0, since)
         inside = inside_limit(since, ready & ~beyond, contract, self.recertify_confidence)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from contracts.errors import DocumentError
-from scripts.output import ready_folder, write_whole
+from scripts.output import ready_folder, write_json, write_whole
 
 
 def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -36,10 +37,18 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     write_whole(tmp_path / "a.json", "old")
-    monkeypatch.setattr("scripts.output.os.replace", interrupted)
+    monkeypatch.setattr("contracts.loading.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "a.json", "new")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
+
+
+def test_json_is_whole_too_and_holds_no_nan(tmp_path: Path) -> None:
+    """Sorted keys, null for NaN, a line end; a place that is none is bad input."""
+    write_json(tmp_path / "a.json", {"b": (math.nan, 1.0), "a": 1})
+    assert (tmp_path / "a.json").read_text() == '{"a": 1, "b": [null, 1.0]}\n'
+    with pytest.raises(DocumentError, match="a writable file"):
+        write_json(tmp_path / "none" / "a.json", {})
 
 
 def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:

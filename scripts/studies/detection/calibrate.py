@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.loading.files import json_text
 from contracts.loading.uris import resolve_uri
 from controller.detect.calibration.calibrate import BLOCK_MARGIN
 from controller.detect.streams.eprocess import Betting, exceedances
@@ -163,7 +164,7 @@ def main(out: Path) -> None:
         for replicas, fleets in FAR_FLEETS.items():
             sys.stdout.write(far(parse_traffic(file.read_text(), str(file)), replicas, fleets))
         return
-    text = json.dumps(table(), indent=2, sort_keys=True) + "\n"
+    text = f"{json_text(table(), indent=2)}\n"
     parse_traffic(text, str(out))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, text)

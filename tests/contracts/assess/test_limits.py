@@ -13,6 +13,7 @@ from contracts.assess.limits import (
     bootstrap_limits,
     mean_limits,
     observations_needed,
+    quantile_place,
     rate_limits,
 )
 from contracts.rng import stream
@@ -28,6 +29,13 @@ def test_rate_limits_are_clopper_pearson(n: int, data: st.DataObject) -> None:
         assert binom.sf(count - 1, n, found.low) == pytest.approx(0.05, rel=1e-6)
     if count < n:
         assert binom.cdf(count, n, found.high) == pytest.approx(0.05, rel=1e-6)
+
+
+@given(st.integers(0, 2000), st.sampled_from([0.5, 0.9, 0.99]), st.sampled_from([0.95, 0.975]))
+def test_quantile_place_is_the_first_that_covers(n: int, quantile: float, confidence: float) -> None:
+    """So many values lie below the quantile at most, with that confidence; one fewer is not enough."""
+    place = quantile_place(n, quantile, confidence)
+    assert place == (binom.ppf(confidence, n, quantile) if n else 0)
 
 
 @given(st.floats(1e-3, 0.9), st.sampled_from([0.9, 0.95, 0.999]))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.significance import beyond_limit
-from controller.detect.sums import relative_excess
+from controller.detect.sums import excess_of_sums
 from tests.reference.plain_perceive import inside_limit
 from tests.support.builders import Clause, make_contract, make_layout
 
@@ -64,8 +64,8 @@ def test_mean_alarm_is_the_t_limit(values: list[float]) -> None:
 def test_at_least_clauses_count_the_other_way() -> None:
     """With sense -1 a mean below the threshold is beyond, one above it is not."""
     judged_by = contract(Clause(threshold=0.9, sense=-1.0))
-    assert relative_excess(cell(10, 8.0), judged_by).item() == pytest.approx(1.0 / 9.0)
-    assert relative_excess(cell(10, 9.5), judged_by).item() < 0.0
+    assert excess_of_sums(cell(10, 8.0), judged_by).item() == pytest.approx(1.0 / 9.0)
+    assert excess_of_sums(cell(10, 9.5), judged_by).item() < 0.0
 
 
 def test_false_alarms_under_the_null_stay_below_the_declared_rate() -> None:

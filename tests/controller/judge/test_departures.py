@@ -10,7 +10,7 @@ import pytest
 
 from contracts.rng import stream
 from controller.detect.clauses import zero_tolerance
-from controller.detect.sums import COUNT, relative_excess
+from controller.detect.sums import COUNT, excess_of_sums
 from controller.judge.departures import against_peers
 from controller.options import ControllerSetup
 from policies.rules.fixed import FixedPolicy
@@ -43,7 +43,7 @@ def test_departures_follow_their_definition(seed: int) -> None:
     alarmed = severe & here
     known = (judged[..., COUNT] > 0) | (zero_tolerance(contract) & (window[..., COUNT] > 0))
     witness = (known & here) | alarmed
-    beyond = given if given is not None else relative_excess(judged, contract) > 0.0
+    beyond = given if given is not None else excess_of_sums(judged, contract) > 0.0
     against = alarmed | (witness & beyond)
     others, others_against = peers(witness, owner), peers(against, owner)
     expected = alarmed & (2 * others_against < others)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from contracts.errors import DocumentError
 from scripts.e5.comparison import compare, dominates, load_run, verdict
 from scripts.e5.suite import load_suite
-from scripts.output import nulled
 from tests.support.e5_world import write_suite
 
 SEEDS = (5, 6, 7)
@@ -124,8 +122,3 @@ def test_a_run_without_the_candidate_is_refused(tmp_path: Path) -> None:
         compare(load_run(tmp_path / "out", suite), "learned")
     with pytest.raises(DocumentError, match="parts of a run"):
         load_run(tmp_path, suite)
-
-
-def test_json_holds_no_nan() -> None:
-    """What is not known is null."""
-    assert nulled({"a": [math.nan, 1.0]}) == {"a": [None, 1.0]}
