@@ -30,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
-from contracts.compiled.contract import Source
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S, MOST_ARL0
 from controller.detect.certified_drift_pass import DriftMemory, DriftRules, PairedProbes, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats

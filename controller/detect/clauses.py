@@ -21,7 +21,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from controller.detect.streams.eprocess import MEAN_BETS, MEAN_WEIGHTS, Betting, exceedances
 from controller.detect.streams.protocol import Flags, Floats
 

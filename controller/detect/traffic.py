@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import LATENCY_FAMILIES
+from contracts.compiled.contract import CompiledContract
 from contracts.errors import DocumentError, Problem
+from contracts.telemetry import LATENCY_FAMILIES, Source
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Floats
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.telemetry import FleetTelemetry
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import MS_PER_S
 from controller.detect.clauses import probe_clauses
 from controller.detect.sums import Sums

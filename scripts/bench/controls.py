@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from contracts.assess.samples import KernelSamples
-from contracts.compiled.contract import Source
 from contracts.documents.profile import HEALTHY
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S
 from controller.detect.sequential.spread import normalisers, stretches
 from scripts.studies.detection.measured import REPLICAS, plan_for, shipped

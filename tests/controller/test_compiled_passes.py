@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.rng import stream
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.telemetry import FleetTelemetry, ReplicaState, Source
 from controller.decision import Perception
 from controller.detect.tick import DetectorOutputs
 from controller.initial import initial_state

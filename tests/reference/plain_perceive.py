@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Level, Source
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.compiled.contract import CompiledContract, Level
+from contracts.telemetry import FleetTelemetry, ReplicaState, Source
 from controller.detect.clauses import applies, from_traffic, moves_traffic, zero_tolerance
 from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.significance import beyond_limit, significant

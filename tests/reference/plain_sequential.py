@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.compiled.contract import Source
+from contracts.telemetry import Source
 from controller.detect.clauses import Kind, applies, from_traffic
 from controller.detect.detector import EvidenceBatch
 from controller.detect.sequential.health import SHARES

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
-from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import (
+    HISTOGRAM_EDGES_MS,
+    LATENCY_FAMILIES,
+    FleetTelemetry,
+    ProbeSamples,
+    ReplicaState,
+    Source,
+)
 from controller.fleet import FleetSetup
 
 PROBE_METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import Source
 
 #: id, source, column, threshold, sense, is_rate, rate_limit, clip, applies to both slices
 _CLAUSES = (

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetTelemetry, ReplicaState
 from controller.ports import Clock, RouteActuator, RoutingPlan, TelemetrySource
 
 

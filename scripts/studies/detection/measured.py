@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples, SampleRates
+from contracts.telemetry import ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.calibration.laws import Empirical
 from controller.detect.certified_drift import drift_detector, drift_score

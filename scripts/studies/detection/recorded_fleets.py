@@ -15,10 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS
 from contracts.jit import compiled
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import HISTOGRAM_EDGES_MS, FleetTelemetry, Source
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import CLAUSE, EvidencePlan
 from controller.detect.sequential.peers import note_scrapes, weigh_by_peers

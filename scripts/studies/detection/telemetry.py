@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import LATENCY_FAMILIES
 from contracts.documents.scenario import Scenario
 from contracts.jit import compiled
 from contracts.loading.loader import document_sha256, load_text
 from contracts.rng import stream
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
 from controller.detect.calibration.calibrate import block_threshold, calibrated_threshold
 from controller.detect.calibration.laws import Empirical
 from controller.detect.streams.eprocess import Betting

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.errors import DocumentError
 from contracts.loading.uris import resolve_uri
+from contracts.telemetry import Source
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
 from controller.detect.streams.eprocess import Betting, exceedances
 from controller.detect.streams.protocol import Floats

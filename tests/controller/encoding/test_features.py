@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
 from contracts.rng import stream
+from contracts.telemetry import Source
 from controller.encoding.actions import LEAST_WEIGHT, action_from_table, table_from_action
 from controller.encoding.encoder import Encoder
 from controller.encoding.features import FEATURES, Scope, of_scope

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import FleetTelemetry, Source
 from controller.cells import pool
 from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL
 from controller.initial import initial_state

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeSamples, Source
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan

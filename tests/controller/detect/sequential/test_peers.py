@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
+from contracts.telemetry import Source
 from controller.detect.detector import DetectorState
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.evidence import SINCE_COUNT, SINCE_SUM

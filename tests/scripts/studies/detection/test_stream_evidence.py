@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
-from contracts.telemetry import ProbeSamples, SampleRates
+from contracts.telemetry import ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.clauses import Kind
 from controller.detect.sequential.health import clean_gain
