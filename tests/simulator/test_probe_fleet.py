@@ -15,8 +15,9 @@ from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.intervals import Interval
 from controller.detect.clauses import plan_clauses
 from policies.registry import make_configuration
-from scripts.bench.windows import Size, compare, figures, lower_bound_s, verdict, windows
+from scripts.bench.windows import figures
 from scripts.studies.windows.cases import Watch, cases, count_false, fleets_of, measure_times
+from scripts.studies.windows.compare import Size, compare, lower_bound_s, verdict, windows
 from scripts.studies.windows.match import Search, match
 from simulator import probe_fleet as windows_world
 from simulator.drive import ControllerDriver

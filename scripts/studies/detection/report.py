@@ -24,7 +24,6 @@ from controller.detect.streams.protocol import StreamDetector
 from controller.detect.streams.ranks import rank_edges
 from controller.detect.streams.thresholds import guaranteed_threshold
 from controller.detect.traffic import SHIPPED
-from scripts.bench.detect import accumulate_ms, figures, update_ms
 from scripts.pages import fill, table
 from scripts.studies.detection.calibrate import markdown
 from scripts.studies.detection.cases import SEED, Figures
@@ -38,6 +37,8 @@ from scripts.studies.detection.measured import (
 )
 from scripts.studies.detection.plots import operating_curves, save_doses, save_operating
 from scripts.studies.detection.replay import replayed_figures
+from scripts.studies.detection.speed import accumulate_ms, update_ms
+from scripts.studies.detection.synthetic import synthetic_figures
 from scripts.studies.detection.telemetry import ARL0, dependence
 from scripts.studies.detection.warm import warm
 
@@ -60,7 +61,7 @@ def main() -> None:
 
 def _operating(folder: Path) -> dict[str, list[str]]:
     save_operating(operating_curves(), folder / "detection-operating.svg")
-    return {"operating": operating_table(figures(), ("N0.5", "N1", "N2", "B0.05", "B0.2"))}
+    return {"operating": operating_table(synthetic_figures(), ("N0.5", "N1", "N2", "B0.05", "B0.2"))}
 
 
 def _replayed(_: Path) -> dict[str, list[str]]:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.scoring.intervals import poisson_rate
-from scripts.bench.windows import Result, ratio, shipped_result, verdict
 from scripts.pages import fill, table
 from scripts.studies.detection.plots import COLOURS, figure_of, save_figure
 from scripts.studies.detection.report import PAGE
+from scripts.studies.windows.compare import Result, ratio, shipped_result, verdict
 
 NAMES = {
     "sequential": "sequential",
