@@ -129,9 +129,12 @@ def _stream(row: Mapping[str, Any]) -> TrafficStream:
     if row["kind"] not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {row['kind']!r}")
     return TrafficStream(
-        kind=str(row["kind"]), unit=str(row["unit"]), replicas=int(row["replicas"]), arl0=points[:, 0],
+        kind=str(row["kind"]),
+        unit=str(row["unit"]),
+        replicas=int(row["replicas"]),
+        arl0=points[:, 0],
         threshold=points[:, 1],
-    )  # fmt: skip
+    )
 
 
 def _refused(file: str, path: str, expected: str, actual: str) -> DocumentError:

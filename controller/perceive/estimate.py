@@ -125,9 +125,12 @@ def _receive(
 
 
 def _follow(
-    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, now_s: NDArray[np.float64],
+    state: ControllerState,
+    telemetry: FleetTelemetry,
+    clocks: Clocks,
+    now_s: NDArray[np.float64],
     setup: ControllerSetup,
-) -> Rates:  # fmt: skip
+) -> Rates:
     """Progress of replicas, exponentially smoothed rates in requests per second, and overload."""
     passed_s = np.maximum(clocks.since_s, 1e-3)
     rates = Rates(

@@ -164,6 +164,10 @@ def _probes(table: Floats, chosen: NDArray[np.int64], received: NDArray[np.bool_
     place = np.tile(np.arange(slices, dtype=np.int64), replicas)
     shape = chosen.shape
     return ProbeSamples(
-        replica=np.broadcast_to(replica, shape).copy(), slice=np.broadcast_to(place, shape).copy(),
-        prompt=chosen, sampled_at_ms=np.zeros(shape), values=table[replica, place, chosen], valid=received,
-    )  # fmt: skip
+        replica=np.broadcast_to(replica, shape).copy(),
+        slice=np.broadcast_to(place, shape).copy(),
+        prompt=chosen,
+        sampled_at_ms=np.zeros(shape),
+        values=table[replica, place, chosen],
+        valid=received,
+    )

@@ -96,9 +96,11 @@ def _worst(own: NDArray[np.float64], other: NDArray[np.float64], key: str) -> di
     place = int(others.argmax())
     found = ratio(own[place], other[place], f"{key}/worst")
     return {
-        f"{key}_worst_s": _shown(means.max()), f"{key}_worst_s_window": _shown(others.max()),
-        f"{key}_ratio_at_worst": _shown(found.mean), f"{key}_verdict_at_worst": verdict(found),
-    }  # fmt: skip
+        f"{key}_worst_s": _shown(means.max()),
+        f"{key}_worst_s_window": _shown(others.max()),
+        f"{key}_ratio_at_worst": _shown(found.mean),
+        f"{key}_verdict_at_worst": verdict(found),
+    }
 
 
 def _shown(value: float) -> float | None:

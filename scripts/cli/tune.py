@@ -51,8 +51,9 @@ def tune_command(
     words = ["selvage", "tune", policy, "--steps", str(steps), "--seed", str(seed)]
     words += ["--fleets", str(fleets), "--horizon-s", f"{horizon_s:g}", "--recipe", recipe, "--out", "FILE"]
     content = run(policy, training, steps, seed, recipe, Console(stderr=True)) | {
-        "command": shlex.join(words), "git_sha": git_sha(),
-    }  # fmt: skip
+        "command": shlex.join(words),
+        "git_sha": git_sha(),
+    }
     ready_folder(out.parent)
     write_whole(out, json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n")
     typer.echo(content["chosen"])

@@ -138,9 +138,13 @@ def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
         state, decision = tick(state, seen, setup)
         judgement = decision.judgement
         met += [
-            decision.quarantined.any(), judgement.spread.any(), judgement.down.any(),
-            (~judgement.certified).any(), known.estimate.closed.any(), known.estimate.stale.any(),
-        ]  # fmt: skip
+            decision.quarantined.any(),
+            judgement.spread.any(),
+            judgement.down.any(),
+            (~judgement.certified).any(),
+            known.estimate.closed.any(),
+            known.estimate.stale.any(),
+        ]
     assert (met[:5] > 0).all(), met
 
 

@@ -13,8 +13,16 @@ import pytest
 from tests.support.paths import ROOT
 
 LAYERS = (
-    "contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts", "selvage_fleet",
-)  # fmt: skip
+    "contracts",
+    "controller",
+    "simulator",
+    "faults",
+    "policies",
+    "live",
+    "k8s",
+    "scripts",
+    "selvage_fleet",
+)
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
@@ -22,9 +30,12 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter over the packages in ``folder``."""
     return subprocess.run(
         [sys.executable, "-P", "-c", LINT, "--no-cache"],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")

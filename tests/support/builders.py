@@ -45,11 +45,20 @@ class Clause:
 DEFAULT_CLAUSES = (
     Clause(name="N-hard"),
     Clause(name="N-soft", column=1, threshold=0.2, hard=False, level=2),
-    Clause(name="R-ttft", family="R", source=Source.LATENCY, column=1, edge=9, threshold=2000.0,
-           rate_limit=0.05, hard=False, level=2),
+    Clause(
+        name="R-ttft",
+        family="R",
+        source=Source.LATENCY,
+        column=1,
+        edge=9,
+        threshold=2000.0,
+        rate_limit=0.05,
+        hard=False,
+        level=2,
+    ),
     Clause(name="R-failed", family="R", source=Source.FAILED, threshold=0.5, rate_limit=0.02, hard=False),
     Clause(name="O-print", family="O", source=Source.FINGERPRINT, threshold=0.0, rate_limit=0.0),
-)  # fmt: skip
+)
 
 
 def make_layout(

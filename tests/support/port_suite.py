@@ -34,8 +34,16 @@ class TelemetrySourceSuite(ABC):
         assert kernels > 0
         for seen in self.reads():
             assert seen.now_ms.shape == (self.batch,)
-            for name in ("replica_state", "scraped_at_ms", "running", "waiting", "kv_used_ratio",
-                         "consecutive_failed", "fingerprint_match", "trace_fields_ratio"):  # fmt: skip
+            for name in (
+                "replica_state",
+                "scraped_at_ms",
+                "running",
+                "waiting",
+                "kv_used_ratio",
+                "consecutive_failed",
+                "fingerprint_match",
+                "trace_fields_ratio",
+            ):
                 assert getattr(seen, name).shape == (self.batch, replicas), name
             assert seen.answered.shape == seen.failed.shape == (self.batch, replicas, slices)
             columns = len(HISTOGRAM_EDGES_MS) + 1

@@ -52,11 +52,13 @@ def accumulate_ms() -> float:
     plan, rng = plan_for(samples, 1.0), stream(SEED, "fold")
     shape = (fleets, 12)
     probes = ProbeSamples(
-        replica=np.broadcast_to(np.arange(12), shape).copy(), slice=rng.integers(0, 5, shape),
-        prompt=np.zeros(shape, dtype=np.int64), sampled_at_ms=np.zeros(shape),
+        replica=np.broadcast_to(np.arange(12), shape).copy(),
+        slice=rng.integers(0, 5, shape),
+        prompt=np.zeros(shape, dtype=np.int64),
+        sampled_at_ms=np.zeros(shape),
         values=samples.values[0, rng.integers(0, samples.prompt_ids.size, shape), 0],
         valid=np.ones(shape, dtype=np.bool_),
-    )  # fmt: skip
+    )
     state, spent = initial_evidence(fleets, 12, plan), []
     for _ in range(30):
         before = time.process_time()

@@ -13,9 +13,17 @@ from tests.support.env_world import config
 pytestmark = pytest.mark.needs("gymnasium", "stable_baselines3", "torch")
 
 KEYS = {
-    "ppo_fleets", "ppo_batch", "ppo_epochs", "ppo_runs", "ppo_steps_timed", "ppo_steps_per_cpu_s",
-    "ppo_steps_per_cpu_s_fastest", "ppo_env_share", "ppo_update_share", "lagrangian_over_ppo",
-}  # fmt: skip
+    "ppo_fleets",
+    "ppo_batch",
+    "ppo_epochs",
+    "ppo_runs",
+    "ppo_steps_timed",
+    "ppo_steps_per_cpu_s",
+    "ppo_steps_per_cpu_s_fastest",
+    "ppo_env_share",
+    "ppo_update_share",
+    "lagrangian_over_ppo",
+}
 
 
 @pytest.fixture
