@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Keys and list places that lead from the top of a document to a value.
+KeyPath = tuple[str | int, ...]
+
 
 class SelvageError(Exception):
     """Root of all deliberate errors."""

@@ -13,6 +13,17 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+#: Upper bucket edges of every latency histogram, in ms; the last bucket is open. Chosen to cover
+#: inter-token times of a few ms and end-to-end times of minutes.
+HISTOGRAM_EDGES_MS: tuple[float, ...] = (
+    5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 250.0, 500.0, 1000.0, 2000.0,
+    4000.0, 8000.0, 15000.0, 30000.0, 60000.0, 120000.0,
+)  # fmt: skip
+
+#: Latency families of a histogram, in array order (vLLM: e2e_request_latency_seconds,
+#: time_to_first_token_seconds, inter_token_latency_seconds).
+LATENCY_FAMILIES: tuple[str, ...] = ("latency_ms", "ttft_ms", "inter_token_ms")
+
 
 class ReplicaState(IntEnum):
     """What discovery (Kubernetes endpoints, process table) says of a replica."""
@@ -22,6 +33,18 @@ class ReplicaState(IntEnum):
     READY = 2
     DRAINING = 3
     DEAD = 4
+
+
+class Source(IntEnum):
+    """Where a clause's observations come from."""
+
+    PROBE = 0  # ProbeSamples.values[..., column]
+    LATENCY = 1  # FleetTelemetry.latency_le[..., column, edge]
+    FAILED = 2  # failed / (answered + failed)
+    FINGERPRINT = 3  # 1 - fingerprint_match
+    TRACE_FIELDS = 4  # 1 - trace_fields_ratio
+    KV_USED = 5  # kv_used_ratio
+    OFFLINE = 6  # judged by `selvage contract evaluate` only, never online
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

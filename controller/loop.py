@@ -142,9 +142,13 @@ class Controller:
     """Holds the state between turns and talks to the ports; for worlds that want one call per tick."""
 
     def __init__(
-        self, setup: ControllerSetup, *, batch: int = 1, state: ControllerState | None = None,
+        self,
+        setup: ControllerSetup,
+        *,
+        batch: int = 1,
+        state: ControllerState | None = None,
         clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.setup, self._clock = setup, clock
         self.state = initial_state(setup, batch) if state is None else state
 

@@ -76,11 +76,16 @@ _RESTORE = "put the saved handler back, reset the prefix cache, canary equals th
 
 def _numeric(name: str, injection: str) -> FaultKind:
     return FaultKind(
-        name=name, channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
+        name=name,
+        channel=Channel.NUMERIC,
+        dose=_MEASURED,
+        silent=True,
+        measured=True,
         live_injection=injection,
         kubernetes_form="worker-extension rpc through an exec probe container of the pod",
-        verification=_CANARY, undo=_RESTORE,
-    )  # fmt: skip
+        verification=_CANARY,
+        undo=_RESTORE,
+    )
 
 
 _KINDS: tuple[FaultKind, ...] = (

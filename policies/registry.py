@@ -158,9 +158,12 @@ def make_policy(spec: str, fleet: FleetSetup, **parameters: Value) -> Policy:
 
 
 def make_configuration(
-    spec: str, fleet: FleetSetup, options: ControllerOptions | None = None,
-    notices: Notices | None = None, **parameters: Value,
-) -> ControllerSetup:  # fmt: skip
+    spec: str,
+    fleet: FleetSetup,
+    options: ControllerOptions | None = None,
+    notices: Notices | None = None,
+    **parameters: Value,
+) -> ControllerSetup:
     """Controller set-up in which ``spec`` runs as a configuration of E5; ``options`` replaces its levers.
 
     notices: what ``informed`` is told; no other policy sees it.

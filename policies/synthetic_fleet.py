@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
-from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import (
+    HISTOGRAM_EDGES_MS,
+    LATENCY_FAMILIES,
+    FleetTelemetry,
+    ProbeSamples,
+    ReplicaState,
+    Source,
+)
 from controller.fleet import FleetSetup
 
 #: Probe metrics of the fleet.

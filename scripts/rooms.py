@@ -14,8 +14,16 @@ from scripts.pages import fill, table
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, MARK = "architecture.md", "rooms"
 LAYERS = (
-    "contracts", "controller", "faults", "policies", "simulator", "live", "k8s", "scripts", "selvage_fleet",
-)  # fmt: skip
+    "contracts",
+    "controller",
+    "faults",
+    "policies",
+    "simulator",
+    "live",
+    "k8s",
+    "scripts",
+    "selvage_fleet",
+)
 
 
 def room_table() -> list[str]:

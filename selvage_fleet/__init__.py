@@ -82,9 +82,14 @@ __all__ = [
 
 _DOCUMENTS = ("Document", "Evaluation", "SelvageError", "judge", "load")
 _EPISODES = (
-    "CompiledScenario", "Controller", "EpisodeRecord",
-    "load_policy", "load_scenario", "make_controller", "run_episode",
-)  # fmt: skip
+    "CompiledScenario",
+    "Controller",
+    "EpisodeRecord",
+    "load_policy",
+    "load_scenario",
+    "make_controller",
+    "run_episode",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -25,9 +25,12 @@ def load(uri: str | Path) -> Document:
 
 
 def judge(
-    contract: str | Path | KernelContract, samples: str | Path, *,
-    condition: str = HEALTHY, split: str = ALL_SPLITS,
-) -> Evaluation:  # fmt: skip
+    contract: str | Path | KernelContract,
+    samples: str | Path,
+    *,
+    condition: str = HEALTHY,
+    split: str = ALL_SPLITS,
+) -> Evaluation:
     """Every clause of ``contract`` on every slice of ``samples``, as ``selvage contract evaluate`` judges.
 
     samples: a profile (.yaml), measured samples (.npz) or a log of units (.jsonl), as path or URI.

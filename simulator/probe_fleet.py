@@ -15,13 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
 from contracts.documents.scenario import Scenario
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord, Incident
 from contracts.scoring.incident_measures import RECOVERY_S
-from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.telemetry import (
+    HISTOGRAM_EDGES_MS,
+    LATENCY_FAMILIES,
+    FleetTelemetry,
+    ProbeSamples,
+    ReplicaState,
+)
 from contracts.units import MS_PER_S
 from controller.ports import RoutingPlan
 from simulator.drive import Driver

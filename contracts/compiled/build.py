@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import Clause, ContractSpec, KernelContract, Slice
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256
 from contracts.metrics import JudgedBy, MetricSpec, Sense, metric
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 
 #: Where the contract sets no objective, no request misses it.
 NO_OBJECTIVE_MS = float("inf")

@@ -20,18 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Source(IntEnum):
-    """Where a clause's observations come from."""
-
-    PROBE = 0  # ProbeSamples.values[..., column]
-    LATENCY = 1  # FleetTelemetry.latency_le[..., column, edge]
-    FAILED = 2  # failed / (answered + failed)
-    FINGERPRINT = 3  # 1 - fingerprint_match
-    TRACE_FIELDS = 4  # 1 - trace_fields_ratio
-    KV_USED = 5  # kv_used_ratio
-    OFFLINE = 6  # judged by `selvage contract evaluate` only, never online
-
-
 class Level(IntEnum):
     """State of one (kernel, slice): what the two thresholds of the contract say of H."""
 

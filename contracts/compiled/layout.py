@@ -11,17 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Upper bucket edges of every latency histogram, in ms; the last bucket is open. Chosen to cover
-#: inter-token times of a few ms and end-to-end times of minutes.
-HISTOGRAM_EDGES_MS: tuple[float, ...] = (
-    5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 250.0, 500.0, 1000.0, 2000.0,
-    4000.0, 8000.0, 15000.0, 30000.0, 60000.0, 120000.0,
-)  # fmt: skip
-
-#: Latency families of a histogram, in array order (vLLM: e2e_request_latency_seconds,
-#: time_to_first_token_seconds, inter_token_latency_seconds).
-LATENCY_FAMILIES: tuple[str, ...] = ("latency_ms", "ttft_ms", "inter_token_ms")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLayout:

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from contracts.errors import Problem
-from contracts.loading.yaml_positions import KeyPath, PositionedYaml, dotted
+from contracts.errors import KeyPath, Problem
+from contracts.loading.yaml_positions import PositionedYaml, dotted
 
 #: Error type -> (expected, next step); ``{...}`` are filled from pydantic's context.
 _SENTENCES: dict[str, tuple[str, str]] = {

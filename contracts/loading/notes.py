@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from contracts.documents import ContractSpec, Document, FaultDrill, KernelContract
-from contracts.loading.yaml_positions import KeyPath, dotted, parse
+from contracts.errors import KeyPath
+from contracts.loading.yaml_positions import dotted, parse
 
 NOT_ENFORCED = "not enforced yet"
 

@@ -28,10 +28,10 @@ from contracts.documents import (
 from contracts.documents.meta import MetaSpec
 from contracts.documents.scenario import FaultTarget
 from contracts.documents.suite import SuiteSpec
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import load_as
 from contracts.loading.uris import read_pinned, resolve_uri
-from contracts.loading.yaml_positions import KeyPath, dotted, parse
+from contracts.loading.yaml_positions import dotted, parse
 from contracts.rules import Breach
 from contracts.workload.azure_trace import load_trace
 

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 
 import yaml
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.scalars import AMBIGUOUS_WORDS, read_scalar
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
-
-#: Keys and list places that lead from the top of a document to a value.
-KeyPath = tuple[str | int, ...]
 
 # libyaml where PyYAML was built with it: 20 times faster on a long profile, same events.
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

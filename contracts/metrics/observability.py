@@ -9,8 +9,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
+from contracts.telemetry import Source
 
 
 @register_metric(

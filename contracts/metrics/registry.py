@@ -14,9 +14,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
-from contracts.compiled.contract import Source
 from contracts.errors import SelvageError
 from contracts.plugins import Registry
+from contracts.telemetry import Source
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
+from contracts.telemetry import Source
 
 
 @register_metric(

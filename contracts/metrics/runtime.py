@@ -1,13 +1,13 @@
 """Runtime metrics (family R): what a request and a replica cost.
 
 Latencies are one number per request, in ms; a percentile clause on them is judged online by the share
-of requests over the threshold, from the histogram of ``contracts.compiled.layout``.
+of requests over the threshold, from the histogram of ``contracts.telemetry``.
 """
 
 from __future__ import annotations
 
-from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
+from contracts.telemetry import Source
 from contracts.units import MS_PER_S
 
 

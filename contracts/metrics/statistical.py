@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
 from contracts.metrics.registry import register_metric
+from contracts.telemetry import Source
 
 
 class Judge(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from contracts.loading.yaml_positions import KeyPath
+from contracts.errors import KeyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

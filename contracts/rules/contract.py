@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contracts.compiled.contract import Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS
 from contracts.documents.contract import Clause, ContractSpec
-from contracts.loading.yaml_positions import KeyPath
+from contracts.errors import KeyPath
 from contracts.metrics import METRICS, JudgedBy, MetricSpec, UnknownMetricError, metric
 from contracts.rules.breach import Breach, repeated, unknown
+from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
 
 #: A multiplicative error is at least 1 by definition; every other ratio is at most 1.
 _AT_LEAST_ONE = ("token_prob_error",)

@@ -8,7 +8,7 @@ from contracts.documents.artifact import ArtifactSpec, Certificate
 from contracts.documents.drill import DrillSpec
 from contracts.documents.meta import MetaClause, MetaSpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
-from contracts.loading.yaml_positions import KeyPath
+from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, repeated, under
 from contracts.rules.scenario import fault_breaches
 

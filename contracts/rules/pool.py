@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.profile import HEALTHY, Condition, MeasuredMetric, ProfileSpec
-from contracts.loading.yaml_positions import KeyPath
+from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, repeated, unknown
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
-from contracts.loading.yaml_positions import KeyPath
+from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, only_block, repeated, under, unknown
 from contracts.rules.pool import pool_breaches
 

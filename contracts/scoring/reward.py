@@ -35,7 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
-from contracts.telemetry import SampleRates
+from contracts.telemetry import SampleRates, Source
 from controller.detect.clauses import Kind, plan_clauses
 from controller.detect.streams.protocol import Floats
 from controller.detect.streams.thresholds import guaranteed_threshold

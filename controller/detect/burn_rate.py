@@ -85,9 +85,15 @@ class BurnRateDetector:
         return latched(state, contract)
 
     def update(
-        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],  # noqa: ARG002
-        contract: CompiledContract, arrived: EvidenceBatch | None = None, *, consume: bool = False,  # noqa: ARG002
-    ) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+        self,
+        state: DetectorState,
+        sums: Sums | None,  # noqa: ARG002
+        closed: NDArray[np.bool_],  # noqa: ARG002
+        contract: CompiledContract,
+        arrived: EvidenceBatch | None = None,
+        *,
+        consume: bool = False,  # noqa: ARG002
+    ) -> tuple[AlarmState, DetectorState]:
         """Add this tick to the bins and judge the tiers whose bin ends; see the protocol."""
         if arrived is None:
             raise ValueError("burn rates are judged by arrivals, not by sums of windows")

@@ -30,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
-from contracts.compiled.contract import Source
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S, MOST_ARL0
 from controller.detect.certified_drift_pass import DriftMemory, DriftRules, PairedProbes, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
@@ -92,9 +91,12 @@ class DriftPlan:
 
 
 def drift_plan(
-    fleet: CertifiedFleet, *, budget_per_slice_month: float | None = None, confidence: float = 0.95,
+    fleet: CertifiedFleet,
+    *,
+    budget_per_slice_month: float | None = None,
+    confidence: float = 0.95,
     prior: bool = False,
-) -> DriftPlan | None:  # fmt: skip
+) -> DriftPlan | None:
     """Plan whose false flags come to ``FLAG_SHARE`` of the budget; None where nothing was certified."""
     contract = fleet.contract
     probed = (contract.source == Source.PROBE) & contract.applies.any(axis=1)
@@ -106,10 +108,14 @@ def drift_plan(
     flags = FLAG_SHARE * allowed / (replicas * slices * metrics.size)
     arl0 = min(max(fleet.rates.probes_per_s * MONTH_S / flags, 2.0), MOST_ARL0)
     return DriftPlan(
-        certified=fleet.certified, replica_kernel=fleet.layout.replica_kernel, metrics=metrics, arl0=arl0,
+        certified=fleet.certified,
+        replica_kernel=fleet.layout.replica_kernel,
+        metrics=metrics,
+        arl0=arl0,
         threshold=guaranteed_threshold(arl0),
-        returns=1.0 / (1.0 - confidence), prior=prior,
-    )  # fmt: skip
+        returns=1.0 / (1.0 - confidence),
+        prior=prior,
+    )
 
 
 def initial_drift(batch: int, plan: DriftPlan | None) -> DetectorState:

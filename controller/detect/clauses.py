@@ -21,7 +21,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from controller.detect.streams.eprocess import MEAN_BETS, MEAN_WEIGHTS, Betting, exceedances
 from controller.detect.streams.protocol import Flags, Floats
 
@@ -73,9 +74,11 @@ class ClausePlan:
                 f"clause {clause} is watched by {Kind(int(self.kind[clause])).name}, not by betting"
             )
         return Betting(
-            null_mean=float(self.null_mean[clause]), bets=tuple(self.bets[clause].tolist()),
-            weights=tuple(self.weights[clause].tolist()), clip=float(self.clip[clause]),
-        )  # fmt: skip
+            null_mean=float(self.null_mean[clause]),
+            bets=tuple(self.bets[clause].tolist()),
+            weights=tuple(self.weights[clause].tolist()),
+            clip=float(self.clip[clause]),
+        )
 
 
 def plan_clauses(contract: CompiledContract) -> ClausePlan:
@@ -98,13 +101,18 @@ def plan_clauses(contract: CompiledContract) -> ClausePlan:
     groups = len(MEAN_BETS)
     null_mean = np.where(betting, null_mean, 1.0)
     return ClausePlan(
-        kind=kind.astype(np.int64), is_rate=contract.is_rate.copy(), mirrored=mirrored,
-        guaranteed=contract.source == Source.PROBE, null_mean=null_mean, upper=upper,
-        clip=clip, scale=np.where(limit > 0.0, limit, 1.0),
+        kind=kind.astype(np.int64),
+        is_rate=contract.is_rate.copy(),
+        mirrored=mirrored,
+        guaranteed=contract.source == Source.PROBE,
+        null_mean=null_mean,
+        upper=upper,
+        clip=clip,
+        scale=np.where(limit > 0.0, limit, 1.0),
         bets=np.array([b for b, _ in bets], dtype=np.float64).reshape(-1, groups),
         weights=np.array([w for _, w in bets], dtype=np.float64).reshape(-1, groups),
         health_range=_health_range(contract, null_mean, clip, np.where(mirrored, upper, np.inf)),
-    )  # fmt: skip
+    )
 
 
 def _health_range(contract: CompiledContract, null_mean: Floats, clip: Floats, upper: Floats) -> Floats:

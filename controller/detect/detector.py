@@ -115,9 +115,15 @@ class Detector(Protocol):
         """Memory of ``batch`` fleets with ``subjects`` replicas or kernels each."""
 
     def update(
-        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],
-        contract: CompiledContract, arrived: EvidenceBatch | None = None, *, consume: bool = False,
-    ) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+        self,
+        state: DetectorState,
+        sums: Sums | None,
+        closed: NDArray[np.bool_],
+        contract: CompiledContract,
+        arrived: EvidenceBatch | None = None,
+        *,
+        consume: bool = False,
+    ) -> tuple[AlarmState, DetectorState]:
         """Take in ``sums`` [B, U, S, C, 4] of the window that ends now where ``closed`` [B].
 
         Where ``closed`` is False, ``sums`` holds the running window so far; None: no window closes and none

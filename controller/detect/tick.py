@@ -43,9 +43,14 @@ class DetectorOutputs(NamedTuple):
 
 
 def detect(
-    evidence: DetectorInputs, memories: Memories, detector: Detector, contract: CompiledContract,
-    plan: DriftPlan | None, *, consume: bool = False,
-) -> DetectorOutputs:  # fmt: skip
+    evidence: DetectorInputs,
+    memories: Memories,
+    detector: Detector,
+    contract: CompiledContract,
+    plan: DriftPlan | None,
+    *,
+    consume: bool = False,
+) -> DetectorOutputs:
     """Judge the evidence of a tick.
 
     ``plan``: how probes are compared with certified values (None: not at all).

@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import LATENCY_FAMILIES
+from contracts.compiled.contract import CompiledContract
 from contracts.errors import DocumentError, Problem
+from contracts.telemetry import LATENCY_FAMILIES, Source
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Floats
 
@@ -129,9 +129,12 @@ def _stream(row: Mapping[str, Any]) -> TrafficStream:
     if row["kind"] not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {row['kind']!r}")
     return TrafficStream(
-        kind=str(row["kind"]), unit=str(row["unit"]), replicas=int(row["replicas"]), arl0=points[:, 0],
+        kind=str(row["kind"]),
+        unit=str(row["unit"]),
+        replicas=int(row["replicas"]),
+        arl0=points[:, 0],
         threshold=points[:, 1],
-    )  # fmt: skip
+    )
 
 
 def _refused(file: str, path: str, expected: str, actual: str) -> DocumentError:

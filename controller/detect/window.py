@@ -66,10 +66,15 @@ class WindowDetector:
         }
 
     def update(
-        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],
-        contract: CompiledContract, arrived: EvidenceBatch | None = None,  # noqa: ARG002
-        *, consume: bool = False,
-    ) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+        self,
+        state: DetectorState,
+        sums: Sums | None,
+        closed: NDArray[np.bool_],
+        contract: CompiledContract,
+        arrived: EvidenceBatch | None = None,  # noqa: ARG002
+        *,
+        consume: bool = False,
+    ) -> tuple[AlarmState, DetectorState]:
         """Judge what is complete; see the protocol."""
         if sums is None:
             return _shown(state, np.zeros(flags(state, "alarm").shape, dtype=np.bool_)), state
@@ -87,9 +92,14 @@ class WindowDetector:
         return latched(state, contract)
 
     def _close(
-        self, state: DetectorState, sums: Sums, closed: NDArray[np.bool_], contract: CompiledContract,
-        fresh: NDArray[np.bool_], consume: bool,
-    ) -> DetectorState:  # fmt: skip
+        self,
+        state: DetectorState,
+        sums: Sums,
+        closed: NDArray[np.bool_],
+        contract: CompiledContract,
+        fresh: NDArray[np.bool_],
+        consume: bool,
+    ) -> DetectorState:
         """Judge the windows that end; adds to ``fresh`` what is judged."""
         state = _copied(state, WindowMemory._fields[:2] if consume else WindowMemory._fields)
         marks = WindowMarks(fresh=fresh, beyond=np.zeros_like(fresh), hopeful=np.zeros_like(fresh))

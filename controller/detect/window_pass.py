@@ -119,7 +119,7 @@ def close_windows(memory, marks, sums, closed, rules):
 @compiled(inline="always")
 def _judge(memory, marks, at, total, rules):
     """The window of cell ``at`` is complete: mark what its sums ``total`` [4] are to be tested for."""
-    b, u, s, c = at
+    c = at[3]
     is_rate, rate_limit = rules.is_rate[c], rules.rate_limit[c]
     threshold, sense = rules.threshold[c], rules.sense[c]
     excess = excess_of_cell(total, is_rate, rate_limit, threshold, sense)

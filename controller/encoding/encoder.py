@@ -106,9 +106,12 @@ class Encoder:
 
 
 def _write(
-    encoded: NDArray[np.float32], features: tuple[Feature, ...], seen: Observation, shape: tuple[int, ...],
+    encoded: NDArray[np.float32],
+    features: tuple[Feature, ...],
+    seen: Observation,
+    shape: tuple[int, ...],
     place: tuple[int, int, int],
-) -> None:  # fmt: skip
+) -> None:
     """Put the features' values [B, *shape], clipped, at ``place``: f + [0] + i [1] + j [2]."""
     batch, (rows, columns) = encoded.shape[0], (*shape, 1, 1)[:2]
     values = np.empty((len(features), batch, *shape))

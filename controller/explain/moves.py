@@ -68,9 +68,13 @@ def targets(setup: ControllerSetup) -> tuple[str, ...]:
 
 
 def moves(
-    before: ControllerState, after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int,
+    before: ControllerState,
+    after: ControllerState,
+    decision: Decision,
+    setup: ControllerSetup,
+    fleet: int,
     baseline: NDArray[np.float64] | None,
-) -> tuple[WeightMove, ...]:  # fmt: skip
+) -> tuple[WeightMove, ...]:
     """Every weight that changed. baseline: float64 [S, K + 1], or None."""
     old, new = before.table[fleet], decision.table[fleet]
     changed = np.abs(new - old) > SAME
@@ -94,9 +98,13 @@ def moves(
 
 
 def _reasons(
-    before: ControllerState, after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int,
+    before: ControllerState,
+    after: ControllerState,
+    decision: Decision,
+    setup: ControllerSetup,
+    fleet: int,
     s: int,
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     """Why row ``s`` moved: what is wrong with a kernel that the policy or the shield took weight from."""
     old, new = before.table[fleet, s], decision.table[fleet, s]
     found: list[str] = []

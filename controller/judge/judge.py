@@ -55,9 +55,13 @@ class Judgement:
 
 
 def judge(
-    estimate: Estimate, telemetry: FleetTelemetry, verdicts: DetectorOutputs, setup: ControllerSetup, *,
+    estimate: Estimate,
+    telemetry: FleetTelemetry,
+    verdicts: DetectorOutputs,
+    setup: ControllerSetup,
+    *,
     consume: bool = False,
-) -> tuple[ControllerState, Judgement]:  # fmt: skip
+) -> tuple[ControllerState, Judgement]:
     """Quarantine replicas, then judge the kernels by those that are left.
 
     ``consume``: the memory of the kernels' detector may be written to.

@@ -88,9 +88,13 @@ def _recertified(case: Case) -> tuple[Flags, Flags, bool]:
     condemned, severe = before.copy(), np.empty_like(before)
     rows = (*condemned.shape[:2], -1)
     some = recertify(
-        condemned.reshape(rows), severe.reshape(rows), verdicts.alarm.reshape(rows),
-        verdicts.inside.reshape(rows), verdicts.fresh.reshape(rows), _by_slice(case.setup.contract),
-    )  # fmt: skip
+        condemned.reshape(rows),
+        severe.reshape(rows),
+        verdicts.alarm.reshape(rows),
+        verdicts.inside.reshape(rows),
+        verdicts.fresh.reshape(rows),
+        _by_slice(case.setup.contract),
+    )
     return condemned, severe, bool(some)
 
 

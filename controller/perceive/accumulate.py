@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
 from contracts.jit import borrowed, compiled
+from contracts.telemetry import Source
 from contracts.units import MS_PER_S
 
 # Plain integers, because compiled code does not know the enumeration.

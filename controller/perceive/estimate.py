@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.telemetry import FleetTelemetry
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import MS_PER_S
 from controller.detect.clauses import probe_clauses
 from controller.detect.sums import Sums
@@ -125,9 +125,12 @@ def _receive(
 
 
 def _follow(
-    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, now_s: NDArray[np.float64],
+    state: ControllerState,
+    telemetry: FleetTelemetry,
+    clocks: Clocks,
+    now_s: NDArray[np.float64],
     setup: ControllerSetup,
-) -> Rates:  # fmt: skip
+) -> Rates:
     """Progress of replicas, exponentially smoothed rates in requests per second, and overload."""
     passed_s = np.maximum(clocks.since_s, 1e-3)
     rates = Rates(

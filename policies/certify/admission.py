@@ -68,14 +68,20 @@ def refuse_unless_certified(
         raise _refused(file, "", "a certificate", "none", "certify the policy: selvage policy certify")
     if certificate.rules_sha256 != subject.rules_sha256:
         raise _refused(
-            file, "rules_sha256", f"{subject.rules_sha256}, of the rules and settings of this version",
-            str(certificate.rules_sha256), "certify again: what decides beside the network is not the same",
-        )  # fmt: skip
+            file,
+            "rules_sha256",
+            f"{subject.rules_sha256}, of the rules and settings of this version",
+            str(certificate.rules_sha256),
+            "certify again: what decides beside the network is not the same",
+        )
     if certificate.subject_sha256 != subject.sha256:
         raise _refused(
-            file, "subject_sha256", f"{subject.sha256}, of this ONNX file and encoding",
-            certificate.subject_sha256, "this certificate is another policy's; certify this one",
-        )  # fmt: skip
+            file,
+            "subject_sha256",
+            f"{subject.sha256}, of this ONNX file and encoding",
+            certificate.subject_sha256,
+            "this certificate is another policy's; certify this one",
+        )
     refuse_unless_passing(certificate, meta, file)
 
 
@@ -86,9 +92,12 @@ def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: st
     found = document_sha256(meta)
     if certificate.meta_contract_sha256 != found:
         raise _refused(
-            file, "meta_contract_sha256", f"{found}, of {meta.metadata.name}",
-            certificate.meta_contract_sha256, "certify again: the meta-contract is another one",
-        )  # fmt: skip
+            file,
+            "meta_contract_sha256",
+            f"{found}, of {meta.metadata.name}",
+            certificate.meta_contract_sha256,
+            "certify again: the meta-contract is another one",
+        )
     if certificate.seeds < meta.spec.suite_seeds:
         least = f"at least {meta.spec.suite_seeds}"
         raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
@@ -106,9 +115,12 @@ def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str
         raise _refused(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
     if asked.worlds_sha256 is not None and certificate.worlds_sha256 != asked.worlds_sha256:
         raise _refused(
-            file, "worlds_sha256", asked.worlds_sha256, str(certificate.worlds_sha256),
+            file,
+            "worlds_sha256",
+            asked.worlds_sha256,
+            str(certificate.worlds_sha256),
             "certify again: scenarios, contract or profiles are others",
-        )  # fmt: skip
+        )
 
 
 def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:

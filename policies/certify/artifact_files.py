@@ -49,9 +49,14 @@ class Artefact:
 
 
 def write_artefact(
-    folder: Path, name: str, content: bytes, description: str, training: Training,
-    certificate: Certificate | None = None, recurrent: RecurrentState | None = None,
-) -> Path:  # fmt: skip
+    folder: Path,
+    name: str,
+    content: bytes,
+    description: str,
+    training: Training,
+    certificate: Certificate | None = None,
+    recurrent: RecurrentState | None = None,
+) -> Path:
     """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
 
     Equal arguments give equal bytes.
@@ -96,11 +101,15 @@ def load_artefact(uri: str, facts: Facts | None) -> Artefact:
         raise DocumentError(
             [
                 Problem(
-                    str(file), 0, "spec.encoding_version", f"{ENCODING_VERSION}",
-                    f"{manifest.spec.encoding_version}", "train the policy again with this version",
+                    str(file),
+                    0,
+                    "spec.encoding_version",
+                    f"{ENCODING_VERSION}",
+                    f"{manifest.spec.encoding_version}",
+                    "train the policy again with this version",
                 )
             ]
-        )  # fmt: skip
+        )
     if facts is not None:
         refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(file))
     return Artefact(manifest=manifest, file=file, content=content)

@@ -151,12 +151,13 @@ class Chooser:
         inputs = np.zeros((batch, self.layout.size), dtype=np.float32)
         inputs[:, : encoder.size] = encoder.encode(seen)
         _show_memory(
-            inputs[:, encoder.size :], memory["choice"],
+            inputs[:, encoder.size :],
+            memory["choice"],
             log_time(seen.now_s[:, None, None] - memory["left_s"]),
             log_time(seen.now_s[:, None, None] - memory["unhealthy_at_s"]),
             log_time(seen.now_s[:, None] - memory["chosen_s"]),
             encoder.kernels_max,
-        )  # fmt: skip
+        )
         return inputs, memory
 
     def propose(

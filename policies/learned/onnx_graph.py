@@ -66,7 +66,7 @@ def _file(graph: _Graph, layout: InputLayout, memory: Mapping[str, int]) -> byte
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
         producer_name="selvage",
-    )  # fmt: skip
+    )
     model.ir_version = IR_VERSION
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)

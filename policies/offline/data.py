@@ -105,7 +105,11 @@ def _log(header: dict[str, Any], episode: Any) -> Transitions:
 
 def _refused(name: str, expected: str, actual: str) -> DocumentError:
     problem = Problem(
-        file="selvage offline", line=0, path=f"dataset {name!r}", expected=expected, actual=actual,
+        file="selvage offline",
+        line=0,
+        path=f"dataset {name!r}",
+        expected=expected,
+        actual=actual,
         next_step="choose another name, or record logs of this encoding",
-    )  # fmt: skip
+    )
     return DocumentError([problem])

@@ -17,9 +17,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.scoring.reward import RewardWeights, soft_clauses
 from contracts.scoring.switch_law import half_l1
+from contracts.telemetry import Source
 from controller.decision import Decision
 from controller.detect.sums import COUNT, OVER, TOTAL
 from controller.options import ControllerSetup

@@ -34,7 +34,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from controller.ports import Observation, PolicyState, Proposal
 from policies.program.model import Costs, TableProgram, solve
 from policies.rules.hysteresis import FORGIVEN_DWELLS, MOST_DOUBLINGS

@@ -51,29 +51,49 @@ class BreakerPolicy:
         ejected = np.array(state["ejected"], dtype=np.bool_)
         ejected_at_s = np.array(state["ejected_at_s"], dtype=np.float64)
         ejections = np.array(state["ejections"], dtype=np.int64)
-        discounted = np.array(state["discounted"], dtype=np.int64)
-        swept_s = np.asarray(state["swept_s"], dtype=np.float64)
-        discounted[seen.consecutive_failed < discounted] = 0
-        sweep = seen.now_s - swept_s >= self.interval_s
+        discounted = self._discounted(seen, state)
+        sweep = seen.now_s - np.asarray(state["swept_s"], dtype=np.float64) >= self.interval_s
         _sweep(
-            ejected, ejected_at_s, ejections, discounted, sweep, seen.now_s, seen.consecutive_failed,
-            self.base_ejection_s, self.max_ejection_s,
-        )  # fmt: skip
+            ejected,
+            ejected_at_s,
+            ejections,
+            discounted,
+            sweep,
+            seen.now_s,
+            seen.consecutive_failed,
+            self.base_ejection_s,
+            self.max_ejection_s,
+        )
         present = seen.in_rotation | np.asarray(state["ejected"], dtype=np.bool_)
         out = (seen.consecutive_failed - discounted >= self.consecutive_failures) & ~ejected
         _eject(
-            ejected, ejected_at_s, ejections, discounted, out, seen.now_s, seen.consecutive_failed,
-            seen.replica_kernel, present, self.max_ejection_ratio,
-        )  # fmt: skip
+            ejected,
+            ejected_at_s,
+            ejections,
+            discounted,
+            out,
+            seen.now_s,
+            seen.consecutive_failed,
+            seen.replica_kernel,
+            present,
+            self.max_ejection_ratio,
+        )
         memory: PolicyState = {
             "ejected": ejected,
             "ejected_at_s": ejected_at_s,
             "ejections": ejections,
             "discounted": discounted,
-            "swept_s": np.where(sweep, seen.now_s, swept_s),
+            "swept_s": np.where(sweep, seen.now_s, np.asarray(state["swept_s"], dtype=np.float64)),
         }
         balanced = ejected & ~self._panic(seen, ejected, present)
         return Proposal(table=home_table(seen), ejected=balanced), memory
+
+    @staticmethod
+    def _discounted(seen: Observation, state: PolicyState) -> NDArray[np.int64]:
+        """int64 [B, R]: failures of the current run that were already acted on; a new run starts at none."""
+        discounted = np.array(state["discounted"], dtype=np.int64)
+        discounted[seen.consecutive_failed < discounted] = 0
+        return discounted
 
     def _panic(
         self, seen: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]

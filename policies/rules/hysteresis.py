@@ -75,23 +75,54 @@ class HysteresisPolicy:
         rank, wanted = preference(seen, by_health=True), np.zeros(seen.table.shape)
         pace = self.pace
         _return_slowly(
-            memory["home_share"], memory["left_s"], memory["stepped_s"], memory["relapses"],
-            memory["readmitted_s"], level, seen.certified, seen.home, seen.now_s,
-            pace.guard_share, pace.dwell_s, pace.first_ratio, pace.step_ratio, pace.step_s,
+            memory["home_share"],
+            memory["left_s"],
+            memory["stepped_s"],
+            memory["relapses"],
+            memory["readmitted_s"],
+            level,
+            seen.certified,
+            seen.home,
+            seen.now_s,
+            pace.guard_share,
+            pace.dwell_s,
+            pace.first_ratio,
+            pace.step_ratio,
+            pace.step_s,
             pace.readmit_every_s,
-        )  # fmt: skip
+        )
         _place(
-            wanted, memory["failover"], memory["home_share"], rank, level, seen.home, seen.ready,
-            int(np.argmax(seen.role_known_good)), self.shed_when_uncertified,
-        )  # fmt: skip
+            wanted,
+            memory["failover"],
+            memory["home_share"],
+            rank,
+            level,
+            seen.home,
+            seen.ready,
+            int(np.argmax(seen.role_known_good)),
+            self.shed_when_uncertified,
+        )
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
 
 
 @compiled
 def _return_slowly(
-    home_share, left_s, stepped_s, relapses, readmitted_s, level, certified, home, now_s,
-    guard_share, dwell_s, first_ratio, step_ratio, step_s, readmit_every_s,
-):  # fmt: skip
+    home_share,
+    left_s,
+    stepped_s,
+    relapses,
+    readmitted_s,
+    level,
+    certified,
+    home,
+    now_s,
+    guard_share,
+    dwell_s,
+    first_ratio,
+    step_ratio,
+    step_s,
+    readmit_every_s,
+):
     """One step of every slice's state machine."""
     for b in range(level.shape[0]):
         for s in range(level.shape[1]):

@@ -45,9 +45,12 @@ def no_notices(slices: int) -> Notices:
     """Nothing is known, because nothing happens."""
     nobody = np.zeros(0, dtype=np.int64)
     return Notices(
-        from_s=np.zeros(0), until_s=np.zeros(0), kernel=nobody, replica=nobody,
+        from_s=np.zeros(0),
+        until_s=np.zeros(0),
+        kernel=nobody,
+        replica=nobody,
         slices=np.zeros((0, slices), dtype=np.bool_),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

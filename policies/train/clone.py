@@ -56,9 +56,12 @@ def scores_of(scorer: Scorer) -> Callable[[Inputs], NDArray[np.float32]]:
 
 
 def clone(
-    world: LearningWorld, scorer: Scorer, recipe: BehaviourCloningRecipe, seed: int,
+    world: LearningWorld,
+    scorer: Scorer,
+    recipe: BehaviourCloningRecipe,
+    seed: int,
     report: Callable[[int, float], None] = lambda *_: None,
-) -> BehaviourCloningResult:  # fmt: skip
+) -> BehaviourCloningResult:
     """Fit ``scorer`` in place; ``report`` is called with each round's number and loss."""
     optimiser = torch.optim.Adam(scorer.parameters(), lr=recipe.learning_rate)
     lessons: list[Lessons] = []
@@ -75,9 +78,12 @@ def clone(
 
 
 def _lesson(
-    world: LearningWorld, pupil: Callable[[Inputs], NDArray[np.float32]] | None, recipe:
-    BehaviourCloningRecipe, seed: int, episode: int,
-) -> Lessons:  # fmt: skip
+    world: LearningWorld,
+    pupil: Callable[[Inputs], NDArray[np.float32]] | None,
+    recipe: BehaviourCloningRecipe,
+    seed: int,
+    episode: int,
+) -> Lessons:
     """One episode of every fleet, driven by the teacher (``pupil`` None) or by the pupil."""
     inputs = world.begin_at(seed, episode)
     teacher = Shadow(make_configuration(recipe.teacher, world.fleet).policy, len(inputs))
@@ -105,9 +111,12 @@ def _joined(lessons: list[Lessons]) -> Lessons:
 
 
 def fit(
-    scorer: Scorer, optimiser: torch.optim.Optimizer, lessons: Lessons,
-    recipe: BehaviourCloningRecipe | PrivilegedTeacherRecipe, seed: int,
-) -> tuple[float, float]:  # fmt: skip
+    scorer: Scorer,
+    optimiser: torch.optim.Optimizer,
+    lessons: Lessons,
+    recipe: BehaviourCloningRecipe | PrivilegedTeacherRecipe,
+    seed: int,
+) -> tuple[float, float]:
     """``(loss, agreement)``: weighted cross-entropy of the last epoch, and agreement on moves."""
     inputs, labels = torch.from_numpy(lessons.inputs), torch.from_numpy(lessons.labels)
     weights, rng = torch.from_numpy(lessons.weights), stream(seed, "clone-order")
@@ -149,9 +158,12 @@ def _loss(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
 
 
 def learn_from_teacher(
-    world: LearningWorld, scorer: Scorer, recipe: PrivilegedTeacherRecipe, seed: int,
+    world: LearningWorld,
+    scorer: Scorer,
+    recipe: PrivilegedTeacherRecipe,
+    seed: int,
     report: Callable[[int, float], None] = lambda *_: None,
-) -> tuple[float, ...]:  # fmt: skip
+) -> tuple[float, ...]:
     """Fit ``scorer`` in place to the truth's choices on its own path; the losses of the rounds.
 
     The scorer is left with the first caution of the recipe on its stay bonus.

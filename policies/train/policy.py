@@ -20,9 +20,16 @@ class ChoicePolicy(ActorCriticPolicy):
     """Actor and critic over one ``InputLayout``; actions are int64 [B, S], a choice per slice."""
 
     def __init__(
-        self, observation_space: Any, action_space: Any, lr_schedule: Any, *, layout: InputLayout,
-        width: int = 32, stay_bonus: float = 8.0, **others: Any,
-    ) -> None:  # fmt: skip
+        self,
+        observation_space: Any,
+        action_space: Any,
+        lr_schedule: Any,
+        *,
+        layout: InputLayout,
+        width: int = 32,
+        stay_bonus: float = 8.0,
+        **others: Any,
+    ) -> None:
         self._layout, self._width, self._stay_bonus = layout, width, stay_bonus
         super().__init__(observation_space, action_space, lr_schedule, **others)
 

@@ -112,9 +112,13 @@ def configuration_text(policy: str, values: Mapping[str, float]) -> str:
 
 
 def tune(
-    policy: str, objective: Callable[[str], float], *, trials: int, seed: int,
+    policy: str,
+    objective: Callable[[str], float],
+    *,
+    trials: int,
+    seed: int,
     report: Callable[[Trial], None] = lambda _: None,
-) -> tuple[Trial, ...]:  # fmt: skip
+) -> tuple[Trial, ...]:
     """All trials in order, the first of them ``policy`` as it stands; ``report`` hears each when it is done.
 
     Raises ValueError for a policy without a space, naming those that have one.

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from contracts.assess.samples import KernelSamples
-from contracts.compiled.contract import Source
 from contracts.documents.profile import HEALTHY
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S
 from controller.detect.sequential.spread import normalisers, stretches
 from scripts.studies.detection.measured import REPLICAS, plan_for, shipped
@@ -165,6 +164,10 @@ def _probes(table: Floats, chosen: NDArray[np.int64], received: NDArray[np.bool_
     place = np.tile(np.arange(slices, dtype=np.int64), replicas)
     shape = chosen.shape
     return ProbeSamples(
-        replica=np.broadcast_to(replica, shape).copy(), slice=np.broadcast_to(place, shape).copy(),
-        prompt=chosen, sampled_at_ms=np.zeros(shape), values=table[replica, place, chosen], valid=received,
-    )  # fmt: skip
+        replica=np.broadcast_to(replica, shape).copy(),
+        slice=np.broadcast_to(place, shape).copy(),
+        prompt=chosen,
+        sampled_at_ms=np.zeros(shape),
+        values=table[replica, place, chosen],
+        valid=received,
+    )

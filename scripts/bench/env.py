@@ -23,32 +23,32 @@ from typing import Any
 import numpy as np
 
 import simulator.env.core as env_core
-from contracts.documents import Scenario
-from contracts.loading.loader import dump_text, load_as
-from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from controller.detect.detector import Detector
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from policies.registry import make_configuration
+from scripts.studies.training.measured_env import (
+    HORIZON_S,
+    LIBRARY,
+    RATE_RPS,
+    make_config,
+    timed,
+    write_scenario,
+)
 from simulator.engine.api import FleetEngine
-from simulator.env.core import DEFAULT_SCENARIO, EnvConfig, EnvCore
+from simulator.env.core import EnvCore
 from simulator.env.fleets import SteppedFleets
 from simulator.env.reward import TermsOfTicks
-from simulator.env.space import EpisodeSpace
 from simulator.world.traffic import Traffic
 
 SEED = 2026
 FLEETS = 64
-HORIZON_S = 300.0
-RATE_RPS = 60.0
-PROMPT_TOKENS, OUTPUT_TOKENS = 512.0, 128.0
 RUNS = 5
 #: Untimed ticks at first: longer than a window, so that all is compiled.
 WARM_TICKS = 70
 #: Spread of the random actions; 0.3 moves weight now and then, as an exploring policy does.
 SPREAD = 0.3
-LIBRARY = "package:contracts/library"
 
 #: Parts of a step: label, where it is looked up, name. Inner parts are contained in outer ones.
 PARTS: tuple[tuple[str, Any, str], ...] = (
@@ -110,39 +110,12 @@ def _sequential(fleet: FleetSetup) -> Detector:
     return make_configuration("sequential", fleet).detector
 
 
-def write_scenario(folder: Path, pool_uri: str) -> Path:
-    """The quiet E5 scenario at the benchmark's load, written into ``folder``."""
-    base = load_as(Scenario, resolve_uri(DEFAULT_SCENARIO, "selvage bench env"))
-    work = base.spec.workload
-    tokens = {
-        "rate_rps": RATE_RPS,
-        "prompt_tokens": work.prompt_tokens.model_copy(update={"mean": PROMPT_TOKENS}),
-        "output_tokens": work.output_tokens.model_copy(update={"mean": OUTPUT_TOKENS}),
-    }
-    spec = base.spec.model_copy(
-        update={
-            "pool_uri": pool_uri,
-            "contract": f"{LIBRARY}/serving-pool.yaml",
-            "workload": work.model_copy(update=tokens),
-        }
-    )
-    path = folder / "bench-env.yaml"
-    path.write_text(dump_text(base.model_copy(update={"spec": spec})))
-    return path
-
-
 def make_core(
     fleets: int, scenario: Path, detector: Callable[[FleetSetup], Detector] | None = None
 ) -> EnvCore:
     """The benchmark's environment: every episode at the full rate, all else drawn."""
     config = make_config(scenario)
     return EnvCore(config if detector is None else replace(config, detector=detector), fleets)
-
-
-def make_config(scenario: Path) -> EnvConfig:
-    """Of the same; windows inside."""
-    space = EpisodeSpace(rate_ratio=(1.0, 1.0))
-    return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
 
 
 def steps_per_cpu_s(core: EnvCore, seed: int, ticks: int) -> float:
@@ -169,16 +142,3 @@ def timed_parts() -> Iterator[dict[str, float]]:
     finally:
         for place, name, original in originals:
             setattr(place, name, original)
-
-
-def timed(function: Any, label: str, spent_s: dict[str, float]) -> Any:
-    """``function``, whose CPU seconds are added to ``spent_s[label]``."""
-
-    def called(*arguments: Any, **named: Any) -> Any:
-        began = time.process_time()
-        try:
-            return function(*arguments, **named)
-        finally:
-            spent_s[label] += time.process_time() - began
-
-    return called

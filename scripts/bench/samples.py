@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.train import native_ppo
+from scripts.studies.training import native_ppo
 
 #: Seeds of training, and rollouts of each.
 SEEDS, ROLLOUTS = (0, 1, 2), 16

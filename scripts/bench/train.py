@@ -2,11 +2,11 @@
 
 ``ppo_*``: Stable-Baselines3's PPO with its own network, large batches and few epochs, on the native vector
 environment ``Selvage/FleetRouting-v0`` of ``selvage bench env``, end to end: rollouts with controller,
-shield, costs and quality inside, network and updates (``scripts.train.native_ppo``). ``lagrangian_over_ppo``
-is what clause costs add to its time. ``recipe_*``: the same of the shipped recipe without its warm start,
-whose detector is sequential and whose network reads every pair of kernel and slice. CPU seconds of this
-process, one torch thread, compiling not counted. What these settings cost in sample efficiency is ``selvage
-bench samples``.
+shield, costs and quality inside, network and updates (``scripts.studies.training.native_ppo``).
+``lagrangian_over_ppo`` is what clause costs add to its time. ``recipe_*``: the same of the shipped recipe
+without its warm start, whose detector is sequential and whose network reads every pair of kernel and slice.
+CPU seconds of this process, one torch thread, compiling not counted. What these settings cost in sample
+efficiency is ``selvage bench samples``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stable_baselines3.common.utils import set_random_seed
 from contracts.loading.uris import resolve_uri
 from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
 from policies.train.recipe import SHIPPED_RECIPE, LagrangianRecipe, RecipeSpec, load_recipe
-from scripts.train import native_ppo
+from scripts.studies.training import native_ppo
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
 from scripts.train.run import Stopped
 

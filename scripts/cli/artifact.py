@@ -72,10 +72,13 @@ def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -
         raise _refused(run, f"one of the seeds {sorted(runs)}", str(shipped))
     content, recurrent = _network(seed_folder(run, shipped), document.spec, str(file))
     return write_artefact(
-        out, name, content, document.spec.description,
+        out,
+        name,
+        content,
+        document.spec.description,
         _manifest_training(training, shipped, document_sha256(document), document.spec, file),
         recurrent=recurrent,
-    )  # fmt: skip
+    )
 
 
 def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
@@ -121,11 +124,14 @@ def _manifest_training(
 ) -> Training:
     runs = tuple(
         TrainingRun(
-            seed=row["seed"], env_steps=row["env_steps"], chosen_at=row["chosen_at"],
-            score=row["score"], shipped=row["seed"] == shipped,
+            seed=row["seed"],
+            env_steps=row["env_steps"],
+            chosen_at=row["chosen_at"],
+            score=row["score"],
+            shipped=row["seed"] == shipped,
         )
         for row in training["runs"]
-    )  # fmt: skip
+    )
     versions = sorted((name, text) for name, text in training["versions"].items() if text)
     return Training(
         command=training["command"],
@@ -144,10 +150,13 @@ def _compared(training: dict[str, Any], shipped: int) -> tuple[ComparedBaseline,
         gain = next(row for row in score["gains"] if row["seed"] == shipped)
         found.append(
             ComparedBaseline(
-                configuration=configuration, score=score["reward"], gain=gain["mean"],
-                gain_low=gain["ci_low"], gain_high=gain["ci_high"],
+                configuration=configuration,
+                score=score["reward"],
+                gain=gain["mean"],
+                gain_low=gain["ci_low"],
+                gain_high=gain["ci_high"],
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

@@ -37,9 +37,13 @@ def bench(
         return
     if name not in names():
         problem = Problem(
-            file="selvage bench", line=0, path="NAME", expected=f"one of {', '.join(names())}",
-            actual=repr(name), next_step="choose a name from the list",
-        )  # fmt: skip
+            file="selvage bench",
+            line=0,
+            path="NAME",
+            expected=f"one of {', '.join(names())}",
+            actual=repr(name),
+            next_step="choose a name from the list",
+        )
         raise DocumentError([problem])
     module: Any = import_module(f"{benchmarks.__name__}.{name}")
     with Console(stderr=True).status(f"running benchmark {name}"):

@@ -142,10 +142,16 @@ def propose_command(
 def _unwritable(error: ValidationError) -> DocumentError:
     """What keeps the proposed contract from being one: a bad name, a margin beyond a metric's range."""
     found = [
-        Problem("selvage contract propose", 0, ".".join(map(str, each["loc"])), "a valid contract",
-                f"{each['msg']} ({each['input']!r:.60})", "check --name and --margin")
+        Problem(
+            "selvage contract propose",
+            0,
+            ".".join(map(str, each["loc"])),
+            "a valid contract",
+            f"{each['msg']} ({each['input']!r:.60})",
+            "check --name and --margin",
+        )
         for each in error.errors()
-    ]  # fmt: skip
+    ]
     return DocumentError(found)
 
 

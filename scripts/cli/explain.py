@@ -112,9 +112,7 @@ def tick_lines(tick: Tick) -> list[str]:
         lines.append(f"  the baseline drives: the policy broke {tick['demotion_reason']}")
     for name in dict.fromkeys(move["slice"] for move in tick["moves"]):
         lines += _row_lines(tick, name)
-    lines += [
-        f"  {r['replica']} quarantined: {r['reason']}" for r in tick["quarantined"] if r["new"]
-    ]  # fmt: skip
+    lines += [f"  {r['replica']} quarantined: {r['reason']}" for r in tick["quarantined"] if r["new"]]
     lines += [f"  {replica} back in rotation" for replica in tick.get("readmitted", ())]
     lines += _evidence_lines(tick)
     lines += _held_back(tick)

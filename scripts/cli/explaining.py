@@ -114,9 +114,14 @@ class Watcher:
         return [self._of_slice(policy, scores, int(s), int(old[s]), int(new[s]), inputs) for s in shown]
 
     def _of_slice(
-        self, policy: LearnedPolicy, score: Callable[[NDArray[np.float64]], NDArray[np.float64]], s: int,
-        old: int, new: int, inputs: NDArray[np.float64],
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        policy: LearnedPolicy,
+        score: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        s: int,
+        old: int,
+        new: int,
+        inputs: NDArray[np.float64],
+    ) -> dict[str, Any]:
         assert self.reference is not None
         scores = score(inputs[None])[0, s]
         chosen = self._column(policy, new)

@@ -184,9 +184,14 @@ def print_certificate(certificate: Certificate) -> None:
         table.add_column(name, justify="left" if name in ("clause", "on", "") else "right", no_wrap=True)
     for clause in certificate.clauses:
         table.add_row(
-            clause.id, clause.judged_on, _number(clause.value), _number(clause.ci_high),
-            f"{clause.threshold:g}", str(clause.n), "kept" if clause.passed else "broken",
-        )  # fmt: skip
+            clause.id,
+            clause.judged_on,
+            _number(clause.value),
+            _number(clause.ci_high),
+            f"{clause.threshold:g}",
+            str(clause.n),
+            "kept" if clause.passed else "broken",
+        )
     console = Console()
     console.print(table)
     console.print(

@@ -50,8 +50,9 @@ def tune_command(
     words = ["selvage", "tune", policy, "--steps", str(steps), "--seed", str(seed)]
     words += ["--fleets", str(fleets), "--horizon-s", f"{horizon_s:g}", "--recipe", recipe, "--out", "FILE"]
     content = run(policy, training, steps, seed, recipe, Console(stderr=True)) | {
-        "command": shlex.join(words), "git_sha": git_sha(),
-    }  # fmt: skip
+        "command": shlex.join(words),
+        "git_sha": git_sha(),
+    }
     ready_folder(out.parent)
     write_json(out, content, indent=1)
     typer.echo(content["chosen"])

@@ -129,9 +129,16 @@ def budget_table(split: dict[str, Any]) -> Table:
 
 
 _SHOWN = (
-    "clause", "unit", "streams", "samples_per_s", "alarms_per_month", "arl0", "threshold",
-    "threshold_over_slices", "guaranteed",
-)  # fmt: skip
+    "clause",
+    "unit",
+    "streams",
+    "samples_per_s",
+    "alarms_per_month",
+    "arl0",
+    "threshold",
+    "threshold_over_slices",
+    "guaranteed",
+)
 
 
 def _row(line: dict[str, Any], slices: list[str]) -> tuple[Cell, ...]:

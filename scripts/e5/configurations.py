@@ -137,7 +137,11 @@ def tuned() -> list[str]:
 def refused(text: str, expected: str, actual: str) -> DocumentError:
     """An error about one configuration given on the command line or in the suite."""
     problem = Problem(
-        file="selvage e5", line=0, path=f"policy {text!r}" if text else "--policies", expected=expected,
-        actual=actual, next_step="e.g. --policies fixed,threshold,hysteresis",
-    )  # fmt: skip
+        file="selvage e5",
+        line=0,
+        path=f"policy {text!r}" if text else "--policies",
+        expected=expected,
+        actual=actual,
+        next_step="e.g. --policies fixed,threshold,hysteresis",
+    )
     return DocumentError([problem])

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
+from contracts.telemetry import Source
 from controller.detect.budget import Budget, split_budget
 from controller.detect.calibration.known_law import KnownLaw, binned_law, delay, lognormal_law, mixed
 from faults.catalogue import CATALOGUE, Channel

@@ -43,9 +43,13 @@ def run_tables(found: dict[str, Any], mark: str, order: Iterable[str]) -> dict[s
     silent, visible = (found["groups"][group]["configurations"] for group in ("silent_numeric", "loud"))
     names = [name for name in order if name in silent]
     head = (
-        "policy", "quality preserved", "MTTR, s", "false switches per slice-month",
-        "MTTR, s, visible faults", "false switches, visible faults",
-    )  # fmt: skip
+        "policy",
+        "quality preserved",
+        "MTTR, s",
+        "false switches per slice-month",
+        "MTTR, s, visible faults",
+        "false switches, visible faults",
+    )
     rows = [[label(name), *_own(silent[name]), *_means(visible[name])] for name in names]
     differences, chosen = found["differences"], tuned()
     shown = [name for name in (*AGAINST, *chosen) if name in differences]
@@ -60,9 +64,12 @@ def run_tables(found: dict[str, Any], mark: str, order: Iterable[str]) -> dict[s
 def difference_table(candidate: str, differences: dict[str, dict[str, Leaf]]) -> list[str]:
     """The candidate minus each other configuration, with limits."""
     head = (
-        f"`{candidate}` minus", "MTTR, s", "quality preserved, points", "false switches per slice-month",
+        f"`{candidate}` minus",
+        "MTTR, s",
+        "quality preserved, points",
+        "false switches per slice-month",
         "failed requests, points",
-    )  # fmt: skip
+    )
     rows = [
         [label(name), *(_difference(row[key], *form) for key, form in DIFFERENCES.items())]
         for name, row in differences.items()
@@ -100,9 +107,13 @@ def _difference(leaf: Leaf, factor: float, digits: int) -> str:
 def tuning_table() -> list[str]:
     """What the search chose, beside the defaults, on the validation episodes: from the files that ship."""
     head = (
-        "policy, on the validation episodes", "objective", "MTTR, s", "quality loss",
-        "weight on violating kernels", "false switches per slice-month",
-    )  # fmt: skip
+        "policy, on the validation episodes",
+        "objective",
+        "MTTR, s",
+        "quality loss",
+        "weight on violating kernels",
+        "false switches per slice-month",
+    )
     rows = [_tuning_row(*found) for name in SEARCHED for found in _finals(name)]
     return table(head, rows, numbers=True)
 
@@ -115,9 +126,13 @@ def _finals(policy: str) -> list[tuple[str, dict[str, float]]]:
 
 def _tuning_row(name: str, row: dict[str, float]) -> list[str]:
     return [
-        name, f"{row['objective']:.4f}", f"{row['mttr_s']:.0f}", f"{row['quality_loss']:.4f}",
-        f"{row['violating']:.4f}", f"{row['false_switches']:.0f}",
-    ]  # fmt: skip
+        name,
+        f"{row['objective']:.4f}",
+        f"{row['mttr_s']:.0f}",
+        f"{row['quality_loss']:.4f}",
+        f"{row['violating']:.4f}",
+        f"{row['false_switches']:.0f}",
+    ]
 
 
 def main(

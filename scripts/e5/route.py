@@ -35,9 +35,11 @@ class Route:
         return self.document.spec.mode == "observe"
 
     def driver(
-        self, name: str = "", watch: Callable[[Decision], None] | None = None,
+        self,
+        name: str = "",
+        watch: Callable[[Decision], None] | None = None,
         log: Callable[[ControllerState, ControllerState, Decision], None] | None = None,
-    ) -> ControllerDriver:  # fmt: skip
+    ) -> ControllerDriver:
         """Who drives in the document's mode; arguments as those of ``ControllerDriver``."""
         kind = ObservingDriver if self.observes else ControllerDriver
         return kind(self.setup, name=name, watch=watch, log=log)

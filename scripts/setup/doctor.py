@@ -120,17 +120,22 @@ def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> Ch
     spec = find_spec(part.module)
     if not found or spec is None:
         return Check(
-            name=part.module, status=Status.OPTIONAL, detail=part.purpose + _other_venv(part.module),
+            name=part.module,
+            status=Status.OPTIONAL,
+            detail=part.purpose + _other_venv(part.module),
             next_step=part.command,
-        )  # fmt: skip
+        )
     versions = ", ".join(f"{name} {package_version(name)}" for name in found)
     where = str(Path(spec.origin or "").parent)
     if len(found) > 1:
         return Check(
-            name=part.module, status=Status.SHADOWED, version=versions, where=where,
+            name=part.module,
+            status=Status.SHADOWED,
+            version=versions,
+            where=where,
             detail="several distributions install this module; the last one written wins",
             next_step=f"pip uninstall all but one of {', '.join(found)}, then install that one again",
-        )  # fmt: skip
+        )
     detail = torch_build(Path(where)) if part.module == "torch" else ""
     return Check(name=part.module, status=Status.OK, version=versions, where=where, detail=detail)
 
@@ -177,9 +182,12 @@ def numba_cache(home: Path, environment: Mapping[str, str]) -> Check:
         return Check(name="numba cache", status=Status.OK, where=str(found))
     instead = f"using {found}" if found else "everything is compiled at every start"
     return Check(
-        name="numba cache", status=Status.NOTE, where=str(folders[0]), detail=f"not writable: {instead}",
+        name="numba cache",
+        status=Status.NOTE,
+        where=str(folders[0]),
+        detail=f"not writable: {instead}",
         next_step="set NUMBA_CACHE_DIR to a folder that you can write",
-    )  # fmt: skip
+    )
 
 
 def _python() -> Check:

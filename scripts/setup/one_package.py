@@ -118,8 +118,10 @@ def _moved(node: ast.Import | ast.ImportFrom, text: str, place: str) -> str:
         found = _PLAIN.match(text)
         (alias, *others) = node.names
         if others or ("." in alias.name and not alias.asname):
-            raise RewriteError(f"{place}: expected one import of a layer, got several names or a dotted one; "
-                               "write `from LAYER.module import name`")  # fmt: skip
+            raise RewriteError(
+                f"{place}: expected one import of a layer, got several names or a dotted one; "
+                "write `from LAYER.module import name`"
+            )
         begin, extra = ("import ", f"{PACKAGE}.") if "." in alias.name else (f"from {PACKAGE} import ", "")
     if found is None:
         raise RewriteError(f"{place}: expected the module on the line of `import`; write it there")

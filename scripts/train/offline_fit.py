@@ -38,9 +38,11 @@ def untrained(layout: InputLayout, seed: int, learning_rate: float) -> ChoicePol
 
 
 def fit(
-    logs: Sequence[Transitions], layout: InputLayout, recipe: ConservativeRecipe,
+    logs: Sequence[Transitions],
+    layout: InputLayout,
+    recipe: ConservativeRecipe,
     progress: Callable[[int], None] | None = None,
-) -> tuple[bytes, list[dict[str, float]]]:  # fmt: skip
+) -> tuple[bytes, list[dict[str, float]]]:
     """ONNX file of the policy learned from ``logs``, and the losses on the way."""
     one_thread()
     policy = untrained(layout, recipe.seed, recipe.learning_rate)
@@ -87,9 +89,14 @@ def log_softmax(scores: NDArray[np.float32], choice: NDArray[np.int64]) -> NDArr
 
 
 def write_offline(
-    out: Path, name: str, content: bytes, logs: dict[str, str], evaluation: dict[str, Any], seed: int,
+    out: Path,
+    name: str,
+    content: bytes,
+    logs: dict[str, str],
+    evaluation: dict[str, Any],
+    seed: int,
     command: str,
-) -> Path:  # fmt: skip
+) -> Path:
     """The artefact, with the hashes of its logs and its off-policy evaluation beside it; its manifest.
 
     logs: file name -> sha256. It drives nowhere before it is certified.

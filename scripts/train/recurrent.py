@@ -29,9 +29,14 @@ ACTOR = ("lstm_actor.", "mlp_extractor.policy_net.", "action_net.")
 
 
 def train_recurrent(
-    spec: RecipeSpec, file: str, seed: int, folder: Path, updates: int, stopped: Any,
+    spec: RecipeSpec,
+    file: str,
+    seed: int,
+    folder: Path,
+    updates: int,
+    stopped: Any,
     report: Callable[[int, int], None],
-) -> tuple[int, DriverScore]:  # fmt: skip
+) -> tuple[int, DriverScore]:
     """``(env steps, score on validation)`` of ``seed`` after ``updates`` episodes of every fleet."""
     one_thread()
     env: Any = ChoiceVecEnv(TrainingWorld(spec, file))

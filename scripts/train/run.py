@@ -78,9 +78,12 @@ def stoppable() -> Iterator[Stopped]:
 
 
 def train_seed(
-    recipe_file: str, seed: int, folder: str, updates: int | None = None,
+    recipe_file: str,
+    seed: int,
+    folder: str,
+    updates: int | None = None,
     report: Callable[[int, int], None] = lambda *_: None,
-) -> SeedResult:  # fmt: skip
+) -> SeedResult:
     """Train ``seed`` of the recipe in ``folder``, or go on where its checkpoint stands.
 
     updates: PPO episodes, the recipe's for None. ``report`` is called with finished and wanted ones.
@@ -93,17 +96,27 @@ def train_seed(
 
 
 def _recurrent(
-    spec: RecipeSpec, file: str, seed: int, folder: str, updates: int | None, stopped: Stopped,
+    spec: RecipeSpec,
+    file: str,
+    seed: int,
+    folder: str,
+    updates: int | None,
+    stopped: Stopped,
     report: Callable[[int, int], None],
-) -> SeedResult:  # fmt: skip
+) -> SeedResult:
     from scripts.train.recurrent import train_recurrent
 
     wanted = spec.ppo.episodes if updates is None else updates
     steps, score = train_recurrent(spec, file, seed, Path(folder), wanted, stopped, report)
     return SeedResult(
-        seed=seed, folder=folder, env_steps=steps, chosen_at=wanted, score=score.reward,
-        rewards=score.rewards, finished=not stopped.flag,
-    )  # fmt: skip
+        seed=seed,
+        folder=folder,
+        env_steps=steps,
+        chosen_at=wanted,
+        score=score.reward,
+        rewards=score.rewards,
+        finished=not stopped.flag,
+    )
 
 
 class SeedRun:
@@ -145,9 +158,14 @@ class SeedRun:
                 self._env.multiplier = self._progress.multiplier
             return
         self._progress = Progress(
-            recipe_sha256=sha256, seed=self._seed, updates=0, env_steps=0, multiplier=Multiplier(),
-            best_at=0, best_score=-np.inf,
-        )  # fmt: skip
+            recipe_sha256=sha256,
+            seed=self._seed,
+            updates=0,
+            env_steps=0,
+            multiplier=Multiplier(),
+            best_at=0,
+            best_score=-np.inf,
+        )
         self._warm_start()
         self._examine()
         self._imitate_truth()
@@ -200,9 +218,11 @@ class SeedRun:
         per_update = self._steps * self._env.num_envs
         multiplier = self._env.multiplier if isinstance(self._env, PenalisedVecEnv) else Multiplier()
         self._progress = replace(
-            self._progress, updates=number, env_steps=self._progress.env_steps + per_update,
+            self._progress,
+            updates=number,
+            env_steps=self._progress.env_steps + per_update,
             multiplier=multiplier,
-        )  # fmt: skip
+        )
 
     def _examine(self) -> float:
         """Reward of the greedy policy on the validation episodes; kept where it is the best so far."""
@@ -231,10 +251,14 @@ class SeedRun:
     def _result(self, finished: bool) -> SeedResult:
         progress = self._progress
         result = SeedResult(
-            seed=self._seed, folder=str(self._folder), env_steps=progress.env_steps,
-            chosen_at=progress.best_at, score=progress.best_score, rewards=progress.best_rewards,
+            seed=self._seed,
+            folder=str(self._folder),
+            env_steps=progress.env_steps,
+            chosen_at=progress.best_at,
+            score=progress.best_score,
+            rewards=progress.best_rewards,
             finished=finished,
-        )  # fmt: skip
+        )
         write_json(self._folder / "result.json", asdict(result) | {"folder": "."})
         return result
 

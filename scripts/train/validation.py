@@ -113,9 +113,11 @@ def draw(episodes: EpisodeSet) -> tuple[Drawn, ...]:
 
 
 def evaluate(
-    configuration: Configuration | str, drawn: tuple[Drawn, ...], reward: RewardRecipe | None = None,
+    configuration: Configuration | str,
+    drawn: tuple[Drawn, ...],
+    reward: RewardRecipe | None = None,
     progress: Callable[[float], None] | None = None,
-) -> ValidationScore:  # fmt: skip
+) -> ValidationScore:
     """ValidationScore of ``configuration`` ("policy:settings@confidence") on ``drawn``; ``progress`` hears
     the share done.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

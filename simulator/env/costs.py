@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS
+from contracts.compiled.contract import CompiledContract
 from contracts.jit import borrowed, compiled
+from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
 from simulator.engine.counters import ANSWERED, FIRST_REASON, SLO_MISSED
 from simulator.world.compiled_scenario import CompiledScenario
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.pool import MeasuredPool
 from simulator.world.tables import clause_broken, share_beyond

@@ -15,10 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
 from contracts.jit import borrowed, compiled
 from contracts.rng import stream
-from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.telemetry import (
+    HISTOGRAM_EDGES_MS,
+    LATENCY_FAMILIES,
+    FleetTelemetry,
+    ProbeSamples,
+    ReplicaState,
+)
 from contracts.units import MS_PER_S
 from simulator.engine import gauges as gauge
 from simulator.engine.counters import Counters

@@ -13,7 +13,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from faults.effects import ReplicaEffect
 from simulator.world.capacity import batch_limit, mean_latencies_ms, steady_batch
 from simulator.world.compiled_scenario import CompiledScenario

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from controller.detect.clauses import ClausePlan, plan_clauses
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.tables import KernelTable

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
-from contracts.compiled.contract import Source
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
@@ -28,6 +27,7 @@ from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
+from contracts.telemetry import Source
 from contracts.units import s_from_ms
 from simulator.world.tables import QUALITY_COLUMN, is_measured
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.documents.profile import HEALTHY
+from contracts.telemetry import Source
 
 #: Column that says how far a served answer is from the reference, and the one that orders doses.
 QUALITY_COLUMN = "tv_mean@full_vocab"

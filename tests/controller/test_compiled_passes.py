@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.rng import stream
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.telemetry import FleetTelemetry, ReplicaState, Source
 from controller.decision import Perception
 from controller.detect.tick import DetectorOutputs
 from controller.initial import initial_state
@@ -139,9 +138,13 @@ def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
         state, decision = tick(state, seen, setup)
         judgement = decision.judgement
         met += [
-            decision.quarantined.any(), judgement.spread.any(), judgement.down.any(),
-            (~judgement.certified).any(), known.estimate.closed.any(), known.estimate.stale.any(),
-        ]  # fmt: skip
+            decision.quarantined.any(),
+            judgement.spread.any(),
+            judgement.down.any(),
+            (~judgement.certified).any(),
+            known.estimate.closed.any(),
+            known.estimate.stale.any(),
+        ]
     assert (met[:5] > 0).all(), met
 
 

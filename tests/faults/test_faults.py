@@ -34,9 +34,14 @@ def plan(kind: str = "slow", **changes: Any) -> FaultPlan:
     """A plan from 10 s to 100 s on two replicas."""
     measured = CATALOGUE[kind].measured
     base: dict[str, Any] = {
-        "name": "f", "kind": kind, "replicas": (0, 1), "ladders": ((1, 2, 4),) * 2 if measured else ((),) * 2,
-        "dose": CATALOGUE[kind].dose.default, "onset_s": 10.0, "ends_s": 100.0,
-    }  # fmt: skip
+        "name": "f",
+        "kind": kind,
+        "replicas": (0, 1),
+        "ladders": ((1, 2, 4),) * 2 if measured else ((),) * 2,
+        "dose": CATALOGUE[kind].dose.default,
+        "onset_s": 10.0,
+        "ends_s": 100.0,
+    }
     return FaultPlan(**(base | changes))
 
 

@@ -25,8 +25,9 @@ from scripts.e5.route import load_route
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import load_scenario
+from tests.support.documents_written import envelope, write_yaml
 from tests.support.e5_world import write_suite
-from tests.support.synthetic import envelope, scenario_document, write_world, write_yaml
+from tests.support.synthetic import scenario_document, write_world
 
 META = "package:contracts/library/meta-contract.yaml"
 SHIPPED = "package:contracts/library/route-policy.yaml"
@@ -50,9 +51,14 @@ def meta(tmp_path: Path) -> Path:
 def write(folder: Path, **changes: Any) -> Path:
     """A document beside the world in ``folder`` under which uniform proposals drive."""
     spec = {
-        "description": "tests only", "policy": "shield-alone", "mode": "enforce", "pool": "any",
-        "contract": "synthetic-contract", "meta_contract": "meta.yaml", "route": {"name": "chat"},
-    }  # fmt: skip
+        "description": "tests only",
+        "policy": "shield-alone",
+        "mode": "enforce",
+        "pool": "any",
+        "contract": "synthetic-contract",
+        "meta_contract": "meta.yaml",
+        "route": {"name": "chat"},
+    }
     return write_yaml(folder / "route.yaml", envelope("RoutePolicy", "chat", spec | changes))
 
 

@@ -153,9 +153,13 @@ def test_programs_on_the_pages_run(page: Path, program: str, tmp_path: Path) -> 
     """A block marked ``python run`` runs as it stands, outside of the project's folder."""
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": paths},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{page.name}\n{done.stderr}"
 
 

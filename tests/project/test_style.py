@@ -11,9 +11,17 @@ import pytest
 from tests.support.paths import ROOT
 
 FOLDERS = (
-    "contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts", "selvage_fleet",
+    "contracts",
+    "controller",
+    "simulator",
+    "faults",
+    "policies",
+    "live",
+    "k8s",
+    "scripts",
+    "selvage_fleet",
     "tests",
-)  # fmt: skip
+)
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 MODULE_LINES, FUNCTION_LINES, PARAMETERS, IGNORES = 300, 40, 7, 20
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Level, Source
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.compiled.contract import CompiledContract, Level
+from contracts.telemetry import FleetTelemetry, ReplicaState, Source
 from controller.detect.clauses import applies, from_traffic, moves_traffic, zero_tolerance
 from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.significance import beyond_limit, significant
@@ -44,8 +44,9 @@ def inside_limit(
 class PlainWindows(WindowDetector):
     """``WindowDetector`` with every array made anew by numpy."""
 
-    def update(self, state: Any, sums: Any, closed: Any, contract: Any, arrived: Any = None,
-               *, consume: bool = False) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+    def update(
+        self, state: Any, sums: Any, closed: Any, contract: Any, arrived: Any = None, *, consume: bool = False
+    ) -> tuple[AlarmState, DetectorState]:
         """See the protocol; never consumes."""
         if sums is None:
             sums = np.zeros_like(state["judged"])
@@ -54,9 +55,12 @@ class PlainWindows(WindowDetector):
             state, judged = self._closed(state, sums, closed, contract)
             fresh = fresh | judged
         return AlarmState(
-            alarm=state["alarm"], excess=state["excess"], inside=state["inside"], fresh=fresh,
+            alarm=state["alarm"],
+            excess=state["excess"],
+            inside=state["inside"],
+            fresh=fresh,
             judged=state["judged"],
-        ), state  # fmt: skip
+        ), state
 
     def _at_once(self, state: Any, sums: Sums, contract: CompiledContract) -> tuple[Any, Flags]:
         fresh = zero_tolerance(contract) & applies(contract) & (sums[..., OVER] > 0.0)
@@ -120,8 +124,6 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
     received = seen.probes.valid & (seen.probes.sampled_at_ms >= oldest_s * 1000.0)
     anything = fresh.any(axis=1) | received.any(axis=1) | np.isnan(state.received_at_s)
     received_at_s = np.where(anything, now_s, state.received_at_s)
-    idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
-    known = np.where(np.isnan(state.progressed_at_s), now_s[:, None], state.progressed_at_s)
     since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
     passed_s = np.maximum(since_s, 1e-3)[:, None]
     keep, first = np.exp(-passed_s / options.smoothing_s), (state.ticks == 0)[:, None]
@@ -132,19 +134,43 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
     started = np.where(np.isnan(state.window_began_at_s), now_s, state.window_began_at_s)
     offered_rps = smooth(seen.offered, state.offered_rps)
     overloaded_at_s = _overloaded_s(state, seen, now_s, offered_rps, setup)
-    lately = (now_s[:, None] - overloaded_at_s < contract.window_s)[:, setup.layout.replica_kernel]
-    excused = lately[:, :, None, None] & (contract.source == Source.LATENCY)
-    everything = accumulate(state, seen, replace(setup, options=replace(options, overload_ratio=np.inf)))
     silent_s = now_s - received_at_s
     return {
-        "now_s": now_s, "scraped_at_s": scraped_at_s, "received_at_s": received_at_s, "window_began_at_s":
-        started, "progressed_at_s": np.where(idle | (seen.answered.sum(axis=2) > 0), now_s[:, None], known),
-        "offered_rps": offered_rps, "answered_rps": smooth(seen.answered.sum(axis=2), state.answered_rps),
-        "failed_rps": smooth(seen.failed.sum(axis=2), state.failed_rps), "overloaded_at_s": overloaded_at_s,
-        "window": np.where(excused[..., None], 0.0, everything.state.window), "closed": now_s - started >=
-        contract.window_s - 1e-6, "fresh": fresh, "received": received, "silent_s": silent_s, "stale":
-        silent_s > contract.stale_after_s, "failing_now": seen.failed.sum(axis=2) > 0,
-    }  # fmt: skip
+        "now_s": now_s,
+        "scraped_at_s": scraped_at_s,
+        "received_at_s": received_at_s,
+        "window_began_at_s": started,
+        "progressed_at_s": _progressed_s(state, seen, now_s, fresh),
+        "offered_rps": offered_rps,
+        "answered_rps": smooth(seen.answered.sum(axis=2), state.answered_rps),
+        "failed_rps": smooth(seen.failed.sum(axis=2), state.failed_rps),
+        "overloaded_at_s": overloaded_at_s,
+        "window": _window(state, seen, setup, now_s, overloaded_at_s),
+        "closed": now_s - started >= contract.window_s - 1e-6,
+        "fresh": fresh,
+        "received": received,
+        "silent_s": silent_s,
+        "stale": silent_s > contract.stale_after_s,
+        "failing_now": seen.failed.sum(axis=2) > 0,
+    }
+
+
+def _progressed_s(state: ControllerState, seen: FleetTelemetry, now_s: Floats, fresh: Flags) -> Floats:
+    """When each replica [B, R] last answered, had nothing to do, or was not ready."""
+    idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
+    known = np.where(np.isnan(state.progressed_at_s), now_s[:, None], state.progressed_at_s)
+    return np.where(idle | (seen.answered.sum(axis=2) > 0), now_s[:, None], known)
+
+
+def _window(
+    state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup, now_s: Floats, overloaded: Floats
+) -> Floats:
+    """The running window without latencies of kernels that were ``overloaded`` [B, K] lately, in s."""
+    contract, options = setup.contract, replace(setup.options, overload_ratio=np.inf)
+    lately = (now_s[:, None] - overloaded < contract.window_s)[:, setup.layout.replica_kernel]
+    excused = lately[:, :, None, None] & (contract.source == Source.LATENCY)
+    everything = accumulate(state, seen, replace(setup, options=options))
+    return np.where(excused[..., None], 0.0, everything.state.window)
 
 
 def load_rps(state: ControllerState, offered_rps: Floats) -> Floats:
@@ -182,9 +208,13 @@ def plain_hung(state: ControllerState, seen: FleetTelemetry, setup: ControllerSe
 
 
 def plain_release(
-    state: ControllerState, severe: Flags, hung: Flags, stale: Flags, seen: FleetTelemetry,
+    state: ControllerState,
+    severe: Flags,
+    hung: Flags,
+    stale: Flags,
+    seen: FleetTelemetry,
     setup: ControllerSetup,
-) -> tuple[Flags, Floats]:  # fmt: skip
+) -> tuple[Flags, Floats]:
     """(quarantined, readmitted_at_s) after those came back who may; ``state``: after the wanted went."""
     options, now_s = setup.options, state.now_s[:, None]
     condemned = (state.replica_condemned & moves_traffic(setup.contract)).any(axis=(2, 3))
@@ -204,9 +234,15 @@ def plain_release(
 
 
 def plain_judgement(
-    after: ControllerState, before: ControllerState, kernels: AlarmState, replicas: AlarmState, spread: Flags,
-    down: Flags, seen: FleetTelemetry, setup: ControllerSetup,
-) -> dict[str, Any]:  # fmt: skip
+    after: ControllerState,
+    before: ControllerState,
+    kernels: AlarmState,
+    replicas: AlarmState,
+    spread: Flags,
+    down: Flags,
+    seen: FleetTelemetry,
+    setup: ControllerSetup,
+) -> dict[str, Any]:
     """What follows from the verdicts and from ``spread`` [B, R, S, C] and ``down`` [B, R] of quarantine."""
     contract, owner, (count, _, _) = setup.contract, setup.layout.replica_kernel, setup.layout.shape
     worst = over_kernels(np.where(spread, replicas.excess, 0.0), owner, count, np.maximum)
@@ -223,7 +259,10 @@ def plain_judgement(
     sick = (after.now_s[:, None] < down_until_at_s)[:, :, None]
     score, level = health(alarm, excess, contract)
     return {
-        "alarm": alarm, "excess": excess, "down": sick[:, :, 0], "spread": alarm & ~kernels.alarm,
+        "alarm": alarm,
+        "excess": excess,
+        "down": sick[:, :, 0],
+        "spread": alarm & ~kernels.alarm,
         "health": np.where(sick, np.maximum(score, contract.fallback_threshold), score),
         "level": np.where(sick, int(Level.FALLBACK), level),
         "hard_violated": (condemned & contract.hard).any(axis=3),
@@ -231,7 +270,7 @@ def plain_judgement(
         "evidence_count": kernels.judged[..., contract.source == Source.PROBE, COUNT].max(
             axis=3, initial=0.0
         ),
-    }  # fmt: skip
+    }
 
 
 def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> dict[str, Any]:
@@ -244,11 +283,13 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
     members = np.maximum(np.bincount(owner, minlength=kernels), 1)
     newest_s = over_kernels(state.probed_at_s, owner, kernels, np.maximum)
     return {
-        "in_rotation": serves, "ready": ready, "capacity_rps": capacity_rps,
+        "in_rotation": serves,
+        "ready": ready,
+        "capacity_rps": capacity_rps,
         "load_ratio": load_rps(state, state.offered_rps) / np.maximum(capacity_rps, 1e-9),
         "failed_ratio": np.where(ended_rps > 1e-6, state.failed_rps / np.maximum(ended_rps, 1e-6), 0.0),
         "evidence_age_s": state.now_s[:, None, None] - newest_s,
         "since_move_s": state.now_s[:, None] - state.row_moved_at_s,
         "running": over_kernels(np.fmax(seen.running, 0.0), owner, kernels, np.add) / members,
         "waiting": over_kernels(np.fmax(seen.waiting, 0.0), owner, kernels, np.add) / members,
-    }  # fmt: skip
+    }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.compiled.contract import Source
+from contracts.telemetry import Source
 from controller.detect.clauses import Kind, applies, from_traffic
 from controller.detect.detector import EvidenceBatch
 from controller.detect.sequential.health import SHARES
@@ -34,10 +34,13 @@ def initial(plan: SequentialPlan, batch: int, units: int) -> State:
         state[name + "since"] = np.zeros((*shape, 2))
     shape = (batch, units, slices, clauses)
     return state | {
-        "health": np.ones((*shape, len(SHARES))), "alarm": np.zeros(shape, dtype=np.bool_),
-        "excess": np.zeros(shape), "silent_s": np.zeros(shape), "recent": np.zeros((*shape, 4)),
+        "health": np.ones((*shape, len(SHARES))),
+        "alarm": np.zeros(shape, dtype=np.bool_),
+        "excess": np.zeros(shape),
+        "silent_s": np.zeros(shape),
+        "recent": np.zeros((*shape, 4)),
         "latest": np.zeros((*shape, 4)),
-    }  # fmt: skip
+    }
 
 
 def update(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> tuple[State, State]:
@@ -61,9 +64,13 @@ def update(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> tuple[Sta
     judged = np.where(recent[..., COUNT, None] >= 1.0, recent, 0.0)
     latest = np.where(received[..., None], seen.sums, state["latest"] * (kept * kept))
     said = {
-        "alarm": alarm, "excess": excess, "inside": inside, "fresh": received | raised | expired, "judged":
-        judged, "against": against,
-    }  # fmt: skip
+        "alarm": alarm,
+        "excess": excess,
+        "inside": inside,
+        "fresh": received | raised | expired,
+        "judged": judged,
+        "against": against,
+    }
     return said, state | {
         "alarm": alarm,
         "excess": excess,

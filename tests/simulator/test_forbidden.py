@@ -22,12 +22,19 @@ from tests.support.synthetic import scenario_document, write_world
 HORIZON_S = 200.0
 SEEDS = (1, 2, 3)
 WRONG = {
-    "name": "wrong", "kind": "requantise", "target": {"kernel": "bf16"}, "condition": "requantise-w4",
+    "name": "wrong",
+    "kind": "requantise",
+    "target": {"kernel": "bf16"},
+    "condition": "requantise-w4",
     "onset_s": 40.0,
-}  # fmt: skip
+}
 ERRORS = {
-    "name": "errors", "kind": "http_errors", "target": {"kernel": "int8"}, "dose": 0.3, "onset_s": 60.0,
-}  # fmt: skip
+    "name": "errors",
+    "kind": "http_errors",
+    "target": {"kernel": "int8"},
+    "dose": 0.3,
+    "onset_s": 60.0,
+}
 CASES = {
     "numeric": [WRONG],
     "intermittent": [

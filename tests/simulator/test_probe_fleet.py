@@ -15,8 +15,9 @@ from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.intervals import Interval
 from controller.detect.clauses import plan_clauses
 from policies.registry import make_configuration
-from scripts.bench.windows import Size, compare, figures, lower_bound_s, verdict, windows
+from scripts.bench.windows import figures
 from scripts.studies.windows.cases import Watch, cases, count_false, fleets_of, measure_times
+from scripts.studies.windows.compare import Size, compare, lower_bound_s, verdict, windows
 from scripts.studies.windows.match import Search, match
 from simulator import probe_fleet as windows_world
 from simulator.drive import ControllerDriver
@@ -107,8 +108,10 @@ def test_stopping_when_the_fault_is_over_changes_no_measure(monkeypatch: pytest.
 def test_what_is_never_found_counts_as_the_longest_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy that never acts misses every fault: its times are the limit, not missing and not longer."""
     monkeypatch.setattr(
-        Watch, "driver", lambda self, scenario, looseness: ControllerDriver(make_configuration("fixed-bare", scenario.setup))  # noqa: E501
-    )  # fmt: skip
+        Watch,
+        "driver",
+        lambda self, scenario, looseness: ControllerDriver(make_configuration("fixed-bare", scenario.setup)),
+    )
     found = measure_times(world(), SEQUENTIAL, 0.0, cases(world())[:2], range(2), 100.0)
     assert found.missed.all()
     assert found.open.all()
@@ -145,9 +148,16 @@ def test_verdicts_follow_the_interval() -> None:
 def test_the_whole_comparison_is_the_same_twice() -> None:
     """A small comparison gives equal strict JSON twice, with a verdict for every fault."""
     size = Size(
-        control_fleets=2, control_s=300.0, target=2, tuning_seeds=1, seeds=2, form_seeds=1, most_s=70.0,
-        windows=((20, 5),), forms=(("sequential:prior=1", 0.05),),
-    )  # fmt: skip
+        control_fleets=2,
+        control_s=300.0,
+        target=2,
+        tuning_seeds=1,
+        seeds=2,
+        form_seeds=1,
+        most_s=70.0,
+        windows=((20, 5),),
+        forms=(("sequential:prior=1", 0.05),),
+    )
     assert len(windows(size)) == 1
     found = [figures(compare(size)) for _ in range(2)]
     assert json.dumps(found[0], allow_nan=False) == json.dumps(found[1], allow_nan=False)

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
-from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import (
+    HISTOGRAM_EDGES_MS,
+    LATENCY_FAMILIES,
+    FleetTelemetry,
+    ProbeSamples,
+    ReplicaState,
+    Source,
+)
 from controller.fleet import FleetSetup
 from policies.synthetic_fleet import METRICS, SyntheticClause, synthetic_contract
 
@@ -21,11 +28,20 @@ Clause = SyntheticClause
 DEFAULT_CLAUSES = (
     Clause(name="N-hard"),
     Clause(name="N-soft", column=1, threshold=0.2, hard=False, level=2),
-    Clause(name="R-ttft", family="R", source=Source.LATENCY, column=1, edge=9, threshold=2000.0,
-           rate_limit=0.05, hard=False, level=2),
+    Clause(
+        name="R-ttft",
+        family="R",
+        source=Source.LATENCY,
+        column=1,
+        edge=9,
+        threshold=2000.0,
+        rate_limit=0.05,
+        hard=False,
+        level=2,
+    ),
     Clause(name="R-failed", family="R", source=Source.FAILED, threshold=0.5, rate_limit=0.02, hard=False),
     Clause(name="O-print", family="O", source=Source.FINGERPRINT, threshold=0.0, rate_limit=0.0),
-)  # fmt: skip
+)
 
 
 def make_layout(

@@ -70,10 +70,13 @@ def probes_at(
     values = known.values[LAYOUT.replica_kernel[replica], row, 0]
     values = change(values, replica, now_s) * np.exp(known.repeat_noise * rng.standard_normal(values.shape))
     return ProbeSamples(
-        replica=replica[None], slice=slice_[None], prompt=known.prompts[row][None],
-        sampled_at_ms=np.full((1, row.size), now_s * 1000.0), values=values[None],
+        replica=replica[None],
+        slice=slice_[None],
+        prompt=known.prompts[row][None],
+        sampled_at_ms=np.full((1, row.size), now_s * 1000.0),
+        values=values[None],
         valid=np.ones((1, row.size), dtype=np.bool_),
-    )  # fmt: skip
+    )
 
 
 def telemetry_of(

@@ -12,7 +12,7 @@ from contracts.assess.observations import Observations, ObservedColumn
 from contracts.assess.samples import KernelSamples, save_samples
 from contracts.documents.contract import KernelContract
 from contracts.loading.loader import load_text
-from tests.support.synthetic import envelope
+from tests.support.documents_written import envelope
 
 CLAUSE = """
     - id: {id}

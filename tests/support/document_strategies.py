@@ -100,10 +100,13 @@ def _scalar(kind: Any, limits: list[Any]) -> st.SearchStrategy[Any]:
             _limit(limits, "le", _limit(limits, "lt", None)),
         )
         return st.floats(
-            low, high, allow_nan=False, allow_infinity=False,
+            low,
+            high,
+            allow_nan=False,
+            allow_infinity=False,
             exclude_min=_limit(limits, "gt", None) is not None,
             exclude_max=_limit(limits, "lt", None) is not None,
-        )  # fmt: skip
+        )
     pattern = _limit(limits, "pattern", None)
     if pattern is not None:
         most = _limit(limits, "max_length", 100)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.synthetic import envelope, scenario_document, write_world, write_yaml
+from tests.support.documents_written import envelope, write_yaml
+from tests.support.synthetic import scenario_document, write_world
 
 CONFIGURATIONS = ["fixed-bare", "breaker", "threshold"]
 
@@ -12,9 +13,12 @@ CONFIGURATIONS = ["fixed-bare", "breaker", "threshold"]
 def suite_document(**more: object) -> dict[str, object]:
     """One numeric fault, one crash and one control over ``scenario.yaml`` beside it."""
     numeric = {
-        "name": "wrong", "kind": "requantise", "target": {"kernel": "bf16"},
-        "condition": "requantise-w4", "onset_s": 47.0,
-    }  # fmt: skip
+        "name": "wrong",
+        "kind": "requantise",
+        "target": {"kernel": "bf16"},
+        "condition": "requantise-w4",
+        "onset_s": 47.0,
+    }
     crash = {
         "name": "gone",
         "kind": "crash",

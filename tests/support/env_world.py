@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from contracts.rng import stream
 from simulator.env.core import EnvConfig, EnvCore
 from simulator.env.space import EpisodeSpace
-from tests.support.synthetic import KERNELS, scenario_document, write_world, write_yaml
+from tests.support.documents_written import write_yaml
+from tests.support.synthetic import scenario_document, write_world
+from tests.support.synthetic_kernels import KERNELS
 
 HORIZON_S = 60.0
 STEPS = 50

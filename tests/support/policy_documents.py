@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.documents_written import envelope
 from tests.support.rule_cases import fault
-from tests.support.synthetic import envelope
 
 SHA = "0" * 64
 META = envelope(

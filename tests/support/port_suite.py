@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetTelemetry, ReplicaState
 from controller.ports import Clock, RouteActuator, RoutingPlan, TelemetrySource
 
 
@@ -34,8 +34,16 @@ class TelemetrySourceSuite(ABC):
         assert kernels > 0
         for seen in self.reads():
             assert seen.now_ms.shape == (self.batch,)
-            for name in ("replica_state", "scraped_at_ms", "running", "waiting", "kv_used_ratio",
-                         "consecutive_failed", "fingerprint_match", "trace_fields_ratio"):  # fmt: skip
+            for name in (
+                "replica_state",
+                "scraped_at_ms",
+                "running",
+                "waiting",
+                "kv_used_ratio",
+                "consecutive_failed",
+                "fingerprint_match",
+                "trace_fields_ratio",
+            ):
                 assert getattr(seen, name).shape == (self.batch, replicas), name
             assert seen.answered.shape == seen.failed.shape == (self.batch, replicas, slices)
             columns = len(HISTOGRAM_EDGES_MS) + 1

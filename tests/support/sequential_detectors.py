@@ -44,23 +44,36 @@ def arrivals(values: np.ndarray, contract: CompiledContract, *, doubted: bool = 
     batch, slots = values.shape
     zeros = np.zeros((batch, slots), dtype=np.int64)
     probes = ProbeSamples(
-        replica=zeros, slice=zeros, prompt=zeros, sampled_at_ms=np.zeros((batch, slots)),
-        values=np.repeat(values[:, :, None], 2, axis=2), valid=np.ones((batch, slots), dtype=np.bool_),
-    )  # fmt: skip
+        replica=zeros,
+        slice=zeros,
+        prompt=zeros,
+        sampled_at_ms=np.zeros((batch, slots)),
+        values=np.repeat(values[:, :, None], 2, axis=2),
+        valid=np.ones((batch, slots), dtype=np.bool_),
+    )
     shape = (batch, 1, 1, len(contract.clause_ids))
     sums = np.zeros((*shape, 4))
     sums[..., 0] = slots
     sums[..., 1] = np.minimum(values, 1.0).sum(axis=1)[:, None, None, None]
     return EvidenceBatch(
-        pooled=True, probes=probes, received=probes.valid, subject_of=np.zeros(1, dtype=np.int64), sums=sums,
-        doubted=np.full(shape, doubted), since_s=np.ones(batch),
-    )  # fmt: skip
+        pooled=True,
+        probes=probes,
+        received=probes.valid,
+        subject_of=np.zeros(1, dtype=np.int64),
+        sums=sums,
+        doubted=np.full(shape, doubted),
+        since_s=np.ones(batch),
+    )
 
 
 def feed(
-    detector: SequentialDetector, ticks: list[np.ndarray], contract: CompiledContract,
-    state: DetectorState | None = None, *, doubted: bool = False,
-) -> tuple[list[AlarmState], DetectorState]:  # fmt: skip
+    detector: SequentialDetector,
+    ticks: list[np.ndarray],
+    contract: CompiledContract,
+    state: DetectorState | None = None,
+    *,
+    doubted: bool = False,
+) -> tuple[list[AlarmState], DetectorState]:
     """AlarmState after each tick of probe values [B, P]."""
     state = state or detector.initial(len(ticks[0]), 1, contract)
     verdicts, closed = [], np.zeros(len(ticks[0]), dtype=np.bool_)
@@ -78,6 +91,9 @@ def slice_probe(fleet: FleetSetup, slice_: int, value: float) -> EvidenceBatch:
     sums = np.zeros((*shape, 4))
     sums[:, :, slice_, :, :2] = 1.0, value
     return replace(
-        seen, pooled=False, sums=sums, doubted=np.zeros(shape, dtype=np.bool_),
+        seen,
+        pooled=False,
+        sums=sums,
+        doubted=np.zeros(shape, dtype=np.bool_),
         probes=replace(seen.probes, slice=np.array([[slice_]])),
-    )  # fmt: skip
+    )

@@ -22,12 +22,14 @@ Fault = dict[str, object]
 #: One fault of every kind, at a dose that does something.
 FAULTS: dict[str, Fault] = {
     kind: {
-        "name": kind.replace("_", "-"), "kind": kind, "onset_s": 10.0,
+        "name": kind.replace("_", "-"),
+        "kind": kind,
+        "onset_s": 10.0,
         "target": {} if kind == "load_surge" else {"kernel": "bf16"},
     }
     | ({"condition": "requantise-w4"} if entry.measured else {"dose": entry.dose.default})
     for kind, entry in CATALOGUE.items()
-}  # fmt: skip
+}
 FAULTS["correlated"]["target"] = {"kernels": ["bf16", "int8"]}
 CHANGES: list[dict[str, object]] = [
     {"kind": "rolling_restart", "kernel": "int8", "at_s": 5.0, "step_s": 7.0, "cold_start_s": 3.0},

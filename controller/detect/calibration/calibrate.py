@@ -95,9 +95,15 @@ def _calibration(
     detector: StreamDetector, law: Law, arl0: float, seed: int, curve: ArlCurve, method: str
 ) -> Calibration:
     return Calibration(
-        threshold=curve.threshold_at(arl0), arl0=arl0, method=method, error=curve.error_at(arl0),
-        overlap_error=0.0, detector=detector.name, law=law.name, seed=seed,
-    )  # fmt: skip
+        threshold=curve.threshold_at(arl0),
+        arl0=arl0,
+        method=method,
+        error=curve.error_at(arl0),
+        overlap_error=0.0,
+        detector=detector.name,
+        law=law.name,
+        seed=seed,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,9 +75,15 @@ def _observations(law: Law, rng: np.random.Generator, streams: int, samples: int
 
 
 def false_alarms(
-    detector: StreamDetector, threshold: float, law: Law, *, streams: int, samples: int, seed: int,
+    detector: StreamDetector,
+    threshold: float,
+    law: Law,
+    *,
+    streams: int,
+    samples: int,
+    seed: int,
     begin: StreamState | None = None,
-) -> FalseAlarms:  # fmt: skip
+) -> FalseAlarms:
     """Count alarms of ``streams`` healthy streams over ``samples`` observations; each resets its stream."""
     fresh = detector.initial(streams) if begin is None else begin
     raised = alarm_counts(detector, threshold, law, samples=samples, seed=seed, begin=fresh)
@@ -108,9 +114,15 @@ class Change(NamedTuple):
 
 
 def delays(
-    detector: StreamDetector, threshold: float, change: Change, *, runs: int, seed: int,
-    most: int = 100_000, begin: StreamState | None = None,
-) -> Delays:  # fmt: skip
+    detector: StreamDetector,
+    threshold: float,
+    change: Change,
+    *,
+    runs: int,
+    seed: int,
+    most: int = 100_000,
+    begin: StreamState | None = None,
+) -> Delays:
     """Delay of ``runs`` streams that ``change``, followed for ``most`` observations more."""
     state = (detector.initial(runs) if begin is None else begin).copy()
     present, rng = np.ones(runs, dtype=np.bool_), stream(seed, "delays")

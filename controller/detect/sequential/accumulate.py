@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
 from contracts.jit import compiled
+from contracts.telemetry import Source
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import (
     BETS,

@@ -118,9 +118,15 @@ class SequentialDetector:
         return ratio
 
     def update(
-        self, state: DetectorState, sums: Sums | None, closed: NDArray[np.bool_],  # noqa: ARG002
-        contract: CompiledContract, arrived: EvidenceBatch | None = None, *, consume: bool = False,  # noqa: ARG002
-    ) -> tuple[AlarmState, DetectorState]:  # fmt: skip
+        self,
+        state: DetectorState,
+        sums: Sums | None,  # noqa: ARG002
+        closed: NDArray[np.bool_],  # noqa: ARG002
+        contract: CompiledContract,  # noqa: ARG002
+        arrived: EvidenceBatch | None = None,
+        *,
+        consume: bool = False,
+    ) -> tuple[AlarmState, DetectorState]:
         """Take in the observations of one tick; see the protocol."""
         if arrived is None:
             raise ValueError("a sequential detector judges arrivals, not sums of windows")

@@ -71,8 +71,16 @@ def evidence_plan(
     for name in ("source", "column", "threshold", "sense"):
         records[name] = getattr(contract, name)
     for name in (
-        "kind", "null_mean", "upper", "clip", "health_range", "bets", "weights", "is_rate", "mirrored"
-    ):  # fmt: skip
+        "kind",
+        "null_mean",
+        "upper",
+        "clip",
+        "health_range",
+        "bets",
+        "weights",
+        "is_rate",
+        "mirrored",
+    ):
         records[name] = getattr(clauses, name)
     online = applies(contract)
     fair = np.empty((0, *online.shape, SPREADS)) if psi is None else fairness(psi)

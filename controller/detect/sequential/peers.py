@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.contract import Source
 from contracts.jit import compiled
+from contracts.telemetry import Source
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import scrape_observation
 from controller.detect.sums import COUNT, OVER, TOTAL

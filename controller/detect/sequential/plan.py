@@ -143,9 +143,12 @@ def _spread(fleet: CertifiedFleet, clauses: ClausePlan) -> Floats | None:
 
 
 def _thresholds(
-    contract: CompiledContract, layout: FleetLayout, clauses: ClausePlan, split: BudgetSplit,
+    contract: CompiledContract,
+    layout: FleetLayout,
+    clauses: ClausePlan,
+    split: BudgetSplit,
     settings: SequentialSettings,
-) -> Thresholds:  # fmt: skip
+) -> Thresholds:
     members, traffic = _members(layout), settings.traffic
 
     def levels(arl0: Floats, subject: str, replicas: int) -> Floats:

@@ -23,9 +23,10 @@ import math
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.jit import compiled
 from contracts.metrics.registry import UnknownMetricError, metric
+from contracts.telemetry import Source
 from controller.detect.clauses import ClausePlan, Kind
 from controller.detect.streams.protocol import Flags, Floats
 

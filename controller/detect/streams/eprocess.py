@@ -89,9 +89,14 @@ class Betting:
         """See the protocol."""
         ratio = np.minimum(value, self.clip) / self.null_mean
         bet(
-            state.memory, state.statistic, ratio, present, np.array(self.bets), np.array(self.weights),
+            state.memory,
+            state.statistic,
+            ratio,
+            present,
+            np.array(self.bets),
+            np.array(self.weights),
             int(self.start),
-        )  # fmt: skip
+        )
 
     def e_values(self, value: Floats) -> Floats:
         """One e-value per value [n] and bet [G], float64 [n, G]."""

@@ -118,9 +118,14 @@ def front_svg(points: Sequence[FrontPoint], policies: Sequence[str]) -> str:
             _draw_policy(axis, mine, colour_of(policy, policies))
         ringed = [p for p in points if p.on_front]
         axis.scatter(
-            [p.false_switches[1] for p in ringed], [p.mttr_s[1] for p in ringed],
-            s=150, facecolors="none", edgecolors=INK, lw=1.2, label="Pareto front",
-        )  # fmt: skip
+            [p.false_switches[1] for p in ringed],
+            [p.mttr_s[1] for p in ringed],
+            s=150,
+            facecolors="none",
+            edgecolors=INK,
+            lw=1.2,
+            label="Pareto front",
+        )
         axis.set_xscale("symlog", linthresh=10.0)
         axis.set(xlabel="false switches per slice-month (95 % limits)", ylabel="MTTR, s (restricted mean)")
         axis.set(xlim=(-0.5, None), ylim=(0, None))
@@ -136,9 +141,17 @@ def _draw_policy(axis: Any, points: list[FrontPoint], colour: str) -> None:
     y_error = [_reach(p.mttr_s, side) for side in (0, 2) for p in points]
     shape = (2, len(points))
     axis.errorbar(
-        x, y, xerr=np.reshape(x_error, shape), yerr=np.reshape(y_error, shape),
-        color=colour, marker="o", ms=5, lw=1.2, elinewidth=0.8, label=points[0].policy,
-    )  # fmt: skip
+        x,
+        y,
+        xerr=np.reshape(x_error, shape),
+        yerr=np.reshape(y_error, shape),
+        color=colour,
+        marker="o",
+        ms=5,
+        lw=1.2,
+        elinewidth=0.8,
+        label=points[0].policy,
+    )
 
 
 def _reach(limits: tuple[float, float, float], side: int) -> float:

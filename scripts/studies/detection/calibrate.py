@@ -60,7 +60,8 @@ def calibrated(
         "calibrated": _measured(detector, np.interp(np.log(CHECKED), np.log(POINTS), points), units),
     }
     return {
-        "mean": round(mean, 6), "correlation": round(float(follows), 3),
+        "mean": round(mean, 6),
+        "correlation": round(float(follows), 3),
         "points": [
             {"arl0": arl0, "threshold": round(level, 4)}
             for arl0, level in zip(POINTS.tolist(), points.tolist(), strict=True)
@@ -69,7 +70,7 @@ def calibrated(
             {"arl0": arl0, **{name: one[place] for name, one in measured.items()}}
             for place, arl0 in enumerate(CHECKED.tolist())
         ],
-    }  # fmt: skip
+    }
 
 
 def _measured(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> list[dict[str, float]]:
@@ -78,10 +79,12 @@ def _measured(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> 
     return [
         {"alarms": int(alarms), "arl0": round(arl0, 1), "low": round(low, 1), "high": round(high, 1)}
         for alarms, arl0, low, high in zip(
-            runs[..., 0].sum(axis=1).tolist(), run_length(runs).tolist(),
-            *(x.tolist() for x in fleet_limits(runs)), strict=True,
+            runs[..., 0].sum(axis=1).tolist(),
+            run_length(runs).tolist(),
+            *(x.tolist() for x in fleet_limits(runs)),
+            strict=True,
         )
-    ]  # fmt: skip
+    ]
 
 
 def table(fleets: Mapping[int, int] = FLEETS) -> dict[str, Any]:
@@ -103,15 +106,19 @@ def table(fleets: Mapping[int, int] = FLEETS) -> dict[str, Any]:
     return {
         "provenance": {
             "command": "python -m scripts.studies.detection.calibrate",
-            "seed": SEED, "check_seed": CHECK_SEED,
-            "fleets": {str(replicas): count for replicas, count in fleets.items()}, "rest": BLOCK,
-            "rate_rps": {str(replicas): LOAD_RPS[replicas] for replicas in fleets}, "horizon_s": HORIZON_S,
-            "scenario_sha256": hashes, "profile_sha256": list(learned.profile_sha256),
+            "seed": SEED,
+            "check_seed": CHECK_SEED,
+            "fleets": {str(replicas): count for replicas, count in fleets.items()},
+            "rest": BLOCK,
+            "rate_rps": {str(replicas): LOAD_RPS[replicas] for replicas in fleets},
+            "horizon_s": HORIZON_S,
+            "scenario_sha256": hashes,
+            "profile_sha256": list(learned.profile_sha256),
             "null": "healthy telemetry whose share over the edge is the limit in the mean, of replicas "
             "beside their peers",
         },
         "streams": streams,
-    }  # fmt: skip
+    }
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -128,8 +135,9 @@ def markdown(found: dict[str, Any]) -> str:
         lines.append(
             f"| {row['kind']}, {row['unit']}, {row['replicas']} | {row['correlation']:.2f} | {level[0]:.1f} "
             f"| {level[1]:.1f} | {_ratio(short, 'independent')} | {_ratio(short, 'factor_14')} | "
-            + " | ".join(_ratio(check, "calibrated") for check in row["checks"]) + " |"
-        )  # fmt: skip
+            + " | ".join(_ratio(check, "calibrated") for check in row["checks"])
+            + " |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -156,11 +156,17 @@ def measured(candidate: TrialDetector, change: ChangeCase, known: Figures | None
     at_change = _delay(candidate, change, CHANGE)
     worst = max(_delay(candidate, change, place)[0] for place in PLACES)
     return Figures(
-        detector=candidate.name, stream=change.name, arl0_declared=ARL0, arl0_measured=arl,
-        threshold=candidate.threshold, delay=at_change[0], delay_error=at_change[1],
-        delay_worst=max(worst, at_change[0]), ratio=at_change[0] / known.delay if known else 1.0,
+        detector=candidate.name,
+        stream=change.name,
+        arl0_declared=ARL0,
+        arl0_measured=arl,
+        threshold=candidate.threshold,
+        delay=at_change[0],
+        delay_error=at_change[1],
+        delay_worst=max(worst, at_change[0]),
+        ratio=at_change[0] / known.delay if known else 1.0,
         missed_rate=at_change[2],
-    )  # fmt: skip
+    )
 
 
 def measured_arl(candidate: TrialDetector, law: Law) -> float:
@@ -190,11 +196,16 @@ def _delay(candidate: TrialDetector, change: ChangeCase, place: int) -> tuple[fl
     runs = RUNS // len(phases) if candidate.begin is None else candidate.begin.statistic.size
     found = [
         delays(
-            detector, candidate.threshold, Change(change.before, change.after, place + phase), runs=runs,
-            seed=SEED + 2, most=20_000, begin=candidate.begin,
+            detector,
+            candidate.threshold,
+            Change(change.before, change.after, place + phase),
+            runs=runs,
+            seed=SEED + 2,
+            most=20_000,
+            begin=candidate.begin,
         )
         for phase in phases
-    ]  # fmt: skip
+    ]
     mean = float(np.mean([one.mean for one in found]))
     missed = float(np.mean([one.missed / max(one.missed + one.delays.size, 1) for one in found]))
     return mean, float(np.mean([one.standard_error for one in found]) / math.sqrt(len(found))), missed

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples, SampleRates
+from contracts.telemetry import ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.calibration.laws import Empirical
 from controller.detect.certified_drift import drift_detector, drift_score
@@ -93,11 +93,13 @@ def probes_per_s(share: float) -> float:
 def plan_for(samples: KernelSamples, rate: float) -> StreamPlan:
     """Streams and thresholds of the shipped contract at ``rate`` probes per second and replica."""
     layout = FleetLayout(
-        kernels=tuple(f"kernel-{index}" for index in range(KERNELS)), slices=samples.slices,
+        kernels=tuple(f"kernel-{index}" for index in range(KERNELS)),
+        slices=samples.slices,
         replicas=tuple(f"replica-{index}" for index in range(REPLICAS)),
-        replica_kernel=np.arange(REPLICAS, dtype=np.int64) % KERNELS, probe_metrics=samples.metric_names,
+        replica_kernel=np.arange(REPLICAS, dtype=np.int64) % KERNELS,
+        probe_metrics=samples.metric_names,
         known_good=0,
-    )  # fmt: skip
+    )
     contract = compile_contract(load_as(KernelContract, LIBRARY / "serving-pool.yaml"), layout)
     rates = SampleRates(probes_per_s=rate, scrape_interval_s=5.0)
     return stream_plan(contract, split_budget(contract, layout, rates))
@@ -121,13 +123,19 @@ def dose(kernel: str, samples: KernelSamples, condition: str) -> MeasuredDose:
     pooled = _quantile(probes_to_alarm(samples, condition, plan, pooled=True), 0.5) * KERNELS / REPLICAS
     median, late = _quantile(probes, 0.5), _quantile(probes, 0.9)
     return MeasuredDose(
-        kernel=kernel, condition=condition, drift_nats=float(np.mean(drift)),
-        worst_slice_nats=max(drift), breaks=breaks_contract(samples, condition, plan.contract),
-        found=float(np.isfinite(probes).mean()), probes_median=median, probes_90=late,
+        kernel=kernel,
+        condition=condition,
+        drift_nats=float(np.mean(drift)),
+        worst_slice_nats=max(drift),
+        breaks=breaks_contract(samples, condition, plan.contract),
+        found=float(np.isfinite(probes).mean()),
+        probes_median=median,
+        probes_90=late,
         seconds=tuple(median / probes_per_s(share) for share in SHARES),
         kernel_seconds=tuple(pooled / probes_per_s(share) for share in SHARES),
-        paired=_paired(samples, condition, 0.0), drift_noisy=_paired(samples, condition, 0.05),
-    )  # fmt: skip
+        paired=_paired(samples, condition, 0.0),
+        drift_noisy=_paired(samples, condition, 0.05),
+    )
 
 
 def _quantile(probes: NDArray[np.float64], share: float) -> float:
@@ -202,10 +210,13 @@ def probes_to_alarm(
 def _probe(place: int, values: NDArray[np.float64]) -> ProbeSamples:
     shape = (values.shape[0], 1)
     return ProbeSamples(
-        replica=np.zeros(shape, dtype=np.int64), slice=np.full(shape, place, dtype=np.int64),
-        prompt=np.zeros(shape, dtype=np.int64), sampled_at_ms=np.zeros(shape), values=values[:, None, :],
+        replica=np.zeros(shape, dtype=np.int64),
+        slice=np.full(shape, place, dtype=np.int64),
+        prompt=np.zeros(shape, dtype=np.int64),
+        sampled_at_ms=np.zeros(shape),
+        values=values[:, None, :],
         valid=np.ones(shape, dtype=np.bool_),
-    )  # fmt: skip
+    )
 
 
 def _paired(samples: KernelSamples, condition: str, noise: float) -> float:
@@ -253,9 +264,13 @@ def poisoned_slice(samples: KernelSamples, condition: str, place: str) -> Poison
     points = 100.0 * (flips[0] - flips[1])
     median = _quantile(probes, 0.5)
     return Poisoned(
-        condition=condition, slice=place, probes_median=median, seconds=median / rate, slice_points=points,
+        condition=condition,
+        slice=place,
+        probes_median=median,
+        seconds=median / rate,
+        slice_points=points,
         fleet_points=points / (REPLICAS * len(samples.slices)),
-    )  # fmt: skip
+    )
 
 
 def measured_changes(kernel: str, place: str, conditions: tuple[str, ...]) -> tuple[ChangeCase, ...]:
@@ -269,10 +284,12 @@ def measured_changes(kernel: str, place: str, conditions: tuple[str, ...]) -> tu
     before = Empirical(values=healthy / scale)
     return tuple(
         ChangeCase(
-            name=f"{kernel}/{condition}", before=before, after=Empirical(values=after),
+            name=f"{kernel}/{condition}",
+            before=before,
+            after=Empirical(values=after),
             known=binned_cusum(before.values, after),
         )
         for condition in conditions
         if condition in samples.condition_names
         for after in (samples.prompt_values(DRIFT, condition, rows) / scale,)
-    )  # fmt: skip
+    )

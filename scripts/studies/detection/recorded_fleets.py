@@ -15,10 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS
 from contracts.jit import compiled
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import HISTOGRAM_EDGES_MS, FleetTelemetry, Source
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import CLAUSE, EvidencePlan
 from controller.detect.sequential.peers import note_scrapes, weigh_by_peers
@@ -95,9 +93,7 @@ def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = Non
     used = seen[..., -1, 1]
     edge = float(np.quantile(used[seen[..., -1, 0] > 0.0], 1.0 - RATE)) if kv_edge is None else kv_edge
     used[:] = used > edge
-    return Recorded(
-        seen=seen, kv_edge=edge, scenario_sha256=sha256, profile_sha256=scenario.profile_sha256
-    )  # fmt: skip
+    return Recorded(seen=seen, kv_edge=edge, scenario_sha256=sha256, profile_sha256=scenario.profile_sha256)
 
 
 def series_of(seen: Recorded, unit: str, means: Floats | None = None) -> Series:
@@ -150,9 +146,11 @@ def _limits(means: Floats) -> EvidencePlan:
     clauses["is_rate"], clauses["upper"], clauses["clip"] = True, 1.0, np.inf
     clauses["null_mean"] = means
     return EvidencePlan(
-        clauses=clauses, applies=np.ones((len(KINDS), 1), dtype=np.bool_), gain=1.0,
+        clauses=clauses,
+        applies=np.ones((len(KINDS), 1), dtype=np.bool_),
+        gain=1.0,
         fair=np.empty((0, 1, len(KINDS), SPREADS)),
-    )  # fmt: skip
+    )
 
 
 @compiled

@@ -24,7 +24,6 @@ from controller.detect.streams.protocol import StreamDetector
 from controller.detect.streams.ranks import rank_edges
 from controller.detect.streams.thresholds import guaranteed_threshold
 from controller.detect.traffic import SHIPPED
-from scripts.bench.detect import accumulate_ms, figures, update_ms
 from scripts.pages import fill, table
 from scripts.studies.detection.calibrate import markdown
 from scripts.studies.detection.cases import SEED, Figures
@@ -38,6 +37,8 @@ from scripts.studies.detection.measured import (
 )
 from scripts.studies.detection.plots import operating_curves, save_doses, save_operating
 from scripts.studies.detection.replay import replayed_figures
+from scripts.studies.detection.speed import accumulate_ms, update_ms
+from scripts.studies.detection.synthetic import synthetic_figures
 from scripts.studies.detection.telemetry import ARL0, dependence
 from scripts.studies.detection.warm import warm
 
@@ -50,9 +51,15 @@ def main() -> None:
     """Compute the named sections, all by default, and write the page."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     sections: dict[str, Callable[[Path], dict[str, list[str]]]] = {
-        "operating": _operating, "replayed": _replayed, "far": _far, "references": _banks,
-        "telemetry": _telemetry, "traffic": _traffic, "doses": _doses, "speed": _speed,
-    }  # fmt: skip
+        "operating": _operating,
+        "replayed": _replayed,
+        "far": _far,
+        "references": _banks,
+        "telemetry": _telemetry,
+        "traffic": _traffic,
+        "doses": _doses,
+        "speed": _speed,
+    }
     for name in sys.argv[2:] or sections:
         print(name, file=sys.stderr, flush=True)
         fill(folder / PAGE, sections[name](folder))
@@ -60,7 +67,7 @@ def main() -> None:
 
 def _operating(folder: Path) -> dict[str, list[str]]:
     save_operating(operating_curves(), folder / "detection-operating.svg")
-    return {"operating": operating_table(figures(), ("N0.5", "N1", "N2", "B0.05", "B0.2"))}
+    return {"operating": operating_table(synthetic_figures(), ("N0.5", "N1", "N2", "B0.05", "B0.2"))}
 
 
 def _replayed(_: Path) -> dict[str, list[str]]:
@@ -176,11 +183,16 @@ def dose_table(doses: list[MeasuredDose]) -> list[str]:
 
 def _dose_line(one: MeasuredDose) -> list[str]:
     return [
-        f"{one.kernel}, {one.condition}", f"{one.drift_nats:.1e}", f"{one.worst_slice_nats:.1e}",
-        "yes" if one.breaks else "no", f"{_count(one.probes_median)} ({_count(one.probes_90)})",
-        *(_count(value) for value in one.seconds), _count(one.kernel_seconds[-1]), _count(one.paired),
+        f"{one.kernel}, {one.condition}",
+        f"{one.drift_nats:.1e}",
+        f"{one.worst_slice_nats:.1e}",
+        "yes" if one.breaks else "no",
+        f"{_count(one.probes_median)} ({_count(one.probes_90)})",
+        *(_count(value) for value in one.seconds),
+        _count(one.kernel_seconds[-1]),
+        _count(one.paired),
         _count(one.drift_noisy),
-    ]  # fmt: skip
+    ]
 
 
 def _count(value: float) -> str:
@@ -202,12 +214,15 @@ def poisoned_table() -> list[str]:
         head,
         (
             [
-                one.condition, _count(one.seconds), _count(one.probes_median), f"+{one.slice_points:.1f}",
+                one.condition,
+                _count(one.seconds),
+                _count(one.probes_median),
+                f"+{one.slice_points:.1f}",
                 f"+{one.fleet_points:.2f}",
             ]
             for one in found
         ),
-    )  # fmt: skip
+    )
 
 
 def bank_table() -> list[str]:
@@ -231,12 +246,15 @@ def telemetry_table() -> list[str]:
         [*head[:2], f"ARL0 of nominal {ARL0:g}, {head[2]}", *head[3:]],
         (
             [
-                one.stream, f"{one.correlation:.2f}", f"{one.independent_arl:.0f}", f"{one.block_arl:.0f}",
+                one.stream,
+                f"{one.correlation:.2f}",
+                f"{one.independent_arl:.0f}",
+                f"{one.block_arl:.0f}",
                 f"{one.block_low:.0f} to {one.block_high:.0f}",
             ]
             for one in dependence()
         ),
-    )  # fmt: skip
+    )
 
 
 def speed_table() -> list[str]:

@@ -96,10 +96,13 @@ def stream_plan(contract: CompiledContract, split: BudgetSplit, confidence: floa
     clauses = plan_clauses(contract)
     inputs = evidence_plan(contract, clauses, clean_gain(confidence, contract.min_samples))
     return StreamPlan(
-        contract=contract, clauses=clauses, evidence_plan=inputs, confidence=confidence,
+        contract=contract,
+        clauses=clauses,
+        evidence_plan=inputs,
+        confidence=confidence,
         replica_threshold=_thresholds(split.replica_arl0, clauses, inputs.applies),
         kernel_threshold=_thresholds(split.kernel_arl0, clauses, inputs.applies),
-    )  # fmt: skip
+    )
 
 
 def with_spread(plan: StreamPlan, psi: Floats) -> StreamPlan:
@@ -119,9 +122,12 @@ def initial_evidence(batch: int, units: int, plan: StreamPlan) -> StreamEvidence
 
 
 def accumulate_probes(
-    state: StreamEvidence, probes: ProbeSamples, received: Flags, subject_of: NDArray[np.int64],
+    state: StreamEvidence,
+    probes: ProbeSamples,
+    received: Flags,
+    subject_of: NDArray[np.int64],
     plan: StreamPlan,
-) -> StreamEvidence:  # fmt: skip
+) -> StreamEvidence:
     """Evidence after the probes that are ``received`` bool [B, P]; subject_of: int64 [R], replica to
     subject.
     """
@@ -131,17 +137,23 @@ def accumulate_probes(
 
 
 def accumulate_probes_into(
-    state: StreamEvidence, probes: ProbeSamples, received: Flags, subject_of: NDArray[np.int64],
+    state: StreamEvidence,
+    probes: ProbeSamples,
+    received: Flags,
+    subject_of: NDArray[np.int64],
     plan: StreamPlan,
-) -> None:  # fmt: skip
+) -> None:
     """As ``accumulate_probes``, in place: for callers that own ``state``."""
     accumulate_into(state, probes, received, subject_of, plan.evidence_plan)
 
 
 def accumulate_into(
-    state: StreamEvidence, probes: ProbeSamples, received: Flags, subject_of: NDArray[np.int64],
+    state: StreamEvidence,
+    probes: ProbeSamples,
+    received: Flags,
+    subject_of: NDArray[np.int64],
     plan: EvidencePlan,
-) -> None:  # fmt: skip
+) -> None:
     """``accumulate_probes_into`` for what compiled passes read of a plan."""
     plain = np.ascontiguousarray
     arrived = Probes(

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import LATENCY_FAMILIES
 from contracts.documents.scenario import Scenario
 from contracts.jit import compiled
 from contracts.loading.loader import document_sha256, load_text
 from contracts.rng import stream
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
 from controller.detect.calibration.calibrate import block_threshold, calibrated_threshold
 from controller.detect.calibration.laws import Empirical
 from controller.detect.streams.eprocess import Betting
@@ -143,9 +142,10 @@ class ScrapeWatcher:
         table = np.zeros((self.batch, slices, kernels + 1))
         table[:, :, 0] = 1.0
         return RoutingPlan(
-            table=table, in_rotation=np.ones((self.batch, replicas), dtype=np.bool_),
+            table=table,
+            in_rotation=np.ones((self.batch, replicas), dtype=np.bool_),
             version=np.zeros(self.batch, dtype=np.int64),
-        )  # fmt: skip
+        )
 
 
 def dependence() -> list[Dependence]:
@@ -163,10 +163,13 @@ def queues(
 ) -> tuple[CompiledScenario, str]:
     """The fleet whose queues are recorded, and the hash of its document; ``mixed``: slices and sessions."""
     text = SCENARIO.format(
-        replicas=replicas, horizon_s=HORIZON_S, rate_rps=rate_rps,
+        replicas=replicas,
+        horizon_s=HORIZON_S,
+        rate_rps=rate_rps,
         slice_mix=MIX if mixed else ALONE,
-        session_share=0.3 if mixed else 0.0, gateway=STICKY if mixed else "{}",
-    )  # fmt: skip
+        session_share=0.3 if mixed else 0.0,
+        gateway=STICKY if mixed else "{}",
+    )
     file = str(LIBRARY / "suites" / "queues.yaml")
     document = load_text(text, file)
     assert isinstance(document, Scenario)
@@ -207,9 +210,13 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
     runs = np.stack([alarms_of(detector, np.array([level]), fleets)[0] for level in levels])
     (plain_arl, block_arl), (low, high) = run_length(runs).tolist(), (float(x[1]) for x in fleet_limits(runs))
     return Dependence(
-        stream=name, correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
-        independent_arl=plain_arl, block_arl=block_arl, block_low=low, block_high=high,
-    )  # fmt: skip
+        stream=name,
+        correlation=float(np.mean([np.corrcoef(one[:-1], one[1:])[0, 1] for one in fresh])),
+        independent_arl=plain_arl,
+        block_arl=block_arl,
+        block_low=low,
+        block_high=high,
+    )
 
 
 def alarms_of(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> NDArray[np.int64]:

@@ -21,9 +21,14 @@ def warm() -> None:
     """Run every compiled loop on next to nothing."""
     ranks = rank_detector(np.linspace(-1.0, 1.0, 40))
     detectors: tuple[StreamDetector, ...] = (
-        Betting(null_mean=1.0), Gaussian(), ranks, WindowMean(length=2), Ewma(gain=0.5), gaussian_cusum(1.0),
+        Betting(null_mean=1.0),
+        Gaussian(),
+        ranks,
+        WindowMean(length=2),
+        Ewma(gain=0.5),
+        gaussian_cusum(1.0),
         PageHinkley(),
-    )  # fmt: skip
+    )
     for detector in detectors:
         update(detector, detector.initial(2), np.zeros(2), np.ones(2, dtype=np.bool_))
     calibrated_threshold(Gaussian(), Normal(), 20.0, runs=40)
@@ -33,13 +38,19 @@ def warm() -> None:
 def _warm_evidence() -> None:
     """No probe, into the evidence of one stream."""
     plan = EvidencePlan(
-        clauses=np.zeros(1, dtype=CLAUSE), applies=np.ones((1, 1), dtype=np.bool_), gain=2.0,
+        clauses=np.zeros(1, dtype=CLAUSE),
+        applies=np.ones((1, 1), dtype=np.bool_),
+        gain=2.0,
         fair=np.zeros((1, 1, 1, SPREADS)),
-    )  # fmt: skip
+    )
     none = np.zeros((1, 0), dtype=np.int64)
     probes = ProbeSamples(
-        replica=none, slice=none, prompt=none, sampled_at_ms=none.astype(np.float64),
-        values=np.zeros((1, 0, 1)), valid=none.astype(np.bool_),
-    )  # fmt: skip
+        replica=none,
+        slice=none,
+        prompt=none,
+        sampled_at_ms=none.astype(np.float64),
+        values=np.zeros((1, 0, 1)),
+        valid=none.astype(np.bool_),
+    )
     state = StreamEvidence(cells=blank_cells(1, 1, 1, 1), health=np.ones((1, 1, 1, 1, HEALTHS)))
     accumulate_into(state, probes, probes.valid, np.zeros(1, dtype=np.int64), plan)

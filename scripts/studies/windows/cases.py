@@ -112,9 +112,13 @@ class Times:
 
 
 def measure_times(
-    scenario: CompiledScenario, watch: Watch, looseness: float, of: Sequence[Case], seeds: Sequence[int],
+    scenario: CompiledScenario,
+    watch: Watch,
+    looseness: float,
+    of: Sequence[Case],
+    seeds: Sequence[int],
     most_s: float,
-) -> Times:  # fmt: skip
+) -> Times:
     """Detection lag and MTTR of every case and seed; whatever comes later than ``most_s`` counts as that."""
     fleets = [run for case in of for run in fleets_of(scenario, case, seeds)]
     records = run_fleets(scenario, watch.driver(scenario, looseness), fleets)
@@ -130,9 +134,11 @@ def measure_times(
         lag[index] = most_s if missed[index] else one.detection_lag_s
         mttr[index] = most_s if open_[index] else one.mttr_s
     return Times(
-        lag=lag.reshape(shape), mttr=mttr.reshape(shape), missed=missed.reshape(shape),
+        lag=lag.reshape(shape),
+        mttr=mttr.reshape(shape),
+        missed=missed.reshape(shape),
         open=open_.reshape(shape),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,8 @@ def count_false(control: CompiledScenario, watch: Watch, looseness: float, seeds
 def matched(control: CompiledScenario, watch: Watch, seeds: Sequence[int], target: int) -> Matched:
     """Looseness at which ``watch`` shows ``target`` false switches."""
     return match(
-        lambda x: count_false(control, watch, x, seeds).episodes, target, watch.search,
+        lambda x: count_false(control, watch, x, seeds).episodes,
+        target,
+        watch.search,
         above=not watch.sequential,
-    )  # fmt: skip
+    )

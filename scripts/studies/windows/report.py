@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.scoring.intervals import poisson_rate
-from scripts.bench.windows import Result, ratio, shipped_result, verdict
 from scripts.pages import fill, table
 from scripts.studies.detection.plots import COLOURS, figure_of, save_figure
 from scripts.studies.detection.report import PAGE
+from scripts.studies.windows.compare import Result, ratio, shipped_result, verdict
 
 NAMES = {
     "sequential": "sequential",
@@ -64,14 +64,24 @@ def settings_table(result: Result) -> list[str]:
         )
         rows.append(
             [
-                _plain(configuration.watch.spec), setting, matched, f"{configuration.worst:.0f}",
-                f"{configuration.mean:.1f}", NAMES.get(name, ""), fresh,
+                _plain(configuration.watch.spec),
+                setting,
+                matched,
+                f"{configuration.worst:.0f}",
+                f"{configuration.mean:.1f}",
+                NAMES.get(name, ""),
+                fresh,
             ]
-        )  # fmt: skip
+        )
     head = (
-        "watch", "matched setting", "false switches", "worst lag, s", "mean lag, s", "chosen as",
+        "watch",
+        "matched setting",
+        "false switches",
+        "worst lag, s",
+        "mean lag, s",
+        "chosen as",
         "false switches on fresh seeds: per slice-month",
-    )  # fmt: skip
+    )
     return table(head, rows)
 
 
@@ -98,9 +108,15 @@ def faults_table(result: Result) -> list[str]:
             ]
         rows.append([*cells, f"{np.nanmean(mine.mttr[index]) - result.lower_bound_s:.1f}"])
     head = (
-        "fault", "lag, s", "least worst: lag, s (ratio)", "least mean: lag, s (ratio)", "MTTR, s",
-        "least worst: MTTR, s (ratio)", "least mean: MTTR, s (ratio)", "MTTR beyond the lower bound, s",
-    )  # fmt: skip
+        "fault",
+        "lag, s",
+        "least worst: lag, s (ratio)",
+        "least mean: lag, s (ratio)",
+        "MTTR, s",
+        "least worst: MTTR, s (ratio)",
+        "least mean: MTTR, s (ratio)",
+        "MTTR beyond the lower bound, s",
+    )
     return table(head, rows)
 
 

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.compiled.build import compile_contract, histogram_edge
-from contracts.compiled.contract import CompiledContract, Source
-from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_text
 from contracts.metrics import COLUMN_NAMES
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 from tests.support.document_strategies import contracts
 from tests.support.rule_cases import dump
 from tests.support.synthetic import contract_document

@@ -13,8 +13,12 @@ from controller.detect.sequential import advance, evidence, peers
 from tests.support.paths import ROOT
 
 CACHED = (
-    sources.source_stamp, sources._read, sources._modules, sources._is_package, sources._outermost,
-)  # fmt: skip
+    sources.source_stamp,
+    sources._read,
+    sources._modules,
+    sources._is_package,
+    sources._outermost,
+)
 #: How module ``layer.user`` may import the constant of ``other.constants``.
 IMPORTS = {
     "plainly": "from other.constants import LIMIT",

@@ -42,9 +42,12 @@ def run(folder: Path, program: str, *arguments: str, **environment: str) -> str:
     kept = {name: text for name, text in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, *(("-m",) if arguments else ("-c",)), program, *arguments],
-        cwd=folder, env={**kept, "PYTHONPATH": str(folder), **environment}, capture_output=True, text=True,
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(folder), **environment},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -152,9 +155,12 @@ def test_an_edited_callee_changes_what_a_command_prints(tmp_path: Path) -> None:
     layers = ("contracts", "controller", "faults", "policies", "simulator", "scripts")
     folder = checkout(tmp_path, *layers, ignored="*.pyc")
     command = (
-        "simulate", "package:contracts/library/scenarios/silent-requantise.yaml", "--policy", "threshold",
+        "simulate",
+        "package:contracts/library/scenarios/silent-requantise.yaml",
+        "--policy",
+        "threshold",
         "--json",
-    )  # fmt: skip
+    )
     before = run(folder, "scripts.cli.main", *command)
     assert run(folder, "scripts.cli.main", *command) == before
     edit(folder / "controller" / "cells.py", "return found", "return False")

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.assess.limits import absolute_mean_limits
-from contracts.compiled.contract import Source
 from contracts.metrics import (
     COLUMN_NAMES,
     METRICS,
@@ -38,6 +37,7 @@ from contracts.metrics.statistical import (
     judged_difference,
 )
 from contracts.rng import stream
+from contracts.telemetry import Source
 
 TRAIN = np.array([[0.5, 0.25, 0.125, 0.125], [0.1, 0.2, 0.3, 0.4]])
 SERVE = np.array([[0.25, 0.5, 0.125, 0.125], [0.1, 0.2, 0.3, 0.4]])

@@ -7,15 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.documents_written import envelope
 from tests.support.rule_cases import Change, Tree, problems
-from tests.support.synthetic import (
-    KERNELS,
-    contract_document,
-    envelope,
-    pool_spec,
-    profile_document,
-    write_samples,
-)
+from tests.support.synthetic import contract_document, pool_spec
+from tests.support.synthetic_kernels import KERNELS, profile_document, write_samples
 
 
 def clause(place: int, **fields: object) -> Change:

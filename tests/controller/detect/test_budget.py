@@ -30,16 +30,20 @@ def test_each_clause_gets_its_detector() -> None:
 
 
 @given(
-    budget=st.floats(0.1, 10.0), share=st.floats(0.0, 1.0), probes=st.floats(0.01, 10.0),
+    budget=st.floats(0.1, 10.0),
+    share=st.floats(0.0, 1.0),
+    probes=st.floats(0.01, 10.0),
     replicas=st.integers(1, 9),
-)  # fmt: skip
+)
 def test_the_split_keeps_the_budget(budget: float, share: float, probes: float, replicas: int) -> None:
     """All alarms that can move one slice sum to at most the budget, and ARL0 is a month over the share."""
     layout = fleet_layout(replicas)
     split = split_budget(
-        contract_arrays(), layout, SampleRates(probes_per_s=probes, scrape_interval_s=5.0),
+        contract_arrays(),
+        layout,
+        SampleRates(probes_per_s=probes, scrape_interval_s=5.0),
         Budget(per_slice_month=budget, kernel_share=share),
-    )  # fmt: skip
+    )
     assert split.alarms_per_slice_month <= budget * (1.0 + 1e-9)
     assert split.at_once == ("flip-hard",)
     for line in split.lines:

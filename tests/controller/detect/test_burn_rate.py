@@ -37,10 +37,14 @@ def arrived(values: np.ndarray, contract: CompiledContract) -> EvidenceBatch:
         over.sum(axis=0),
     )
     return EvidenceBatch(
-        pooled=False, probes=no_probes(1, 0), received=np.zeros((1, 0), dtype=np.bool_),
-        subject_of=np.zeros(1, dtype=np.int64), sums=sums, doubted=np.zeros(shape, dtype=np.bool_),
+        pooled=False,
+        probes=no_probes(1, 0),
+        received=np.zeros((1, 0), dtype=np.bool_),
+        subject_of=np.zeros(1, dtype=np.int64),
+        sums=sums,
+        doubted=np.zeros(shape, dtype=np.bool_),
         since_s=np.ones(1),
-    )  # fmt: skip
+    )
 
 
 def feed(detector: BurnRateDetector, seconds: list[np.ndarray]) -> tuple[list[AlarmState], DetectorState]:

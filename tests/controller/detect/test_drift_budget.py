@@ -27,7 +27,7 @@ def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
     fleet = replace(fleet, certified=known)
     detector = sequential_detector(
         fleet, drift=True, prior=True, lowered_arl0=chance, budget_per_slice_month=1e-9
-    )  # fmt: skip
+    )
     assert layout.shape == (1, 1, 1)
     rng = np.random.Generator(np.random.PCG64(11))
     state, was_raised = detector.initial(units, 1, fleet.contract), np.zeros((units, 2), dtype=np.bool_)

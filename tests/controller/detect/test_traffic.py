@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.errors import DocumentError
 from contracts.loading.uris import resolve_uri
+from contracts.telemetry import Source
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
 from controller.detect.streams.eprocess import Betting, exceedances
 from controller.detect.streams.protocol import Floats
@@ -65,9 +65,12 @@ def test_beyond_the_points_thresholds_are_on_the_line_of_the_last_three() -> Non
     """From the last but two to the last; of two points, through both."""
     for points, slope in ((4, 3.0), (3, 3.0), (2, 4.0)):
         stream = TrafficStream(
-            kind="ttft_ms", unit="replica", replicas=2, arl0=np.exp(np.arange(5.0 - points, 5.0)),
+            kind="ttft_ms",
+            unit="replica",
+            replicas=2,
+            arl0=np.exp(np.arange(5.0 - points, 5.0)),
             threshold=np.array([1.0, 2.0, 4.0, 8.0])[-points:],
-        )  # fmt: skip
+        )
         assert stream.level(np.exp(np.array([14.0]))).item() == pytest.approx(8.0 + 10.0 * slope)
 
 

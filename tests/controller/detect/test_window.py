@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract, Source
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from controller.detect.detector import AlarmState
 from controller.detect.sums import COUNT
 from controller.detect.window import WindowDetector

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
 from contracts.rng import stream
+from contracts.telemetry import Source
 from controller.encoding.actions import LEAST_WEIGHT, action_from_table, table_from_action
 from controller.encoding.encoder import Encoder
 from controller.encoding.features import FEATURES, Scope, of_scope
@@ -64,10 +64,22 @@ def observation(seed: int = 0, batch: int = 2) -> Observation:
 
 #: Axis of the kernels in every field that has one.
 KERNEL_AXIS = {
-    "health": 1, "level": 1, "hard_violated": 1, "evidence_count": 1, "evidence_age_s": 1, "certified": 1,
-    "ready": 1, "capacity_rps": 1, "load_ratio": 1, "role_known_good": 0, "family_excess": 1,
-    "running_ratio": 1, "running": 1, "waiting": 1, "evidence_ratio": 1,
-}  # fmt: skip
+    "health": 1,
+    "level": 1,
+    "hard_violated": 1,
+    "evidence_count": 1,
+    "evidence_age_s": 1,
+    "certified": 1,
+    "ready": 1,
+    "capacity_rps": 1,
+    "load_ratio": 1,
+    "role_known_good": 0,
+    "family_excess": 1,
+    "running_ratio": 1,
+    "running": 1,
+    "waiting": 1,
+    "evidence_ratio": 1,
+}
 
 
 def permuted(seen: Observation, order: np.ndarray[Any, Any]) -> Observation:
@@ -77,9 +89,12 @@ def permuted(seen: Observation, order: np.ndarray[Any, Any]) -> Observation:
     }
     place = np.argsort(order)
     return replace(
-        seen, **changes, table=seen.table[:, :, [*order, KERNELS]], home=place[seen.home],
+        seen,
+        **changes,
+        table=seen.table[:, :, [*order, KERNELS]],
+        home=place[seen.home],
         replica_kernel=place[seen.replica_kernel],
-    )  # fmt: skip
+    )
 
 
 def test_every_number_has_one_name_and_one_pair_of_bounds() -> None:

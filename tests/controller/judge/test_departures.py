@@ -36,8 +36,11 @@ def test_departures_follow_their_definition(seed: int) -> None:
     case: Any = SimpleNamespace(
         verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged, against=given)),
         estimate=SimpleNamespace(state=SimpleNamespace(window=window)),
-        ready=ready, setup=setup, owner=owner, kernels=len(setup.layout.kernels),
-    )  # fmt: skip
+        ready=ready,
+        setup=setup,
+        owner=owner,
+        kernels=len(setup.layout.kernels),
+    )
     _, departs, together = against_peers(severe, case)
     here = ready[:, :, None, None]
     alarmed = severe & here

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import FleetTelemetry, Source
 from controller.cells import pool
 from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL
 from controller.initial import initial_state
@@ -74,8 +73,9 @@ def test_sums_are_what_the_definition_says(seed: int) -> None:
             assert window[r, s, 2, COUNT] == total
             assert window[r, s, 2, OVER] == total - under
             assert window[r, s, 3].tolist() == [
-                seen.answered[0, r, s] + seen.failed[0, r, s], *[seen.failed[0, r, s]] * 3,
-            ]  # fmt: skip
+                seen.answered[0, r, s] + seen.failed[0, r, s],
+                *[seen.failed[0, r, s]] * 3,
+            ]
             match = seen.fingerprint_match[0, r]
             assert window[r, s, 4, COUNT] == (0.0 if np.isnan(match) else 1.0)
             assert window[r, s, 4, OVER] == (1.0 if match == 0.0 else 0.0)

@@ -17,14 +17,14 @@ from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
-from contracts.scoring.incident_measures import IncidentMeasures
 from policies import registry as baselines
 from policies.artefacts import builtin_sha256
 from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
-from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
+from policies.certify.certificate import CertificationEvidence, judge_clauses
 from policies.registry import configuration_facts
 from policies.route import refuse_uncertified_baseline
 from policies.supervised import SHIPPED_META
+from tests.support.certification_evidence import episode, incident, sound_evidence
 from tests.support.policy_documents import ARTIFACT
 
 META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
@@ -33,33 +33,6 @@ RULES = rules_sha256({"reason": 0.5}, {"budget": 0.0})
 SUBJECT = Subject(onnx_sha256=ONNX, encoding_version=3, rules_sha256=RULES)
 assert META.spec.certification is not None
 WORLDS = META.spec.certification.worlds_sha256
-
-
-def incident(mttr_s: float = 100.0, lag_s: float = 20.0, *, mitigated: bool = False) -> IncidentMeasures:
-    """A silent incident that was found and ended."""
-    return IncidentMeasures(
-        fault="f", silent=True, onset_at_s=50.0, breach_s=0.0, mitigated=mitigated, detected=True,
-        detection_lag_s=lag_s, recovered=True, mttr_s=mttr_s, visible_s=0.0, violation_lag_s=mttr_s,
-        visible_lag_s=mttr_s, slice_lag_s=mttr_s, lower_bound_s=2.0, excess_s=max(0.0, mttr_s - 2.0),
-    )  # fmt: skip
-
-
-def episode(seed: int = 0, scenario: str = "a", **changes: Any) -> EpisodeEvidence:
-    """Half an hour of five slices with one incident, in which all went well."""
-    eligible = EpisodeEvidence(
-        scenario=scenario, seed=seed, incident=incident(), slice_hours=2.5, false_switches=0, moves=2,
-        turns=0, shed_requests=0.0, offered_requests=1000.0, empty_ticks=0, demoted=False,
-    )  # fmt: skip
-    return replace(eligible, **changes)
-
-
-def sound_evidence() -> CertificationEvidence:
-    """Twenty seeds of five scenarios, and 125 slice-days of quiet."""
-    return CertificationEvidence(
-        incidents=tuple(episode(seed, name) for seed in range(20) for name in "abcde"),
-        quiet=tuple(episode(seed, incident=None, slice_hours=30.0, moves=0) for seed in range(100)),
-        decision_ms=np.linspace(0.5, 1.5, 1200),
-    )
 
 
 def judged(evidence: CertificationEvidence) -> dict[str, CertifiedClause]:
@@ -71,13 +44,20 @@ def certificate(evidence: CertificationEvidence | None = None, **changes: Any) -
     """Certificate of ``evidence`` for the ONNX file of these tests."""
     clauses = judge_clauses(META, evidence or sound_evidence())
     fields: dict[str, Any] = {
-        "subject": "learned", "subject_sha256": SUBJECT.sha256,
+        "subject": "learned",
+        "subject_sha256": SUBJECT.sha256,
         "rules_sha256": RULES,
-        "meta_contract_sha256": document_sha256(META), "suite_sha256": "2" * 64,
-        "command": "selvage policy certify", "code_version": "0", "seeds": 20, "episodes": 200,
-        "quiet_slice_days": 125.0, "worlds_sha256": WORLDS, "passed": all(c.passed for c in clauses),
+        "meta_contract_sha256": document_sha256(META),
+        "suite_sha256": "2" * 64,
+        "command": "selvage policy certify",
+        "code_version": "0",
+        "seeds": 20,
+        "episodes": 200,
+        "quiet_slice_days": 125.0,
+        "worlds_sha256": WORLDS,
+        "passed": all(c.passed for c in clauses),
         "clauses": clauses,
-    }  # fmt: skip
+    }
     return Certificate.model_validate(fields | changes)
 
 
@@ -85,9 +65,7 @@ def manifest(held: Certificate | None) -> PolicyArtifact:
     """The smallest manifest around ``held``; what training says of itself plays no part here."""
     document = PolicyArtifact.model_validate_json(json.dumps(ARTIFACT))
     onnx = document.spec.onnx.model_copy(update={"sha256": ONNX})
-    spec = document.spec.model_copy(
-        update={"onnx": onnx, "encoding_version": 3, "certificate": held}
-    )  # fmt: skip
+    spec = document.spec.model_copy(update={"onnx": onnx, "encoding_version": 3, "certificate": held})
     return document.model_copy(update={"spec": spec})
 
 

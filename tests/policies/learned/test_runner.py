@@ -49,20 +49,36 @@ def certificate(onnx: bytes, encoding_version: int) -> Certificate:
     meta = load_as(MetaContract, resolve_uri(META, "test"))
     clauses = tuple(
         CertifiedClause(
-            id=clause.id, metric=clause.metric, judged_on=clause.judged_on or "incidents", method="count",
-            threshold=clause.threshold, value=0.0, ci_high=0.0, n=1, passed=True,
+            id=clause.id,
+            metric=clause.metric,
+            judged_on=clause.judged_on or "incidents",
+            method="count",
+            threshold=clause.threshold,
+            value=0.0,
+            ci_high=0.0,
+            n=1,
+            passed=True,
         )
         for clause in meta.spec.clauses
         if clause.checked != "online"
-    )  # fmt: skip
+    )
     asked = meta.spec.certification
     subject = learned_subject(hashlib.sha256(onnx).hexdigest(), encoding_version)
     return Certificate(
-        subject="test", subject_sha256=subject.sha256, rules_sha256=subject.rules_sha256,
-        meta_contract_sha256=document_sha256(meta), suite_sha256="0" * 64,
-        worlds_sha256=None if asked is None else asked.worlds_sha256, command="a test", code_version="0",
-        seeds=20, episodes=20, quiet_slice_days=1000.0, passed=True, clauses=clauses,
-    )  # fmt: skip
+        subject="test",
+        subject_sha256=subject.sha256,
+        rules_sha256=subject.rules_sha256,
+        meta_contract_sha256=document_sha256(meta),
+        suite_sha256="0" * 64,
+        worlds_sha256=None if asked is None else asked.worlds_sha256,
+        command="a test",
+        code_version="0",
+        seeds=20,
+        episodes=20,
+        quiet_slice_days=1000.0,
+        passed=True,
+        clauses=clauses,
+    )
 
 
 def test_it_stays_while_all_is_well_and_leaves_a_kernel_in_alarm() -> None:

@@ -36,9 +36,15 @@ def made_up(ticks: int = 5, seed: int = 1, **header: Any) -> Transitions:
     """A log of a live drill with numbers that mean nothing."""
     rng = np.random.default_rng(seed)
     fields: dict[str, Any] = {
-        "world": "live", "episode": "drill", "policy_id": "p", "seed": -1, "reward_source": "telemetry",
-        "encoding_version": 2, "contract_sha256": "0" * 64, "tick_s": 1.0,
-    }  # fmt: skip
+        "world": "live",
+        "episode": "drill",
+        "policy_id": "p",
+        "seed": -1,
+        "reward_source": "telemetry",
+        "encoding_version": 2,
+        "contract_sha256": "0" * 64,
+        "tick_s": 1.0,
+    }
     return Transitions(
         header=TransitionHeader(**(fields | header)),
         observation=rng.normal(size=(ticks + 1, 4)).astype(np.float32),

@@ -22,9 +22,12 @@ FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 def told(from_s: float, until_s: float, kernel: int = -1, replica: int = -1) -> Notices:
     """One notice, on the first slice."""
     return Notices(
-        from_s=np.array([from_s]), until_s=np.array([until_s]), kernel=np.array([kernel]),
-        replica=np.array([replica]), slices=np.array([[True, False]]),
-    )  # fmt: skip
+        from_s=np.array([from_s]),
+        until_s=np.array([until_s]),
+        kernel=np.array([kernel]),
+        replica=np.array([replica]),
+        slices=np.array([[True, False]]),
+    )
 
 
 def propose(notices: Notices, seen: Observation) -> Proposal:

@@ -13,14 +13,22 @@ from tests.support.env_world import config
 pytestmark = pytest.mark.needs("gymnasium", "stable_baselines3", "torch")
 
 KEYS = {
-    "ppo_fleets", "ppo_batch", "ppo_epochs", "ppo_runs", "ppo_steps_timed", "ppo_steps_per_cpu_s",
-    "ppo_steps_per_cpu_s_fastest", "ppo_env_share", "ppo_update_share", "lagrangian_over_ppo",
-}  # fmt: skip
+    "ppo_fleets",
+    "ppo_batch",
+    "ppo_epochs",
+    "ppo_runs",
+    "ppo_steps_timed",
+    "ppo_steps_per_cpu_s",
+    "ppo_steps_per_cpu_s_fastest",
+    "ppo_env_share",
+    "ppo_update_share",
+    "lagrangian_over_ppo",
+}
 
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    from scripts.train import native_ppo
+    from scripts.studies.training import native_ppo
 
     monkeypatch.setattr(native_ppo, "FLEETS", 4)
     monkeypatch.setattr(native_ppo, "TICKS", 16)
@@ -31,7 +39,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_small")
 def test_speed_counts_every_step_and_no_share_exceeds_the_whole() -> None:
     """Steps are fleets times ticks times rollouts; environment and updates are parts of the whole."""
-    from scripts.train import native_ppo
+    from scripts.studies.training import native_ppo
 
     figures: dict[str, Any] = native_ppo.speed(config(horizon_s=20.0), 1, 1, 2)
     assert set(figures) == KEYS
@@ -44,7 +52,7 @@ def test_speed_counts_every_step_and_no_share_exceeds_the_whole() -> None:
 @pytest.mark.usefixtures("_small")
 def test_a_timed_model_learns_what_an_untimed_one_learns() -> None:
     """Wrapped or not, equal seeds and steps end with equal weights."""
-    from scripts.train import native_ppo
+    from scripts.studies.training import native_ppo
 
     world = config(horizon_s=20.0)
     timed = native_ppo.Timed(world, 5)
@@ -58,7 +66,7 @@ def test_a_timed_model_learns_what_an_untimed_one_learns() -> None:
 @pytest.mark.usefixtures("_small")
 def test_the_study_compares_equal_numbers_of_steps() -> None:
     """Both ways train on the same steps and say so as they end; the difference lies within its interval."""
-    from scripts.train import native_ppo
+    from scripts.studies.training import native_ppo
 
     told: list[str] = []
     figures: dict[str, Any] = native_ppo.study(config(horizon_s=20.0), (0, 1), 1, told.append)
@@ -75,7 +83,7 @@ def test_the_study_compares_equal_numbers_of_steps() -> None:
 @pytest.mark.usefixtures("_small")
 def test_an_examination_is_the_same_whenever_it_is_held() -> None:
     """Episodes and drawn actions depend on the policy alone."""
-    from scripts.train import native_ppo
+    from scripts.studies.training import native_ppo
 
     exam = native_ppo.make_env(config(horizon_s=20.0), 2)
     model = native_ppo.make_model(exam, 3, native_ppo.LARGE)
@@ -84,7 +92,7 @@ def test_an_examination_is_the_same_whenever_it_is_held() -> None:
 
 def test_an_interval_of_one_value_is_endless_and_of_equal_values_a_point() -> None:
     """Student's interval: nothing is known of the spread of one value; without spread it has no width."""
-    from scripts.train.native_ppo import t_interval
+    from scripts.studies.training.native_ppo import t_interval
 
     assert t_interval([0.3]) == (-math.inf, math.inf)
     assert t_interval([0.5, 0.5, 0.5]) == (0.5, 0.5)

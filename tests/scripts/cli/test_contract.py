@@ -43,8 +43,11 @@ def test_validate_says_what_is_valid(world: Path) -> None:
     result = run("validate", SHIPPED, world / "contract.yaml", world / "bf16.yaml", world / "scenario.yaml")
     assert result.exit_code == 0
     assert [line.split(": ")[1].split(" ")[0] for line in result.stdout.splitlines()] == [
-        "KernelContract", "KernelContract", "KernelProfile", "Scenario",
-    ]  # fmt: skip
+        "KernelContract",
+        "KernelContract",
+        "KernelProfile",
+        "Scenario",
+    ]
 
 
 def test_validate_json_is_for_machines(world: Path) -> None:

@@ -26,9 +26,12 @@ from tests.support.synthetic import scenario_document, write_world
 pytestmark = pytest.mark.timeout(180)
 
 FAULT = {
-    "name": "bad", "kind": "requantise", "condition": "requantise-w3", "onset_s": 50.0,
+    "name": "bad",
+    "kind": "requantise",
+    "condition": "requantise-w3",
+    "onset_s": 50.0,
     "target": {"kernel": "bf16"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +131,15 @@ def test_people_read_who_did_what(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nowhere.yaml"], ["nowhere.jsonl"], ["SCENARIO", "--policy", "nope"], ["SCENARIO", "--method", "guess"],
-     ["SCENARIO", "--baseline", "nope"], ["LOG"]],
-)  # fmt: skip
+    [
+        ["nowhere.yaml"],
+        ["nowhere.jsonl"],
+        ["SCENARIO", "--policy", "nope"],
+        ["SCENARIO", "--method", "guess"],
+        ["SCENARIO", "--baseline", "nope"],
+        ["LOG"],
+    ],
+)
 def test_what_cannot_be_explained_is_refused(file: Path, tmp_path: Path, arguments: list[str]) -> None:
     """Missing files, unknown policies or methods, and files that are no log: exit code 2, a message."""
     log = tmp_path / "other.jsonl"
@@ -152,11 +161,12 @@ def linear_onnx(layout: InputLayout, weights: NDArray[np.float32]) -> bytes:
         helper.make_node("Reshape", ["flat", "shape"], ["scores"]),
     ]
     graph = helper.make_graph(
-        nodes, "linear",
+        nodes,
+        "linear",
         [helper.make_tensor_value_info("inputs", TensorProto.FLOAT, ["batch", layout.size])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", slices, layout.choices])],
         [numpy_helper.from_array(weights, "weights"), shape],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     content: bytes = model.SerializeToString()

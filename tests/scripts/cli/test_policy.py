@@ -23,8 +23,8 @@ from scripts.cli.policy import subject_of
 from scripts.train import certify as certify_module
 from scripts.train.certify import CertificationRequest, certify, plan_certification, worlds_sha256
 from tests.policies.certify.test_certificate import certificate
+from tests.support.documents_written import write_yaml
 from tests.support.e5_world import suite_document, write_suite
-from tests.support.synthetic import write_yaml
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -38,8 +38,10 @@ def write_meta(folder: Path) -> Path:
     document = yaml.safe_load(read_text(resolve_uri(SHIPPED_META, "tests")))
     document["spec"]["suite_seeds"] = 2
     document["spec"]["certification"] = {
-        "incidents": "suite.yaml", "quiet": "quiet.yaml", "quiet_slice_days": 0.02,
-    }  # fmt: skip
+        "incidents": "suite.yaml",
+        "quiet": "quiet.yaml",
+        "quiet_slice_days": 0.02,
+    }
     changed = {"M-false-switches": 1e6, "M-demotions": 1.0, "M-switch-rate": 100.0, "M-oscillation": 100.0}
     changed |= {"M-decision-latency": 1000.0, "M-detection-lag": 60.0}
     for clause in document["spec"]["clauses"]:

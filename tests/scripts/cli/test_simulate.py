@@ -12,9 +12,12 @@ from scripts.cli.main import app
 from tests.support.synthetic import scenario_document, write_world
 
 FAULT = {
-    "name": "bad", "kind": "requantise", "condition": "requantise-w4", "onset_s": 10.0,
+    "name": "bad",
+    "kind": "requantise",
+    "condition": "requantise-w4",
+    "onset_s": 10.0,
     "target": {"kernel": "bf16"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture

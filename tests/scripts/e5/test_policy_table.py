@@ -93,16 +93,19 @@ def test_equal_probe_budgets_are_shown(tmp_path: Path) -> None:
     """Every configuration's probe tokens over the bare configuration's, where every replica lives."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.2})
     assert compare(load_run(tmp_path / "out", suite), "learned")["probe_tokens_to_bare"] == {
-        "fixed-bare": 1.0, "learned": 1.0,
-    }  # fmt: skip
+        "fixed-bare": 1.0,
+        "learned": 1.0,
+    }
 
 
 def test_domination_needs_every_measure() -> None:
     """One measure in which the other is better saves it; equal in all is no domination."""
     one = {
-        "mttr_s": 10.0, "quality_preservation": 1.0, "false_switches_per_slice_month": 1.0,
+        "mttr_s": 10.0,
+        "quality_preservation": 1.0,
+        "false_switches_per_slice_month": 1.0,
         "failed_ratio": 0.1,
-    }  # fmt: skip
+    }
     assert not dominates(one, one)
     assert dominates(one, one | {"mttr_s": 11.0})
     assert not dominates(one, one | {"mttr_s": 11.0, "quality_preservation": 1.1})

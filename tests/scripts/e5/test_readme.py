@@ -18,8 +18,13 @@ def content() -> dict[str, Any]:
     """The parts of an ``e5.json`` that the page reads."""
     return {
         "header": {
-            "policies": ["fixed", "learned"], "seeds": 20, "replicas": 12, "kernels": ["a", "b"],
-            "horizon_s": 600.0, "command": "selvage e5 --out DIR", "suite_sha256": "5" * 64,
+            "policies": ["fixed", "learned"],
+            "seeds": 20,
+            "replicas": 12,
+            "kernels": ["a", "b"],
+            "horizon_s": 600.0,
+            "command": "selvage e5 --out DIR",
+            "suite_sha256": "5" * 64,
             "contract_sha256": "c" * 64,
             "scenarios": [{"group": "silent_numeric"}, {"group": "control"}],
         },
@@ -31,11 +36,14 @@ def content() -> dict[str, Any]:
         },
         "front": [
             {
-                "policy": "fixed", "setting": "", "on_front": True,
-                "false_switches": [0.0, 0.0, None], "mttr_s": [590.0, 600.0, 600.0],
+                "policy": "fixed",
+                "setting": "",
+                "on_front": True,
+                "false_switches": [0.0, 0.0, None],
+                "mttr_s": [590.0, 600.0, 600.0],
             }
         ],
-    }  # fmt: skip
+    }
 
 
 def test_table_has_a_row_per_policy_with_limits() -> None:

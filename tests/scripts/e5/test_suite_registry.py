@@ -61,8 +61,10 @@ def test_the_suite_of_policies_is_e5_with_more_arms() -> None:
     suites = [load_suite(suite_path(name))[0].spec for name in ("e5-policies", "e5")]
     assert suites[0].scenarios == suites[1].scenarios
     assert (suites[0].base, suites[0].seed, suites[0].seeds) == (
-        suites[1].base, suites[1].seed, suites[1].seeds,
-    )  # fmt: skip
+        suites[1].base,
+        suites[1].seed,
+        suites[1].seeds,
+    )
     assert set(suites[1].policies) <= set(suites[0].policies)
     results = sorted((suite_path("e5").parent.parent / "tuning").glob("*.json"))
     chosen = {json.loads(file.read_text(encoding="utf-8"))["chosen"] for file in results}

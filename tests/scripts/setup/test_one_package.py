@@ -11,9 +11,11 @@ from scripts.setup.one_package import LAYERS, RewriteError, layer_packages, rewr
 from tests.support.paths import ROOT
 
 SOURCES = sorted(
-    path for name in (*LAYERS, "selvage_fleet") for path in (ROOT / name).rglob("*.py")
+    path
+    for name in (*LAYERS, "selvage_fleet")
+    for path in (ROOT / name).rglob("*.py")
     if path.parent.name != "setup" or path.stem in ("doctor", "warm", "__init__")
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,12 @@ def test_what_two_processes_compiled_is_only_loaded_afterwards(tmp_path: Path) -
     (tmp_path / "shared.py").write_text(SHARED)
     own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "shared.py")], env={**os.environ, **own},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, str(tmp_path / "shared.py")],
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [True, [], [False, True]]
 

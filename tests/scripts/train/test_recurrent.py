@@ -124,8 +124,9 @@ def test_the_memory_goes_through_the_controllers_state(tmp_path: Path) -> None:
     text = state_to_json(replace(initial_state(setup, 2), policy=memory), setup)
     found = state_from_json(text, setup).policy
     assert {name: found[name].shape for name in ("hidden", "cell")} == {
-        "hidden": (2, WIDTH), "cell": (2, WIDTH)
-    }  # fmt: skip
+        "hidden": (2, WIDTH),
+        "cell": (2, WIDTH),
+    }
     for name, array in memory.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype

@@ -54,8 +54,16 @@ def assert_same(engine: FleetEngine, oracle: Oracle) -> None:
 def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
     """Counters and gauges."""
     counters, gauges = engine.drain_counters(), engine.gauges()
-    for name in ("answered", "failed", "attempts_failed", "attempts_rejected", "exposed", "exposed_in_flight",
-                 "slo_missed", "dispatched"):  # fmt: skip
+    for name in (
+        "answered",
+        "failed",
+        "attempts_failed",
+        "attempts_rejected",
+        "exposed",
+        "exposed_in_flight",
+        "slo_missed",
+        "dispatched",
+    ):
         np.testing.assert_array_equal(getattr(oracle, name), getattr(counters, name)[0], err_msg=name)
     for name in ("outstanding", "consecutive_failed"):
         np.testing.assert_array_equal(
@@ -63,8 +71,10 @@ def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
         )
     np.testing.assert_array_equal([len(r.queue) for r in oracle.replicas], gauges.waiting[0])
     assert sum(len(r.run) for r in oracle.replicas) == gauges.running[0].sum()
-    used = [(oracle.blocks_used(r) + all_blocks(oracle, r.kernel) - r.blocks) / all_blocks(oracle, r.kernel)
-            for r in oracle.replicas]  # fmt: skip
+    used = [
+        (oracle.blocks_used(r) + all_blocks(oracle, r.kernel) - r.blocks) / all_blocks(oracle, r.kernel)
+        for r in oracle.replicas
+    ]
     np.testing.assert_allclose(gauges.kv_used_ratio[0], np.minimum(used, 1.0), atol=1e-12)
 
 

@@ -30,9 +30,13 @@ def vector(count: int, **more: Any) -> Any:
     import simulator.env.gym
 
     return gymnasium.make_vec(
-        simulator.env.gym.ENV_ID, num_envs=count, vectorization_mode="vector_entry_point",
-        scenarios=(scenario_path(),), horizon_s=20.0, **more,
-    )  # fmt: skip
+        simulator.env.gym.ENV_ID,
+        num_envs=count,
+        vectorization_mode="vector_entry_point",
+        scenarios=(scenario_path(),),
+        horizon_s=20.0,
+        **more,
+    )
 
 
 def test_gymnasium_checker_finds_nothing() -> None:

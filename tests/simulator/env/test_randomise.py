@@ -80,8 +80,10 @@ def test_the_space_is_covered() -> None:
     assert 0.08 < np.mean([not episode.family for episode in episodes]) < 0.24
     assert any(episode.scenario.absent.any() for episode in episodes)
     assert {change.kind for episode in episodes for change in episode.scenario.changes} >= {
-        "rolling_restart", "cache_flush", "lost_scrapes",
-    }  # fmt: skip
+        "rolling_restart",
+        "cache_flush",
+        "lost_scrapes",
+    }
 
 
 def test_faults_of_the_base_scenario_are_left_out(tmp_path: Path) -> None:

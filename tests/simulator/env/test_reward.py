@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.scoring.reward import RewardWeights
+from contracts.telemetry import Source
 from simulator.env.core import EnvCore
 from tests.support.env_world import STEPS, STORMY, actions, config
 

@@ -18,9 +18,12 @@ from simulator.world.scenario import load_scenario
 from tests.support.synthetic import scenario_document, write_world
 
 FAULT = {
-    "name": "wrong", "kind": "requantise", "target": {"kernel": "bf16"}, "condition": "requantise-w4",
+    "name": "wrong",
+    "kind": "requantise",
+    "target": {"kernel": "bf16"},
+    "condition": "requantise-w4",
     "onset_s": 17.0,
-}  # fmt: skip
+}
 
 
 @cache

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from simulator.telemetry.probes import Probes
 from simulator.world.compiled_scenario import CompiledScenario
-from tests.support.synthetic import SLICES, contract_document
+from tests.support.synthetic import contract_document
+from tests.support.synthetic_kernels import SLICES
 
 
 def test_probe_metrics_are_those_of_the_contract(world: CompiledScenario) -> None:

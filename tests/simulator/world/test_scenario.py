@@ -13,21 +13,17 @@ from contracts.assess.samples import load_samples, save_samples
 from contracts.errors import DocumentError
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
-from tests.support.synthetic import (
-    CONDITIONS,
-    KERNELS,
-    SLICES,
-    pool_spec,
-    scenario_document,
-    write_samples,
-    write_world,
-    write_yaml,
-)
+from tests.support.documents_written import write_yaml
+from tests.support.synthetic import pool_spec, scenario_document, write_world
+from tests.support.synthetic_kernels import CONDITIONS, KERNELS, SLICES, write_samples
 
 FAULT: dict[str, object] = {
-    "name": "bad", "kind": "requantise", "condition": "requantise-w4", "onset_s": 10.0,
+    "name": "bad",
+    "kind": "requantise",
+    "condition": "requantise-w4",
+    "onset_s": 10.0,
     "target": {"kernel": "bf16"},
-}  # fmt: skip
+}
 
 
 def refused(folder: Path, **changes: object) -> str:

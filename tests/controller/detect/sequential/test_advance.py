@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.compiled.contract import Source
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeSamples, Source
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
@@ -40,20 +39,27 @@ def _tick(
     values = rng.exponential([5e-4, 0.02], (BATCH, count, 2)) * (6.0 if bad else 1.0)
     values[rng.random(values.shape) < 0.1] = np.nan
     probes = ProbeSamples(
-        replica=rng.integers(0, replicas, (BATCH, count)), slice=rng.integers(0, slices, (BATCH, count)),
-        prompt=np.zeros((BATCH, count), dtype=np.int64), sampled_at_ms=np.zeros((BATCH, count)),
-        values=values, valid=np.ones((BATCH, count), dtype=np.bool_),
-    )  # fmt: skip
+        replica=rng.integers(0, replicas, (BATCH, count)),
+        slice=rng.integers(0, slices, (BATCH, count)),
+        prompt=np.zeros((BATCH, count), dtype=np.int64),
+        sampled_at_ms=np.zeros((BATCH, count)),
+        values=values,
+        valid=np.ones((BATCH, count), dtype=np.bool_),
+    )
     units_of = rng.poisson(2.0, (BATCH, units, slices, source.size)).astype(np.float64)
     over = rng.binomial(units_of.astype(np.int64), 0.5 if bad else 0.005).astype(np.float64)
     sums = np.stack([units_of, over, over, over], axis=-1)
     news = rng.random((BATCH, units, slices)) < 0.4
     return EvidenceBatch(
-        pooled=pooled, probes=probes, received=rng.random((BATCH, count)) < 0.9,
+        pooled=pooled,
+        probes=probes,
+        received=rng.random((BATCH, count)) < 0.9,
         subject_of=FLEET.layout.replica_kernel if pooled else np.arange(replicas, dtype=np.int64),
-        sums=np.where(news[..., None, None], sums, 0.0), news=news, since_s=rng.uniform(0.5, 60.0, BATCH),
+        sums=np.where(news[..., None, None], sums, 0.0),
+        news=news,
+        since_s=rng.uniform(0.5, 60.0, BATCH),
         doubted=rng.random((BATCH, units, slices, source.size)) < 0.05,
-    )  # fmt: skip
+    )
 
 
 def _told(seen: EvidenceBatch) -> EvidenceBatch:
@@ -124,9 +130,15 @@ def _second(seen: EvidenceBatch) -> EvidenceBatch:
     probes = ProbeSamples(**{name: getattr(seen.probes, name)[1:] for name in names})
     assert seen.news is not None
     return EvidenceBatch(
-        pooled=seen.pooled, probes=probes, received=seen.received[1:], subject_of=seen.subject_of,
-        sums=seen.sums[1:], doubted=seen.doubted[1:], since_s=seen.since_s[1:], news=seen.news[1:],
-    )  # fmt: skip
+        pooled=seen.pooled,
+        probes=probes,
+        received=seen.received[1:],
+        subject_of=seen.subject_of,
+        sums=seen.sums[1:],
+        doubted=seen.doubted[1:],
+        since_s=seen.since_s[1:],
+        news=seen.news[1:],
+    )
 
 
 def test_the_rehearsal_has_every_kind_of_clause() -> None:

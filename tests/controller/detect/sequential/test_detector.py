@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from contracts.compiled.contract import Source
+from contracts.telemetry import Source
 from controller.detect.sequential.evidence import SINCE_COUNT
 from controller.detect.streams.protocol import update
 from controller.detect.window import WindowDetector

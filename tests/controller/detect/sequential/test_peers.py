@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
+from contracts.telemetry import Source
 from controller.detect.detector import DetectorState
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.evidence import SINCE_COUNT, SINCE_SUM
@@ -44,9 +44,12 @@ def scraped(*failed: dict[int, list[int]]) -> tuple[SequentialDetector, Detector
         for replica, bad in tick.items():
             sums[0, replica, :, 0, 0], sums[0, replica, :, 0, 1] = 5.0, bad
         seen = replace(
-            slice_probe(fleet, 0, np.nan), sums=sums, received=np.zeros((1, 1), dtype=np.bool_),
-            subject_of=np.arange(2), doubted=np.zeros((1, 2, 4, 1), dtype=np.bool_),
-        )  # fmt: skip
+            slice_probe(fleet, 0, np.nan),
+            sums=sums,
+            received=np.zeros((1, 1), dtype=np.bool_),
+            subject_of=np.arange(2),
+            doubted=np.zeros((1, 2, 4, 1), dtype=np.bool_),
+        )
         _, state = detector.update(state, sums, closed, fleet.contract, seen)
     return detector, state
 

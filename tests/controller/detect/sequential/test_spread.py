@@ -213,9 +213,13 @@ def test_normalisers_say_where_there_is_a_bet() -> None:
     samples = shipped("w8a8")
     assert samples is not None
     layout = FleetLayout(
-        kernels=("w8a8", "none"), slices=samples.slices, replicas=("a", "b"), known_good=1,
-        replica_kernel=np.array([0, 1], dtype=np.int64), probe_metrics=samples.metric_names,
-    )  # fmt: skip
+        kernels=("w8a8", "none"),
+        slices=samples.slices,
+        replicas=("a", "b"),
+        known_good=1,
+        replica_kernel=np.array([0, 1], dtype=np.int64),
+        probe_metrics=samples.metric_names,
+    )
     contract = compile_contract(load_as(KernelContract, LIBRARY / "serving-pool.yaml"), layout)
     certified = np.full((2, len(samples.slices), 48, len(samples.metric_names)), np.nan)
     for place, name in enumerate(samples.slices):

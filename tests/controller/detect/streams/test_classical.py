@@ -14,7 +14,7 @@ from controller.detect.streams.classical import (
     binned_cusum,
     gaussian_cusum,
     rate_cusum,
-)  # fmt: skip
+)
 from controller.detect.streams.protocol import LOWEST, StreamDetector
 
 paths = st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=30)

@@ -41,8 +41,9 @@ def test_evidence_on_ones_is_a_martingale(rate: float, steps: int, start: Start)
 @given(
     values=st.lists(st.floats(0.0, 5.0), min_size=2, max_size=4),
     shares=st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4),
-    slack=st.floats(1.0, 2.0), clip=st.sampled_from([math.inf, 2.5]),
-)  # fmt: skip
+    slack=st.floats(1.0, 2.0),
+    clip=st.sampled_from([math.inf, 2.5]),
+)
 def test_evidence_on_means_is_a_supermartingale(
     values: list[float], shares: list[float], slack: float, clip: float
 ) -> None:
@@ -105,9 +106,12 @@ def test_guaranteed_thresholds_keep_their_arl0(detector: StreamDetector, law: La
 def test_bad_bets_are_refused() -> None:
     """Settings under which no guarantee holds are refused with what was expected."""
     for wrong in (
-        {"null_mean": 0.0}, {"null_mean": 1.0, "clip": 0.5}, {"null_mean": 1.0, "weights": (0.5, 0.5, 0.5)},
-        {"null_mean": 1.0, "bets": (0.5, 1.0, 0.2)}, {"null_mean": 1.0, "bets": (-0.5, 0.1, 0.2)},
-    ):  # fmt: skip
+        {"null_mean": 0.0},
+        {"null_mean": 1.0, "clip": 0.5},
+        {"null_mean": 1.0, "weights": (0.5, 0.5, 0.5)},
+        {"null_mean": 1.0, "bets": (0.5, 1.0, 0.2)},
+        {"null_mean": 1.0, "bets": (-0.5, 0.1, 0.2)},
+    ):
         with pytest.raises(ValueError, match="expected"):
             Betting(**wrong)
     for rate in (0.0, 1.0, math.nan):

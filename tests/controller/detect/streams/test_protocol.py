@@ -16,12 +16,23 @@ from tests.reference.recovery_laws import MatchRecovery, MeanRecovery, ShiftReco
 
 BANK = np.random.default_rng(1).normal(size=60)
 DETECTORS: tuple[StreamDetector, ...] = (
-    Betting(null_mean=0.5), Betting(null_mean=0.5, start=Start.BEST, clip=2.0), Gaussian(), drift_detector(),
-    rank_detector(BANK), rank_detector(BANK, joins=False), WindowMean(length=3), ShiftRecovery(shift=2.0),
-    WindowMean(length=3, tumbling=True), Ewma(gain=0.2), gaussian_cusum(1.0), PageHinkley(least=2),
-    BinnedCusum(edges=(0.0, 1.0), log_ratio=(-0.5, 0.1, 0.7)), MeanRecovery(null_mean=0.5, upper=1.0),
-    MeanRecovery(null_mean=0.5, upper=1.0, start=Start.SUM), MatchRecovery(share=0.3),
-)  # fmt: skip
+    Betting(null_mean=0.5),
+    Betting(null_mean=0.5, start=Start.BEST, clip=2.0),
+    Gaussian(),
+    drift_detector(),
+    rank_detector(BANK),
+    rank_detector(BANK, joins=False),
+    WindowMean(length=3),
+    ShiftRecovery(shift=2.0),
+    WindowMean(length=3, tumbling=True),
+    Ewma(gain=0.2),
+    gaussian_cusum(1.0),
+    PageHinkley(least=2),
+    BinnedCusum(edges=(0.0, 1.0), log_ratio=(-0.5, 0.1, 0.7)),
+    MeanRecovery(null_mean=0.5, upper=1.0),
+    MeanRecovery(null_mean=0.5, upper=1.0, start=Start.SUM),
+    MatchRecovery(share=0.3),
+)
 NAMES = [detector.name[:40] for detector in DETECTORS]
 each = pytest.mark.parametrize("detector", DETECTORS, ids=NAMES)
 

@@ -60,9 +60,14 @@ def test_online_ranks_keep_their_arl0() -> None:
     """Without a model, from small references: the lower limit of the run length is not below ARL0."""
     detector, references = online(40, 1500)
     found = false_alarms(
-        detector, guaranteed_threshold(500.0), Normal(), streams=1500, samples=1500, seed=2,
+        detector,
+        guaranteed_threshold(500.0),
+        Normal(),
+        streams=1500,
+        samples=1500,
+        seed=2,
         begin=detector.with_references(references),
-    )  # fmt: skip
+    )
     assert found.arl_at_least(0.99) >= 500.0
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.contract import Source
-from contracts.telemetry import ProbeSamples, SampleRates
+from contracts.telemetry import ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.clauses import Kind
 from controller.detect.sequential.health import clean_gain
@@ -50,10 +49,13 @@ def probes(seed: int, batch: int, count: int, scale: float = 1.0) -> ProbeSample
     )
     values[rng.random(values.shape) < 0.05] = np.nan
     return ProbeSamples(
-        replica=rng.integers(0, REPLICAS, (batch, count)), slice=rng.integers(0, 2, (batch, count)),
-        prompt=np.zeros((batch, count), dtype=np.int64), sampled_at_ms=np.zeros((batch, count)),
-        values=values, valid=rng.random((batch, count)) < 0.9,
-    )  # fmt: skip
+        replica=rng.integers(0, REPLICAS, (batch, count)),
+        slice=rng.integers(0, 2, (batch, count)),
+        prompt=np.zeros((batch, count), dtype=np.int64),
+        sampled_at_ms=np.zeros((batch, count)),
+        values=values,
+        valid=rng.random((batch, count)) < 0.9,
+    )
 
 
 def plain_statistic(seen: ProbeSamples, subject_of: np.ndarray, b: int, u: int, s: int, c: int) -> float:
@@ -116,9 +118,13 @@ def test_a_hard_zero_limit_alarms_at_its_first_unit() -> None:
     seen = probes(1, 1, 1)
     values = np.array([[[1e-5, 1.0, 0.99]]])
     hit = ProbeSamples(
-        replica=np.array([[1]]), slice=np.array([[0]]), prompt=seen.prompt, sampled_at_ms=seen.sampled_at_ms,
-        values=values, valid=np.ones((1, 1), dtype=np.bool_),
-    )  # fmt: skip
+        replica=np.array([[1]]),
+        slice=np.array([[0]]),
+        prompt=seen.prompt,
+        sampled_at_ms=seen.sampled_at_ms,
+        values=values,
+        valid=np.ones((1, 1), dtype=np.bool_),
+    )
     state = accumulate_probes(initial_evidence(1, REPLICAS, PLAN), hit, hit.valid, OWN, PLAN)
     raised = alarms(state, PLAN.replica_threshold)
     assert np.argwhere(raised).tolist() == [[0, 1, 0, 2]]
@@ -135,9 +141,13 @@ def test_a_poisoned_replica_alarms_and_a_healthy_one_does_not() -> None:
         values[..., 1] = 0.0
         values[..., 0] *= np.where(seen.replica == 2, 10.0, 1.0)
         sick = ProbeSamples(
-            replica=seen.replica, slice=seen.slice, prompt=seen.prompt, sampled_at_ms=seen.sampled_at_ms,
-            values=values, valid=seen.valid,
-        )  # fmt: skip
+            replica=seen.replica,
+            slice=seen.slice,
+            prompt=seen.prompt,
+            sampled_at_ms=seen.sampled_at_ms,
+            values=values,
+            valid=seen.valid,
+        )
         state = accumulate_probes(state, sick, sick.valid, OWN, PLAN)
     raised = alarms(state, PLAN.replica_threshold)
     assert raised[0, 2, :, 0].all()
@@ -213,9 +223,13 @@ def test_a_healed_stream_comes_inside_and_a_broken_one_does_not() -> None:
         values = seen.values.copy()
         values[..., 0] *= 20.0 if tick < 60 else 0.1
         sick = ProbeSamples(
-            replica=seen.replica, slice=seen.slice, prompt=seen.prompt, sampled_at_ms=seen.sampled_at_ms,
-            values=values, valid=seen.valid,
-        )  # fmt: skip
+            replica=seen.replica,
+            slice=seen.slice,
+            prompt=seen.prompt,
+            sampled_at_ms=seen.sampled_at_ms,
+            values=values,
+            valid=seen.valid,
+        )
         state = accumulate_probes(state, sick, sick.valid, OWN, PLAN)
         state = reset(state, alarms(state, PLAN.replica_threshold))  # an alarm begins a new attempt
         trail.append(inside(state, PLAN)[..., 0])

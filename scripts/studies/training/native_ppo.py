@@ -25,7 +25,7 @@ from stable_baselines3.common.utils import set_random_seed
 from policies.train.policy import one_thread
 from policies.train.ppo import LagrangianCallback, PenalisedVecEnv
 from policies.train.recipe import LagrangianRecipe
-from scripts.bench.env import LIBRARY, make_config, timed, write_scenario
+from scripts.studies.training.measured_env import LIBRARY, make_config, timed, write_scenario
 from scripts.train.sb3_env import FleetVecEnv
 from simulator.env.core import EnvConfig
 from simulator.env.vector import FleetRoutingVectorEnv

@@ -1,0 +1,1 @@
+"""Studies of training: the environment that is measured, and a library's PPO on it."""

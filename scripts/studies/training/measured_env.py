@@ -1,0 +1,61 @@
+"""The environment that ``selvage bench env`` and the studies of training measure, and how their time is told.
+
+The shipped E5 pool at a fixed load, every episode at the full rate, all else drawn.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from contracts.documents import Scenario
+from contracts.loading.loader import dump_text, load_as
+from contracts.loading.uris import resolve_uri
+from simulator.env.core import DEFAULT_SCENARIO, EnvConfig
+from simulator.env.space import EpisodeSpace
+
+HORIZON_S = 300.0
+RATE_RPS = 60.0
+PROMPT_TOKENS, OUTPUT_TOKENS = 512.0, 128.0
+LIBRARY = "package:contracts/library"
+
+
+def write_scenario(folder: Path, pool_uri: str) -> Path:
+    """The quiet E5 scenario at the benchmark's load, written into ``folder``."""
+    base = load_as(Scenario, resolve_uri(DEFAULT_SCENARIO, "selvage bench env"))
+    work = base.spec.workload
+    tokens = {
+        "rate_rps": RATE_RPS,
+        "prompt_tokens": work.prompt_tokens.model_copy(update={"mean": PROMPT_TOKENS}),
+        "output_tokens": work.output_tokens.model_copy(update={"mean": OUTPUT_TOKENS}),
+    }
+    spec = base.spec.model_copy(
+        update={
+            "pool_uri": pool_uri,
+            "contract": f"{LIBRARY}/serving-pool.yaml",
+            "workload": work.model_copy(update=tokens),
+        }
+    )
+    path = folder / "bench-env.yaml"
+    path.write_text(dump_text(base.model_copy(update={"spec": spec})))
+    return path
+
+
+def make_config(scenario: Path) -> EnvConfig:
+    """Of the same; windows inside."""
+    space = EpisodeSpace(rate_ratio=(1.0, 1.0))
+    return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
+
+
+def timed(function: Any, label: str, spent_s: dict[str, float]) -> Any:
+    """``function``, whose CPU seconds are added to ``spent_s[label]``."""
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        began = time.process_time()
+        try:
+            return function(*arguments, **named)
+        finally:
+            spent_s[label] += time.process_time() - began
+
+    return called
