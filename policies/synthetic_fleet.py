@@ -5,7 +5,12 @@ Nothing here is measured and no result may come from it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract, Source
 from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
@@ -14,6 +19,42 @@ from controller.fleet import FleetSetup
 
 #: Probe metrics of the fleet.
 METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticClause:
+    """One clause of a made-up contract; as it stands a hard mean of the first probe metric on every slice.
+
+    rate_limit: None for a clause that judges a mean. slices: places of those it names; None: all.
+    """
+
+    name: str = "N-1"
+    family: str = "N"
+    source: Source = Source.PROBE
+    column: int = 0
+    threshold: float = 0.1
+    sense: float = 1.0
+    rate_limit: float | None = None
+    clip: float = np.inf
+    hard: bool = True
+    level: int = 3
+    weight: float = 1.0
+    edge: int = -1
+    slices: tuple[int, ...] | None = None
+
+
+#: What is the same for every clause.
+_TERMS: dict[str, Any] = {
+    "guard_threshold": 0.5,
+    "fallback_threshold": 2.0,
+    "window_s": 60.0,
+    "min_samples": 20,
+    "alarm_confidence": 0.999,
+    "shed_when_uncertified": False,
+    "ejection_cap_ratio": 0.5,
+    "stale_after_s": 30.0,
+    "false_switch_budget_per_slice_month": 1.0,
+}
 #: Source, column, threshold, rate limit (None: a mean), hard, level of the ten rehearsed clauses.
 _CLAUSES: tuple[tuple[Source, int, float, float | None, bool, int], ...] = (
     (Source.PROBE, 0, 1e-3, None, False, 3),
@@ -41,7 +82,7 @@ def synthetic_fleet(kernels: int, slices: int, replicas: int) -> FleetSetup:
     )
     return FleetSetup(
         layout=layout,
-        contract=_contract(layout),
+        contract=synthetic_contract(layout, _rehearsed()),
         capacity_rps=np.full(kernels, 10.0),
         home=np.zeros(slices, dtype=np.int64),
     )
@@ -82,37 +123,51 @@ def synthetic_telemetry(
     )
 
 
-def _contract(layout: FleetLayout) -> CompiledContract:
-    source, column, threshold, limit, hard, level = zip(*_CLAUSES, strict=True)
-    slices, clauses = len(layout.slices), len(_CLAUSES)
-    return CompiledContract(
+def synthetic_contract(
+    layout: FleetLayout, clauses: Sequence[SyntheticClause], **changes: Any
+) -> CompiledContract:
+    """Contract of ``clauses`` over the slices of ``layout``; ``changes`` replace fields."""
+    slices = len(layout.slices)
+
+    def each(name: str, kind: type) -> NDArray[Any]:
+        return np.array([getattr(clause, name) for clause in clauses], dtype=kind)
+
+    limits = [clause.rate_limit for clause in clauses]
+    contract = CompiledContract(
         name="synthetic",
         sha256="",
         slices=layout.slices,
-        clause_ids=tuple(f"C{index}" for index in range(clauses)),
-        family=("N", "N", "N", "N", "R", "R", "R", "R", "O", "O"),
-        source=np.array(source, dtype=np.int64),
-        column=np.array(column, dtype=np.int64),
-        edge=np.array([12 if kind is Source.LATENCY else -1 for kind in source], dtype=np.int64),
-        threshold=np.array(threshold),
-        sense=np.ones(clauses),
-        is_rate=np.array([value is not None for value in limit]),
-        rate_limit=np.array([1.0 if value is None else value for value in limit]),
-        clip=np.full(clauses, np.inf),
-        budget=np.where(np.array(hard), 0.0, 0.05),
-        hard=np.array(hard),
-        level=np.array(level, dtype=np.int64),
-        weight=np.ones(clauses),
-        applies=np.ones((clauses, slices), dtype=np.bool_),
-        guard_threshold=0.5,
-        fallback_threshold=2.0,
-        window_s=60.0,
-        min_samples=20,
-        alarm_confidence=0.999,
-        shed_when_uncertified=False,
-        ejection_cap_ratio=0.5,
-        stale_after_s=30.0,
-        false_switch_budget_per_slice_month=1.0,
+        clause_ids=tuple(clause.name for clause in clauses),
+        family=tuple(clause.family for clause in clauses),
+        source=each("source", np.int64),
+        column=each("column", np.int64),
+        edge=each("edge", np.int64),
+        threshold=each("threshold", np.float64),
+        sense=each("sense", np.float64),
+        is_rate=np.array([limit is not None for limit in limits]),
+        rate_limit=np.array([1.0 if limit is None else limit for limit in limits]),
+        clip=each("clip", np.float64),
+        budget=np.where(each("hard", np.bool_), 0.0, 0.05),
+        hard=each("hard", np.bool_),
+        level=each("level", np.int64),
+        weight=each("weight", np.float64),
+        applies=np.array(
+            [[c.slices is None or place in c.slices for place in range(slices)] for c in clauses]
+        ),
         slo_ms=np.full((slices, len(LATENCY_FAMILIES)), 10000.0),
         priority=np.zeros(slices, dtype=np.int64),
+        **_TERMS,
     )
+    return replace(contract, **changes)
+
+
+def _rehearsed() -> list[SyntheticClause]:
+    return [
+        SyntheticClause(
+            name=f"C{index}", family=family, source=source, column=column, threshold=threshold,
+            rate_limit=limit, hard=hard, level=level, edge=12 if source is Source.LATENCY else -1,
+        )
+        for index, (family, (source, column, threshold, limit, hard, level)) in enumerate(
+            zip("NNNNRRRROO", _CLAUSES, strict=True)
+        )
+    ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,12 @@ from contracts.compiled.contract import CompiledContract, Source
 from contracts.compiled.layout import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
 from controller.fleet import FleetSetup
+from policies.synthetic_fleet import METRICS, SyntheticClause, synthetic_contract
 
-PROBE_METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clause:
-    """One clause of a test contract; the defaults make a hard mean-KL clause on every slice."""
-
-    name: str = "N-1"
-    family: str = "N"
-    source: Source = Source.PROBE
-    column: int = 0
-    threshold: float = 0.1
-    sense: float = 1.0
-    rate_limit: float | None = None
-    clip: float = np.inf
-    hard: bool = True
-    level: int = 3
-    weight: float = 1.0
-    edge: int = -1
-    slices: tuple[int, ...] | None = None
+PROBE_METRICS = METRICS
 
 
+Clause = SyntheticClause
 DEFAULT_CLAUSES = (
     Clause(name="N-hard"),
     Clause(name="N-soft", column=1, threshold=0.2, hard=False, level=2),
@@ -64,40 +47,17 @@ def make_contract(
     layout: FleetLayout, clauses: tuple[Clause, ...] = DEFAULT_CLAUSES, **changes: Any
 ) -> CompiledContract:
     """Compiled contract of ``clauses`` over the slices of ``layout``; ``changes`` replace fields."""
-    slices = len(layout.slices)
-    scope = [clause.slices or tuple(range(slices)) for clause in clauses]
-    contract = CompiledContract(
-        name="test",
-        sha256="0" * 64,
-        slices=layout.slices,
-        clause_ids=tuple(clause.name for clause in clauses),
-        family=tuple(clause.family for clause in clauses),
-        source=np.array([int(clause.source) for clause in clauses], dtype=np.int64),
-        column=np.array([clause.column for clause in clauses], dtype=np.int64),
-        edge=np.array([clause.edge for clause in clauses], dtype=np.int64),
-        threshold=np.array([clause.threshold for clause in clauses]),
-        sense=np.array([clause.sense for clause in clauses]),
-        is_rate=np.array([clause.rate_limit is not None for clause in clauses]),
-        rate_limit=np.array([clause.rate_limit or 0.0 for clause in clauses]),
-        clip=np.array([clause.clip for clause in clauses]),
-        budget=np.array([0.0 if clause.hard else (clause.rate_limit or 0.05) for clause in clauses]),
-        hard=np.array([clause.hard for clause in clauses]),
-        level=np.array([clause.level for clause in clauses], dtype=np.int64),
-        weight=np.array([clause.weight for clause in clauses]),
-        applies=np.array([[index in own for index in range(slices)] for own in scope]),
-        guard_threshold=1.0,
-        fallback_threshold=2.0,
-        window_s=10.0,
-        min_samples=5,
-        alarm_confidence=0.99,
-        shed_when_uncertified=False,
-        ejection_cap_ratio=0.5,
-        stale_after_s=15.0,
-        false_switch_budget_per_slice_month=1.0,
-        slo_ms=np.full((slices, len(LATENCY_FAMILIES)), 10000.0),
-        priority=np.zeros(slices, dtype=np.int64),
-    )
-    return replace(contract, **changes)
+    terms: dict[str, Any] = {
+        "name": "test",
+        "sha256": "0" * 64,
+        "budget": np.array([0.0 if clause.hard else (clause.rate_limit or 0.05) for clause in clauses]),
+        "guard_threshold": 1.0,
+        "window_s": 10.0,
+        "min_samples": 5,
+        "alarm_confidence": 0.99,
+        "stale_after_s": 15.0,
+    }
+    return synthetic_contract(layout, clauses, **terms | changes)
 
 
 def make_fleet(layout: FleetLayout | None = None, **changes: Any) -> FleetSetup:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from contracts.compiled.contract import CompiledContract, Level
 from contracts.compiled.health import bounded_excess, excess_of, health_of, relative_excess
 from tests.reference.plain_health import health
+from tests.support.builders import Clause, make_contract, make_layout
 
 LEVELS = (1, 1, 2, 2, 3, 3)
 FAMILIES = ("N", "R", "N", "S", "R", "O")
@@ -19,39 +20,10 @@ def contract(
     weight: tuple[float, ...] = (1.0,) * 6, tau1: float = 0.5, tau2: float = 2.0
 ) -> CompiledContract:
     """Six clauses, two per level, on one slice."""
-    clauses = len(LEVELS)
-    whole, real = np.zeros(clauses, dtype=np.int64), np.zeros(clauses)
-    return CompiledContract(
-        name="six",
-        sha256="",
-        slices=("all",),
-        clause_ids=tuple(f"c{i}" for i in range(clauses)),
-        family=FAMILIES,
-        source=whole,
-        column=whole,
-        edge=whole,
-        threshold=real,
-        sense=real + 1.0,
-        is_rate=np.zeros(clauses, dtype=np.bool_),
-        rate_limit=real,
-        clip=real + np.inf,
-        budget=real,
-        hard=np.zeros(clauses, dtype=np.bool_),
-        level=np.array(LEVELS, dtype=np.int64),
-        weight=np.array(weight),
-        applies=np.ones((clauses, 1), dtype=np.bool_),
-        guard_threshold=tau1,
-        fallback_threshold=tau2,
-        window_s=60.0,
-        min_samples=30,
-        alarm_confidence=0.999,
-        shed_when_uncertified=True,
-        ejection_cap_ratio=0.5,
-        stale_after_s=30.0,
-        false_switch_budget_per_slice_month=1.0,
-        slo_ms=np.full((1, 3), np.inf),
-        priority=np.zeros(1, dtype=np.int64),
-    )
+    rows = zip(FAMILIES, LEVELS, weight, strict=True)
+    clauses = [Clause(family=family, level=level, weight=each) for family, level, each in rows]
+    layout = make_layout(kernels=1, slices=1, per_kernel=1)
+    return make_contract(layout, tuple(clauses), guard_threshold=tau1, fallback_threshold=tau2)
 
 
 alarms = st.lists(st.booleans(), min_size=6, max_size=6)
