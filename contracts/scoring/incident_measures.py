@@ -69,6 +69,21 @@ def breaking(record: EpisodeRecord) -> NDArray[np.bool_]:
     return record.violating | record.runtime_violating
 
 
+def breaking_ratio(
+    bad: NDArray[np.bool_], in_rotation: NDArray[np.bool_], owner: NDArray[np.int64], kernels: int
+) -> NDArray[np.float64]:
+    """Share of each kernel's replicas ``in_rotation`` [N, R] that are ``bad`` [N, R, S], [N, K, S].
+
+    owner: int [R], the replica's kernel. A kernel without a replica in rotation has 0.
+    """
+    found = np.zeros((len(bad), kernels, bad.shape[2]))
+    for kernel in range(kernels):
+        mine = owner == kernel
+        serving = in_rotation[:, mine, None]
+        found[:, kernel] = (bad[:, mine] & serving).sum(axis=1) / np.maximum(serving.sum(axis=1), 1)
+    return found
+
+
 def routed(record: EpisodeRecord) -> NDArray[np.bool_]:
     """Bool [T, R, S]: the table and the rotation send requests of the slice to the replica."""
     weight = record.table[:, :, record.replica_kernel].transpose(0, 2, 1)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from contracts.documents.envelope import (
@@ -27,7 +29,11 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.explain_errors import problems_from
 from contracts.loading.loader import read_text
 from contracts.loading.yaml_positions import parse
+from contracts.scoring.reward import RewardWeights
 
+Floats = NDArray[np.float64]
+
+_WEIGHTS = RewardWeights()
 #: The recipe of the policy that ships.
 SHIPPED_RECIPE = "package:contracts/library/recipes/routing.yaml"
 
@@ -53,13 +59,25 @@ class RewardRecipe(Strict):
     ``false_switch / violating`` is what a false switch is worth, in seconds of a slice on a violating kernel.
     """
 
-    quality: NonNegative = 1.0
-    move: NonNegative = 0.02
-    capacity: NonNegative = 0.02
+    quality: NonNegative = _WEIGHTS.quality
+    move: NonNegative = _WEIGHTS.move
+    capacity: NonNegative = _WEIGHTS.capacity
     violating: NonNegative = 1.0
     false_switch: NonNegative = 60.0
     scale: Positive = 0.1
     """Of the whole, so that values are of the order of 1."""
+
+    def of_ticks(self, reward: Floats, violating: Floats, false: Floats) -> Floats:
+        """The formula, scaled: what one tick of each fleet [B] is worth to training."""
+        worth = reward - 1.0 - self.violating * violating - self.false_switch * false
+        return np.asarray(self.scale * worth)
+
+    def objective(self, reward: float, violating: float, false: float) -> float:
+        """The formula of means over ticks with its sign turned: what to choose by, lower is better.
+
+        Its terms are added in an order of their own, which numbers that were kept since stand on.
+        """
+        return 1.0 - reward + (self.violating * violating + self.false_switch * false)
 
 
 class NetworkRecipe(Strict):

@@ -15,7 +15,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from contracts.loading.uris import resolve_uri
+from contracts.scoring.incident_measures import breaking_ratio
 from contracts.scoring.reward import RewardWeights
+from contracts.scoring.switch_law import SETTLE_S
 from contracts.units import SECONDS_PER_MONTH
 from controller.detect.detector import Detector
 from controller.fleet import FleetSetup
@@ -23,14 +25,11 @@ from controller.ports import Observation, PolicyState, Proposal
 from policies.learned.choosing import Chooser, InputLayout
 from policies.registry import make_configuration
 from policies.rules.targets import failover_order
-from policies.train.recipe import RecipeSpec, RewardRecipe
+from policies.train.recipe import RecipeSpec
 from policies.train.world import padded
 from scripts.train.lockstep import LockStepVecEnv
 from simulator.env.core import EnvConfig, EnvCore
-from simulator.env.reward import RewardTerms
 
-#: A switch is true if what it leaves broke the contract within so many seconds (``scoring.switches``).
-RECENT_S = 60.0
 #: A seed's streams for training and cloning; validation has its own seed in the recipe.
 _NO_INFO: dict[str, Any] = {}
 
@@ -71,17 +70,18 @@ class FalseSwitches:
     def __init__(self, core: EnvCore) -> None:
         layout = core.setup.layout
         kernels, slices, _ = layout.shape
-        self._members = [np.flatnonzero(layout.replica_kernel == kernel) for kernel in range(kernels)]
+        self._owner = layout.replica_kernel
         self._bad_s = np.full((core.batch, kernels, slices), -np.inf)
         self._share = np.zeros((core.batch, kernels, slices))
 
     def watch(self, core: EnvCore, in_rotation: NDArray[np.bool_]) -> None:
         """Take note of the truth of the tick that passed; ``in_rotation`` bool [B, R]."""
         breaking, now_s = core.fleets.breaking, core.perception.observation.now_s
-        for kernel, members in enumerate(self._members):
-            bad, serving = breaking[:, members], in_rotation[:, members, None]
-            self._share[:, kernel] = (bad & serving).sum(axis=1) / np.maximum(serving.sum(axis=1), 1)
-            self._bad_s[:, kernel] = np.where(bad.any(axis=1), now_s[:, None], self._bad_s[:, kernel])
+        kernels = self._share.shape[1]
+        self._share = breaking_ratio(breaking, in_rotation, self._owner, kernels)
+        for kernel in range(kernels):
+            bad = breaking[:, self._owner == kernel].any(axis=1)
+            self._bad_s[:, kernel] = np.where(bad, now_s[:, None], self._bad_s[:, kernel])
 
     def violating(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Float64 [B]: mean over slices of the weight on replicas that break the contract."""
@@ -106,16 +106,8 @@ class FalseSwitches:
         """Bool [B, S]: the choice changed and what it left was sound."""
         kernels = self._bad_s.shape[1]
         left = np.minimum(before, kernels - 1)
-        recent = np.take_along_axis(self._bad_s, left[:, None], axis=1)[:, 0] > now_s - RECENT_S
+        recent = np.take_along_axis(self._bad_s, left[:, None], axis=1)[:, 0] > now_s - SETTLE_S
         return np.asarray((before != after) & (before < kernels) & ~recent)
-
-
-def step_reward(
-    terms: RewardTerms, recipe: RewardRecipe, violating: NDArray[np.float64], false: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """``RewardRecipe``'s formula, float64 [B]."""
-    worth = terms.reward - 1.0 - recipe.violating * violating - recipe.false_switch * false
-    return np.asarray(recipe.scale * worth)
 
 
 class TrainingWorld:
@@ -208,7 +200,7 @@ class TrainingWorld:
         self._truth.watch(self.core, plan.in_rotation)
         self.terms = step.terms
         self.violating = self._truth.violating(plan.table)
-        self.reward = step_reward(step.terms, self._recipe, self.violating, self.false)
+        self.reward = self._recipe.of_ticks(step.terms.reward, self.violating, self.false)
         self.cost = step.terms.cost / np.maximum(step.terms.offered, 1.0)
         return self._look()
 

@@ -1,7 +1,7 @@
 """How good a policy is on drawn episodes, in E5's own measures: to tune and to choose, never as a result.
 
 ``evaluate`` runs a configuration with its own detector and levers, as E5 does, on episodes of the training
-split. ``objective`` makes one number of it, the same for tuned baselines and learned policies:
+split. ``RewardRecipe.objective`` makes one number of it, the same for tuned baselines and learned policies:
 
     objective = 1 - mean reward + violating * v + false_switch * f            (lower is better)
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
-from contracts.scoring.incident_measures import breaking, measure_incident, onset_row
+from contracts.scoring.incident_measures import breaking, breaking_ratio, measure_incident, onset_row
 from contracts.scoring.measures import failed_ratio
 from contracts.scoring.quality import loss_per_slice, slice_quality
 from contracts.scoring.reward import capacity_of, goodput_of, quality_of, reward_of
@@ -204,22 +204,12 @@ def rewards(record: EpisodeRecord, work: Floats, weights: RewardRecipe) -> Float
 
 def violating(record: EpisodeRecord) -> Floats:
     """Mean over slices of the weight on replicas that break the contract there, float64 [T]."""
-    bad = breaking(record)
+    kernels = len(record.kernels)
+    unhealthy = breaking_ratio(breaking(record), record.in_rotation, record.replica_kernel, kernels)
     share = np.zeros((len(record.table), len(record.slices)))
-    for kernel in range(len(record.kernels)):
-        mine = record.replica_kernel == kernel
-        serving = record.in_rotation[:, mine, None]
-        unhealthy = (bad[:, mine] & serving).sum(axis=1) / np.maximum(serving.sum(axis=1), 1)
-        share += record.table[:, :, kernel] * unhealthy
+    for kernel in range(kernels):
+        share += record.table[:, :, kernel] * unhealthy[:, kernel]
     return np.asarray(share.mean(axis=1))
-
-
-def objective(
-    reward: float, violating_ratio: float, false_per_slice_tick: float, weights: RewardRecipe
-) -> float:
-    """The formula of the module; lower is better."""
-    cost = weights.violating * violating_ratio + weights.false_switch * false_per_slice_tick
-    return 1.0 - reward + cost
 
 
 def _score(rows: list[_Row], weights: RewardRecipe) -> ValidationScore:
@@ -239,7 +229,7 @@ def _score(rows: list[_Row], weights: RewardRecipe) -> ValidationScore:
         mttr_s=mean("mttr_s"),
         recovered=mean("recovered"),
         moved=sum(row.moved for row in rows) / (months * _HOURS_PER_MONTH),
-        objective=objective(mean("reward"), mean("violating"), per_tick, weights),
+        objective=weights.objective(mean("reward"), mean("violating"), per_tick),
         episodes=len(rows),
     )
 

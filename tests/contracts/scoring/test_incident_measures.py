@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.scoring.incident_measures import has_incident, measure_incident, outside_slo
+from contracts.scoring.incident_measures import breaking_ratio, has_incident, measure_incident, outside_slo
 from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
 
 
@@ -153,3 +153,11 @@ def test_relabelling_kernels_changes_nothing(row: int, order: list[int]) -> None
         known_good=int(position[record.known_good]),
     )
     assert measure_incident(record) == measure_incident(relabelled)
+
+
+def test_who_is_out_of_rotation_counts_neither_as_bad_nor_as_one_of_many() -> None:
+    """Of two replicas in rotation one is bad: a half; a kernel with nobody in rotation has 0."""
+    bad = np.array([[[True], [False], [True], [True]]])
+    in_rotation = np.array([[True, True, False, False]])
+    found = breaking_ratio(bad, in_rotation, np.array([0, 0, 0, 1]), 2)
+    assert found.tolist() == [[[0.5], [0.0]]]

@@ -12,7 +12,7 @@ from controller.ports import PolicyState
 from policies.registry import make_configuration
 from policies.train.recipe import RewardRecipe
 from scripts.e5.configurations import parse_configuration
-from scripts.train.validation import Drawn, EpisodeSet, draw, evaluate, objective, records, rewards, violating
+from scripts.train.validation import Drawn, EpisodeSet, draw, evaluate, records, rewards, violating
 from simulator.env.core import EnvConfig, EnvCore
 from tests.support.env_world import scenario_path
 
@@ -70,14 +70,6 @@ def test_an_arm_that_never_moves_never_switches_falsely() -> None:
 def test_the_informed_arm_hears_of_each_episodes_own_faults() -> None:
     """Told of every fault, the reference keeps less weight on ill kernels than who is told of nothing."""
     assert evaluate("informed", drawn()).violating < evaluate("fixed-bare", drawn()).violating
-
-
-def test_the_objective_grows_with_every_loss() -> None:
-    """Less reward, more weight on ill kernels and more false switches make it worse, at the stated prices."""
-    base = objective(0.98, 0.01, 1e-4, WEIGHTS)
-    assert objective(0.97, 0.01, 1e-4, WEIGHTS) == pytest.approx(base + 0.01)
-    assert objective(0.98, 0.03, 1e-4, WEIGHTS) == pytest.approx(base + 0.02 * WEIGHTS.violating)
-    assert objective(0.98, 0.01, 2e-4, WEIGHTS) == pytest.approx(base + 1e-4 * WEIGHTS.false_switch)
 
 
 def test_training_scores_use_no_held_out_family() -> None:
