@@ -50,6 +50,18 @@ class SyntheticClause:
     slices: tuple[int, ...] | None = None
 
 
+#: What is the same for every clause.
+_TERMS: dict[str, Any] = {
+    "guard_threshold": 0.5,
+    "fallback_threshold": 2.0,
+    "window_s": 60.0,
+    "min_samples": 20,
+    "alarm_confidence": 0.999,
+    "shed_when_uncertified": False,
+    "ejection_cap_ratio": 0.5,
+    "stale_after_s": 30.0,
+    "false_switch_budget_per_slice_month": 1.0,
+}
 #: Source, column, threshold, rate limit (None: a mean), hard, level of the ten rehearsed clauses.
 _CLAUSES: tuple[tuple[Source, int, float, float | None, bool, int], ...] = (
     (Source.PROBE, 0, 1e-3, None, False, 3),
@@ -149,17 +161,9 @@ def synthetic_contract(
         applies=np.array(
             [[c.slices is None or place in c.slices for place in range(slices)] for c in clauses]
         ),
-        guard_threshold=0.5,
-        fallback_threshold=2.0,
-        window_s=60.0,
-        min_samples=20,
-        alarm_confidence=0.999,
-        shed_when_uncertified=False,
-        ejection_cap_ratio=0.5,
-        stale_after_s=30.0,
-        false_switch_budget_per_slice_month=1.0,
         slo_ms=np.full((slices, len(LATENCY_FAMILIES)), 10000.0),
         priority=np.zeros(slices, dtype=np.int64),
+        **_TERMS,
     )
     return replace(contract, **changes)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,8 @@ from contracts.documents.profile import (
     Samples,
     Version,
 )
-from contracts.loading.loader import dump_text, load_as
+from contracts.loading.files import write_pinned
+from contracts.loading.loader import dump_text, load_text
 from contracts.metrics import COLUMN_NAMES
 from live.measure.profile import KernelMeasurement, MeasuredCondition
 from live.measure.prompts import Prompt
@@ -68,19 +68,19 @@ def write_profile(
 ) -> Path:
     """Write ``<kernel>.npz`` and ``<kernel>.yaml`` into ``folder``; returns the document's path.
 
-    The document is read back before it takes its name. Raises ValueError above 256 KB.
+    The document is read back before it is written. Raises ValueError above 256 KB.
     """
     name = measured.kernel.name
     digest = save_samples(folder / f"{name}.npz", _samples(measured, prompts))
     document = _document(measured, prompts, context, Samples(uri=f"{name}.npz", sha256=digest))
-    content = dump_text(document).encode()
+    text = dump_text(document)
+    content = text.encode()
     if len(content) > _LARGEST_DOCUMENT_BYTES:
         raise ValueError(f"profile {name} has {len(content)} bytes, at most {_LARGEST_DOCUMENT_BYTES}")
-    target, partial = folder / f"{name}.yaml", folder / f"{name}.yaml.tmp"
-    partial.write_bytes(content)
-    if load_as(KernelProfile, partial) != document:
+    target = folder / f"{name}.yaml"
+    if load_text(text, str(target)) != document:
         raise ValueError(f"profile {name} does not read back as written")
-    os.replace(partial, target)
+    write_pinned(target, content)
     return target
 
 

@@ -58,6 +58,7 @@ def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progres
     folder.mkdir(parents=True, exist_ok=True)
     sha256 = write_pinned(folder / "checkpoint.npz", buffer.getvalue())
     plain = {"format": FORMAT, "arrays_sha256": sha256, **asdict(progress)}
+    # No ``write_json``: the best score is -inf until the first candidate, and comes back as that.
     write_pinned(folder / "checkpoint.json", json.dumps(plain, sort_keys=True).encode())
 
 

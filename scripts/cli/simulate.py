@@ -180,7 +180,7 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
     if policy:
         problem = Problem(
             "selvage simulate", 0, "--policy", "none beside --route-policy", policy, "leave out one of them"
-        )  # fmt: skip
+        )
         raise DocumentError([problem])
     return load_route(uri, scenario_uri, scenario)
 

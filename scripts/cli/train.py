@@ -221,10 +221,13 @@ def _show(content: dict[str, Any]) -> None:
         table.add_column(f"minus {name}")
     for place, run in enumerate(content["runs"]):
         table.add_row(
-            str(run["seed"]), f"{run['score']:.5f}", str(run["chosen_at"]), str(run["env_steps"]),
+            str(run["seed"]),
+            f"{run['score']:.5f}",
+            str(run["chosen_at"]),
+            str(run["env_steps"]),
             "yes" if run["finished"] else "no",
             *(_gain(score["gains"][place]) for score in baselines.values()),
-        )  # fmt: skip
+        )
     for name, score in baselines.items():
         table.add_row(name, f"{score['reward']:.5f}", "–", "–", "–")
     Console(width=160).print(table)

@@ -95,9 +95,16 @@ def plan_run(options: Options) -> RunPlan:
         if configuration in configurations or entry.name in swept
     ]
     return RunPlan(
-        suite=suite, suite_file=file, entries=entries, configurations=configurations, sweep=sweep,
-        sweep_entries=swept, seeds=seeds, example=example, jobs=tuple(jobs),
-    )  # fmt: skip
+        suite=suite,
+        suite_file=file,
+        entries=entries,
+        configurations=configurations,
+        sweep=sweep,
+        sweep_entries=swept,
+        seeds=seeds,
+        example=example,
+        jobs=tuple(jobs),
+    )
 
 
 def _swept(suite: Suite, policies: set[str]) -> tuple[Configuration, ...]:
