@@ -60,6 +60,22 @@ class ProbeSamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCounters:
+    """What engines counted between their two newest scrapes."""
+
+    span_s: NDArray[np.float64]
+    iterations: NDArray[np.float64]
+    prompt_tokens: NDArray[np.float64]
+    generation_tokens: NDArray[np.float64]
+    inter_token_s: NDArray[np.float64]
+    inter_tokens: NDArray[np.float64]
+    queue_s: NDArray[np.float64]
+    admitted: NDArray[np.float64]
+    finished: NDArray[np.float64]
+    preemptions: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTelemetry:
     """All that arrived in one tick. Counts of requests are the gateway's, since the previous scrape."""
 
@@ -77,6 +93,7 @@ class FleetTelemetry:
     trace_fields_ratio: NDArray[np.float64]  # [B, R] share of answers with every required field, NaN unknown
     offered: NDArray[np.int64]  # [B, S] requests that reached the gateway since the last tick
     probes: ProbeSamples
+    engine: EngineCounters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from contracts.compiled.certified import CertifiedValues
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.compiled.steady_state import EngineModel
 from contracts.documents.pool import PoolKernel
 from contracts.telemetry import SampleRates
 
@@ -37,7 +38,8 @@ class FleetSetup:
 
     layout: FleetLayout
     contract: CompiledContract
-    capacity_rps: NDArray[np.float64]  # [K], requests per second that one replica of the kernel carries
+    #: float64 [K], requests per second that one replica of the kernel is said to carry: a prior, no truth.
+    capacity_rps: NDArray[np.float64]
     home: NDArray[np.int64]  # [S], kernel a slice is served by when all is well
     tick_s: float = 1.0  # length of a control tick
     rates: SampleRates = USUAL_RATES  # of one replica; they turn a budget per month into one per sample
@@ -48,6 +50,7 @@ class FleetSetup:
     #: float64 [K, S, n, M], probe values of each kernel on a slice's probe prompts when it was certified
     #: (NaN: fewer prompts, or not measured; None: of no kernel).
     certified_units: NDArray[np.float64] | None = None
+    engine: EngineModel | None = None  # certified engines (None: ``capacity_rps`` is all that is known)
     certified: CertifiedValues | None = None  # of the golden prompts when each kernel was certified
 
     def __post_init__(self) -> None:

@@ -42,6 +42,26 @@ class ShieldLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityOptions:
+    """How fast capacity is learned and how far it is trusted, each with its reason."""
+
+    #: Requests that the declared mean request is worth: one scrape of a busy fleet outweighs it.
+    prior_requests: float = 20.0
+    #: Requests after which an old one no longer counts: the mean of so many is known to 2.5 %.
+    memory_requests: float = 2000.0
+    #: The same in scrapes of a replica: a minute at the usual interval.
+    memory_scrapes: float = 12.0
+    #: Standard deviation of the log of one scrape's step time over the model's: batches vary within a scrape.
+    scrape_noise: float = 0.1
+    #: What no number of scrapes takes away: the model is linear, engines are not quite.
+    floor: float = 0.03
+    #: Quantile of the standard normal at the lower limit: one-sided 95 %.
+    quantile: float = 1.645
+    #: Time constant after which what was learned of an engine that is now idle counts little.
+    forget_s: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
     """Settings of the controller itself, each with its reason."""
 
@@ -70,6 +90,8 @@ class ControllerOptions:
     overload_ratio: float = 1.0
     #: Time constant of the smoothed rates.
     smoothing_s: float = 10.0
+    #: How capacity is learned.
+    capacity: CapacityOptions = field(default_factory=CapacityOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class Rotation(NamedTuple):
 class Routing(NamedTuple):
     """The table in force, and what is known of kernels and slices."""
 
-    replica_rps: NDArray[np.float64]  # [K], capacity of one replica
+    replica_rps: NDArray[np.float64]  # [B, K], capacity of one replica
     table: NDArray[np.float64]  # [B, S, K + 1]
     offered_rps: NDArray[np.float64]  # [B, S]
     now_s: NDArray[np.float64]  # [B]
@@ -109,7 +109,7 @@ def see_kernels(shown, routing, ready, owner):
     slices = offered_rps.shape[1]
     for b in range(fleets):
         for k in range(kernels):
-            capacity_rps[b, k] = ready[b, k] * routing.replica_rps[k]
+            capacity_rps[b, k] = ready[b, k] * routing.replica_rps[b, k]
             load_rps = 0.0
             for s in range(slices):
                 load_rps += table[b, s, k] * offered_rps[b, s]

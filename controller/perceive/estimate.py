@@ -25,6 +25,7 @@ from controller.detect.clauses import probe_clauses
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import Clauses, Overload, Probes, Scrapes, Sinks, accumulate_tick
+from controller.perceive.capacity import learn_capacity
 from controller.perceive.reception import (
     Arrived,
     Clocks,
@@ -87,6 +88,7 @@ def accumulate(
             answered_rps=rates.answered_rps,
             failed_rps=rates.failed_rps,
             overloaded_at_s=rates.overloaded_at_s,
+            **learn_capacity(state, telemetry, clocks, rates, setup),
         ),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
@@ -154,7 +156,7 @@ def _follow(
         _plain(state.ejected),
         _plain(state.table),
         setup.layout.replica_kernel,
-        setup.fleet.capacity_rps,
+        state.healthy_rps,
         setup.options.overload_ratio,
     )
     keep = np.exp(-passed_s / setup.options.smoothing_s)

@@ -80,7 +80,7 @@ class Serving(NamedTuple):
     ejected: NDArray[np.bool_]  # [B, R]
     table: NDArray[np.float64]  # [B, S, K + 1], in force
     owner: NDArray[np.int64]  # [R], kernel of each replica
-    capacity_rps: NDArray[np.float64]  # [K], of one replica
+    capacity_rps: NDArray[np.float64]  # [B, K], of one replica
     overload_ratio: float  # load over capacity above which a kernel is overloaded
 
 
@@ -191,5 +191,5 @@ def _note_overload(rates, replica_state, now_s, serving):
             for k in range(kernels):
                 load_rps[k] += table[b, s, k] * offered_rps[b, s]
         for k in range(kernels):
-            if load_rps[k] > serving.overload_ratio * ready[k] * capacity_rps[k]:
+            if load_rps[k] > serving.overload_ratio * ready[k] * capacity_rps[b, k]:
                 overloaded_at_s[b, k] = now_s[b]

@@ -48,6 +48,8 @@ class ShieldView:
     ready: NDArray[np.int64]  #: [B, K], replicas in rotation
     offered_rps: NDArray[np.float64]  #: [B, S]
     may_move: NDArray[np.bool_]  #: [B, S], see ``may_move``
+    #: float64 [B, K], requests per second that one replica carries (None: what the fleet declares).
+    replica_rps: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     kernels = len(fleet.layout.kernels)
     stage = np.full(kernels, int(Stage.ACTIVE)) if fleet.stage is None else fleet.stage
     batch, slices, _ = view.last.shape
+    each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
     facts = Facts(
         proposed=plain(proposal, dtype=np.float64),
         last=plain(view.last),
@@ -149,7 +152,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         failover=np.empty((batch, slices), dtype=np.int64),
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
-        limit_rps=view.ready * (fleet.capacity_rps * limits.max_load_ratio),
+        limit_rps=view.ready * (each_rps * limits.max_load_ratio),
         canary=stage == _CANARY,
         order=_order(fleet.contract),
         known_good=fleet.layout.known_good,

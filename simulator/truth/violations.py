@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
 from faults.effects import ReplicaEffect
-from simulator.world.capacity import batch_limit, mean_latencies_ms, steady_batch
+from contracts.compiled.steady_state import batch_limit, mean_latencies_ms, steady_batch
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: Share of failed answers that is a violation where the contract names none; E5 calls more than this

@@ -15,7 +15,7 @@ from contracts.telemetry import SampleRates
 from controller.fleet import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.engine.spec import EngineSpec
-from simulator.world.capacity import Demand
+from contracts.compiled.steady_state import Demand, EngineModel
 from simulator.world.tables import KernelTable, PromptPlan, certified_probe_values
 from simulator.world.workload import WorkloadSpec
 
@@ -76,6 +76,8 @@ class CompiledScenario:
     """[K, Q, S], padded with the worst measured condition."""
     capacity_rps: NDArray[np.float64]
     """[K], of one replica."""
+    engine_model: EngineModel
+    """What a controller is told of the engines: the certified step times and the declared request."""
     home: NDArray[np.int64]
     """[S], kernel that serves the slice when all is well."""
     demand: Demand
@@ -108,6 +110,7 @@ class CompiledScenario:
             layout=self.layout,
             contract=self.contract,
             capacity_rps=self.capacity_rps,
+            engine=self.engine_model,
             home=self.home,
             tick_s=self.tick_s,
             stage=self.stage,

@@ -11,9 +11,10 @@ from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.pool import EngineLimits
 from contracts.documents.scenario import ScenarioSpec
+from contracts.units import MS_PER_S
 from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import check_spec
-from simulator.world.capacity import Demand, batch_limit, capacity_rps, probe_share
+from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, probe_share
 from simulator.world.pool import MeasuredPool, refuse
 from simulator.world.tables import KernelTable, PromptPlan
 
@@ -116,19 +117,34 @@ def kv_tokens(engine: EngineSpec) -> int:
     return int(engine.kv_blocks.min()) * engine.block_tokens
 
 
-def capacities(
+def engine_model(
     pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64], demand: Demand
-) -> NDArray[np.float64]:
-    """Requests per second of one replica of each kernel, or what the pool states."""
+) -> EngineModel:
+    """What is certified of the pool's engines, for the request that the workload declares."""
     finite = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
-    inter_token_s = float(finite.min()) / 1000.0 if finite.size else float("inf")
-    capacities = []
-    for kernel, coefficients in zip(pool.kernels, step_model, strict=True):
-        limits = kernel.entry.limits
-        limit = batch_limit(demand, limits.max_sequences, float(limits.kv_blocks * limits.block_tokens))
-        derived = capacity_rps(coefficients, demand, limit, inter_token_s)
-        capacities.append(kernel.entry.capacity_rps or derived)
-    return np.array(capacities)
+    limits = [kernel.entry.limits for kernel in pool.kernels]
+    return EngineModel(
+        step_s=step_model,
+        sequences=np.array([float(each.max_sequences) for each in limits]),
+        kv_tokens=np.array([float(each.kv_blocks * each.block_tokens) for each in limits]),
+        inter_token_s=float(finite.min()) / MS_PER_S if finite.size else float("inf"),
+        demand=demand,
+    )
+
+
+def capacities(pool: MeasuredPool, model: EngineModel) -> NDArray[np.float64]:
+    """Requests per second of one replica of each kernel, or what the pool states."""
+    demand = model.demand
+    limits = [
+        batch_limit(demand, int(most), float(held))
+        for most, held in zip(model.sequences, model.kv_tokens, strict=True)
+    ]
+    derived = [
+        capacity_rps(step, demand, limit, model.inter_token_s)
+        for step, limit in zip(model.step_s, limits, strict=True)
+    ]
+    stated = [kernel.entry.capacity_rps for kernel in pool.kernels]
+    return np.array([own or model_rps for own, model_rps in zip(stated, derived, strict=True)])
 
 
 def fair_share(

@@ -23,6 +23,7 @@ from simulator.world.engine_setup import (
     absent_replicas,
     capacities,
     demand_of,
+    engine_model,
     engine_spec,
     fair_share,
     kv_tokens,
@@ -62,6 +63,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     demand, absent, home = demand_of(spec), absent_replicas(layout, pool), _homes(pool, layout)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
     engine = engine_spec(spec, pool, contract, layout, steps, tables)
+    model = engine_model(pool, contract, steps, demand)
     return CompiledScenario(
         name=scenario.metadata.name,
         sha256=document_sha256(scenario),
@@ -75,7 +77,8 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         prompts=prompts,
         tables=tables,
         violating=padded([table.violating for table in tables]),
-        capacity_rps=capacities(pool, contract, steps, demand),
+        capacity_rps=capacities(pool, model),
+        engine_model=model,
         home=home,
         demand=demand,
         fair_rps=fair_share(spec, layout, home, absent),

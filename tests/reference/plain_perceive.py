@@ -187,7 +187,7 @@ def _overloaded_s(
     kernels, _, _ = setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, setup.layout.replica_kernel, kernels, np.add)
-    carried_rps = setup.options.overload_ratio * ready * setup.fleet.capacity_rps
+    carried_rps = setup.options.overload_ratio * ready * state.healthy_rps
     return np.where(load_rps(state, offered_rps) > carried_rps, now_s[:, None], state.overloaded_at_s)
 
 
@@ -278,7 +278,7 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
     owner, (kernels, _, _) = setup.layout.replica_kernel, setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, owner, kernels, np.add)
-    capacity_rps = ready * setup.fleet.capacity_rps
+    capacity_rps = ready * state.least_rps
     ended_rps = state.answered_rps + state.failed_rps
     members = np.maximum(np.bincount(owner, minlength=kernels), 1)
     newest_s = over_kernels(state.probed_at_s, owner, kernels, np.maximum)

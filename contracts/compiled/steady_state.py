@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.jit import compiled
+
 #: Share of the steady-state limit that counts as capacity: above it queues grow with every burst.
 HEADROOM_RATIO = 0.8
 
@@ -31,6 +33,21 @@ class Demand:
     def context_tokens(self) -> float:
         """Mean context while decoding."""
         return self.prompt_tokens + self.output_tokens / 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineModel:
+    """What was certified of the engines of K kernels, and the request that is expected.
+
+    Compared and hashed by identity, so that what follows from it can be kept beside it.
+    """
+
+    step_s: NDArray[np.float64]  # [K, 4], coefficients of the step-time model
+    sequences: NDArray[np.float64]  # [K], most at once in one replica
+    kv_tokens: NDArray[np.float64]  # [K], that the KV cache of one replica holds
+    inter_token_s: float  # tightest objective between two tokens; inf: there is none
+    demand: Demand  # as declared: a prior until servers say otherwise
+    spread: float = 0.15  # standard deviation of the log of true over certified step time
 
 
 def step_s(coefficients: NDArray[np.float64], demand: Demand, batch: float) -> float:
@@ -55,15 +72,24 @@ def probe_share(
     return np.asarray(probes_per_s * (coefficients[:, 0] + probe_tokens * coefficients[:, 1]))
 
 
+@compiled
+def carried_rps(step, prompt_tokens, output_tokens, limit, inter_token_s):
+    """``capacity_rps`` of a replica with the coefficients ``step`` [4], for compiled code."""
+    base, prefill, decode, context = step[0], step[1], step[2], step[3]
+    work = prefill * prompt_tokens / output_tokens + decode + context * (prompt_tokens + output_tokens / 2.0)
+    slope = (base + work) - base
+    fits = limit if slope <= 0.0 else (inter_token_s - base) / slope
+    batch = min(limit, max(1.0, fits))
+    return HEADROOM_RATIO * batch / (output_tokens * (base + batch * work))
+
+
 def capacity_rps(
     coefficients: NDArray[np.float64], demand: Demand, limit: float, inter_token_s: float
 ) -> float:
     """Requests per second of one replica, with headroom: its largest batch that keeps ``inter_token_s``."""
-    empty = step_s(coefficients, demand, 0.0)
-    slope = step_s(coefficients, demand, 1.0) - empty
-    fits = limit if slope <= 0.0 else (inter_token_s - empty) / slope
-    batch = min(limit, max(1.0, fits))
-    return HEADROOM_RATIO * batch / (demand.output_tokens * step_s(coefficients, demand, batch))
+    step = np.asarray(coefficients, dtype=np.float64)
+    tokens = float(demand.prompt_tokens), float(demand.output_tokens)
+    return float(carried_rps(step, *tokens, float(limit), float(inter_token_s)))
 
 
 def steady_batch(coefficients: NDArray[np.float64], demand: Demand, limit: float, rate_rps: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.world.capacity import Demand, capacity_rps, probe_share, steady_batch, step_s
+from contracts.compiled.steady_state import Demand, capacity_rps, probe_share, steady_batch, step_s
 
 
 @given(

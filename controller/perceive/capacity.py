@@ -1,0 +1,98 @@
+"""What each kernel carries, learned from what its engines count.
+
+The certified step-time model says how long a step of a batch takes; the counters of a scrape say how long
+steps took and of which batches. Their ratio is the speed of the replica, the tokens of the newest requests
+are the traffic, and both together say how many requests per second a replica carries of *this* traffic. A
+declared capacity is used only where nothing is certified of the engine.
+
+Speed is a normal variable on the log scale: a prior around the certified model, and one observation per
+scrape. Its lower limit is what moves are planned against; what a replica carries without a queue, it carries.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.steady_state import EngineModel
+from contracts.telemetry import FleetTelemetry, ReplicaState
+from controller.options import CapacityOptions, ControllerSetup
+from controller.perceive.capacity_pass import Certified, Counted, Learned, learn
+from controller.perceive.reception import Clocks, Rates
+from controller.state import ControllerState
+
+#: A plain integer: comparing with an enumeration takes longer.
+_READY = int(ReplicaState.READY)
+
+
+def learn_capacity(
+    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
+) -> dict[str, NDArray[np.float64]]:
+    """What of the state changes: sums over requests and scrapes, and the capacities that follow."""
+    engine = setup.fleet.engine
+    if engine is None:
+        return {}
+    learned = Learned(
+        tokens=state.request_tokens.copy(),
+        speed=state.engine_speed.copy(),
+        replica_rps=np.empty_like(state.replica_rps),
+        least_rps=np.empty_like(state.replica_rps),
+        healthy_rps=np.empty_like(state.replica_rps),
+    )
+    counted = _counted(state, telemetry, clocks, rates, setup.options.capacity)
+    known = _certified(engine, setup.options.capacity)
+    learn(tuple(learned), counted, known, setup.layout.replica_kernel)
+    return {
+        "request_tokens": learned.tokens,
+        "engine_speed": learned.speed,
+        "replica_rps": learned.replica_rps,
+        "least_rps": learned.least_rps,
+        "healthy_rps": learned.healthy_rps,
+    }
+
+
+def _counted(
+    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, options: CapacityOptions
+) -> tuple[NDArray[Any], ...]:
+    engine, plain = telemetry.engine, np.ascontiguousarray
+    counted = Counted(
+        fresh=clocks.fresh,
+        iterations=plain(engine.iterations),
+        prompt_tokens=plain(engine.prompt_tokens),
+        generation_tokens=plain(engine.generation_tokens),
+        inter_token_s=plain(engine.inter_token_s),
+        inter_tokens=plain(engine.inter_tokens),
+        admitted=plain(engine.admitted),
+        finished=plain(engine.finished),
+        running=plain(telemetry.running),
+        waiting=plain(telemetry.waiting),
+        answered_rps=rates.answered_rps,
+        serving=(telemetry.replica_state == _READY) & ~state.quarantined & ~state.ejected,
+        forget=np.exp(-np.maximum(clocks.since_s, 0.0) / options.forget_s),
+    )
+    return tuple(counted)
+
+
+@lru_cache(maxsize=64)
+def _certified(engine: EngineModel, options: CapacityOptions) -> tuple[Any, ...]:
+    """What does not change; the owner of each replica is added by the caller."""
+    return tuple(
+        Certified(
+            step_s=np.ascontiguousarray(engine.step_s, dtype=np.float64),
+            sequences=engine.sequences,
+            kv_tokens=engine.kv_tokens,
+            inter_token_s=engine.inter_token_s,
+            prompt_tokens=float(engine.demand.prompt_tokens),
+            output_tokens=float(engine.demand.output_tokens),
+            spread=engine.spread,
+            noise=options.scrape_noise,
+            floor=options.floor,
+            prior_requests=options.prior_requests,
+            memory_requests=options.memory_requests,
+            memory_scrapes=options.memory_scrapes,
+            quantile=options.quantile,
+        )
+    )

@@ -1,0 +1,173 @@
+"""Compiled loop of the capacity estimate; every fleet by itself, replicas in their order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.steady_state import carried_rps
+from contracts.jit import borrowed, compiled
+
+#: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
+PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
+#: Columns of ``Learned.speed``: seconds predicted, seconds measured, scrapes that they stand on.
+PREDICTED_S, MEASURED_S, SCRAPES = range(3)
+
+#: Waiting over running requests up to which a replica counts as one without a queue.
+QUEUE_RATIO = 0.1
+#: Weight of replicas out of rotation: none, unless a kernel has no other.
+ABSENT = 1e-9
+
+
+class Learned(NamedTuple):
+    """What was learned of traffic and engines; written to."""
+
+    tokens: NDArray[np.float64]  # [B, 4], sums over the newest requests of the fleet
+    speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes of a replica
+    replica_rps: NDArray[np.float64]  # [B, K], filled: what one replica carries, best estimate
+    least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of the same
+    healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry within its certified spread
+
+
+class Counted(NamedTuple):
+    """What engines and gateway counted; NaN: not known."""
+
+    fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+    iterations: NDArray[np.float64]  # [B, R]
+    prompt_tokens: NDArray[np.float64]  # [B, R]
+    generation_tokens: NDArray[np.float64]  # [B, R]
+    inter_token_s: NDArray[np.float64]  # [B, R]
+    inter_tokens: NDArray[np.float64]  # [B, R]
+    admitted: NDArray[np.float64]  # [B, R], requests
+    finished: NDArray[np.float64]  # [B, R], requests
+    running: NDArray[np.float64]  # [B, R], requests
+    waiting: NDArray[np.float64]  # [B, R], requests
+    answered_rps: NDArray[np.float64]  # [B, R], smoothed
+    serving: NDArray[np.bool_]  # [B, R], ready and in rotation
+    forget: NDArray[np.float64]  # [B], share of what is known of speed that stays in this tick
+
+
+class Certified(NamedTuple):
+    """What was certified and declared, and how far it is trusted."""
+
+    step_s: NDArray[np.float64]  # [K, 4]
+    sequences: NDArray[np.float64]  # [K]
+    kv_tokens: NDArray[np.float64]  # [K]
+    inter_token_s: float
+    prompt_tokens: float  # declared mean
+    output_tokens: float
+    spread: float  # prior standard deviation of the log of true over certified step time
+    noise: float  # the same of one scrape's ratio
+    floor: float  # what no number of scrapes takes away
+    prior_requests: float  # what the declared means are worth
+    memory_requests: float
+    memory_scrapes: float
+    quantile: float  # of the standard normal, for the lower limit
+
+
+@compiled
+def learn(learned, counted, certified, owner):
+    """Add what arrived and estimate anew what one replica of each kernel (``owner`` [R]) carries."""
+    learned, counted = borrowed((Learned(*learned), Counted(*counted)))
+    known = borrowed(Certified(*certified))
+    kernels = learned.replica_rps.shape[1]
+    members, request, carried = np.zeros(kernels), np.zeros(3), np.zeros(3)
+    for b in range(learned.tokens.shape[0]):
+        for r in range(len(owner)):
+            if counted.fresh[b, r]:
+                _count_tokens(learned, counted, known, b, r)
+                _count_steps(learned, counted, known, request, b, r, owner[r])
+        _describe(request, learned, known, b)
+        members[:] = 0.0
+        for k in range(kernels):
+            learned.replica_rps[b, k], learned.least_rps[b, k], learned.healthy_rps[b, k] = 0.0, 0.0, 0.0
+        for r in range(len(owner)):
+            k = owner[r]
+            _estimate(carried, learned, counted, known, request, b, r, k)
+            weight = 1.0 if counted.serving[b, r] else ABSENT
+            members[k] += weight
+            learned.replica_rps[b, k] += weight * carried[0]
+            learned.least_rps[b, k] += weight * carried[1]
+            learned.healthy_rps[b, k] += weight * carried[2]
+        for k in range(kernels):
+            learned.replica_rps[b, k] /= members[k]
+            learned.least_rps[b, k] /= members[k]
+            learned.healthy_rps[b, k] /= members[k]
+
+
+@compiled(inline="always")
+def _count_tokens(learned, counted, known, b, r):
+    """Add the tokens of the newest requests, and forget as many requests."""
+    tokens = learned.tokens[b]
+    prompts, prompt_tokens = counted.admitted[b, r], counted.prompt_tokens[b, r]
+    outputs, output_tokens = counted.finished[b, r], counted.generation_tokens[b, r]
+    if prompts > 0.0 and prompt_tokens > 0.0:
+        keep = max(0.0, 1.0 - prompts / known.memory_requests)
+        tokens[PROMPTS] = keep * tokens[PROMPTS] + prompts
+        tokens[PROMPT_TOKENS] = keep * tokens[PROMPT_TOKENS] + prompt_tokens
+    if outputs > 0.0 and output_tokens > 0.0:
+        keep = max(0.0, 1.0 - outputs / known.memory_requests)
+        tokens[OUTPUTS] = keep * tokens[OUTPUTS] + outputs
+        tokens[OUTPUT_TOKENS] = keep * tokens[OUTPUT_TOKENS] + output_tokens
+
+
+@compiled(inline="always")
+def _describe(request, learned, known, b):
+    """The mean request: prompt tokens, output tokens, and the variance of the log of their means.
+
+    The tokens of single requests are taken to spread as widely as their mean, which no server exports.
+    """
+    worth, tokens = known.prior_requests, learned.tokens[b]
+    request[0] = (worth * known.prompt_tokens + tokens[PROMPT_TOKENS]) / (worth + tokens[PROMPTS])
+    request[1] = (worth * known.output_tokens + tokens[OUTPUT_TOKENS]) / (worth + tokens[OUTPUTS])
+    request[2] = 1.0 / (worth + min(tokens[PROMPTS], tokens[OUTPUTS]))
+
+
+@compiled(inline="always")
+def _count_steps(learned, counted, known, request, b, r, k):
+    """Add how long the steps of a scrape took for its tokens, and how long the model says they should.
+
+    A token sees the batch that it is in: one more than the mean over steps, as for random arrivals.
+    """
+    iterations, inter_tokens = counted.iterations[b, r], counted.inter_tokens[b, r]
+    if iterations > 0.0 and inter_tokens > 0.0 and counted.prompt_tokens[b, r] >= 0.0:
+        _describe(request, learned, known, b)
+        mean, step = inter_tokens / iterations, known.step_s[k]
+        batch = max(min(mean + 1.0, known.sequences[k]), mean)
+        each_s = step[2] + step[3] * (request[0] + request[1] / 2.0)
+        predicted_s = step[0] + step[1] * counted.prompt_tokens[b, r] / iterations + each_s * batch
+        keep, speed = 1.0 - 1.0 / known.memory_scrapes, learned.speed[b, r]
+        speed[PREDICTED_S] = keep * speed[PREDICTED_S] + predicted_s * inter_tokens
+        speed[MEASURED_S] = keep * speed[MEASURED_S] + counted.inter_token_s[b, r]
+        speed[SCRAPES] = keep * speed[SCRAPES] + 1.0
+
+
+@compiled(inline="always")
+def _estimate(carried, learned, counted, known, request, b, r, k):
+    """``carried`` [3] by one replica: best estimate, lower limit, and within the certified spread.
+
+    What it carries without a queue, it carries.
+    """
+    speed, slow = learned.speed[b, r], 0.0
+    for i in range(3):
+        speed[i] *= counted.forget[b]
+    prior, data = 1.0 / known.spread**2, speed[SCRAPES] / known.noise**2
+    if speed[PREDICTED_S] > 0.0 and speed[MEASURED_S] > 0.0:
+        slow = np.log(speed[MEASURED_S] / speed[PREDICTED_S]) * data / (prior + data)
+    reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + request[2])
+    certain = min(max(slow, -2.0 * known.spread), 2.0 * known.spread)
+    carried[0] = _carried_rps(known, request, k, slow)
+    carried[1] = _carried_rps(known, request, k, slow + reach)
+    carried[2] = _carried_rps(known, request, k, certain)
+    if counted.waiting[b, r] <= 1.0 + QUEUE_RATIO * counted.running[b, r]:
+        carried[1] = max(carried[1], min(counted.answered_rps[b, r], carried[0]))
+
+
+@compiled(inline="always")
+def _carried_rps(known, request, k, slow):
+    """What a replica carries whose steps take ``exp(slow)`` times as long as certified."""
+    limit = max(1.0, min(known.sequences[k], known.kv_tokens[k] / (request[0] + request[1])))
+    factor, step = np.exp(slow), known.step_s[k]
+    return carried_rps(step, request[0], request[1], limit, known.inter_token_s / factor) / factor

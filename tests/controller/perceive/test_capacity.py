@@ -1,0 +1,127 @@
+"""What a kernel carries is learned from what its engines count: laws of the estimate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, step_s
+from contracts.telemetry import EngineCounters, FleetTelemetry
+from controller.initial import initial_state
+from controller.options import ControllerSetup
+from controller.perceive.estimate import accumulate
+from controller.state import ControllerState
+from policies.registry import make_configuration
+from tests.support.builders import make_fleet, make_layout, quiet_telemetry
+
+STEP_S = np.array([[1.7e-3, 3.1e-5, 6.7e-5, 2.9e-7], [2.0e-3, 4.9e-5, 8.0e-5, 2.9e-7]])
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)
+DECLARED = Demand(prompt_tokens=512.0, output_tokens=256.0)
+SCRAPES = 30
+
+
+def _setup(spread: float = 0.15) -> ControllerSetup:
+    model = EngineModel(
+        step_s=STEP_S,
+        sequences=np.full(2, 64.0),
+        kv_tokens=np.full(2, 65536.0),
+        inter_token_s=0.08,
+        demand=DECLARED,
+        spread=spread,
+    )
+    return make_configuration("fixed", make_fleet(LAYOUT, engine=model))
+
+
+def _telemetry(tick: int, demand: Demand, factor: float, batch: float, idle: tuple[int, ...] = ()) -> FleetTelemetry:
+    """Five seconds of engines whose steps take ``factor`` times as long as certified."""
+    owner = LAYOUT.replica_kernel
+    each_s = np.array([step_s(STEP_S[k], demand, batch) * factor for k in owner])[None]
+    iterations = 5.0 / each_s
+    tokens = iterations * batch
+    requests = tokens / demand.output_tokens
+    known = {
+        "span_s": np.full((1, len(owner)), 5.0),
+        "iterations": iterations,
+        "prompt_tokens": requests * demand.prompt_tokens,
+        "generation_tokens": tokens,
+        # The tokens of a step see the batch that they are in; random arrivals vary it by its own mean.
+        "inter_token_s": tokens * each_s + iterations * batch * (each_s / factor * 0.0),
+        "inter_tokens": tokens,
+        "queue_s": np.zeros_like(tokens),
+        "admitted": requests,
+        "finished": requests,
+        "preemptions": np.zeros_like(tokens),
+    }
+    for name in known:
+        known[name][:, idle] = np.nan
+    quiet = quiet_telemetry(LAYOUT, float(5 * tick))
+    return replace(quiet, engine=EngineCounters(**known), answered=np.zeros_like(quiet.answered))
+
+
+def _after(setup: ControllerSetup, demand: Demand, factor: float, batch: float, **more: tuple[int, ...]) -> ControllerState:
+    state = initial_state(setup, 1)
+    for tick in range(SCRAPES):
+        state = accumulate(state, _telemetry(tick, demand, factor, batch, **more), setup).state
+    return state
+
+
+def _true_rps(kernel: int, demand: Demand, factor: float) -> float:
+    return capacity_rps(STEP_S[kernel] * factor, demand, batch_limit(demand, 64, 65536.0), 0.08)
+
+
+@given(st.floats(100.0, 2000.0), st.floats(64.0, 512.0), st.floats(0.75, 1.3), st.floats(4.0, 40.0))
+def test_capacity_follows_tokens_and_speed(prompt: float, output: float, factor: float, batch: float) -> None:
+    """Whatever was declared, the estimate is what the model gives for the tokens and the speed measured."""
+    setup, demand = _setup(), Demand(prompt_tokens=prompt, output_tokens=output)
+    state = _after(setup, demand, factor, batch)
+    true_rps = np.array([_true_rps(k, demand, factor) for k in range(2)])
+    np.testing.assert_allclose(state.replica_rps[0], true_rps, rtol=0.12)
+    assert (state.least_rps <= state.replica_rps).all()
+    assert (state.least_rps[0] <= true_rps).all()
+
+
+def test_an_idle_kernel_keeps_the_certified_speed_and_a_wider_limit() -> None:
+    """Tokens are known of the whole fleet, speed of those that serve."""
+    setup = _setup()
+    state = _after(setup, DECLARED, 1.0, 20.0, idle=(2, 3))
+    ratio = state.least_rps[0] / state.replica_rps[0]
+    assert state.replica_rps[0, 1] == pytest.approx(_true_rps(1, DECLARED, 1.0), rel=0.05)
+    assert ratio[1] < ratio[0]
+
+
+@pytest.mark.parametrize("declared", [1e-3, 1e3])
+def test_a_declared_capacity_is_no_truth(declared: float) -> None:
+    """Where engines are certified and counted, what was declared does not matter."""
+    setup = _setup()
+    wrong = replace(setup, fleet=replace(setup.fleet, capacity_rps=np.full(2, declared)))
+    demand = Demand(prompt_tokens=1155.0, output_tokens=211.0)
+    right, other = _after(setup, demand, 1.0, 10.0), _after(wrong, demand, 1.0, 10.0)
+    np.testing.assert_array_equal(right.replica_rps, other.replica_rps)
+
+
+def test_without_a_certified_engine_the_declared_capacity_stands() -> None:
+    """Nothing else is known."""
+    setup = make_configuration("fixed", make_fleet(LAYOUT))
+    state = _after(setup, DECLARED, 1.0, 10.0)
+    np.testing.assert_array_equal(state.replica_rps, 100.0)
+    np.testing.assert_array_equal(state.least_rps, 100.0)
+
+
+def test_counters_that_are_not_known_say_nothing() -> None:
+    """A server that exports no tokens leaves the declared request and the certified speed."""
+    setup = _setup()
+    state = _after(setup, Demand(prompt_tokens=2000.0, output_tokens=50.0), 1.3, 10.0, idle=(0, 1, 2, 3))
+    np.testing.assert_allclose(state.replica_rps[0], [_true_rps(k, DECLARED, 1.0) for k in range(2)])
+
+
+def test_what_is_carried_without_a_queue_is_carried() -> None:
+    """The lower limit never lies below the traffic that a replica answers without a queue."""
+    setup = _setup(spread=0.5)
+    telemetry = _telemetry(0, DECLARED, 1.0, 1.0)
+    carried = replace(telemetry, answered=np.full_like(telemetry.answered, 3))
+    state = accumulate(initial_state(setup, 1), carried, setup).state
+    assert (state.least_rps[0] >= np.minimum(6.0, state.replica_rps[0]) - 1e-9).all()
