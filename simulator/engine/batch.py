@@ -46,10 +46,12 @@ def preempt_last(replica: Record, requests: Array) -> None:
         request = requests[number]
         replica.context_tokens -= replica.slots[j, BASE] + replica.decoded
         request.remaining_tokens = replica.slots[j, LAST] - replica.decoded
+        request.last_token_at_s = replica.last_step_at_s
         find_first_completion(replica)
         request.need_tokens = request.prompt_tokens + request.output_tokens - request.remaining_tokens
     request.prefilled_tokens = 0
     request.preemptions += 1
+    replica.preemptions += 1
     request.next = replica.wait_head
     replica.wait_head = number
     if replica.waiting == 0:
@@ -65,7 +67,11 @@ def end_request(replica: Record, number: int, status: int, now_s: float, request
     request.due_or_ended_at_s = now_s
     request.next = NONE
     replica.outstanding -= 1
-    replica.consecutive_failed = 0 if status == ANSWERED else replica.consecutive_failed + 1
+    if status == ANSWERED:
+        replica.consecutive_failed = 0
+        replica.finished += 1
+    else:
+        replica.consecutive_failed += 1
     if replica.ended_head == NONE:
         replica.ended_head = number
     else:

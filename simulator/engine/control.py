@@ -8,6 +8,7 @@ from contracts.jit import compiled
 from simulator.engine.batch import end_request
 from simulator.engine.blocks import blocks_used
 from simulator.engine.counters import ATTEMPTS_FAILED
+from simulator.engine.exported import forget_counts, read_exported
 from simulator.engine.free_records import retry_later
 from simulator.engine.gauges import ALIVE, CONSECUTIVE_FAILED, OUTSTANDING, RUNNING, WAITING
 from simulator.engine.layout import DECODE, MIXED, NEVER, PREFILL, SEQUENCE
@@ -80,6 +81,7 @@ def clear(replica: Record) -> None:
     replica.deadline_at_s = np.inf
     replica.alive_at_s = np.inf
     replica.cache_epoch += 1
+    forget_counts(replica)
     stall(replica)
 
 
@@ -113,8 +115,8 @@ def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
 
 
 @compiled(nogil=True)
-def read_gauges(fleets: Array, replicas: Array, out: Array, kv_used: Array) -> None:
-    """Running, waiting, outstanding, consecutive failures, alive into ``out`` [5, B, R]; KV use apart."""
+def read_gauges(fleets: Array, replicas: Array, out: Array, kv_used: Array, exported: Array) -> None:
+    """Running, waiting, outstanding, consecutive failures, alive into ``out`` [5, B, R]; the rest apart."""
     for b in range(replicas.shape[0]):
         now_s = fleets[b].now_s
         for r in range(replicas.shape[1]):
@@ -125,6 +127,7 @@ def read_gauges(fleets: Array, replicas: Array, out: Array, kv_used: Array) -> N
             out[CONSECUTIVE_FAILED, b, r] = replica.consecutive_failed
             out[ALIVE, b, r] = 1 if now_s >= replica.alive_at_s else 0
             done = steps_done(replica, now_s)
+            read_exported(replica, done, exported[b, r])
             replica.decoded += done
             used = blocks_used(replica) + replica.prefill_blocks + replica.all_blocks - replica.blocks
             replica.decoded -= done

@@ -10,7 +10,7 @@ from simulator.engine.layout import CACHE_LINE, PREFILL, SEQUENCE, UNIFORM_UNIT
 from simulator.engine.memory import Fleet, Record
 
 # The fields of a replica and the slots of a dozen sequences.
-_WARM_BYTES = 7 * CACHE_LINE
+_WARM_BYTES = 8 * CACHE_LINE
 # Records asked for while another fleet is advanced.
 _FRESH = 16
 

@@ -20,6 +20,8 @@ class Gauges:
     """[5, B, R], what the named properties pick from."""
     kv_used_ratio: NDArray[np.float64]
     """Blocks in use or held by a fault over all blocks."""
+    exported: NDArray[np.float64]
+    """[B, R, EXPORTED_COLUMNS], what ``simulator.engine.exported`` counts since the process began."""
 
     @property
     def running(self) -> NDArray[np.int64]:

@@ -35,16 +35,20 @@ IDLE, STALL, MIXED, DECODE = 0, 1, 2, 3
 SEQUENCE, BASE, LAST, PREFILL, CHUNK = range(5)
 
 
-def _in_lines(fields: list[Any]) -> np.dtype[np.void]:
-    """Record of ``fields`` in this order, padded to whole cache lines."""
+def _in_lines(fields: list[Any], shared: dict[str, tuple[str, str]] | None = None) -> np.dtype[np.void]:
+    """Record of ``fields`` in this order, padded to whole cache lines.
+
+    ``shared``: more fields as format and the field that they share their place with.
+    """
     packed = np.dtype(fields, align=True)
     assert packed.names is not None
     assert packed.fields is not None
     names = list(packed.names)
+    more = shared or {}
     layout = {
-        "names": names,
-        "formats": [packed[name] for name in names],
-        "offsets": [packed.fields[name][1] for name in names],
+        "names": [*names, *more],
+        "formats": [*(packed[name] for name in names), *(format_ for format_, _ in more.values())],
+        "offsets": [packed.fields[name][1] for name in [*names, *(place for _, place in more.values())]],
         "itemsize": -(-packed.itemsize // CACHE_LINE) * CACHE_LINE,
         "aligned": True,
     }
@@ -99,9 +103,20 @@ REPLICA = _in_lines(
         ("hang", "i1"),
         ("in_rotation", "i1"),
         ("kernel", "i2"),
-        ("condition", "i2"),
-        ("cache_epoch", "i4"),  # counts flushes of the prefix cache
+        # One line: what its process has counted, see ``simulator.engine.exported``.
+        ("last_step_at_s", "f8"),  # its last engine step ended
+        ("inter_token_s", "f8"),  # from each token's forerunner
+        ("queue_s", "f8"),  # from routing to first admission
+        ("inter_tokens", "i8"),  # tokens that have a forerunner
+        ("prompt_tokens", "i8"),  # of prompts prefilled
+        ("first_tokens", "i4"),
+        ("admitted", "i4"),  # requests, when first admitted
+        ("finished", "i4"),  # requests answered
+        ("preemptions", "i4"),
+        ("prefill_steps", "i4"),  # without a decoding sequence; the others are in ``decoded``
         ("all_blocks", "i4"),  # KV blocks without a fault
+        ("cache_epoch", "i4"),  # counts flushes of the prefix cache
+        ("condition", "i2"),
         # Oldest admission first. Columns of row j: the j-th decoding sequence (its request; context =
         # base + decoded; done when decoded == last) and the j-th prefilling request with its chunk in
         # this step: unrelated, but small batches then live in a line or two.
@@ -139,7 +154,9 @@ REQUEST = _in_lines(
         ("preemptions", "i2"),
         ("tried", "i2", (MAX_ATTEMPTS - 1,)),  # replicas of the earlier attempts
         ("prefix_condition", "i1"),  # condition under which its cached prefix was computed
-    ]
+    ],
+    # Of a preempted request that had streamed: it is never routed again, and needs no uniforms.
+    {"last_token_at_s": ("f8", "u_first")},
 )
 
 #: Where a session's prefix lives, per kernel.

@@ -92,6 +92,8 @@ def admit(replica: Record, now_s: float, budget: int, requests: Array) -> int:
         replica.prefill_blocks += wanted
         if request.started_at_s < 0.0:
             request.started_at_s = now_s
+            replica.admitted += 1
+            replica.queue_s += now_s - request.routed_at_s
         chunk: int = min(np.int64(request.need_tokens), budget)
         slots[replica.prefilling, PREFILL] = number
         slots[replica.prefilling, CHUNK] = chunk

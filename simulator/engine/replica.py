@@ -11,6 +11,7 @@ import numpy as np
 from contracts.jit import compiled
 from simulator.engine.batch import cancel_expired, end_request, enqueue
 from simulator.engine.blocks import blocks_for
+from simulator.engine.exported import count_prefilled, count_stretch
 from simulator.engine.layout import BASE, CHUNK, DECODE, IDLE, LAST, MIXED, NEVER, PREFILL, SEQUENCE, STALL
 from simulator.engine.memory import Array, Record
 from simulator.engine.planning import plan
@@ -34,6 +35,7 @@ def finish_stretch(replica: Record, requests: Array) -> None:
     if replica.kind != STALL:
         replica.busy_s += now_s - replica.busy_counted_at_s
         replica.busy_counted_at_s = now_s
+    count_stretch(replica, now_s)
     replica.decoded += replica.steps
     if replica.running > 0 and replica.steps > 0:
         replica.context_tokens += replica.running * replica.steps
@@ -88,6 +90,7 @@ def finish_chunks(replica: Record, now_s: float, requests: Array) -> None:
             continue
         need = np.int64(request.need_tokens)
         replica.prefill_blocks -= blocks_for(need, replica.block_shift)
+        count_prefilled(replica, request, now_s)
         if request.first_token_at_s < 0.0:
             request.first_token_at_s = now_s
         request.remaining_tokens -= 1

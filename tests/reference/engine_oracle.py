@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simulator.engine.requests import RequestArrivals, RequestStatus
 from simulator.engine.spec import EngineEffect
 from tests.reference.engine_gateway import Gateway
-from tests.reference.engine_requests import ReferenceRequest
+from tests.reference.engine_requests import Exported, ReferenceRequest
 
 
 class Oracle(Gateway):
@@ -102,6 +102,7 @@ class Oracle(Gateway):
         r.run, r.queue, r.chunks = [], [], {}
         r.stepping, r.end, r.alive_at = False, math.inf, math.inf
         r.cache_epoch += 1
+        r.exported = Exported()
         retried = [x for x in lost if self.may_retry(x)]
         for x in lost:
             r.consecutive_failed += 1

@@ -32,6 +32,7 @@ class ReferenceRequest:
     routed: float = math.nan
     started: float = math.nan
     first: float = math.nan
+    last: float = math.nan
     finished: float = math.nan
     deadline: float = math.inf
     lag: float = 0.0
@@ -46,6 +47,36 @@ class ReferenceRequest:
     def prefilled(self) -> bool:
         """It decodes now."""
         return self.done == self.need
+
+
+@dataclass(slots=True, kw_only=True)
+class Exported:
+    """What the server's process has counted of itself, as vLLM does."""
+
+    iterations: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    inter_token_s: float = 0.0
+    inter_tokens: int = 0
+    queue_s: float = 0.0
+    admitted: int = 0
+    finished: int = 0
+    preemptions: int = 0
+
+    def token(self, x: ReferenceRequest, now: float) -> None:
+        """The first one brings the prompt with it, each later one the time since the one before."""
+        self.generation_tokens += 1
+        if math.isnan(x.last):
+            self.prompt_tokens += x.prompt_tokens
+        else:
+            self.inter_tokens += 1
+            self.inter_token_s += now - x.last
+        x.last = now
+
+    def admission(self, x: ReferenceRequest, now: float) -> None:
+        """The first one of a request at this replica."""
+        self.admitted += 1
+        self.queue_s += now - x.routed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +98,7 @@ class Replica:
     cache_epoch: int = 0
     consecutive_failed: int = 0
     busy: float = 0.0
+    exported: Exported = field(default_factory=Exported)
 
     @property
     def outstanding(self) -> int:
@@ -109,6 +141,7 @@ class Accounts:
             return
         x.status, x.finished = RequestStatus.ANSWERED, self.now
         r.consecutive_failed = 0
+        r.exported.finished += 1
         self.answered[x.replica, x.slice] += 1
         values = self.latencies_ms(x)
         self.slo_missed[x.slice] += any(

@@ -34,6 +34,7 @@ class Steps(Accounts):
             x = r.run.pop()
             x.need, x.done = x.prompt_tokens + x.generated, 0
             x.preemptions += 1
+            r.exported.preemptions += 1
             r.queue.insert(0, x)
         decoding = [x for x in r.run if x.prefilled]
         budget = self.spec.token_budget - len(decoding)
@@ -66,6 +67,7 @@ class Steps(Accounts):
             r.run.append(r.queue.pop(0))
             if math.isnan(x.started):
                 x.started = self.now
+                r.exported.admission(x, self.now)
             r.chunks[x.id] = min(x.need, budget)
             budget -= r.chunks[x.id]
         return budget
@@ -78,6 +80,7 @@ class Steps(Accounts):
     def finish_step(self, r: Replica) -> None:
         """One token per decoding sequence, prefill progress, completions, cancellations."""
         if r.stepping:
+            r.exported.iterations += 1
             for x in r.run:
                 if x.id in r.chunks:
                     x.done += r.chunks[x.id]
@@ -102,6 +105,7 @@ class Steps(Accounts):
     def make_token(self, r: Replica, x: ReferenceRequest) -> None:
         """One more output token, with the quality of the condition under which its step began."""
         x.generated += 1
+        r.exported.token(x, self.now)
         if math.isnan(x.first):
             x.first = self.now
         condition = r.step_condition if r.step_condition != 0 else x.prefix_condition

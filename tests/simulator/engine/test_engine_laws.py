@@ -39,6 +39,7 @@ def assert_same_bytes(left: FleetEngine, right: FleetEngine, fleet: int = 0) -> 
         np.testing.assert_array_equal(getattr(first, name)[0], getattr(second, name)[fleet], err_msg=name)
     np.testing.assert_array_equal(left.latency_counts[0], right.latency_counts[fleet])
     np.testing.assert_array_equal(left.gauges().counts[:, 0], right.gauges().counts[:, fleet])
+    np.testing.assert_array_equal(left.gauges().exported[0], right.gauges().exported[fleet])
 
 
 @few

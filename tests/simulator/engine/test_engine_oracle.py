@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from simulator.engine.api import FleetEngine
 from simulator.engine.requests import RequestArrivals
 from simulator.engine.spec import EngineEffect, EngineSpec
 from tests.reference.engine_oracle import Oracle
+from tests.reference.engine_requests import Exported
 from tests.support.engine_cases import (
     Act,
     even_table,
@@ -69,6 +70,8 @@ def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
         np.testing.assert_array_equal(
             [getattr(r, name) for r in oracle.replicas], getattr(gauges, name)[0], err_msg=name
         )
+    exported = [[getattr(r.exported, entry.name) for entry in fields(Exported)] for r in oracle.replicas]
+    np.testing.assert_allclose(gauges.exported[0], exported, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal([len(r.queue) for r in oracle.replicas], gauges.waiting[0])
     assert sum(len(r.run) for r in oracle.replicas) == gauges.running[0].sum()
     used = [

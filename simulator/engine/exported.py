@@ -1,0 +1,80 @@
+"""What a server exports of itself: counters of its process, as vLLM's Prometheus metrics count them.
+
+They begin at zero with a process. Whatever is not needed to plan is derived when it is read: every token is
+a first one or has a forerunner, every step with a decoding sequence is in ``decoded``.
+"""
+
+from __future__ import annotations
+
+from contracts.jit import compiled
+from simulator.engine.layout import STALL
+from simulator.engine.memory import Array, Record
+from simulator.engine.stretch import stretch_s
+
+#: Columns, in the order of ``contracts.telemetry.EngineCounters`` after its span.
+ITERATIONS, PROMPT_TOKENS, GENERATION_TOKENS, INTER_TOKEN_S, INTER_TOKENS = range(5)
+QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(5, 9)
+EXPORTED_COLUMNS = 9
+
+
+@compiled(nogil=True)
+def count_stretch(replica: Record, now_s: float) -> None:
+    """Count the steps of the stretch that ends now and the tokens of the sequences that decoded in it.
+
+    All of these made their tokens before at the end of the same step, so their gaps add up to the time since
+    then, be it spent in steps or in a stall.
+    """
+    if replica.kind == STALL:
+        return
+    running = replica.running
+    if running > 0:
+        replica.inter_tokens += running * replica.steps
+        replica.inter_token_s += running * (now_s - replica.last_step_at_s)
+    else:
+        replica.prefill_steps += 1
+    replica.last_step_at_s = now_s
+
+
+@compiled(nogil=True)
+def count_prefilled(replica: Record, request: Record, now_s: float) -> None:
+    """Count the token that comes with the end of a prefill, and the prompt unless it is recomputed."""
+    if request.first_token_at_s < 0.0:
+        replica.first_tokens += 1
+        replica.prompt_tokens += request.prompt_tokens
+    else:
+        replica.inter_tokens += 1
+        replica.inter_token_s += now_s - request.last_token_at_s
+
+
+@compiled(nogil=True)
+def forget_counts(replica: Record) -> None:
+    """Begin at zero; the replica has no request."""
+    replica.decoded = 0
+    replica.inter_token_s = 0.0
+    replica.queue_s = 0.0
+    replica.inter_tokens = 0
+    replica.prompt_tokens = 0
+    replica.first_tokens = 0
+    replica.admitted = 0
+    replica.finished = 0
+    replica.preemptions = 0
+    replica.prefill_steps = 0
+
+
+@compiled(nogil=True)
+def read_exported(replica: Record, done: int, out: Array) -> None:
+    """Copy to ``out`` [``EXPORTED_COLUMNS``], with the ``done`` steps of the stretch under way that ended."""
+    tokens = replica.inter_tokens + replica.running * done
+    inter_token_s = replica.inter_token_s
+    if done > 0:
+        ended_at_s = replica.began_at_s + stretch_s(done, replica.first_step_s, replica.growth_s)
+        inter_token_s += replica.running * (ended_at_s - replica.last_step_at_s)
+    out[ITERATIONS] = replica.decoded + replica.prefill_steps + done
+    out[PROMPT_TOKENS] = replica.prompt_tokens
+    out[GENERATION_TOKENS] = replica.first_tokens + tokens
+    out[INTER_TOKEN_S] = inter_token_s
+    out[INTER_TOKENS] = tokens
+    out[QUEUE_S] = replica.queue_s
+    out[ADMITTED] = replica.admitted
+    out[FINISHED] = replica.finished
+    out[PREEMPTIONS] = replica.preemptions
