@@ -87,6 +87,7 @@ def _load(state: ControllerState, ready: NDArray[np.int64], setup: ControllerSet
         since_move_s=np.empty((batch, slices)),
     )
     routing = Routing(
+        state.replica_rps,
         state.least_rps,
         np.ascontiguousarray(state.table),
         state.offered_rps,

@@ -20,6 +20,8 @@ READY = int(ReplicaState.READY)
 LEAST_RPS = 1e-6
 #: Capacity in requests per second that a load is compared with at least.
 LEAST_CAPACITY_RPS = 1e-9
+#: Relative slack that rounding asks for.
+ROUNDING = 1e-9
 
 
 class Replicas(NamedTuple):
@@ -47,7 +49,8 @@ class Rotation(NamedTuple):
 class Routing(NamedTuple):
     """The table in force, and what is known of kernels and slices."""
 
-    replica_rps: NDArray[np.float64]  # [B, K], capacity of one replica
+    replica_rps: NDArray[np.float64]  # [B, K], what one replica carries, best estimate
+    least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
     table: NDArray[np.float64]  # [B, S, K + 1]
     offered_rps: NDArray[np.float64]  # [B, S]
     now_s: NDArray[np.float64]  # [B]
@@ -96,7 +99,11 @@ def _known(value):
 
 @compiled
 def see_kernels(shown, routing, ready, owner):
-    """Capacity, load and age of the newest probe of each kernel; time since each slice's row moved."""
+    """Capacity, load and age of the newest probe of each kernel; time since each slice's row moved.
+
+    More traffic is planned against the lower limit of what a kernel carries. The traffic that it has is no
+    reason to leave while the best estimate carries it.
+    """
     shown, routing = borrowed((Load(*shown), Routing(*routing)))
     capacity_rps, age_s = shown.capacity_rps, shown.evidence_age_s
     table, offered_rps, now_s, probed_at_s = (
@@ -109,11 +116,12 @@ def see_kernels(shown, routing, ready, owner):
     slices = offered_rps.shape[1]
     for b in range(fleets):
         for k in range(kernels):
-            capacity_rps[b, k] = ready[b, k] * routing.replica_rps[b, k]
             load_rps = 0.0
             for s in range(slices):
                 load_rps += table[b, s, k] * offered_rps[b, s]
                 age_s[b, k, s] = -np.inf
+            kept_rps = min(ready[b, k] * routing.replica_rps[b, k], load_rps * (1.0 + ROUNDING))
+            capacity_rps[b, k] = max(ready[b, k] * routing.least_rps[b, k], kept_rps)
             shown.load_ratio[b, k] = load_rps / max(capacity_rps[b, k], LEAST_CAPACITY_RPS)
         for r in range(len(owner)):
             for s in range(slices):

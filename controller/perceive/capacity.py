@@ -60,7 +60,7 @@ def _counted(
     engine, plain = telemetry.engine, np.ascontiguousarray
     counted = Counted(
         fresh=clocks.fresh,
-        iterations=plain(engine.iterations),
+        span_s=plain(engine.span_s),
         prompt_tokens=plain(engine.prompt_tokens),
         generation_tokens=plain(engine.generation_tokens),
         inter_token_s=plain(engine.inter_token_s),

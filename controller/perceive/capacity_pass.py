@@ -35,7 +35,7 @@ class Counted(NamedTuple):
     """What engines and gateway counted; NaN: not known."""
 
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
-    iterations: NDArray[np.float64]  # [B, R]
+    span_s: NDArray[np.float64]  # [B, R], between the two scrapes
     prompt_tokens: NDArray[np.float64]  # [B, R]
     generation_tokens: NDArray[np.float64]  # [B, R]
     inter_token_s: NDArray[np.float64]  # [B, R]
@@ -129,18 +129,21 @@ def _describe(request, learned, known, b):
 def _count_steps(learned, counted, known, request, b, r, k):
     """Add how long the steps of a scrape took for its tokens, and how long the model says they should.
 
-    A token sees the batch that it is in: one more than the mean over steps, as for random arrivals.
+    Seconds that tokens waited over seconds that passed are the sequences that decoded, on time average
+    (Little's law). A token sees as many others beside itself, and so does a prompt that is prefilled, because
+    random arrivals see time averages; without room for more, nobody sees more than the batch.
     """
-    iterations, inter_tokens = counted.iterations[b, r], counted.inter_tokens[b, r]
-    if iterations > 0.0 and inter_tokens > 0.0 and counted.prompt_tokens[b, r] >= 0.0:
+    inter_tokens, waited_s, span_s = counted.inter_tokens[b, r], counted.inter_token_s[b, r], counted.span_s[b, r]
+    if span_s > 0.0 and inter_tokens > 0.0 and waited_s > 0.0 and counted.prompt_tokens[b, r] >= 0.0:
         _describe(request, learned, known, b)
-        mean, step = inter_tokens / iterations, known.step_s[k]
-        batch = max(min(mean + 1.0, known.sequences[k]), mean)
+        decoding, step = waited_s / span_s, known.step_s[k]
+        batch = max(min(decoding + 1.0, known.sequences[k]), 1.0)
         each_s = step[2] + step[3] * (request[0] + request[1] / 2.0)
-        predicted_s = step[0] + step[1] * counted.prompt_tokens[b, r] / iterations + each_s * batch
+        seen = counted.prompt_tokens[b, r] * decoding / inter_tokens
         keep, speed = 1.0 - 1.0 / known.memory_scrapes, learned.speed[b, r]
-        speed[PREDICTED_S] = keep * speed[PREDICTED_S] + predicted_s * inter_tokens
-        speed[MEASURED_S] = keep * speed[MEASURED_S] + counted.inter_token_s[b, r]
+        predicted_s = (step[0] + step[1] * seen + each_s * batch) * inter_tokens
+        speed[PREDICTED_S] = keep * speed[PREDICTED_S] + predicted_s
+        speed[MEASURED_S] = keep * speed[MEASURED_S] + waited_s
         speed[SCRAPES] = keep * speed[SCRAPES] + 1.0
 
 

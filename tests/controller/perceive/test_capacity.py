@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, step_s
 from contracts.telemetry import EngineCounters, FleetTelemetry
@@ -36,6 +37,14 @@ def _setup(spread: float = 0.15) -> ControllerSetup:
     return make_configuration("fixed", make_fleet(LAYOUT, engine=model))
 
 
+def _waited_s(demand: Demand, batch: float) -> NDArray[np.float64]:
+    """Seconds that the tokens of a step wait for it together, of batches that vary as a Poisson variable."""
+    base, prefill, decode, context = STEP_S[LAYOUT.replica_kernel].T
+    each_s = decode + context * demand.context_tokens
+    alone_s = base + prefill * batch * demand.prompt_tokens / demand.output_tokens
+    return np.asarray((batch * alone_s + each_s * (batch**2 + batch))[None])
+
+
 def _telemetry(tick: int, demand: Demand, factor: float, batch: float, idle: tuple[int, ...] = ()) -> FleetTelemetry:
     """Five seconds of engines whose steps take ``factor`` times as long as certified."""
     owner = LAYOUT.replica_kernel
@@ -48,8 +57,7 @@ def _telemetry(tick: int, demand: Demand, factor: float, batch: float, idle: tup
         "iterations": iterations,
         "prompt_tokens": requests * demand.prompt_tokens,
         "generation_tokens": tokens,
-        # The tokens of a step see the batch that they are in; random arrivals vary it by its own mean.
-        "inter_token_s": tokens * each_s + iterations * batch * (each_s / factor * 0.0),
+        "inter_token_s": iterations * _waited_s(demand, batch) * factor,
         "inter_tokens": tokens,
         "queue_s": np.zeros_like(tokens),
         "admitted": requests,
