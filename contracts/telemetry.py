@@ -7,7 +7,7 @@ slices, M probe metrics, F latency families, E histogram edges; and P slots for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
@@ -61,18 +61,36 @@ class ProbeSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounters:
-    """What engines counted between their two newest scrapes."""
+    """What the engine of a replica counted between its two newest scrapes; all float64 [B, R].
 
-    span_s: NDArray[np.float64]
-    iterations: NDArray[np.float64]
-    prompt_tokens: NDArray[np.float64]
-    generation_tokens: NDArray[np.float64]
-    inter_token_s: NDArray[np.float64]
-    inter_tokens: NDArray[np.float64]
-    queue_s: NDArray[np.float64]
-    admitted: NDArray[np.float64]
-    finished: NDArray[np.float64]
-    preemptions: NDArray[np.float64]
+    NaN where nothing is known: no new scrape in this tick, the first scrape of a process (a restart begins
+    at zero), or a metric that the server does not export. Unknown is neither bad nor good.
+    """
+
+    span_s: NDArray[np.float64]  # time between the two scrapes
+    iterations: NDArray[np.float64]  # engine steps (vllm:iteration_tokens_total, its count)
+    prompt_tokens: NDArray[np.float64]  # of prompts prefilled, once per request (vllm:prompt_tokens_total)
+    generation_tokens: NDArray[np.float64]  # first tokens and later ones (vllm:generation_tokens_total)
+    inter_token_s: NDArray[np.float64]  # from each token's forerunner (vllm:inter_token_latency_seconds, sum)
+    inter_tokens: NDArray[np.float64]  # tokens that have a forerunner (its count)
+    queue_s: NDArray[np.float64]  # waiting before first admission (vllm:request_queue_time_seconds, sum)
+    admitted: NDArray[np.float64]  # requests (its count)
+    finished: NDArray[np.float64]  # requests answered to the end (vllm:request_success_total)
+    preemptions: NDArray[np.float64]  # (vllm:num_preemptions_total)
+
+    @classmethod
+    def of(cls, columns: NDArray[np.float64]) -> EngineCounters:
+        """The fields in their order from ``columns`` [``ENGINE_COUNTERS``, B, R], as views."""
+        return cls(**{entry.name: columns[at] for at, entry in enumerate(fields(cls))})
+
+    @classmethod
+    def unknown(cls, batch: int, replicas: int) -> EngineCounters:
+        """Nothing known of any replica."""
+        return cls.of(np.full((ENGINE_COUNTERS, batch, replicas), np.nan))
+
+
+#: Fields of ``EngineCounters``.
+ENGINE_COUNTERS = len(fields(EngineCounters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +110,8 @@ class FleetTelemetry:
     fingerprint_match: NDArray[np.float64]  # [B, R] 1 right, 0 wrong, NaN unknown
     trace_fields_ratio: NDArray[np.float64]  # [B, R] share of answers with every required field, NaN unknown
     offered: NDArray[np.int64]  # [B, S] requests that reached the gateway since the last tick
-    probes: ProbeSamples
     engine: EngineCounters
+    probes: ProbeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

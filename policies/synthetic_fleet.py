@@ -17,6 +17,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import (
     HISTOGRAM_EDGES_MS,
     LATENCY_FAMILIES,
+    EngineCounters,
     FleetTelemetry,
     ProbeSamples,
     ReplicaState,
@@ -126,6 +127,7 @@ def synthetic_telemetry(
         fingerprint_match=np.ones((batch, replicas)),
         trace_fields_ratio=np.ones((batch, replicas)),
         offered=answered.sum(axis=1),
+        engine=EngineCounters.unknown(batch, replicas),
         probes=drawn,
     )
 

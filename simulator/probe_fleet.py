@@ -23,6 +23,7 @@ from contracts.scoring.incident_measures import RECOVERY_S
 from contracts.telemetry import (
     HISTOGRAM_EDGES_MS,
     LATENCY_FAMILIES,
+    EngineCounters,
     FleetTelemetry,
     ProbeSamples,
     ReplicaState,
@@ -220,6 +221,7 @@ class _StillTelemetry:
         self._state = np.full(self._shape, int(ReplicaState.READY), dtype=np.int8)
         self._zeros, self._ones = np.zeros(self._shape), np.ones(self._shape)
         self._failed = np.zeros(self._shape, dtype=np.int64)
+        self._engine = EngineCounters.unknown(*self._shape)
 
     def at(self, tick: int, probes: ProbeSamples) -> FleetTelemetry:
         """What arrives at the end of ``tick``."""
@@ -239,5 +241,6 @@ class _StillTelemetry:
             fingerprint_match=self._ones,
             trace_fields_ratio=self._ones,
             offered=self._offered,
+            engine=self._engine,
             probes=probes,
         )

@@ -20,7 +20,7 @@ from simulator.engine import control
 from simulator.engine.accounting import drain
 from simulator.engine.advance import advance_fleets
 from simulator.engine.counters import Counters
-from simulator.engine.exported import EXPORTED_COLUMNS
+from simulator.engine.exported import MEASURED_COLUMNS
 from simulator.engine.gauges import GAUGE_ROWS, Gauges
 from simulator.engine.layout import NONE
 from simulator.engine.memory import Memory
@@ -192,11 +192,10 @@ class FleetEngine:
 
     def gauges(self) -> Gauges:
         """State of every replica at its fleet's current time."""
-        counts = np.empty((GAUGE_ROWS, *self._memory.replicas.shape), np.int64)
-        kv_used = np.empty(self._memory.replicas.shape)
-        exported = np.empty((*kv_used.shape, EXPORTED_COLUMNS))
-        control.read_gauges(self._memory.fleets, self._memory.replicas, counts, kv_used, exported)
-        return Gauges(counts=counts, kv_used_ratio=kv_used, exported=exported)
+        shape = self._memory.replicas.shape
+        counts, measured = np.empty((GAUGE_ROWS, *shape), np.int64), np.empty((*shape, MEASURED_COLUMNS))
+        control.read_gauges(self._memory.fleets, self._memory.replicas, counts, measured)
+        return Gauges(counts=counts, measured=measured)
 
     def requests(self, fleet: int) -> NDArray[np.void]:
         """Records (``REQUEST_RECORD``) of all requests routed so far, in order of arrival.

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from simulator.engine.batch import end_request
 from simulator.engine.blocks import blocks_used
 from simulator.engine.counters import ATTEMPTS_FAILED
-from simulator.engine.exported import forget_counts, read_exported
+from simulator.engine.exported import KV_USED, forget_counts, read_exported
 from simulator.engine.free_records import retry_later
-from simulator.engine.gauges import ALIVE, CONSECUTIVE_FAILED, OUTSTANDING, RUNNING, WAITING
+from simulator.engine.gauges import (
+    ALIVE,
+    CONSECUTIVE_FAILED,
+    OUTSTANDING,
+    RUNNING,
+    WAITING,
+)
 from simulator.engine.layout import DECODE, MIXED, NEVER, PREFILL, SEQUENCE
 from simulator.engine.memory import Array, Fleet, Memory, Record, Rules, fleet_of
 from simulator.engine.quality import credit_replica
@@ -115,8 +121,9 @@ def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
 
 
 @compiled(nogil=True)
-def read_gauges(fleets: Array, replicas: Array, out: Array, kv_used: Array, exported: Array) -> None:
-    """Running, waiting, outstanding, consecutive failures, alive into ``out`` [5, B, R]; the rest apart."""
+def read_gauges(fleets: Array, replicas: Array, out: Array, measured: Array) -> None:
+    """Fill ``Gauges.counts`` and ``Gauges.measured``."""
+    measured = borrowed(measured)
     for b in range(replicas.shape[0]):
         now_s = fleets[b].now_s
         for r in range(replicas.shape[1]):
@@ -127,8 +134,8 @@ def read_gauges(fleets: Array, replicas: Array, out: Array, kv_used: Array, expo
             out[CONSECUTIVE_FAILED, b, r] = replica.consecutive_failed
             out[ALIVE, b, r] = 1 if now_s >= replica.alive_at_s else 0
             done = steps_done(replica, now_s)
-            read_exported(replica, done, exported[b, r])
+            read_exported(replica, done, measured[b, r])
             replica.decoded += done
             used = blocks_used(replica) + replica.prefill_blocks + replica.all_blocks - replica.blocks
             replica.decoded -= done
-            kv_used[b, r] = min(used / replica.all_blocks, 1.0)
+            measured[b, r, KV_USED] = min(used / replica.all_blocks, 1.0)

@@ -7,32 +7,13 @@ a first one or has a forerunner, every step with a decoding sequence is in ``dec
 from __future__ import annotations
 
 from contracts.jit import compiled
-from simulator.engine.layout import STALL
 from simulator.engine.memory import Array, Record
 from simulator.engine.stretch import stretch_s
 
-#: Columns, in the order of ``contracts.telemetry.EngineCounters`` after its span.
-ITERATIONS, PROMPT_TOKENS, GENERATION_TOKENS, INTER_TOKEN_S, INTER_TOKENS = range(5)
-QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(5, 9)
-EXPORTED_COLUMNS = 9
-
-
-@compiled(nogil=True)
-def count_stretch(replica: Record, now_s: float) -> None:
-    """Count the steps of the stretch that ends now and the tokens of the sequences that decoded in it.
-
-    All of these made their tokens before at the end of the same step, so their gaps add up to the time since
-    then, be it spent in steps or in a stall.
-    """
-    if replica.kind == STALL:
-        return
-    running = replica.running
-    if running > 0:
-        replica.inter_tokens += running * replica.steps
-        replica.inter_token_s += running * (now_s - replica.last_step_at_s)
-    else:
-        replica.prefill_steps += 1
-    replica.last_step_at_s = now_s
+#: Columns of ``Gauges.measured``; from the second on in the order of ``contracts.telemetry.EngineCounters``.
+KV_USED, ITERATIONS, PROMPT_TOKENS, GENERATION_TOKENS, INTER_TOKEN_S, INTER_TOKENS = range(6)
+QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(6, 10)
+MEASURED_COLUMNS = 10
 
 
 @compiled(nogil=True)
@@ -63,7 +44,7 @@ def forget_counts(replica: Record) -> None:
 
 @compiled(nogil=True)
 def read_exported(replica: Record, done: int, out: Array) -> None:
-    """Copy to ``out`` [``EXPORTED_COLUMNS``], with the ``done`` steps of the stretch under way that ended."""
+    """Copy to ``out`` [MEASURED_COLUMNS], with the ``done`` steps that ended of the stretch under way."""
     tokens = replica.inter_tokens + replica.running * done
     inter_token_s = replica.inter_token_s
     if done > 0:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.exported import ITERATIONS, KV_USED
+
 #: Rows of ``Gauges.counts``.
 RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED, ALIVE = range(5)
 GAUGE_ROWS = 5
@@ -18,10 +20,18 @@ class Gauges:
 
     counts: NDArray[np.int64]
     """[5, B, R], what the named properties pick from."""
-    kv_used_ratio: NDArray[np.float64]
-    """Blocks in use or held by a fault over all blocks."""
-    exported: NDArray[np.float64]
-    """[B, R, EXPORTED_COLUMNS], what ``simulator.engine.exported`` counts since the process began."""
+    measured: NDArray[np.float64]
+    """[B, R, MEASURED_COLUMNS], likewise."""
+
+    @property
+    def kv_used_ratio(self) -> NDArray[np.float64]:
+        """Blocks in use or held by a fault over all blocks; contiguous, as compiled readers want it."""
+        return np.ascontiguousarray(self.measured[..., KV_USED])
+
+    @property
+    def exported(self) -> NDArray[np.float64]:
+        """What ``simulator.engine.exported`` counts since the process began, [B, R, columns]."""
+        return self.measured[..., ITERATIONS:]
 
     @property
     def running(self) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 from contracts.jit import compiled
 from simulator.engine.batch import cancel_expired, end_request, enqueue
 from simulator.engine.blocks import blocks_for
-from simulator.engine.exported import count_prefilled, count_stretch
+from simulator.engine.exported import count_prefilled
 from simulator.engine.layout import BASE, CHUNK, DECODE, IDLE, LAST, MIXED, NEVER, PREFILL, SEQUENCE, STALL
 from simulator.engine.memory import Array, Record
 from simulator.engine.planning import plan
@@ -35,13 +35,20 @@ def finish_stretch(replica: Record, requests: Array) -> None:
     if replica.kind != STALL:
         replica.busy_s += now_s - replica.busy_counted_at_s
         replica.busy_counted_at_s = now_s
-    count_stretch(replica, now_s)
-    replica.decoded += replica.steps
-    if replica.running > 0 and replica.steps > 0:
-        replica.context_tokens += replica.running * replica.steps
+    running, steps = replica.running, replica.steps
+    replica.decoded += steps
+    if running > 0 and steps > 0:
+        tokens = running * steps
+        replica.context_tokens += tokens
+        # All of them made their tokens before at the end of one step, be it before a stall.
+        replica.inter_tokens += tokens
+        replica.inter_token_s += running * (now_s - replica.last_step_at_s)
+        replica.last_step_at_s = now_s
         if replica.decoded >= replica.first_completion:
             complete_sequences(replica, now_s, requests)
     if replica.kind == MIXED:
+        replica.prefill_steps += 1 - steps
+        replica.last_step_at_s = now_s
         finish_chunks(replica, now_s, requests)
     if now_s >= replica.deadline_at_s:
         cancel_expired(replica, now_s, requests)

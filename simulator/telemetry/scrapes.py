@@ -3,7 +3,8 @@
 Three channels with their own honesty. Discovery and the gateway's counters are there at once. Metrics of
 a replica are scraped every ``scrape_interval_s`` (each replica in its own phase), arrive
 ``scrape_delay_s`` later and may be lost; counters are cumulative, so the next scrape brings what a lost
-one would have. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost
+one would have, and of the engine's own counters a record carries the difference between two scrapes that
+arrived. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost
 shows nothing of its own, which is not the same as showing something bad.
 """
 
@@ -18,13 +19,16 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from contracts.rng import stream
 from contracts.telemetry import (
+    ENGINE_COUNTERS,
     HISTOGRAM_EDGES_MS,
     LATENCY_FAMILIES,
+    EngineCounters,
     FleetTelemetry,
     ProbeSamples,
     ReplicaState,
 )
 from contracts.units import MS_PER_S
+from simulator.engine import exported
 from simulator.engine import gauges as gauge
 from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
@@ -53,8 +57,15 @@ class Shown(NamedTuple):
     wrong_fingerprint: NDArray[np.bool_]  # [B, R]
     trace_missing: NDArray[np.float64]  # [B, R] share of the answers
     gauges: NDArray[np.int64]  # [rows, B, R], ``Gauges.counts``
-    kv_used: NDArray[np.float64]  # [B, R]
+    measured: NDArray[np.float64]  # [B, R, columns], ``Gauges.measured``
     histogram: NDArray[np.int32]  # [B, R, S, F, E + 1] since the start
+
+
+class Seen(NamedTuple):
+    """What replicas showed at their last scrape, of all that is cumulative."""
+
+    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1]
+    engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] when, in s, and what; NaN before the first
 
 
 class Scraped(NamedTuple):
@@ -63,6 +74,7 @@ class Scraped(NamedTuple):
     filled: NDArray[np.bool_]  # [B, R] holds something
     histogram: NDArray[np.int64]  # [B, R, S, F, E + 1] since the last scrape, summed over edges
     gauges: NDArray[np.float64]  # [B, R, _GAUGES]
+    engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] since the last scrape
 
 
 class Telemetry:
@@ -78,13 +90,18 @@ class Telemetry:
         self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / scenario.tick_s - 1e-9))
         self._packed_schedule = tuple(_schedule(each, seeds))
         buckets = (slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
-        self._seen_counts = np.zeros((*shape, *buckets), dtype=np.int32)
+        self._seen = Seen(
+            histogram=np.zeros((*shape, *buckets), dtype=np.int32),
+            engine=np.full((*shape, ENGINE_COUNTERS), np.nan),
+        )
+        self._packed_seen = tuple(self._seen)
         # Under way, by the slot of the tick in which they arrive.
         self._under_way = [
             Scraped(
                 filled=np.zeros(shape, dtype=np.bool_),
                 histogram=np.zeros((*shape, *buckets), dtype=np.int64),
                 gauges=np.zeros((*shape, _GAUGES)),
+                engine=np.zeros((*shape, ENGINE_COUNTERS)),
             )
             for _ in range(self._delay + 1)
         ]
@@ -93,7 +110,8 @@ class Telemetry:
 
     def forget(self, fleet: int, replica: int, latency_counts: NDArray[np.int32]) -> None:
         """A new process starts its counters at zero: what nobody scraped of the old one is gone."""
-        self._seen_counts[fleet, replica] = latency_counts[fleet, replica]
+        self._seen.histogram[fleet, replica] = latency_counts[fleet, replica]
+        self._seen.engine[fleet, replica] = np.nan
 
     def read(
         self,
@@ -109,10 +127,11 @@ class Telemetry:
         leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
         now = _shown_now(gauges, latency_counts, board)
         out = tuple(self._under_way[leaves])
-        _scrape(tick, now_s * MS_PER_S, self._packed_schedule, tuple(now), self._seen_counts, out)
+        _scrape(tick, now_s, self._packed_schedule, tuple(now), self._packed_seen, out)
         arrived = self._under_way[slot]
-        shown = np.empty((_GAUGES, *self._shown.shape[:2]))
-        _arrive(arrived.filled, arrived.gauges, self._shown, shown)
+        shape = self._shown.shape[:2]
+        shown, engine = np.empty((_GAUGES, *shape)), np.empty((ENGINE_COUNTERS, *shape))
+        _arrive(tuple(arrived), self._shown, shown, engine)
         if not self._reuse:
             arrived.filled[:] = False
             self._under_way[slot] = arrived._replace(histogram=np.zeros_like(arrived.histogram))
@@ -131,6 +150,7 @@ class Telemetry:
             fingerprint_match=shown[FINGERPRINT],
             trace_fields_ratio=shown[TRACE_FIELDS],
             offered=counters.offered,
+            engine=EngineCounters.of(engine),
             probes=probes,
         )
 
@@ -143,7 +163,7 @@ def _shown_now(gauges: Gauges, latency_counts: NDArray[np.int32], board: Replica
         wrong_fingerprint=board.wrong_fingerprint,
         trace_missing=board.trace_missing,
         gauges=gauges.counts,
-        kv_used=gauges.kv_used_ratio,
+        measured=gauges.measured,
         histogram=latency_counts,
     )
 
@@ -169,17 +189,16 @@ _READY, _DRAINING = int(ReplicaState.READY), int(ReplicaState.DRAINING)
 
 
 @compiled
-def _scrape(tick, now_ms, packed_schedule, packed_shown, seen, packed_out):
+def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out):
     """For each replica that is due, put what it shows into ``out``, whose histogram is zero elsewhere.
 
-    ``seen`` holds the histograms at its last scrape. The metrics endpoint of a hung engine answers, as
-    measured.
+    The metrics endpoint of a hung engine answers, as measured.
     """
     schedule, shown = borrowed(Schedule(*packed_schedule)), borrowed(Shown(*packed_shown))
-    out, seen = borrowed(Scraped(*packed_out)), borrowed(seen)
-    for b in range(seen.shape[0]):
+    out, seen = borrowed(Scraped(*packed_out)), borrowed(Seen(*packed_seen))
+    for b in range(out.filled.shape[0]):
         in_turn = tick % schedule.interval[b]
-        for r in range(seen.shape[1]):
+        for r in range(out.filled.shape[1]):
             if out.filled[b, r]:
                 out.histogram[b, r] = 0
             state = shown.state[b, r]
@@ -190,13 +209,14 @@ def _scrape(tick, now_ms, packed_schedule, packed_shown, seen, packed_out):
                 and state in (_READY, _DRAINING)
             )
             if out.filled[b, r]:
-                out.gauges[b, r, SCRAPED_AT_MS] = now_ms
+                out.gauges[b, r, SCRAPED_AT_MS] = now_s * MS_PER_S
                 out.gauges[b, r, RUNNING] = shown.gauges[gauge.RUNNING, b, r]
                 out.gauges[b, r, WAITING] = shown.gauges[gauge.WAITING, b, r]
-                out.gauges[b, r, KV_USED] = shown.kv_used[b, r]
+                out.gauges[b, r, KV_USED] = shown.measured[b, r, exported.KV_USED]
                 out.gauges[b, r, FINGERPRINT] = 1.0 - shown.wrong_fingerprint[b, r]
                 out.gauges[b, r, TRACE_FIELDS] = 1.0 - shown.trace_missing[b, r]
-                _scrape_histogram(b, r, shown.histogram, seen, out.histogram)
+                _scrape_histogram(b, r, shown.histogram, seen.histogram, out.histogram)
+                _scrape_engine(now_s, shown.measured[b, r], seen.engine[b, r], out.engine[b, r])
 
 
 @compiled
@@ -212,14 +232,37 @@ def _scrape_histogram(b, r, counts, seen, out):
 
 
 @compiled
-def _arrive(filled, arrived, shown, out):
-    """What a replica showed last, [B, R, _GAUGES], with what arrives now; also as ``out`` [_GAUGES, B, R]."""
-    for b in range(filled.shape[0]):
-        for r in range(filled.shape[1]):
+def _scrape_engine(now_s, measured, seen, out):
+    """What a process counted since its last scrape, after the time since then; NaN where that is unknown.
+
+    Of ``measured`` all but the first column is cumulative, and that one gives its place to the time.
+    """
+    reset = False
+    for c in range(out.shape[0]):
+        now = now_s if c == 0 else measured[c]
+        out[c] = now - seen[c]
+        reset |= now < seen[c]
+        seen[c] = now
+    if reset:
+        out[:] = np.nan
+
+
+@compiled
+def _arrive(packed_arrived, shown, out, engine):
+    """What a replica showed last, [B, R, _GAUGES], with what arrives now; also as ``out`` [_GAUGES, B, R].
+
+    ``engine`` [ENGINE_COUNTERS, B, R] is what arrives now alone, NaN where nothing does.
+    """
+    arrived = borrowed(Scraped(*packed_arrived))
+    for b in range(shown.shape[0]):
+        for r in range(shown.shape[1]):
+            filled = arrived.filled[b, r]
             for g in range(out.shape[0]):
-                if filled[b, r]:
-                    shown[b, r, g] = arrived[b, r, g]
+                if filled:
+                    shown[b, r, g] = arrived.gauges[b, r, g]
                 out[g, b, r] = shown[b, r, g]
+            for c in range(engine.shape[0]):
+                engine[c, b, r] = arrived.engine[b, r, c] if filled else np.nan
 
 
 def warm() -> None:
@@ -233,7 +276,9 @@ def warm() -> None:
         schedule = Schedule(
             np.ones(batch, dtype=np.int64), np.zeros(each, dtype=np.int64), np.zeros((1, *each))
         )
-        shown = Shown(numbers, no, state, no, numbers, gauges, numbers, counts)
-        out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)))
-        _scrape(0, 0.0, tuple(schedule), tuple(shown), counts.copy(), tuple(out))
-        _arrive(no, out.gauges, out.gauges.copy(), np.zeros((_GAUGES, *each)))
+        engine = np.zeros((*each, ENGINE_COUNTERS))
+        measured = np.zeros((*each, exported.MEASURED_COLUMNS))
+        shown = Shown(numbers, no, state, no, numbers, gauges, measured, counts)
+        out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)), engine)
+        _scrape(0, 0.0, tuple(schedule), tuple(shown), (counts.copy(), engine.copy()), tuple(out))
+        _arrive(tuple(out), out.gauges.copy(), np.zeros((_GAUGES, *each)), np.zeros((ENGINE_COUNTERS, *each)))

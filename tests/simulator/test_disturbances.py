@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.telemetry import EngineCounters, FleetTelemetry, ReplicaState
 from simulator.fleet import run_episodes
 from tests.support.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver
 
@@ -20,8 +20,10 @@ def test_a_numeric_fault_shows_in_probe_values_alone(build: Build) -> None:
     run_episodes(plain, right, [4])
     for one, other in zip(wrong.seen, right.seen, strict=True):
         for entry in fields(FleetTelemetry):
-            if entry.name != "probes":
+            if entry.name not in ("probes", "engine"):
                 assert getattr(one, entry.name).tobytes() == getattr(other, entry.name).tobytes(), entry.name
+        for entry in fields(EngineCounters):
+            assert getattr(one.engine, entry.name).tobytes() == getattr(other.engine, entry.name).tobytes()
         for name in ("replica", "slice", "prompt", "sampled_at_ms", "valid"):
             assert getattr(one.probes, name).tobytes() == getattr(other.probes, name).tobytes()
     assert not np.array_equal(wrong.seen[-1].probes.values, right.seen[-1].probes.values)

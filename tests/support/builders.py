@@ -13,6 +13,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import (
     HISTOGRAM_EDGES_MS,
     LATENCY_FAMILIES,
+    EngineCounters,
     FleetTelemetry,
     ProbeSamples,
     ReplicaState,
@@ -120,6 +121,7 @@ def quiet_telemetry(layout: FleetLayout, now_s: float, batch: int = 1) -> FleetT
         fingerprint_match=np.ones((batch, replicas)),
         trace_fields_ratio=np.ones((batch, replicas)),
         offered=np.full((batch, slices), 10, dtype=np.int64),
+        engine=EngineCounters.unknown(batch, replicas),
         probes=no_probes(batch, 0),
     )
 

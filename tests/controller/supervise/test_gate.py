@@ -144,12 +144,14 @@ def mixed(first: FleetTelemetry, second: FleetTelemetry) -> FleetTelemetry:
     def join(left: Any, right: Any) -> Any:
         return np.concatenate([np.asarray(left)[:1], np.asarray(right)[1:]])
 
-    probes = replace(
-        first.probes,
-        **{n: join(getattr(first.probes, n), getattr(second.probes, n)) for n in first.probes.__slots__},
-    )
-    arrays = {n: join(getattr(first, n), getattr(second, n)) for n in first.__slots__ if n != "probes"}
-    return replace(first, probes=probes, **arrays)
+    def joined(left: Any, right: Any) -> Any:
+        return {n: join(getattr(left, n), getattr(right, n)) for n in left.__slots__ if n not in records}
+
+    records = ("probes", "engine")
+    arrays = joined(first, second)
+    probes = replace(first.probes, **joined(first.probes, second.probes))
+    engine = replace(first.engine, **joined(first.engine, second.engine))
+    return replace(first, probes=probes, engine=engine, **arrays)
 
 
 def test_restored_in_the_middle_it_goes_on_as_it_would_have() -> None:
