@@ -1,10 +1,10 @@
 """True capacity of one replica of each kernel: ``selvage bench capacity --scenario FILE``.
 
 The highest rate at which 99 % of the requests keep every objective of their slice over ten simulated minutes
-of the scenario's traffic: its lengths, gaps, slices, sessions and gateway, without faults and changes, on one
-replica that stands alone. Found by bisection on the request engine that E5 runs, with common random numbers
-over the rates, and over kernels; several fleets at once, each with a seed of its own, whose requests count
-together. What is in flight at the end is followed to its end.
+of the scenario's traffic: its lengths (at its start, where they drift), gaps, slices, sessions and gateway,
+without faults and changes, on one replica that stands alone. Found by bisection on the request engine that E5
+runs, with common random numbers over the rates, and over kernels; several fleets at once, each with a seed of
+its own, whose requests count together. What is in flight at the end is followed to its end.
 
 Beside it ``model_rps``, the certified step-time model's figure for the same mean request
 (``simulator.world.capacity``, with its headroom), their ratio, and ``told_rps``, what the scenario's
@@ -89,14 +89,16 @@ def pool_of(document: Scenario, file: Path) -> tuple[PoolSpec, Path]:
 
 
 def alone_on(document: Scenario, kernel: PoolKernel, pool: PoolSpec, pool_file: Path) -> Scenario:
-    """``document`` on one replica of ``kernel``: no fault, no change, nothing declared."""
+    """``document`` on one replica of ``kernel``: no fault, no change, nothing declared, no drift."""
     zones = {"zone": None, "zones": None}
     profile = str(resolve_uri(kernel.profile, pool_file).absolute())
     own = {"profile": profile, "replicas": 1, "role": "known_good", "capacity_rps": None}
     entry = kernel.model_copy(update=zones | own)
     home = tuple(one.model_copy(update={"kernel": kernel.name}) for one in pool.home)
     only = PoolSpec(kernels=(entry,), home=home)
+    workload = document.spec.workload.model_copy(update={"declared": None, "drift": None})
     bare: dict[str, object] = {"pool": only, "pool_uri": None, "faults": (), "changes": ()}
+    bare["workload"] = workload
     return document.model_copy(update={"spec": document.spec.model_copy(update=bare)})
 
 

@@ -75,11 +75,11 @@ class CompiledScenario:
     violating: NDArray[np.bool_]
     """[K, Q, S], padded with the worst measured condition."""
     capacity_rps: NDArray[np.float64]
-    """[K], of one replica."""
+    """[K], of one replica, as the controller is told: under the declared mean request."""
     home: NDArray[np.int64]
     """[S], kernel that serves the slice when all is well."""
     demand: Demand
-    """The mean request."""
+    """The mean request in truth."""
     fair_rps: NDArray[np.float64]
     """[K], requests per second that reach one replica when all is well."""
     absent: NDArray[np.bool_]

@@ -41,8 +41,21 @@ def step_models(
 
 
 def demand_of(spec: ScenarioSpec) -> Demand:
-    """The mean request of the workload."""
+    """The mean request of the workload; of one that drifts, over the whole episode."""
+    work, drift = spec.workload, spec.workload.drift
+    prompt, output = (1.0, 1.0) if drift is None else (drift.prompt_factor, drift.output_factor)
+    return Demand(
+        prompt_tokens=work.prompt_tokens.mean * (1.0 + prompt) / 2.0,
+        output_tokens=work.output_tokens.mean * (1.0 + output) / 2.0,
+    )
+
+
+def declared_demand(spec: ScenarioSpec) -> Demand:
+    """The mean request that the controller is told of: as declared, else the laws' own means."""
     work = spec.workload
+    told = work.declared
+    if told is not None:
+        return Demand(prompt_tokens=told.prompt_tokens, output_tokens=told.output_tokens)
     return Demand(prompt_tokens=work.prompt_tokens.mean, output_tokens=work.output_tokens.mean)
 
 
@@ -119,7 +132,7 @@ def kv_tokens(engine: EngineSpec) -> int:
 def capacities(
     pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64], demand: Demand
 ) -> NDArray[np.float64]:
-    """Requests per second of one replica of each kernel, or what the pool states."""
+    """Requests per second of one replica of each kernel under ``demand``, or what the pool states."""
     finite = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
     inter_token_s = float(finite.min()) / 1000.0 if finite.size else float("inf")
     capacities = []

@@ -22,6 +22,7 @@ from simulator.world.disturbances import compile_changes, compile_faults, compil
 from simulator.world.engine_setup import (
     absent_replicas,
     capacities,
+    declared_demand,
     demand_of,
     engine_spec,
     fair_share,
@@ -75,7 +76,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         prompts=prompts,
         tables=tables,
         violating=padded([table.violating for table in tables]),
-        capacity_rps=capacities(pool, contract, steps, demand),
+        capacity_rps=capacities(pool, contract, steps, declared_demand(spec)),
         home=home,
         demand=demand,
         fair_rps=fair_share(spec, layout, home, absent),
