@@ -12,7 +12,7 @@ SOURCES := contracts controller simulator faults policies live k8s scripts selva
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: e5-quick setup setup-test e5 test readme check format lock clean help
+.PHONY: e5-quick setup setup-test e5 e5-stress test readme check format lock clean help
 
 e5-quick: setup ## Begin here: E5 on a few scenarios and seeds, in minutes; out/e5-quick/report.html
 	$(BIN)/selvage e5 --suite package:contracts/library/suites/e5-quick.yaml --out out/e5-quick $(E5_ARGS)
@@ -25,6 +25,9 @@ setup-test: ## Install the core, the developer tools, torch, training tools and 
 
 e5: setup ## Run experiment E5; table on the terminal, out/e5/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --out out/e5 $(E5_ARGS)
+
+e5-stress: setup ## Run E5's stress part: who does harm; out/e5-stress/report.html (E5_ARGS=... adds options)
+	$(BIN)/selvage e5 --suite package:contracts/library/suites/e5-stress.yaml --out out/e5-stress $(E5_ARGS)
 
 test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... adds options)
 	@$(MAKE) --no-print-directory check

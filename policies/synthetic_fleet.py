@@ -50,6 +50,10 @@ class SyntheticClause:
     edge: int = -1
     slices: tuple[int, ...] | None = None
 
+    def of(self, slices: int) -> list[bool]:
+        """Which of so many slices it names."""
+        return [self.slices is None or place in self.slices for place in range(slices)]
+
 
 #: What is the same for every clause.
 _TERMS: dict[str, Any] = {
@@ -160,9 +164,7 @@ def synthetic_contract(
         hard=each("hard", np.bool_),
         level=each("level", np.int64),
         weight=each("weight", np.float64),
-        applies=np.array(
-            [[c.slices is None or place in c.slices for place in range(slices)] for c in clauses]
-        ),
+        applies=np.array([clause.of(slices) for clause in clauses]),
         slo_ms=np.full((slices, len(LATENCY_FAMILIES)), 10000.0),
         priority=np.zeros(slices, dtype=np.int64),
         **_TERMS,

@@ -195,7 +195,7 @@ def _nothing(scenario: CompiledScenario) -> dict[str, Any]:
     ticks = scenario.ticks
     none, zero, never = np.zeros((), dtype=np.int64), np.zeros(()), np.zeros((), dtype=np.bool_)
     counts = ("offered", "answered", "failed", "shed", "slo_missed", "exposed", "exposed_in_flight")
-    tokens = ("offered_tokens", "answered_tokens", "excess_tv_tokens")
+    tokens = ("offered_tokens", "answered_tokens", "excess_tv_tokens", "useful_tokens")
     return {
         **dict.fromkeys(counts, np.broadcast_to(none, (ticks, slices))),
         **dict.fromkeys(("answered_by", "dispatched"), np.broadcast_to(none, (ticks, replicas, slices))),

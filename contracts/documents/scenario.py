@@ -93,6 +93,20 @@ class SurgeArrivals(Strict):
     factor: Positive
 
 
+class DeclaredTokens(Strict):
+    """Mean token counts that the controller's derived capacities assume."""
+
+    prompt_tokens: Positive
+    output_tokens: Positive
+
+
+class TokenDrift(Strict):
+    """Token counts change linearly from those of the laws at 0 s to these multiples at the horizon."""
+
+    prompt_factor: Positive = 1.0
+    output_factor: Positive = 1.0
+
+
 class Workload(Strict):
     """What arrives. The block named by ``arrivals`` must be present (none for poisson)."""
 
@@ -106,6 +120,10 @@ class Workload(Strict):
     slice_mix: Annotated[tuple[SliceShare, ...], Field(min_length=1, max_length=16)]
     prompt_tokens: TokenLengths
     output_tokens: TokenLengths
+    declared: DeclaredTokens | None = None
+    """What the controller is told; absent: the means above. The truth never reads it."""
+    drift: TokenDrift | None = None
+    """Absent: the same lengths throughout."""
     session_share: Ratio = 0.0
 
 

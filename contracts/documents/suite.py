@@ -30,7 +30,9 @@ class SuiteScenario(Strict):
     name: Name
     description: Annotated[str, Field(max_length=4000)] = ""
     uri: Uri | None = None
-    """A scenario of its own; absent: the suite's base with the overrides below."""
+    """A scenario of its own; absent: the base with the overrides below."""
+    base: Uri | None = None
+    """Scenario that this entry starts from, instead of the suite's base."""
     control: bool = False
     near_miss: bool = False
     """Its fault keeps the contract, so that every switch away from it is false."""
@@ -40,6 +42,8 @@ class SuiteScenario(Strict):
     """Added to the changes of the base."""
     rate_factor: Positive = 1.0
     """Offered rate as a multiple of the base's."""
+    rate_rps: Positive | None = None
+    """Offered rate instead of the base's."""
     scrape_loss_ratio: Ratio | None = None
     """Instead of the base's."""
 

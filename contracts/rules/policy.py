@@ -119,13 +119,19 @@ def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
 
 
 def _suite_scenario(scenario: SuiteScenario, path: KeyPath, spec: SuiteSpec) -> Iterator[Breach]:
-    if scenario.uri is None and spec.base is None:
+    if scenario.uri is None and scenario.base is None and spec.base is None:
         hint = "name its file, or give the suite a base"
         yield Breach(path=(*path, "uri"), expected="a uri or a base", actual="neither", next_step=hint)
+    instead = (scenario.base, scenario.rate_rps, scenario.scrape_loss_ratio)
     overrides = scenario.faults or scenario.changes or scenario.rate_factor != 1.0
-    if scenario.uri is not None and (overrides or scenario.scrape_loss_ratio is not None):
+    if scenario.uri is not None and (overrides or any(given is not None for given in instead)):
         hint = "overrides change the base; put them into the file, or drop uri"
         yield Breach(path=(*path, "uri"), expected="no overrides", actual="uri and overrides", next_step=hint)
+    if scenario.rate_rps is not None and scenario.rate_factor != 1.0:
+        hint = "drop one of them"
+        yield Breach(
+            path=(*path, "rate_rps"), expected="no rate_rps beside rate_factor", actual="both", next_step=hint
+        )
     if scenario.control and scenario.faults:
         hint = "a control has ordinary change only; drop the faults or control"
         yield Breach(path=(*path, "faults"), expected="none", actual="a fault in a control", next_step=hint)

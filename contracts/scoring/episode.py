@@ -76,6 +76,9 @@ class EpisodeRecord:
     offered_tokens: NDArray[np.float64]  # [T, S] output tokens
     answered_tokens: NDArray[np.float64]  # [T, S] output tokens
     excess_tv_tokens: NDArray[np.float64]  # [T, S] sum over answered tokens of the excess TV to the reference
+    useful_tokens: NDArray[
+        np.float64
+    ]  # [T, S] of answers inside the SLO and not exposed, less their excess TV
     accelerator_s: NDArray[np.float64]  # [T, K]
     probe_tokens: NDArray[np.float64]  # [T, K]
 

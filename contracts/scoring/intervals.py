@@ -1,4 +1,5 @@
-"""Confidence intervals of E5: bootstrap clustered by seed for means, exact Poisson for counts.
+"""Confidence intervals of E5: bootstrap clustered by seed for means, exact Poisson for counts, Student's t
+for limits that hold together.
 
 A matrix of values has one row per seed and one column per scenario; a NaN entry is not applicable and is left
 out. All policies see the same seeds, so differences between policies are taken entry by entry
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
+from scipy.stats import chi2, t
 
 from contracts.rng import stream
 
@@ -28,6 +29,34 @@ class Interval:
     ci_low: float  # NaN with fewer than two seeds
     ci_high: float
     n: int  # observations behind it; of a rate, the count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A mean with one of its confidence limits, which holds together with those beside it."""
+
+    mean: float  # NaN without an observation
+    limit: float  # NaN with fewer than two
+    n: int  # observations behind it
+
+
+def simultaneous_limits(values: NDArray[np.float64], *, upper: bool = False) -> tuple[Bound, ...]:
+    """One-sided limits of the mean of each column of ``values`` [seeds, scenarios], true of all at once.
+
+    limit = mean ± t(1 - tail / columns; n - 1) * s / sqrt(n): Student's t, Bonferroni over the columns.
+    """
+    tail = (1.0 - CONFIDENCE) / max(1, values.shape[1])
+    return tuple(_bound(column[np.isfinite(column)], tail, 1.0 if upper else -1.0) for column in values.T)
+
+
+def _bound(known: NDArray[np.float64], tail: float, sign: float) -> Bound:
+    """Mean and limit of the observations ``known`` [n]."""
+    n = known.size
+    mean = float(known.mean()) if n else math.nan
+    if n < 2:
+        return Bound(mean=mean, limit=math.nan, n=n)
+    reach = float(t.ppf(1.0 - tail, n - 1)) * float(known.std(ddof=1)) / math.sqrt(n)
+    return Bound(mean=mean, limit=mean + sign * reach, n=n)
 
 
 def clustered_mean(values: NDArray[np.float64], *, name: str, resamples: int = RESAMPLES) -> Interval:

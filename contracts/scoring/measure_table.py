@@ -127,6 +127,20 @@ MEASURES: tuple[Measure, ...] = (
         value=lambda episode: episode.service.goodput_ratio,
     ),
     Measure(
+        name="useful_ratio",
+        unit="ratio",
+        label="useful tokens",
+        better="high",
+        value=lambda episode: episode.service.useful_ratio,
+    ),
+    Measure(
+        name="failed_or_exposed_ratio",
+        unit="ratio",
+        label="failed or exposed",
+        better="low",
+        value=lambda episode: episode.service.failed_or_exposed_ratio,
+    ),
+    Measure(
         name="quality_loss",
         unit="TV/token",
         label="quality loss",

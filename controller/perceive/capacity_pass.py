@@ -133,7 +133,11 @@ def _count_steps(learned, counted, known, request, b, r, k):
     (Little's law). A token sees as many others beside itself, and so does a prompt that is prefilled, because
     random arrivals see time averages; without room for more, nobody sees more than the batch.
     """
-    inter_tokens, waited_s, span_s = counted.inter_tokens[b, r], counted.inter_token_s[b, r], counted.span_s[b, r]
+    inter_tokens, waited_s, span_s = (
+        counted.inter_tokens[b, r],
+        counted.inter_token_s[b, r],
+        counted.span_s[b, r],
+    )
     if span_s > 0.0 and inter_tokens > 0.0 and waited_s > 0.0 and counted.prompt_tokens[b, r] >= 0.0:
         _describe(request, learned, known, b)
         decoding, step = waited_s / span_s, known.step_s[k]

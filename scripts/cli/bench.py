@@ -1,11 +1,13 @@
 """``selvage bench NAME``: figures of one benchmark, as a flat object.
 
 A benchmark is a module ``scripts/bench/NAME.py`` with ``run() -> dict[str, object]``; seed, versions
-and machine are added here.
+and machine are added here. One that is run on a scenario takes it as ``run(scenario=...)``; one that has a
+``table(figures)`` is printed as that.
 """
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 from importlib import import_module
 from typing import Annotated, Any
@@ -29,6 +31,9 @@ def names() -> list[str]:
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="Which one; without it the names are listed.")] = "",
+    scenario: Annotated[
+        str, typer.Option("--scenario", help="Scenario (file or URI) of a benchmark that is run on one.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run benchmark NAME and print its figures with its seed, versions and machine."""
@@ -36,21 +41,22 @@ def bench(
         typer.echo("\n".join(names()))
         return
     if name not in names():
-        problem = Problem(
-            file="selvage bench",
-            line=0,
-            path="NAME",
-            expected=f"one of {', '.join(names())}",
-            actual=repr(name),
-            next_step="choose a name from the list",
-        )
-        raise DocumentError([problem])
+        raise _refused("NAME", f"one of {', '.join(names())}", repr(name), "choose a name from the list")
     module: Any = import_module(f"{benchmarks.__name__}.{name}")
+    given = {"scenario": scenario} if scenario else {}
+    if not given.keys() <= inspect.signature(module.run).parameters.keys():
+        raise _refused("--scenario", f"none for {name}", scenario, "leave it out")
     with Console(stderr=True).status(f"running benchmark {name}"):
-        figures = {**machine_facts(), **module.run()}
+        figures = {**machine_facts(), **module.run(**given)}
     if as_json:
         typer.echo(json_text(figures))
-        return
-    width = max(len(key) for key in figures)
-    for key in sorted(figures):
-        typer.echo(f"{key:<{width}}  {figures[key]}")
+    elif hasattr(module, "table"):
+        Console().print(module.table(figures))
+    else:
+        width = max(len(key) for key in figures)
+        for key in sorted(figures):
+            typer.echo(f"{key:<{width}}  {figures[key]}")
+
+
+def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem("selvage bench", 0, path, expected, actual, next_step)])

@@ -20,6 +20,7 @@ from contracts.scoring.measures import EpisodeMeasures
 from contracts.workload.azure_trace import load_trace
 from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
+from scripts.e5.harm import harm
 from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5.report.page import ReportInput, render
 from scripts.e5.report.plots import FrontPoint, Timeline
@@ -138,6 +139,7 @@ def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -
     episodes = _episodes(plan, results)
     early = {(r.configuration, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
     content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
+    content["harm"] = harm(episodes)
     points = front_points(plan, episodes)
     first = compiled(plan.entries[0])
     configurations = (*plan.configurations, *plan.sweep)

@@ -73,7 +73,7 @@ def _refuse_unknown(suite: Suite, file: Path) -> None:
 
 
 def _entry(suite: Suite, row: SuiteScenario, file: Path, trace: Path | None) -> SuiteEntry:
-    uri = row.uri or suite.spec.base
+    uri = row.uri or row.base or suite.spec.base
     if uri is None:
         raise _problem(
             file,
@@ -107,7 +107,8 @@ def _entry(suite: Suite, row: SuiteScenario, file: Path, trace: Path | None) -> 
 
 def _overrides(base: Scenario, row: SuiteScenario, trace: Path | None) -> dict[str, Any]:
     spec = base.spec
-    workload: dict[str, Any] = {"rate_rps": spec.workload.rate_rps * row.rate_factor}
+    rate_rps = row.rate_rps or spec.workload.rate_rps * row.rate_factor
+    workload: dict[str, Any] = {"rate_rps": rate_rps}
     if trace is not None:
         workload |= {"arrivals": "trace", "trace_uri": str(trace.resolve())}
         workload |= {"gamma": None, "diurnal": None, "surge": None}

@@ -72,6 +72,29 @@ def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
             cells = (_cell(rows[configuration.name][name], unit, limits) for name, _, unit, limits in COLUMNS)
             table.add_row(configuration.name, *cells)
         console.print(table)
+    _print_harm(console, content["harm"])
+
+
+def _print_harm(console: Console, harm: dict[str, Any]) -> None:
+    """One line per policy: its worst scenario of each measure of harm, the difference and its limit."""
+    title = f"harm to {harm['to']}, percentage points; simultaneous 95 % limits"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=harm["note"] or None)
+    for head in ("policy", "useful tokens, worst in", "points", "at least"):
+        table.add_column(head, no_wrap=True)
+    for head in ("failed or exposed, worst in", "points", "at most"):
+        table.add_column(head, no_wrap=True)
+    for policy, found in harm["policies"].items():
+        cells = [
+            cell
+            for row in found["worst"].values()
+            for cell in (row["scenario"] or "–", _points(row["mean"]), _points(row["limit"]))
+        ]
+        table.add_row(policy, *cells)
+    console.print(table)
+
+
+def _points(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}"
 
 
 def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:

@@ -37,7 +37,11 @@ def count_ended(at: int, fleet: Fleet) -> None:
 
 @compiled(inline="always")
 def count_answer(at: int, replica: Record, request: Record, fleet: Fleet) -> None:
-    """Enter one answer of replica number ``at`` into histograms, counters and excess TV."""
+    """Enter one answer of replica number ``at`` into histograms, counters, excess TV and useful tokens.
+
+    Of use are the tokens of an answer within its slice's objectives whose replica broke nothing that a hard
+    clause guards when it was routed there, less their excess TV.
+    """
     part = request.slice
     cells, histogram, rules = fleet.cells, fleet.histogram, fleet.rules
     ended_at_s = request.due_or_ended_at_s
@@ -53,6 +57,8 @@ def count_answer(at: int, replica: Record, request: Record, fleet: Fleet) -> Non
     slo_ms = rules.slo_ms
     if latency_ms > slo_ms[part, 0] or ttft_ms > slo_ms[part, 1] or gap_ms > slo_ms[part, 2]:
         cells[at, part, column.SLO_MISSED] += 1
+    elif request.exposed == 0:
+        fleet.useful[at, part] += request.output_tokens - request.excess_tv
     if request.exposed != 0:
         cells[at, part, column.EXPOSED] += 1
         if request.routed_at_s < fleet.row_changed_at_s[part]:
@@ -75,15 +81,17 @@ def drain(
     fleets: Array,
     replicas: Array,
     cells: Array,
-    excess_tv: Array,
+    tokens: tuple[Array, Array],
     per_slice: Array,
-    out: tuple[Array, Array, Array, Array],
+    out: tuple[Array, Array, Array, Array, Array],
 ) -> None:
     """Copy all counts to ``out`` and zero them; busy time is split at this instant.
 
-    ``out``: cells [B, R, S, columns], excess TV [B, S], per slice [B, S, columns], busy seconds [B, R].
+    ``tokens``: excess TV and useful tokens, [B, R, S] each. ``out``: cells [B, R, S, columns], excess TV and
+    useful tokens [B, S], per slice [B, S, columns], busy seconds [B, R].
     """
-    out_cells, out_excess_tv, out_per_slice, out_busy_s = out
+    excess_tv, useful = tokens
+    out_cells, out_excess_tv, out_useful, out_per_slice, out_busy_s = out
     for b in range(replicas.shape[0]):
         now_s = fleets[b].now_s
         for r in range(replicas.shape[1]):
@@ -91,6 +99,8 @@ def drain(
             for s in range(per_slice.shape[1]):
                 out_excess_tv[b, s] += excess_tv[b, r, s]
                 excess_tv[b, r, s] = 0.0
+                out_useful[b, s] += useful[b, r, s]
+                useful[b, r, s] = 0.0
                 for c in range(cells.shape[3]):
                     out_cells[b, r, s, c] = cells[b, r, s, c]
                     cells[b, r, s, c] = 0

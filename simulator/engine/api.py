@@ -176,11 +176,18 @@ class FleetEngine:
         memory = self._memory
         cells = np.empty(memory.cells.shape, np.int64)
         per_slice = np.empty(memory.per_slice.shape, np.int64)
-        excess_tv = np.zeros(memory.row_changed_at_s.shape)
+        excess_tv, useful = (np.zeros(memory.row_changed_at_s.shape) for _ in range(2))
         busy_s = np.empty(memory.replicas.shape)
-        out = cells, excess_tv, per_slice, busy_s
-        drain(memory.fleets, memory.replicas, memory.cells, memory.excess_tv, memory.per_slice, out)
-        return Counters(cells=cells, per_slice=per_slice, excess_tv_tokens=excess_tv, busy_s=busy_s)
+        out = cells, excess_tv, useful, per_slice, busy_s
+        tokens = memory.excess_tv, memory.useful
+        drain(memory.fleets, memory.replicas, memory.cells, tokens, memory.per_slice, out)
+        return Counters(
+            cells=cells,
+            per_slice=per_slice,
+            excess_tv_tokens=excess_tv,
+            useful_tokens=useful,
+            busy_s=busy_s,
+        )
 
     @property
     def latency_counts(self) -> NDArray[np.int32]:

@@ -30,6 +30,8 @@ class Counters:
     """[B, S, SLICE_COLUMNS], likewise."""
     excess_tv_tokens: NDArray[np.float64]
     """[B, S], sum over answered tokens of the excess total variation."""
+    useful_tokens: NDArray[np.float64]
+    """[B, S], tokens of answers inside the SLO and not exposed, less their excess total variation."""
     busy_s: NDArray[np.float64]
     """[B, R], time spent in engine steps."""
 

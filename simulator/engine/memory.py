@@ -51,6 +51,7 @@ class Memory(NamedTuple):
     violating: NDArray[np.int8]  # [B, R, S]
     cells: NDArray[np.int32]  # [B, R, S, CELL_COLUMNS]
     excess_tv: NDArray[np.float64]  # [B, R, S] of answered tokens
+    useful: NDArray[np.float64]  # [B, R, S] answered tokens that are of use
     per_slice: NDArray[np.int64]  # [B, S, SLICE_COLUMNS]
     histogram: NDArray[np.int32]  # [B, R, S, F, E + 1]
 
@@ -70,6 +71,7 @@ class Fleet(NamedTuple):
     violating: Array
     cells: Array
     excess_tv: Array
+    useful: Array
     per_slice: Array
     histogram: Array
     rules: Rules
@@ -94,6 +96,7 @@ def fleet_of(memory: Memory, rules: Rules, b: int) -> Fleet:
         borrowed(memory.violating[b]),
         borrowed(memory.cells[b]),
         borrowed(memory.excess_tv[b]),
+        borrowed(memory.useful[b]),
         borrowed(memory.per_slice[b]),
         borrowed(memory.histogram[b]),
         rules,

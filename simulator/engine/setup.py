@@ -47,6 +47,7 @@ def allocated(spec: EngineSpec, batch: int) -> Memory:
         violating=np.empty(shape, np.int8),
         cells=np.empty((*shape, CELL_COLUMNS), np.int32),
         excess_tv=np.empty(shape),
+        useful=np.empty(shape),
         per_slice=np.empty((batch, spec.slices, SLICE_COLUMNS), np.int64),
         histogram=np.empty((*shape, spec.families, buckets), np.int32),
     )
@@ -60,7 +61,7 @@ def begin(memory: Memory, fresh: NDArray[np.void]) -> None:
     memory.free[:] = np.arange(memory.free.shape[1])
     for counts in (memory.violating, memory.cells, memory.per_slice, memory.histogram, memory.sessions):
         _bytes_of(counts)[...] = 0
-    for numbers in (memory.row_changed_at_s, memory.excess_tv, memory.table):
+    for numbers in (memory.row_changed_at_s, memory.excess_tv, memory.useful, memory.table):
         numbers.fill(0.0)
     memory.table[:, :, 0] = 1.0
 

@@ -73,6 +73,7 @@ class Rows(NamedTuple):
     offered_tokens: NDArray[np.float64]
     answered_tokens: NDArray[np.float64]
     excess_tv_tokens: NDArray[np.float64]
+    useful_tokens: NDArray[np.float64]
     accelerator_s: NDArray[np.float64]
     probe_tokens: NDArray[np.float64]
     blind: NDArray[np.bool_]
@@ -105,6 +106,7 @@ def _empty_rows(shape: tuple[int, int, int], batch: int, ticks: int) -> Rows:
         offered_tokens=zeros(number, slices),
         answered_tokens=zeros(number, slices),
         excess_tv_tokens=zeros(number, slices),
+        useful_tokens=zeros(number, slices),
         accelerator_s=zeros(number, kernels),
         probe_tokens=zeros(number, kernels),
         blind=zeros(flag, replicas),
@@ -152,7 +154,8 @@ class Recorder:
     def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: CountsProbes) -> None:
         """What happened in ``tick``."""
         rows, scenario = self._rows, self._scenario
-        _write(tick, counters.cells, counters.per_slice, counters.excess_tv_tokens, rows)
+        tokens = counters.excess_tv_tokens, counters.useful_tokens
+        _write(tick, counters.cells, counters.per_slice, tokens, rows)
         _hold(tick, scenario.tick_s, board.state, scenario.layout.replica_kernel, rows.accelerator_s)
         rows.probe_tokens[:, tick] = probes.tokens()
         rows.blind[:, tick] = board.telemetry_lost
@@ -184,8 +187,9 @@ class Recorder:
 
 
 @compiled
-def _write(tick, cells, per_slice, excess_tv_tokens, rows):
-    """Enter the counters of ``tick`` into ``rows``."""
+def _write(tick, cells, per_slice, tokens, rows):
+    """Enter the counters of ``tick`` into ``rows``; ``tokens``: excess TV and useful ones, [B, S]."""
+    excess_tv_tokens, useful_tokens = tokens
     batch, replicas, slices, _ = cells.shape
     for b in range(batch):
         for s in range(slices):
@@ -194,6 +198,7 @@ def _write(tick, cells, per_slice, excess_tv_tokens, rows):
             rows.failed[b, tick, s] = per_slice[b, s, column.FIRST_REASON :].sum()
             rows.offered_tokens[b, tick, s] = per_slice[b, s, column.OFFERED_TOKENS]
             rows.excess_tv_tokens[b, tick, s] = excess_tv_tokens[b, s]
+            rows.useful_tokens[b, tick, s] = useful_tokens[b, s]
             for r in range(replicas):
                 rows.answered_by[b, tick, r, s] = cells[b, r, s, column.ANSWERED]
                 rows.dispatched[b, tick, r, s] = cells[b, r, s, column.DISPATCHED]
@@ -222,5 +227,5 @@ def warm() -> None:
         rows, state = _empty_rows((1, 1, 1), batch, 1), np.zeros((batch, 1), np.int8)
         cells = np.zeros((batch, 1, 1, column.CELL_COLUMNS), np.int64)
         per_slice = np.zeros((batch, 1, column.SLICE_COLUMNS), np.int64)
-        _write(0, cells, per_slice, np.zeros((batch, 1)), rows)
+        _write(0, cells, per_slice, (np.zeros((batch, 1)), np.zeros((batch, 1))), rows)
         _hold(0, 1.0, state, np.zeros(1, np.int64), rows.accelerator_s)

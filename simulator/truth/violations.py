@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from contracts.compiled.steady_state import batch_limit, mean_latencies_ms, steady_batch
 from contracts.telemetry import Source
 from faults.effects import ReplicaEffect
-from contracts.compiled.steady_state import batch_limit, mean_latencies_ms, steady_batch
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: Share of failed answers that is a violation where the contract names none; E5 calls more than this

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from contracts.compiled.certified import certified_values
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.compiled.steady_state import Demand, EngineModel
 from contracts.documents.scenario import TelemetrySettings
 from contracts.telemetry import SampleRates
 from controller.fleet import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.engine.spec import EngineSpec
-from contracts.compiled.steady_state import Demand, EngineModel
 from simulator.world.tables import KernelTable, PromptPlan, certified_probe_values
 from simulator.world.workload import WorkloadSpec
 
@@ -75,13 +75,13 @@ class CompiledScenario:
     violating: NDArray[np.bool_]
     """[K, Q, S], padded with the worst measured condition."""
     capacity_rps: NDArray[np.float64]
-    """[K], of one replica."""
+    """[K], of one replica, as the controller is told: under the declared mean request."""
     engine_model: EngineModel
     """What a controller is told of the engines: the certified step times and the declared request."""
     home: NDArray[np.int64]
     """[S], kernel that serves the slice when all is well."""
     demand: Demand
-    """The mean request."""
+    """The mean request in truth."""
     fair_rps: NDArray[np.float64]
     """[K], requests per second that reach one replica when all is well."""
     absent: NDArray[np.bool_]

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, probe_share
 from contracts.documents.pool import EngineLimits
 from contracts.documents.scenario import ScenarioSpec
 from contracts.units import MS_PER_S
 from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import check_spec
-from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, probe_share
 from simulator.world.pool import MeasuredPool, refuse
 from simulator.world.tables import KernelTable, PromptPlan
 
@@ -42,8 +42,21 @@ def step_models(
 
 
 def demand_of(spec: ScenarioSpec) -> Demand:
-    """The mean request of the workload."""
+    """The mean request of the workload; of one that drifts, over the whole episode."""
+    work, drift = spec.workload, spec.workload.drift
+    prompt, output = (1.0, 1.0) if drift is None else (drift.prompt_factor, drift.output_factor)
+    return Demand(
+        prompt_tokens=work.prompt_tokens.mean * (1.0 + prompt) / 2.0,
+        output_tokens=work.output_tokens.mean * (1.0 + output) / 2.0,
+    )
+
+
+def declared_demand(spec: ScenarioSpec) -> Demand:
+    """The mean request that the controller is told of: as declared, else the laws' own means."""
     work = spec.workload
+    told = work.declared
+    if told is not None:
+        return Demand(prompt_tokens=told.prompt_tokens, output_tokens=told.output_tokens)
     return Demand(prompt_tokens=work.prompt_tokens.mean, output_tokens=work.output_tokens.mean)
 
 

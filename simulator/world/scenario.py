@@ -22,6 +22,7 @@ from simulator.world.disturbances import compile_changes, compile_faults, compil
 from simulator.world.engine_setup import (
     absent_replicas,
     capacities,
+    declared_demand,
     demand_of,
     engine_model,
     engine_spec,
@@ -63,7 +64,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     demand, absent, home = demand_of(spec), absent_replicas(layout, pool), _homes(pool, layout)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
     engine = engine_spec(spec, pool, contract, layout, steps, tables)
-    model = engine_model(pool, contract, steps, demand)
+    model = engine_model(pool, contract, steps, declared_demand(spec))
     return CompiledScenario(
         name=scenario.metadata.name,
         sha256=document_sha256(scenario),

@@ -13,7 +13,7 @@ from simulator.engine.api import FleetEngine
 from simulator.engine.layout import ARRIVAL
 from simulator.world.compiled_scenario import Surge
 from simulator.world.tables import PromptPlan
-from simulator.world.workload import BLOCK, WorkloadSpec, WorkloadStream
+from simulator.world.workload import BLOCK, LengthDrift, WorkloadSpec, WorkloadStream
 
 #: Longest output as a share of the smallest KV cache, and with a prompt together: every request must fit
 #: beside the blocks that stay free at admission.
@@ -51,6 +51,7 @@ def compile_workload(
         gap_cv=work.gamma.gap_cv if work.arrivals == "gamma" and work.gamma else 1.0,
         trace=load_trace(resolve_uri(work.trace_uri, file)) if work.trace_uri else None,
         session_ratio=work.session_share,
+        drift=_drift(work, spec.horizon_s),
     )
 
 
@@ -69,6 +70,13 @@ def _profile(work: Workload, horizon_s: float) -> RateProfile:
         peak = work.surge
         return profile.scaled(peak.at_s, peak.at_s + peak.duration_s, peak.factor)
     return profile
+
+
+def _drift(work: Workload, horizon_s: float) -> LengthDrift | None:
+    told = work.drift
+    if told is None:
+        return None
+    return LengthDrift(prompt_factor=told.prompt_factor, output_factor=told.output_factor, over_s=horizon_s)
 
 
 def _law(lengths: TokenLengths, longest: int) -> LengthLaw:

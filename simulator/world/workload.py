@@ -28,6 +28,24 @@ _NO_SESSIONS = np.empty((0, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LengthDrift:
+    """Token counts that change linearly over the first ``over_s`` and stay there."""
+
+    prompt_factor: float
+    """Multiple of what the laws give from ``over_s`` on."""
+    output_factor: float
+    over_s: float
+
+    def of(
+        self, tokens: NDArray[np.int64], at_s: NDArray[np.float64], law: LengthLaw, factor: float
+    ) -> NDArray[np.int64]:
+        """``tokens`` [>= n] of requests that arrive at ``at_s`` [>= n], clipped by ``law``; int64 [n]."""
+        n = min(tokens.size, at_s.size)
+        multiple = 1.0 + (factor - 1.0) * np.minimum(at_s[:n] / self.over_s, 1.0)
+        return np.clip((tokens[:n] * multiple).astype(np.int64), law.low, law.high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """What arrives at one fleet. S slices."""
 
@@ -53,6 +71,8 @@ class WorkloadSpec:
     """Alive at once per fleet."""
     session_life_s: float = 120.0
     """After it a session is replaced by a new one."""
+    drift: LengthDrift | None = None
+    """Of the token counts, clipped as the first laws say; None: there is none."""
 
     def __post_init__(self) -> None:
         slices = self.slice_share.shape[0]
@@ -147,6 +167,10 @@ class WorkloadStream:
         output_tokens = self._lengths(spec.output_tokens, of_slice, size)
         if row is not None:
             prompt_tokens, output_tokens = self._recorded(row)
+        drift = spec.drift
+        if drift is not None:
+            prompt_tokens = drift.of(prompt_tokens, arrived_at_s, spec.prompt_tokens[0], drift.prompt_factor)
+            output_tokens = drift.of(output_tokens, arrived_at_s, spec.output_tokens[0], drift.output_factor)
         session = rng["sessions"].random((size, 2)) if spec.session_ratio > 0.0 else _NO_SESSIONS
         draws = _Draws(
             arrived_at_s=arrived_at_s,

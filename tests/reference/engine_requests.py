@@ -132,6 +132,7 @@ class Accounts:
         self.exposed = np.zeros(spec.slices, np.int64)
         self.exposed_in_flight = np.zeros(spec.slices, np.int64)
         self.slo_missed = np.zeros(spec.slices, np.int64)
+        self.useful_tokens = np.zeros(spec.slices)
 
     def complete(self, r: Replica, x: ReferenceRequest) -> None:
         """Answered, unless its deadline has passed."""
@@ -144,9 +145,9 @@ class Accounts:
         r.exported.finished += 1
         self.answered[x.replica, x.slice] += 1
         values = self.latencies_ms(x)
-        self.slo_missed[x.slice] += any(
-            v > slo for v, slo in zip(values, self.spec.slo_ms[x.slice], strict=True)
-        )
+        late = any(v > slo for v, slo in zip(values, self.spec.slo_ms[x.slice], strict=True))
+        self.slo_missed[x.slice] += late
+        self.useful_tokens[x.slice] += 0.0 if late or x.exposed else x.output_tokens - x.excess_tv
         self.exposed[x.slice] += x.exposed
         self.exposed_in_flight[x.slice] += x.exposed and x.routed < self.row_changed[x.slice]
 

@@ -76,6 +76,7 @@ def _tokens(t: int, tick_s: float) -> dict[str, Any]:
         "offered_tokens": np.full((t, s), 200.0),
         "answered_tokens": np.full((t, s), 200.0),
         "excess_tv_tokens": np.full((t, s), 2.0),
+        "useful_tokens": np.full((t, s), 198.0),
         "accelerator_s": np.full((t, k), tick_s),
         "probe_tokens": np.full((t, k), 30.0),
     }

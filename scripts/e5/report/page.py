@@ -18,6 +18,7 @@ from scripts.e5.report.tables import (
     Cell,
     Table,
     difference_table,
+    harm_table,
     limits,
     number,
     policy_table,
@@ -30,6 +31,7 @@ from scripts.e5.report.text import (
     DEFINITIONS,
     FRONT_TEXT,
     GROUP_TEXT,
+    HARM_TEXT,
     RATIO_TEXT,
     SLICE_TEXT,
     TIMELINE_TEXT,
@@ -153,6 +155,7 @@ def _subtitle(header: dict[str, Any]) -> str:
 def _sections(report: ReportInput) -> list[Section]:
     content = report.content
     found = [_group_section(report, group) for group in ("silent_numeric",) if group in content["groups"]]
+    found += [_harm_section(content["harm"])]
     found += [_front_section(report), _timeline_section(report), _slice_section(report)]
     found += [
         _group_section(report, group)
@@ -187,6 +190,12 @@ def _group_section(report: ReportInput, group: str) -> Section:
         tables=(policy_table(rows, report.policies, columns),),
         folds=folds,
     )
+
+
+def _harm_section(harm: dict[str, Any]) -> Section:
+    shown = (("useful_ratio", -1.0), ("failed_or_exposed_ratio", 1.0)) if harm["policies"] else ()
+    tables = tuple(harm_table(harm, measure, worse) for measure, worse in shown)
+    return Section(title="Harm", text=(HARM_TEXT if shown else harm["note"],), tables=tables)
 
 
 def _front_section(report: ReportInput) -> Section:

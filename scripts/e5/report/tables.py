@@ -8,6 +8,9 @@ from typing import Any
 
 from contracts.scoring.measure_table import MEASURES
 
+#: Points by which a configuration must be worse than nobody for its cell to have a tone.
+HARM_TOLD = 0.2
+
 _LABELS = {measure.name: measure.label for measure in MEASURES}
 _UNITS = {measure.name: measure.unit for measure in MEASURES}
 _BETTER = {measure.name: measure.better for measure in MEASURES}
@@ -74,6 +77,36 @@ def _ratio_cell(leaf: dict[str, Any]) -> Cell:
         return Cell(text=f"{leaf['mean']:.2f}")
     tone = "good" if leaf["ci_high"] < 1.0 else "bad" if leaf["ci_low"] > 1.0 else ""
     return Cell(text=f"{leaf['mean']:.2f}", note=f"{leaf['ci_low']:.2f} to {leaf['ci_high']:.2f}", tone=tone)
+
+
+def harm_table(harm: dict[str, Any], measure: str, worse: float) -> Table:
+    """Paired differences of one measure of harm, in points: a row per scenario, the worst first, a column per
+    policy.
+
+    worse: 1 where more is worse, -1 where less is. A tone where the difference is worse than ``HARM_TOLD``.
+    """
+    policies = harm["policies"]
+    names = list(next(iter(policies.values()))["scenarios"]) if policies else []
+    leaves = {name: [row["scenarios"][name][measure] for row in policies.values()] for name in names}
+
+    def harmed(name: str) -> float:
+        return max((worse * leaf["mean"] for leaf in leaves[name] if leaf["mean"] is not None), default=0.0)
+
+    rows = tuple(
+        (Cell(text=name), *(_harm_cell(leaf, worse) for leaf in leaves[name]))
+        for name in sorted(names, key=harmed, reverse=True)
+    )
+    return Table(heads=(f"{_LABELS[measure]}, points", *policies), rows=rows)
+
+
+def _harm_cell(leaf: dict[str, Any], worse: float) -> Cell:
+    if leaf["mean"] is None:
+        return Cell(text="–", note="not applicable")
+    if leaf["limit"] is None:
+        return Cell(text=f"{leaf['mean']:+.2f}")
+    side = "at most" if worse > 0.0 else "at least"
+    tone = "bad" if worse * leaf["mean"] > HARM_TOLD else ""
+    return Cell(text=f"{leaf['mean']:+.2f}", note=f"{side} {leaf['limit']:+.2f}", tone=tone)
 
 
 def slice_table(rows: dict[str, Any], policies: Sequence[str], slices: Sequence[str], measure: str) -> Table:

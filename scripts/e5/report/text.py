@@ -47,6 +47,15 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "configuration before the onset with the same arrivals.",
     ),
     (
+        "useful tokens",
+        "Output tokens of answers inside the SLO by a replica that broke nothing a hard clause guards when "
+        "the request was routed there, less their excess total variation, per offered token.",
+    ),
+    (
+        "failed or exposed",
+        "Failed and shed requests and exposed answers, per offered request.",
+    ),
+    (
         "exposures from onset",
         "Answers on slices with a hard clause by a replica that violates the contract, from onset on, those "
         "in flight at the last change included.",
@@ -83,6 +92,11 @@ FRONT_TEXT = (
 TIMELINE_TEXT = (
     "One seed, the same arrivals under each policy. Dashed: fault onset, and recovery where there is "
     "one. Health is what the controller believed; quality is the truth."
+)
+HARM_TEXT = (
+    "Paired differences to fixed-bare, who never moves anything, in percentage points, the worst scenarios "
+    "first. Each limit is one-sided; those of a policy hold together over all scenarios at 95 % (paired t, "
+    "Bonferroni)."
 )
 SLICE_TEXT = (
     "A mean hides a slice that broke. Above the quality preserved, below the share of control intervals "

@@ -82,6 +82,18 @@ POLICY_RULES: dict[str, tuple[Tree, Change, str, str]] = {
         "spec.scenarios[2].uri",
         "overrides",
     ),
+    "uri and a rate": (
+        SUITE,
+        lambda s: s["scenarios"][2].update(rate_rps=2.0),
+        "spec.scenarios[2].uri",
+        "overrides",
+    ),
+    "two rates": (
+        SUITE,
+        lambda s: s["scenarios"][0].update(rate_rps=2.0, rate_factor=2.0),
+        "spec.scenarios[0].rate_rps",
+        "both",
+    ),
     "fault in a control": (
         SUITE,
         lambda s: s["scenarios"][0].update(control=True),

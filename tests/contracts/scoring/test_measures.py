@@ -73,6 +73,16 @@ def test_cost_and_goodput() -> None:
     assert (found.accelerator_s, found.probe_tokens) == (400.0, 12_000.0)
 
 
+def test_useful_tokens_and_what_failed_or_was_exposed() -> None:
+    """Useful tokens over offered ones; 20 failed, 10 shed and 10 exposed of 4000 requests are 1 %."""
+    record = quiet_record()
+    record.useful_tokens[:100] = 100.0
+    record.failed[:20, 0], record.shed[:10, 1], record.exposed[:10, 0] = 1, 1, 1
+    found = measure_episode(record, healthy_quality(record)).service
+    assert found.useful_ratio == pytest.approx((100 * 100 + 100 * 198) / (200 * 200))
+    assert found.failed_or_exposed_ratio == pytest.approx(0.01)
+
+
 def test_contract_kept_is_the_share_of_rows_inside() -> None:
     """A slice served 50 of 200 rows by a violating kernel is inside for three quarters of them."""
     record = move_at(broken_record(), 100)
@@ -142,7 +152,7 @@ def test_relabelling_slices_permutes_the_tuples_only(order: list[int]) -> None:
         "exposed",
         "exposed_in_flight",
     )
-    flat += ("offered_tokens", "answered_tokens", "excess_tv_tokens")
+    flat += ("offered_tokens", "answered_tokens", "excess_tv_tokens", "useful_tokens")
     arrays = {name: getattr(record, name)[:, :, order] for name in names}
     arrays |= {name: getattr(record, name)[:, order] for name in flat}
     shuffled = replace(

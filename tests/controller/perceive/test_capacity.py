@@ -45,7 +45,9 @@ def _waited_s(demand: Demand, batch: float) -> NDArray[np.float64]:
     return np.asarray((batch * alone_s + each_s * (batch**2 + batch))[None])
 
 
-def _telemetry(tick: int, demand: Demand, factor: float, batch: float, idle: tuple[int, ...] = ()) -> FleetTelemetry:
+def _telemetry(
+    tick: int, demand: Demand, factor: float, batch: float, idle: tuple[int, ...] = ()
+) -> FleetTelemetry:
     """Five seconds of engines whose steps take ``factor`` times as long as certified."""
     owner = LAYOUT.replica_kernel
     each_s = np.array([step_s(STEP_S[k], demand, batch) * factor for k in owner])[None]
@@ -70,7 +72,9 @@ def _telemetry(tick: int, demand: Demand, factor: float, batch: float, idle: tup
     return replace(quiet, engine=EngineCounters(**known), answered=np.zeros_like(quiet.answered))
 
 
-def _after(setup: ControllerSetup, demand: Demand, factor: float, batch: float, **more: tuple[int, ...]) -> ControllerState:
+def _after(
+    setup: ControllerSetup, demand: Demand, factor: float, batch: float, **more: tuple[int, ...]
+) -> ControllerState:
     state = initial_state(setup, 1)
     for tick in range(SCRAPES):
         state = accumulate(state, _telemetry(tick, demand, factor, batch, **more), setup).state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -162,7 +163,7 @@ def test_permuting_kernels_permutes_the_table(case: Case, order: list[int]) -> N
 def test_a_fleet_is_shielded_alone_as_in_a_batch(case: Case) -> None:
     """Results do not depend on the batch."""
     whole, one = case.shielded(), slice(1, 2)
-    given = {name: getattr(case.view, name) for name in ShieldView.__slots__}
+    given: dict[str, Any] = {name: getattr(case.view, name) for name in ShieldView.__slots__}
     view = ShieldView(**{name: value if value is None else value[one] for name, value in given.items()})
     alone = shield(case.table[one], view, case.fleet, case.limits)
     for name in ("table", "reason", "size", "fallback", "voluntary"):

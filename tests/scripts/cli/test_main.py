@@ -130,6 +130,13 @@ def test_unknown_benchmark_lists_the_known_ones() -> None:
     assert all(name in done.stderr for name in cmd_bench.names())
 
 
+def test_a_scenario_is_refused_where_a_benchmark_runs_on_none() -> None:
+    """``--scenario`` for a benchmark without one is bad input, before anything runs."""
+    done = command_line("bench", "shield", "--scenario", "mine.yaml")
+    assert done.returncode == 2
+    assert "--scenario" in done.stderr
+
+
 def test_benchmark_prints_a_flat_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """``bench --json`` prints one flat object: the figures, the versions, the machine."""
     monkeypatch.setattr(cmd_bench, "names", lambda: ["sample"])

@@ -49,6 +49,8 @@ def test_results_have_the_promised_shape(tmp_path: Path) -> None:
     assert {"seed", "versions", "contract_sha256", "profile_sha256", "horizon_s"} <= set(content["header"])
     assert len(list((tmp_path / "out" / "parts").rglob("*.json"))) == 3 * len(CONFIGURATIONS) + 2
     assert not list((tmp_path / "out").rglob("*.tmp"))
+    assert set(content["harm"]["policies"]) == set(CONFIGURATIONS) - {"fixed-bare"}
+    assert "<h2>Harm</h2>" in page
     assert page.count("<svg") >= 3
     for outside in ("http://", "https://", "src=", "@import"):
         assert outside not in page.replace("http://www.w3.org/", "")

@@ -123,6 +123,30 @@ def test_the_shipped_suite_has_eight_faults_and_six_controls() -> None:
     plan_run(Options(out=Path("unused"), seeds=2))
 
 
+def test_an_entry_may_have_a_base_and_a_rate_of_its_own(tmp_path: Path) -> None:
+    """Its own base stands in for the suite's, its rate for the base's; no suite base is needed then."""
+    row = {"name": "own", "base": "scenario.yaml", "rate_rps": 3.5, "control": True}
+    suite, file = load_suite(write_suite(tmp_path, scenarios=[row], sweep_scenarios=["own"], base=None))
+    (entry,) = expand_suite(suite, file)
+    assert entry.scenario().spec.workload.rate_rps == 3.5
+
+
+def test_the_stress_suite_asks_everything_with_and_without_a_fault() -> None:
+    """Every scenario comes as a control and with three bits on the home build, otherwise alike."""
+    suite, file = load_suite(resolve_uri("package:contracts/library/suites/e5-stress.yaml", "tests"))
+    entries = {entry.name: entry for entry in expand_suite(suite, file)}
+    controls = [name for name, entry in entries.items() if entry.group == "control"]
+    assert len(controls) == 12
+    for name in controls:
+        calm, broken = entries[name].scenario().spec, entries[f"{name}-3-bits"].scenario().spec
+        assert calm == broken.model_copy(update={"faults": ()})
+        assert [fault.condition for fault in broken.faults] == ["requantise-w3"]
+    assert entries["reproduction-slow-replica"].group == "loud"
+    gaps = [entries[f"burst-{cv}"].scenario().spec.workload.gamma for cv in (2, 3)]
+    assert [gap.gap_cv for gap in gaps if gap is not None] == [2.0, 3.0]
+    plan_run(Options(out=Path("unused"), suite=file, seeds=1))
+
+
 def test_the_quick_suite_is_a_part_of_the_shipped_one() -> None:
     """Its scenarios are those of E5, word for word; every group is there, and the learned policy."""
     quick, file = load_suite(resolve_uri("package:contracts/library/suites/e5-quick.yaml", "tests"))

@@ -35,7 +35,7 @@ def assert_same_bytes(left: FleetEngine, right: FleetEngine, fleet: int = 0) -> 
     """Every record, counter, gauge and histogram of the fleet is bit for bit the same."""
     assert left.requests(0).tobytes() == right.requests(fleet).tobytes()
     first, second = left.drain_counters(), right.drain_counters()
-    for name in ("cells", "per_slice", "excess_tv_tokens"):
+    for name in ("cells", "per_slice", "excess_tv_tokens", "useful_tokens"):
         np.testing.assert_array_equal(getattr(first, name)[0], getattr(second, name)[fleet], err_msg=name)
     np.testing.assert_array_equal(left.latency_counts[0], right.latency_counts[fleet])
     np.testing.assert_array_equal(left.gauges().counts[:, 0], right.gauges().counts[:, fleet])
@@ -210,7 +210,7 @@ def test_recycled_records_count_the_same() -> None:
     with pytest.raises(ValueError, match="keep_requests"):
         engine.requests(0)
     counters = engine.drain_counters()
-    for name in ("cells", "per_slice", "excess_tv_tokens"):
+    for name in ("cells", "per_slice", "excess_tv_tokens", "useful_tokens"):
         np.testing.assert_array_equal(getattr(kept, name), getattr(counters, name))
 
 

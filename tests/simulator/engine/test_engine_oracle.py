@@ -66,6 +66,7 @@ def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
         "dispatched",
     ):
         np.testing.assert_array_equal(getattr(oracle, name), getattr(counters, name)[0], err_msg=name)
+    np.testing.assert_allclose(counters.useful_tokens[0], oracle.useful_tokens, rtol=1e-9, atol=1e-6)
     for name in ("outstanding", "consecutive_failed"):
         np.testing.assert_array_equal(
             [getattr(r, name) for r in oracle.replicas], getattr(gauges, name)[0], err_msg=name

@@ -129,6 +129,34 @@ def test_missing_and_swapped_files_are_refused(tmp_path: Path) -> None:
         load_scenario(path)
 
 
+def test_declared_means_tell_the_controller_and_nobody_else(tmp_path: Path, world: CompiledScenario) -> None:
+    """Twice the tokens declared: lower derived capacities, the same engine, demand and requests."""
+    document = scenario_document()
+    spec = document["spec"]
+    assert isinstance(spec, dict)
+    told = spec["workload"] | {"declared": {"prompt_tokens": 512.0, "output_tokens": 128.0}}
+    other = load_scenario(write_world(tmp_path, {**document, "spec": spec | {"workload": told}}))
+    assert (other.capacity_rps < world.capacity_rps).all()
+    assert other.setup.capacity_rps.tobytes() == other.capacity_rps.tobytes()
+    assert other.demand == world.demand
+    assert other.engine.step_model.tobytes() == world.engine.step_model.tobytes()
+    assert other.workload.prompt_tokens == world.workload.prompt_tokens
+
+
+def test_drift_is_in_the_workload_and_in_the_true_demand(tmp_path: Path, world: CompiledScenario) -> None:
+    """Prompts that triple to the horizon are twice as long on average; what is told stays."""
+    document = scenario_document()
+    spec = document["spec"]
+    assert isinstance(spec, dict)
+    drifting = spec["workload"] | {"drift": {"prompt_factor": 3.0}}
+    other = load_scenario(write_world(tmp_path, {**document, "spec": spec | {"workload": drifting}}))
+    assert other.workload.drift is not None
+    assert other.workload.drift.over_s == other.horizon_s
+    assert other.demand.prompt_tokens == 2.0 * world.demand.prompt_tokens
+    assert other.demand.output_tokens == world.demand.output_tokens
+    assert other.capacity_rps.tobytes() == world.capacity_rps.tobytes()
+
+
 def test_a_pool_written_apart_compiles_alike(tmp_path: Path, world: CompiledScenario) -> None:
     """A pool in its own document gives the same world as the same pool inline."""
     document = scenario_document()

@@ -14,7 +14,7 @@ from contracts.workload.arrivals import LengthLaw, constant_rate
 from contracts.workload.azure_trace import load_trace
 from simulator.engine.layout import ARRIVAL
 from simulator.engine.requests import RequestArrivals
-from simulator.world.workload import BLOCK, WorkloadSpec, WorkloadStream
+from simulator.world.workload import BLOCK, LengthDrift, WorkloadSpec, WorkloadStream
 from tests.support.paths import DATA
 
 SPEC = WorkloadSpec(
@@ -60,6 +60,17 @@ def test_a_stream_that_knows_its_end_draws_the_same_up_to_it(laws: int) -> None:
         np.testing.assert_array_equal(seen, expected[: len(seen)])
     assert len(seen) < BLOCK
     assert (seen["arrived_at_s"][:-1] <= enough_s).all()
+
+
+def test_drift_moves_lengths_linearly_and_nothing_else() -> None:
+    """Prompts double over 60 s and stay doubled, answers halve; every other number is as without drift."""
+    drift = LengthDrift(prompt_factor=2.0, output_factor=0.5, over_s=60.0)
+    still, moved = (WorkloadStream(replace(SPEC, drift=one), 4).until(120.0) for one in (None, drift))
+    assert_same(still, moved, but=("prompt_tokens", "output_tokens"))
+    share = np.minimum(still.arrived_at_s / 60.0, 1.0)
+    expected = np.minimum(still.prompt_tokens * (1.0 + share), 4096)
+    assert (np.abs(moved.prompt_tokens - expected) <= 1.0).all()
+    assert (np.abs(moved.output_tokens - still.output_tokens * (1.0 - 0.5 * share)) <= 1.0).all()
 
 
 def test_arrivals_are_in_order_and_in_range() -> None:

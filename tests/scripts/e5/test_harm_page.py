@@ -1,0 +1,45 @@
+"""The page of harm shows what a run says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contracts.errors import DocumentError
+from scripts.e5.harm import HARM
+from scripts.e5.harm_page import SHOWN, tables
+
+
+def content(policies: tuple[str, ...]) -> dict[str, Any]:
+    """A run of two scenarios; in the second the policy is 12.5 points worse."""
+    bounds = {"calm": {"mean": 0.0, "limit": -0.1, "n": 3}, "crowd": {"mean": -12.5, "limit": -30.0, "n": 3}}
+    scenarios = {name: dict.fromkeys(HARM, bound) for name, bound in bounds.items()}
+    leaf = {"mean": 0.5, "ci_low": None, "ci_high": None, "n": 3}
+    rows = {
+        name: {policy: dict.fromkeys(SHOWN, leaf) for policy in ("fixed-bare", *policies)} for name in bounds
+    }
+    return {
+        "harm": {"note": "none", "policies": {policy: {"scenarios": scenarios} for policy in policies}},
+        "header": {
+            "policies": ["fixed-bare", *policies],
+            "scenarios": [{"name": name} for name in bounds],
+        },
+        "scenarios": rows,
+    }
+
+
+def test_the_worst_scenario_stands_first_with_its_limit() -> None:
+    """Rows of useful tokens rise from the worst; goodput is in percent, in the order of the suite."""
+    found = tables(content(("mover",)))
+    assert found["useful-ratio"][2:] == [
+        "| crowd | −12.50 (at least −30.00) |",
+        "| calm | +0.00 (at least −0.10) |",
+    ]
+    assert found["goodput-ratio"][2] == "| calm | 50.0 | 50.0 |"
+
+
+def test_a_run_without_a_comparison_is_refused() -> None:
+    """Where nobody was compared there is no page."""
+    with pytest.raises(DocumentError, match="fixed-bare"):
+        tables(content(()))
