@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.detect.certified_drift import initial_drift
 from controller.options import ControllerSetup
@@ -25,14 +26,6 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         scraped_at_s=np.full((batch, replicas), np.nan),
         progressed_at_s=np.full((batch, replicas), np.nan),
         probed_at_s=np.full((batch, replicas, slices), -np.inf),
-        offered_rps=np.zeros((batch, slices)),
-        answered_rps=np.zeros((batch, replicas)),
-        failed_rps=np.zeros((batch, replicas)),
-        request_tokens=np.zeros((batch, 4)),
-        engine_speed=np.zeros((batch, replicas, 3)),
-        replica_rps=np.tile(setup.fleet.capacity_rps, (batch, 1)),
-        least_rps=np.tile(setup.fleet.capacity_rps, (batch, 1)),
-        healthy_rps=np.tile(setup.fleet.capacity_rps, (batch, 1)),
         quarantined=np.zeros((batch, replicas), dtype=np.bool_),
         quarantine_reason=np.zeros((batch, replicas), dtype=np.int64),
         quarantined_at_s=np.full((batch, replicas), -np.inf),
@@ -50,8 +43,24 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         version=np.zeros(batch, dtype=np.int64),
         replica_detector=setup.detector.initial(batch, replicas, setup.contract),
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
+        **_nothing_measured(setup, batch),
         policy=setup.policy.initial(batch),
         supervisor=initial_memory(setup, batch),
         baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
         drift=initial_drift(batch, setup.drift),
     )
+
+
+def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, NDArray[np.float64]]:
+    """Rates and capacities before anything was counted: capacities as declared."""
+    _, slices, replicas = setup.layout.shape
+    return {
+        "offered_rps": np.zeros((batch, slices)),
+        "answered_rps": np.zeros((batch, replicas)),
+        "failed_rps": np.zeros((batch, replicas)),
+        "request_tokens": np.zeros((batch, 4)),
+        "engine_speed": np.zeros((batch, replicas, 3)),
+        "replica_rps": np.tile(setup.fleet.capacity_rps, (batch, 1)),
+        "least_rps": np.tile(setup.fleet.capacity_rps, (batch, 1)),
+        "healthy_rps": np.tile(setup.fleet.capacity_rps, (batch, 1)),
+    }

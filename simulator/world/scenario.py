@@ -7,6 +7,7 @@ Step times are used as measured; nothing is rescaled to another machine.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         build_table(kernel.samples, prompts, layout.probe_metrics, contract) for kernel in pool.kernels
     )
     steps = step_models(spec, pool, prompts, file)
-    demand, absent, home = demand_of(spec), absent_replicas(layout, pool), _homes(pool, layout)
+    absent, home = absent_replicas(layout, pool), _homes(pool, layout)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
     engine = engine_spec(spec, pool, contract, layout, steps, tables)
     model = engine_model(pool, contract, steps, declared_demand(spec))
@@ -81,17 +82,26 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         capacity_rps=capacities(pool, model),
         engine_model=model,
         home=home,
-        demand=demand,
+        demand=demand_of(spec),
         fair_rps=fair_share(spec, layout, home, absent),
         absent=absent,
-        profile_sha256=tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
-        stage=stages_of(kernel.entry for kernel in pool.kernels),
-        certified_loss=np.stack([certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]),
+        **_of_kernels(pool, layout),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),
         surges=surges,
     )
+
+
+def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
+    """What is known of each kernel by its profile."""
+    return {
+        "profile_sha256": tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
+        "stage": stages_of(kernel.entry for kernel in pool.kernels),
+        "certified_loss": np.stack(
+            [certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]
+        ),
+    }
 
 
 def _homes(pool: MeasuredPool, layout: FleetLayout) -> NDArray[np.int64]:

@@ -164,7 +164,8 @@ def test_a_fleet_is_shielded_alone_as_in_a_batch(case: Case) -> None:
     """Results do not depend on the batch."""
     whole, one = case.shielded(), slice(1, 2)
     given: dict[str, Any] = {name: getattr(case.view, name) for name in ShieldView.__slots__}
-    view = ShieldView(**{name: value if value is None else value[one] for name, value in given.items()})
+    picked: dict[str, Any] = {name: value if value is None else value[one] for name, value in given.items()}
+    view = ShieldView(**picked)
     alone = shield(case.table[one], view, case.fleet, case.limits)
     for name in ("table", "reason", "size", "fallback", "voluntary"):
         np.testing.assert_array_equal(getattr(alone, name), getattr(whole, name)[one])
