@@ -40,7 +40,7 @@ class ControllerState:
     engine_speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes: ``perceive.capacity_pass``
     replica_rps: NDArray[np.float64]  # [B, K], requests per second that one replica carries of this traffic
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], the same of an engine within its certified spread
+    healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed: slowness excuses nobody
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
 
     quarantined: NDArray[np.bool_]  # [B, R]

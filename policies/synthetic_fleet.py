@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.compiled.steady_state import Demand, EngineModel
 from contracts.telemetry import (
     HISTOGRAM_EDGES_MS,
     LATENCY_FAMILIES,
@@ -55,6 +56,8 @@ class SyntheticClause:
         return [self.slices is None or place in self.slices for place in range(slices)]
 
 
+#: Time between two scrapes of made-up telemetry.
+SCRAPE_INTERVAL_S = 5.0
 #: What is the same for every clause.
 _TERMS: dict[str, Any] = {
     "guard_threshold": 0.5,
@@ -97,6 +100,13 @@ def synthetic_fleet(kernels: int, slices: int, replicas: int) -> FleetSetup:
         contract=synthetic_contract(layout, _rehearsed()),
         capacity_rps=np.full(kernels, 10.0),
         home=np.zeros(slices, dtype=np.int64),
+        engine=EngineModel(
+            step_s=np.tile([2e-3, 3e-5, 7e-5, 3e-7], (kernels, 1)),
+            sequences=np.full(kernels, 64.0),
+            kv_tokens=np.full(kernels, 65536.0),
+            inter_token_s=0.08,
+            demand=Demand(prompt_tokens=512.0, output_tokens=256.0),
+        ),
     )
 
 
@@ -120,7 +130,7 @@ def synthetic_telemetry(
     return FleetTelemetry(
         now_ms=np.full(batch, now_s * 1000.0),
         replica_state=np.full((batch, replicas), int(ReplicaState.READY), dtype=np.int8),
-        scraped_at_ms=np.full((batch, replicas), (now_s // 5.0) * 5000.0),
+        scraped_at_ms=np.full((batch, replicas), now_s // SCRAPE_INTERVAL_S * SCRAPE_INTERVAL_S * 1000.0),
         running=np.full((batch, replicas), 4.0),
         waiting=np.zeros((batch, replicas)),
         kv_used_ratio=rng.uniform(0.1, 0.9, (batch, replicas)),
@@ -131,9 +141,28 @@ def synthetic_telemetry(
         fingerprint_match=np.ones((batch, replicas)),
         trace_fields_ratio=np.ones((batch, replicas)),
         offered=answered.sum(axis=1),
-        engine=EngineCounters.unknown(batch, replicas),
+        engine=_synthetic_counters(now_s, batch, replicas),
         probes=drawn,
     )
+
+
+def _synthetic_counters(now_s: float, batch: int, replicas: int) -> EngineCounters:
+    """Four sequences that decode all the time; known in the ticks of a scrape."""
+    if now_s % SCRAPE_INTERVAL_S:
+        return EngineCounters.unknown(batch, replicas)
+    counted = {
+        "span_s": SCRAPE_INTERVAL_S,
+        "iterations": 1500.0,
+        "prompt_tokens": 12000.0,
+        "generation_tokens": 6000.0,
+        "inter_token_s": 4.0 * SCRAPE_INTERVAL_S,
+        "inter_tokens": 6000.0,
+        "queue_s": 0.0,
+        "admitted": 24.0,
+        "finished": 24.0,
+        "preemptions": 0.0,
+    }
+    return EngineCounters(**{name: np.full((batch, replicas), value) for name, value in counted.items()})
 
 
 def synthetic_contract(

@@ -17,8 +17,6 @@ PREDICTED_S, MEASURED_S, SCRAPES = range(3)
 
 #: Waiting over running requests up to which a replica counts as one without a queue.
 QUEUE_RATIO = 0.1
-#: Weight of replicas out of rotation: none, unless a kernel has no other.
-ABSENT = 1e-9
 
 
 class Learned(NamedTuple):
@@ -28,7 +26,7 @@ class Learned(NamedTuple):
     speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes of a replica
     replica_rps: NDArray[np.float64]  # [B, K], filled: what one replica carries, best estimate
     least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry within its certified spread
+    healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at the certified speed
 
 
 class Counted(NamedTuple):
@@ -72,29 +70,19 @@ def learn(learned, counted, certified, owner):
     """Add what arrived and estimate anew what one replica of each kernel (``owner`` [R]) carries."""
     learned, counted = borrowed((Learned(*learned), Counted(*counted)))
     known = borrowed(Certified(*certified))
-    kernels = learned.replica_rps.shape[1]
-    members, request, carried = np.zeros(kernels), np.zeros(3), np.zeros(3)
+    request, ratios = np.zeros(3), np.zeros(len(owner))
     for b in range(learned.tokens.shape[0]):
         for r in range(len(owner)):
+            for i in range(3):
+                learned.speed[b, r, i] *= counted.forget[b]
             if counted.fresh[b, r]:
                 _count_tokens(learned, counted, known, b, r)
                 _count_steps(learned, counted, known, request, b, r, owner[r])
         _describe(request, learned, known, b)
-        members[:] = 0.0
-        for k in range(kernels):
-            learned.replica_rps[b, k], learned.least_rps[b, k], learned.healthy_rps[b, k] = 0.0, 0.0, 0.0
-        for r in range(len(owner)):
-            k = owner[r]
-            _estimate(carried, learned, counted, known, request, b, r, k)
-            weight = 1.0 if counted.serving[b, r] else ABSENT
-            members[k] += weight
-            learned.replica_rps[b, k] += weight * carried[0]
-            learned.least_rps[b, k] += weight * carried[1]
-            learned.healthy_rps[b, k] += weight * carried[2]
-        for k in range(kernels):
-            learned.replica_rps[b, k] /= members[k]
-            learned.least_rps[b, k] /= members[k]
-            learned.healthy_rps[b, k] /= members[k]
+        for k in range(learned.replica_rps.shape[1]):
+            slow, scrapes = _slowness(ratios, learned, owner, b, k)
+            _estimate(learned, known, request, b, k, slow, scrapes)
+            _keep_proven(learned, counted, owner, b, k)
 
 
 @compiled(inline="always")
@@ -152,24 +140,50 @@ def _count_steps(learned, counted, known, request, b, r, k):
 
 
 @compiled(inline="always")
-def _estimate(carried, learned, counted, known, request, b, r, k):
-    """``carried`` [3] by one replica: best estimate, lower limit, and within the certified spread.
+def _slowness(ratios, learned, owner, b, k):
+    """Log of measured over certified step time of a kernel's middle replica, and scrapes behind it.
 
-    What it carries without a queue, it carries.
+    The middle one, the faster of two: one slow replica among its peers is a matter of quarantine, not of what
+    the kernel carries.
     """
-    speed, slow = learned.speed[b, r], 0.0
-    for i in range(3):
-        speed[i] *= counted.forget[b]
-    prior, data = 1.0 / known.spread**2, speed[SCRAPES] / known.noise**2
-    if speed[PREDICTED_S] > 0.0 and speed[MEASURED_S] > 0.0:
-        slow = np.log(speed[MEASURED_S] / speed[PREDICTED_S]) * data / (prior + data)
+    count, scrapes = 0, 0.0
+    for r in range(len(owner)):
+        predicted_s, measured_s = learned.speed[b, r, PREDICTED_S], learned.speed[b, r, MEASURED_S]
+        if owner[r] == k and predicted_s > 0.0 and measured_s > 0.0:
+            place, ratio = count, measured_s / predicted_s
+            while place > 0 and ratios[place - 1] > ratio:
+                ratios[place] = ratios[place - 1]
+                place -= 1
+            ratios[place] = ratio
+            count += 1
+            scrapes += learned.speed[b, r, SCRAPES]
+    return (np.log(ratios[(count - 1) // 2]) if count > 0 else 0.0), scrapes
+
+
+@compiled(inline="always")
+def _estimate(learned, known, request, b, k, slow, scrapes):
+    """Best estimate, its lower limit, and what the certified speed would carry."""
+    prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
+    slow *= data / (prior + data)
     reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + request[2])
-    certain = min(max(slow, -2.0 * known.spread), 2.0 * known.spread)
-    carried[0] = _carried_rps(known, request, k, slow)
-    carried[1] = _carried_rps(known, request, k, slow + reach)
-    carried[2] = _carried_rps(known, request, k, certain)
-    if counted.waiting[b, r] <= 1.0 + QUEUE_RATIO * counted.running[b, r]:
-        carried[1] = max(carried[1], min(counted.answered_rps[b, r], carried[0]))
+    learned.replica_rps[b, k] = _carried_rps(known, request, k, slow)
+    learned.least_rps[b, k] = _carried_rps(known, request, k, slow + reach)
+    learned.healthy_rps[b, k] = _carried_rps(known, request, k, 0.0)
+
+
+@compiled(inline="always")
+def _keep_proven(learned, counted, owner, b, k):
+    """What the replicas in rotation carry on average without a queue, they carry."""
+    serving, answered_rps, running, waiting = 0, 0.0, 0.0, 0.0
+    for r in range(len(owner)):
+        if owner[r] == k and counted.serving[b, r]:
+            serving += 1
+            answered_rps += counted.answered_rps[b, r]
+            running += counted.running[b, r]
+            waiting += counted.waiting[b, r]
+    if serving > 0 and waiting <= serving + QUEUE_RATIO * running:
+        proven_rps = min(answered_rps / serving, learned.replica_rps[b, k])
+        learned.least_rps[b, k] = max(learned.least_rps[b, k], proven_rps)
 
 
 @compiled(inline="always")
