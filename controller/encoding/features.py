@@ -131,7 +131,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     _kernel(
         "capacity_rps", f"log(1 + rps) / log(1 + {LARGEST_RPS:g})", 1.0,
-        "profile and replicas in rotation", lambda o: log_rate(o.capacity_rps),
+        "engine counters, profile, replicas in rotation", lambda o: log_rate(o.capacity_rps),
     ),
     _kernel(
         "load_ratio", "offered rate over capacity", MOST_RATIO, "gateway counters, smoothed",
