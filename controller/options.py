@@ -23,7 +23,9 @@ class ShieldLimits:
     min_dwell_s: float = 30.0  # from the begin of one such move to the begin of the next
     canary_most_ratio: float = 0.05  # a canary's weight on a slice is at most this
     canary_least_ratio: float = 0.01  # and at least this
-    max_load_ratio: float = 1.25  # load over capacity above which traffic overflows and is then shed
+    #: Load over capacity above which traffic overflows and is then shed. Capacity leaves a fifth of the
+    #: saturation free; what keeps its objectives is 1.09 to 1.13 times capacity (``selvage bench capacity``).
+    max_load_ratio: float = 1.1
     max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
     min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
 
@@ -59,6 +61,8 @@ class CapacityOptions:
     quantile: float = 1.645
     #: Time constant after which what was learned of an engine that is now idle counts little.
     forget_s: float = 1800.0
+    #: After so long without counters the declared request is believed; a dozen scrapes at the usual interval.
+    patience_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

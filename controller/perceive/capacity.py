@@ -42,7 +42,7 @@ def learn_capacity(
         least_rps=np.empty_like(state.replica_rps),
         healthy_rps=np.empty_like(state.replica_rps),
     )
-    counted = _counted(state, telemetry, clocks, rates, setup.options.capacity)
+    counted = _counted(state, telemetry, clocks, rates, setup)
     known = _certified(engine, setup.options.capacity)
     learn(tuple(learned), counted, known, setup.layout.replica_kernel)
     return {
@@ -55,9 +55,9 @@ def learn_capacity(
 
 
 def _counted(
-    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, options: CapacityOptions
+    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
 ) -> tuple[NDArray[Any], ...]:
-    engine, plain = telemetry.engine, np.ascontiguousarray
+    engine, plain, options = telemetry.engine, np.ascontiguousarray, setup.options.capacity
     counted = Counted(
         fresh=clocks.fresh,
         span_s=plain(engine.span_s),
@@ -71,6 +71,7 @@ def _counted(
         waiting=plain(telemetry.waiting),
         answered_rps=rates.answered_rps,
         serving=(telemetry.replica_state == _READY) & ~state.quarantined & ~state.ejected,
+        early=state.ticks * setup.fleet.tick_s < options.patience_s,
         forget=np.exp(-np.maximum(clocks.since_s, 0.0) / options.forget_s),
     )
     return tuple(counted)

@@ -18,6 +18,9 @@ PREDICTED_S, MEASURED_S, SCRAPES = range(3)
 #: Waiting over running requests up to which a replica counts as one without a queue.
 QUEUE_RATIO = 0.1
 
+#: Best estimate while nothing was counted: nobody leaves or is shed by a capacity that nobody measured.
+UNBOUNDED_RPS = 1e9
+
 
 class Learned(NamedTuple):
     """What was learned of traffic and engines; written to."""
@@ -44,6 +47,7 @@ class Counted(NamedTuple):
     waiting: NDArray[np.float64]  # [B, R], requests
     answered_rps: NDArray[np.float64]  # [B, R], smoothed
     serving: NDArray[np.bool_]  # [B, R], ready and in rotation
+    early: NDArray[np.bool_]  # [B], counters may still come
     forget: NDArray[np.float64]  # [B], share of what is known of speed that stays in this tick
 
 
@@ -83,6 +87,8 @@ def learn(learned, counted, certified, owner):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
             _estimate(learned, known, request, b, k, slow, scrapes)
             _keep_proven(learned, counted, owner, b, k)
+            if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:
+                learned.replica_rps[b, k] = UNBOUNDED_RPS
 
 
 @compiled(inline="always")

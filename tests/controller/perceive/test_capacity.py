@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, step_s
 from contracts.telemetry import EngineCounters, FleetTelemetry
 from controller.initial import initial_state
-from controller.options import ControllerSetup
+from controller.options import CapacityOptions, ControllerSetup
+from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.perceive.estimate import accumulate
 from controller.state import ControllerState
 from policies.registry import make_configuration
@@ -123,11 +124,19 @@ def test_without_a_certified_engine_the_declared_capacity_stands() -> None:
     np.testing.assert_array_equal(state.least_rps, 100.0)
 
 
-def test_counters_that_are_not_known_say_nothing() -> None:
-    """A server that exports no tokens leaves the declared request and the certified speed."""
+@pytest.mark.parametrize(("patience_s", "bounded"), [(0.0, True), (1e6, False)])
+def test_counters_that_are_not_known_say_nothing(patience_s: float, bounded: bool) -> None:
+    """A server that exports no tokens leaves the declared request and the certified speed, in the end.
+
+    Before, nobody is shed by a capacity that nobody measured; more is planned with care all the while.
+    """
     setup = _setup()
+    patient = CapacityOptions(patience_s=patience_s)
+    setup = replace(setup, options=replace(setup.options, capacity=patient))
     state = _after(setup, Demand(prompt_tokens=2000.0, output_tokens=50.0), 1.3, 10.0, idle=(0, 1, 2, 3))
-    np.testing.assert_allclose(state.replica_rps[0], [_true_rps(k, DECLARED, 1.0) for k in range(2)])
+    told_rps = np.array([_true_rps(k, DECLARED, 1.0) for k in range(2)])
+    np.testing.assert_allclose(state.replica_rps[0], told_rps if bounded else UNBOUNDED_RPS)
+    assert (state.least_rps[0] < told_rps).all()
 
 
 def test_what_is_carried_without_a_queue_is_carried() -> None:
