@@ -54,7 +54,7 @@ def test_dwell_counts_from_the_begin_of_a_move() -> None:
 def test_short_capacity_sheds_the_lowest_priority_first() -> None:
     """With room for 15 of 30 rps the highest keeps all, the middle one half, the lowest a minimum share."""
     view, fleet = _plain(ready=np.array([[1, 0, 0, 0]]))
-    small = replace(fleet, capacity_rps=np.full(KERNELS, 12.0))
+    small = replace(fleet, capacity_rps=np.full(KERNELS, 15.0 / ShieldLimits().max_load_ratio))
     out = shield(view.last, view, small, ShieldLimits())
     np.testing.assert_allclose(out.table[0, :, -1], [0.99, 0.5, 0.0], atol=1e-9)
     assert out.reason[0, 0] & ShieldReason.CAPACITY
