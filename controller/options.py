@@ -23,9 +23,9 @@ class ShieldLimits:
     min_dwell_s: float = 30.0  # from the begin of one such move to the begin of the next
     canary_most_ratio: float = 0.05  # a canary's weight on a slice is at most this
     canary_least_ratio: float = 0.01  # and at least this
-    #: Load over capacity above which traffic overflows and is then shed. Capacity leaves a fifth of what
-    #: saturates free; a replica keeps its objectives up to 1.09 to 1.13 times it (``selvage bench capacity``), and the
-    #: estimate lies some 4 % low (``selvage bench learned``).
+    #: Load over capacity above which traffic overflows and is then shed. A replica keeps its objectives up to
+    #: 1.09 to 1.13 times capacity (``selvage bench capacity``), and the estimate of it lies some 4 % low
+    #: (``selvage bench learned``).
     max_load_ratio: float = 1.15
     max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
     min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
