@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from controller.detect.certified_drift import initial_drift
 from controller.options import ControllerSetup
+from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory
 
@@ -52,15 +53,18 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
 
 
 def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, NDArray[np.float64]]:
-    """Rates and capacities before anything was counted: capacities as declared."""
+    """Rates before anything was counted; capacities as declared, without a bound where they will be learned."""
     _, slices, replicas = setup.layout.shape
+    told_rps = np.tile(setup.fleet.capacity_rps, (batch, 1))
+    if setup.fleet.engine is not None:
+        told_rps[:] = UNBOUNDED_RPS
     return {
         "offered_rps": np.zeros((batch, slices)),
         "answered_rps": np.zeros((batch, replicas)),
         "failed_rps": np.zeros((batch, replicas)),
         "request_tokens": np.zeros((batch, 4)),
         "engine_speed": np.zeros((batch, replicas, 3)),
-        "replica_rps": np.tile(setup.fleet.capacity_rps, (batch, 1)),
-        "least_rps": np.tile(setup.fleet.capacity_rps, (batch, 1)),
-        "healthy_rps": np.tile(setup.fleet.capacity_rps, (batch, 1)),
+        "replica_rps": told_rps.copy(),
+        "least_rps": told_rps.copy(),
+        "healthy_rps": told_rps.copy(),
     }

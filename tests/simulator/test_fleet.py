@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -119,3 +121,13 @@ def test_any_tick_length_will_do(build: Build, tick_s: float) -> None:
     together = run_episodes(scenario, drive(scenario), [1, 2])
     for seed, record in zip((1, 2), together, strict=True):
         assert_same_bytes(record, once(scenario, seed))
+
+
+@pytest.mark.parametrize("factor", [1e-9, 0.5, 2.0, 100.0])
+def test_a_declared_capacity_changes_nothing(build: Build, factor: float) -> None:
+    """Whatever the pool says that a replica carries: what it carries is learned."""
+    scenario = build(faults=[FAULTS["requantise"]], changes=CHANGES)
+    other = replace(scenario, capacity_rps=scenario.capacity_rps * factor)
+    (told,) = run_episodes(scenario, drive(scenario, "hysteresis"), [11])
+    (wrong,) = run_episodes(other, drive(other, "hysteresis"), [11])
+    assert_same_bytes(told, wrong)
