@@ -6,7 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 E5_ARGS ?=
 TEST_ARGS ?=
-README_POLICIES := fixed-bare,fixed,breaker,shield-alone,burn-rate,threshold,hysteresis,sequential,learned
 SOURCES := contracts controller simulator faults policies live k8s scripts selvage_fleet
 
 export OMP_NUM_THREADS ?= 1
@@ -33,8 +32,8 @@ test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... 
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(TEST_ARGS)
 
-readme: setup ## Run E5 with the learned policy too and write the result section of README.md
-	$(BIN)/selvage e5 --policies $(README_POLICIES) --out out/readme
+readme: setup ## Run E5 and write the result section of README.md
+	$(BIN)/selvage e5 --out out/readme
 	$(BIN)/python -m scripts.e5.readme out/readme/e5.json
 
 check: ## Format, lint, types, layers
