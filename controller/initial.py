@@ -53,7 +53,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
 
 
 def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, NDArray[np.float64]]:
-    """Rates before anything was counted; capacities as declared, without a bound where they will be learned."""
+    """Rates before anything was counted; capacities as declared, unbounded where they will be learned."""
     _, slices, replicas = setup.layout.shape
     told_rps = np.tile(setup.fleet.capacity_rps, (batch, 1))
     if setup.fleet.engine is not None:
