@@ -20,8 +20,9 @@ READY = int(ReplicaState.READY)
 LEAST_RPS = 1e-6
 #: Capacity in requests per second that a load is compared with at least.
 LEAST_CAPACITY_RPS = 1e-9
-#: Relative slack that rounding asks for.
-ROUNDING = 1e-9
+#: What a kernel surely carries over the traffic that it has: policies fill nine tenths of a capacity, and
+#: would leave a kernel that they think just full.
+KEPT_MARGIN = 1.15
 
 
 class Replicas(NamedTuple):
@@ -120,7 +121,7 @@ def see_kernels(shown, routing, ready, owner):
             for s in range(slices):
                 load_rps += table[b, s, k] * offered_rps[b, s]
                 age_s[b, k, s] = -np.inf
-            kept_rps = min(ready[b, k] * routing.replica_rps[b, k], load_rps * (1.0 + ROUNDING))
+            kept_rps = min(ready[b, k] * routing.replica_rps[b, k], load_rps * KEPT_MARGIN)
             capacity_rps[b, k] = max(ready[b, k] * routing.least_rps[b, k], kept_rps)
             shown.load_ratio[b, k] = load_rps / max(capacity_rps[b, k], LEAST_CAPACITY_RPS)
         for r in range(len(owner)):
