@@ -72,9 +72,8 @@ def probe_share(
     return np.asarray(probes_per_s * (coefficients[:, 0] + probe_tokens * coefficients[:, 1]))
 
 
-@compiled
-def carried_rps(step, prompt_tokens, output_tokens, limit, inter_token_s):
-    """``capacity_rps`` of a replica with the coefficients ``step`` [4], for compiled code."""
+def _carried_rps(step, prompt_tokens, output_tokens, limit, inter_token_s):
+    """``capacity_rps`` of a replica with the coefficients ``step`` [4]."""
     base, prefill, decode, context = step[0], step[1], step[2], step[3]
     work = prefill * prompt_tokens / output_tokens + decode + context * (prompt_tokens + output_tokens / 2.0)
     slope = (base + work) - base
@@ -83,13 +82,17 @@ def carried_rps(step, prompt_tokens, output_tokens, limit, inter_token_s):
     return HEADROOM_RATIO * batch / (output_tokens * (base + batch * work))
 
 
+#: The same for compiled code.
+carried_rps = compiled(_carried_rps)
+
+
 def capacity_rps(
     coefficients: NDArray[np.float64], demand: Demand, limit: float, inter_token_s: float
 ) -> float:
     """Requests per second of one replica, with headroom: its largest batch that keeps ``inter_token_s``."""
     step = np.asarray(coefficients, dtype=np.float64)
     tokens = float(demand.prompt_tokens), float(demand.output_tokens)
-    return float(carried_rps(step, *tokens, float(limit), float(inter_token_s)))
+    return float(_carried_rps(step, *tokens, float(limit), float(inter_token_s)))
 
 
 def steady_batch(coefficients: NDArray[np.float64], demand: Demand, limit: float, rate_rps: float) -> float:
