@@ -57,9 +57,18 @@ def step_s(coefficients: NDArray[np.float64], demand: Demand, batch: float) -> f
     return base + batch * (prompts + decode + context * demand.context_tokens)
 
 
-def batch_limit(demand: Demand, max_batch: int, kv_tokens: float) -> float:
+def _sequence_limit(prompt_tokens, output_tokens, max_batch, kv_tokens):
+    """``batch_limit`` of the mean request with these tokens."""
+    return max(1.0, min(float(max_batch), kv_tokens / (prompt_tokens + output_tokens)))
+
+
+#: The same for compiled code.
+sequence_limit = compiled(_sequence_limit)
+
+
+def batch_limit(demand: Demand, max_batch: float, kv_tokens: float) -> float:
     """Most sequences at once: the scheduler's limit or what the KV cache holds, at least one."""
-    return max(1.0, min(float(max_batch), kv_tokens / (demand.prompt_tokens + demand.output_tokens)))
+    return float(_sequence_limit(demand.prompt_tokens, demand.output_tokens, max_batch, kv_tokens))
 
 
 def probe_share(
@@ -93,6 +102,19 @@ def capacity_rps(
     step = np.asarray(coefficients, dtype=np.float64)
     tokens = float(demand.prompt_tokens), float(demand.output_tokens)
     return float(_carried_rps(step, *tokens, float(limit), float(inter_token_s)))
+
+
+def capacities_rps(
+    coefficients: NDArray[np.float64], model: EngineModel, demand: Demand
+) -> NDArray[np.float64]:
+    """``capacity_rps`` of the kernels of ``model`` if their steps had ``coefficients`` [K, 4], [K]."""
+    kernels = zip(coefficients, model.sequences, model.kv_tokens, strict=True)
+    return np.array(
+        [
+            capacity_rps(step, demand, batch_limit(demand, float(most), float(held)), model.inter_token_s)
+            for step, most, held in kernels
+        ]
+    )
 
 
 def steady_batch(coefficients: NDArray[np.float64], demand: Demand, limit: float, rate_rps: float) -> float:

@@ -55,9 +55,7 @@ class EpisodeRecord:
 
     # Ground truth: at any time of the interval the replica's true state broke, on that slice, ...
     violating: NDArray[np.bool_]  # [T, R, S] ... a numeric, statistical or observability clause
-    runtime_violating: NDArray[
-        np.bool_
-    ]  # [T, R, S] ... a runtime clause (crashed, hung, too slow for its SLO)
+    runtime_violating: NDArray[np.bool_]  # [T, R, S] ... a runtime clause (crashed, hung, too slow)
 
     # Requests.
     offered: NDArray[np.int64]  # [T, S]
@@ -66,9 +64,7 @@ class EpisodeRecord:
     shed: NDArray[np.int64]  # [T, S]
     slo_missed: NDArray[np.int64]  # [T, S] answered, over the slice's SLO
     exposed: NDArray[np.int64]  # [T, S] answers on hard slices by a replica that violated at admission
-    exposed_in_flight: NDArray[
-        np.int64
-    ]  # [T, S] of these, admitted before the last table or quarantine change
+    exposed_in_flight: NDArray[np.int64]  # [T, S] of these, admitted before the last table or quarantine
     answered_by: NDArray[np.int64]  # [T, R, S]
     dispatched: NDArray[np.int64]  # [T, R, S] attempts sent, refused ones included, by when they were sent
 
@@ -76,9 +72,7 @@ class EpisodeRecord:
     offered_tokens: NDArray[np.float64]  # [T, S] output tokens
     answered_tokens: NDArray[np.float64]  # [T, S] output tokens
     excess_tv_tokens: NDArray[np.float64]  # [T, S] sum over answered tokens of the excess TV to the reference
-    useful_tokens: NDArray[
-        np.float64
-    ]  # [T, S] of answers inside the SLO and not exposed, less their excess TV
+    useful_tokens: NDArray[np.float64]  # [T, S] inside the SLO and not exposed, less their excess TV
     accelerator_s: NDArray[np.float64]  # [T, K]
     probe_tokens: NDArray[np.float64]  # [T, K]
 

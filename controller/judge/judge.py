@@ -49,9 +49,7 @@ class Judgement:
     judged: NDArray[np.float64]  # [B, K, S, C, 4], sums behind the pooled verdicts
     spread: NDArray[np.bool_]  # [B, K, S, C], in alarm through single replicas, not through the pool
     down: NDArray[np.bool_]  # [B, K], every replica in rotation is or lately was failing or hung
-    evidence_ratio: NDArray[
-        np.float64
-    ]  # [B, K, S], 0..2, how near an alarm that moves traffic is; 1: in force
+    evidence_ratio: NDArray[np.float64]  # [B, K, S], 0..2, how near a moving alarm is; 1: in force
 
 
 def judge(

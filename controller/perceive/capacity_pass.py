@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.steady_state import carried_rps
+from contracts.compiled.steady_state import carried_rps, sequence_limit
 from contracts.jit import borrowed, compiled
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
@@ -172,9 +172,9 @@ def _estimate(learned, known, request, b, k, slow, scrapes):
     prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
     slow *= data / (prior + data)
     reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + request[2])
-    learned.replica_rps[b, k] = _carried_rps(known, request, k, slow)
-    learned.least_rps[b, k] = _carried_rps(known, request, k, slow + reach)
-    learned.healthy_rps[b, k] = _carried_rps(known, request, k, 0.0)
+    learned.replica_rps[b, k] = _at_speed_rps(known, request, k, slow)
+    learned.least_rps[b, k] = _at_speed_rps(known, request, k, slow + reach)
+    learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, 0.0)
 
 
 @compiled(inline="always")
@@ -193,8 +193,8 @@ def _keep_proven(learned, counted, owner, b, k):
 
 
 @compiled(inline="always")
-def _carried_rps(known, request, k, slow):
+def _at_speed_rps(known, request, k, slow):
     """What a replica carries whose steps take ``exp(slow)`` times as long as certified."""
-    limit = max(1.0, min(known.sequences[k], known.kv_tokens[k] / (request[0] + request[1])))
+    limit = sequence_limit(request[0], request[1], known.sequences[k], known.kv_tokens[k])
     factor, step = np.exp(slow), known.step_s[k]
     return carried_rps(step, request[0], request[1], limit, known.inter_token_s / factor) / factor

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.steady_state import Demand, batch_limit, capacity_rps
+from contracts.compiled.steady_state import Demand, capacities_rps
 from contracts.documents import Scenario
 from contracts.documents.scenario import DeclaredTokens
 from contracts.loading.loader import load_as
@@ -82,7 +82,7 @@ def _world(document: Scenario, file: str, seed: int) -> Found:
     prompt, output = np.exp(rng.uniform(np.log(0.5), np.log(2.0))), rng.uniform(0.5, 1.5)
     told = compile_scenario(_with_tokens(document, prompt, output, 1.0), file)
     step_s = told.engine.step_model * rng.uniform(0.7, 1.3, told.engine.step_model.shape)
-    true_rps = _true_rps(told, step_s, _mean_request(told, seed))
+    true_rps = capacities_rps(step_s, told.engine_model, _mean_request(told, seed))
     # Load refers to the home kernel that is fullest when all is well.
     fullest = float((told.fair_rps / true_rps).max())
     rate_rps = document.spec.workload.rate_rps * rng.uniform(0.3, 0.9) / fullest
@@ -123,16 +123,3 @@ def _mean_request(scenario: CompiledScenario, seed: int) -> Demand:
     return Demand(
         prompt_tokens=float(drawn.prompt_tokens.mean()), output_tokens=float(drawn.output_tokens.mean())
     )
-
-
-def _true_rps(scenario: CompiledScenario, step_s: NDArray[np.float64], demand: Demand) -> NDArray[np.float64]:
-    model = scenario.engine_model
-    limits = [
-        batch_limit(demand, int(most), held)
-        for most, held in zip(model.sequences, model.kv_tokens, strict=True)
-    ]
-    rates = [
-        capacity_rps(own, demand, limit, model.inter_token_s)
-        for own, limit in zip(step_s, limits, strict=True)
-    ]
-    return np.array(rates)

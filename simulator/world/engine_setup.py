@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
-from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, probe_share
+from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps, probe_share
 from contracts.documents.pool import EngineLimits
 from contracts.documents.scenario import ScenarioSpec
 from contracts.units import MS_PER_S
@@ -147,15 +147,7 @@ def engine_model(
 
 def capacities(pool: MeasuredPool, model: EngineModel) -> NDArray[np.float64]:
     """Requests per second of one replica of each kernel, or what the pool states."""
-    demand = model.demand
-    limits = [
-        batch_limit(demand, int(most), float(held))
-        for most, held in zip(model.sequences, model.kv_tokens, strict=True)
-    ]
-    derived = [
-        capacity_rps(step, demand, limit, model.inter_token_s)
-        for step, limit in zip(model.step_s, limits, strict=True)
-    ]
+    derived = capacities_rps(model.step_s, model, model.demand)
     stated = [kernel.entry.capacity_rps for kernel in pool.kernels]
     return np.array([own or model_rps for own, model_rps in zip(stated, derived, strict=True)])
 
