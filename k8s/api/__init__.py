@@ -1,0 +1,1 @@
+"""The API server: the only room that imports the Kubernetes client."""

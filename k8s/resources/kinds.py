@@ -1,0 +1,120 @@
+"""Which documents are cluster resources, and what ``kubectl get`` shows of each at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contracts.documents import Document, FaultDrill, KernelContract, KernelPool, RoutePolicy
+
+#: Group of every resource; the rest of ``API_VERSION`` is the version.
+GROUP, VERSION = "selvage.dev", "v1alpha1"
+#: ``kubectl get selvage`` lists every kind.
+CATEGORY = "selvage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of ``kubectl get``."""
+
+    name: str
+    path: str
+    """JSONPath in the resource."""
+    type: str = "string"
+    """``string``, ``integer``, ``number`` or ``date``."""
+    wide: bool = False
+    """Shown with ``-o wide`` only."""
+
+    def as_json(self) -> dict[str, object]:
+        """As a CustomResourceDefinition writes it."""
+        found: dict[str, object] = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        return {**found, "priority": 1} if self.wide else found
+
+
+def condition_column(kind: str) -> Column:
+    """A column with the status of condition ``kind``."""
+    return Column(name=kind, path=f'.status.conditions[?(@.type=="{kind}")].status')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceKind:
+    """How one document is named in a cluster."""
+
+    model: type[Document]
+    plural: str
+    short: str
+    columns: tuple[Column, ...]
+
+    @property
+    def name(self) -> str:
+        """Kind, as in documents."""
+        return self.model.__name__
+
+    @property
+    def crd_name(self) -> str:
+        """Name of the CustomResourceDefinition."""
+        return f"{self.plural}.{GROUP}"
+
+
+_AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
+
+RESOURCES: tuple[ResourceKind, ...] = (
+    ResourceKind(
+        model=KernelContract,
+        plural="kernelcontracts",
+        short="kc",
+        columns=(
+            condition_column("Accepted"),
+            Column(name="Uncertified", path=".spec.escalation.when_uncertified", wide=True),
+            _AGE,
+        ),
+    ),
+    ResourceKind(
+        model=KernelPool,
+        plural="kernelpools",
+        short="kp",
+        columns=(
+            condition_column("Ready"),
+            Column(name="Kernels", path=".status.kernels[*].name"),
+            Column(name="Weights", path=".status.kernels[*].weight"),
+            Column(name="Health", path=".status.kernels[*].health"),
+            Column(name="Clause", path=".status.kernels[*].clause", wide=True),
+            _AGE,
+        ),
+    ),
+    ResourceKind(
+        model=RoutePolicy,
+        plural="routepolicies",
+        short="rpol",
+        columns=(
+            Column(name="Mode", path=".spec.mode"),
+            Column(name="Driving", path=".status.driving"),
+            condition_column("Ready"),
+            condition_column("Degraded"),
+            Column(name="Slices", path=".status.slices[*].name", wide=True),
+            Column(name="Kernels", path=".status.slices[*].kernel", wide=True),
+            Column(name="Weights", path=".status.slices[*].weight", wide=True),
+            _AGE,
+        ),
+    ),
+    ResourceKind(
+        model=FaultDrill,
+        plural="faultdrills",
+        short="drill",
+        columns=(
+            Column(name="Pool", path=".spec.pool"),
+            Column(name="Phase", path=".status.phase"),
+            Column(name="Verdict", path=".status.verdict"),
+            _AGE,
+        ),
+    ),
+)
+
+
+_BY_NAME = {found.name: found for found in RESOURCES}
+
+
+def resource_named(kind: str) -> ResourceKind:
+    """The resource of document ``kind``; KeyError names the kinds where that document is a file only."""
+    if kind not in _BY_NAME:
+        raise KeyError(f"{kind} is no cluster resource; these are: {', '.join(sorted(_BY_NAME))}")
+    return _BY_NAME[kind]

@@ -1,0 +1,124 @@
+"""Cross-field rules as the API server judges them (CEL), so that nonsense is refused at ``kubectl apply``.
+
+``contracts.rules`` holds every rule of every document and judges again when the operator reads one; here
+are those that need nothing but the document. Both are tried on the same broken documents in the tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule on a resource's ``spec``."""
+
+    cel: str
+    message: str
+    field: str
+    """Path from the spec, for the error."""
+
+    def as_json(self) -> dict[str, str]:
+        """As a structural schema writes it."""
+        return {"rule": self.cel, "message": self.message, "fieldPath": f".{self.field}"}
+
+
+def _once(items: str, key: str) -> str:
+    """CEL: no two of ``items`` have the same ``key``."""
+    return f"self.{items}.all(a, self.{items}.exists_one(b, b.{key} == a.{key}))"
+
+
+CONTRACT = (
+    Rule(_once("slices", "name"), "slices: each name once", "slices"),
+    Rule(
+        "self.slices.filter(s, s.default).size() == 1",
+        "slices: exactly one with default: true; requests with a missing or unknown header go there",
+        "slices",
+    ),
+    Rule(_once("clauses", "id"), "clauses: each id once", "clauses"),
+    Rule(
+        "self.clauses.all(c, !has(c.slices) || c.slices.all(n, self.slices.exists(s, s.name == n)))",
+        "clauses: name slices of this contract",
+        "clauses",
+    ),
+    Rule(
+        "self.escalation.guard_threshold < self.escalation.fallback_threshold",
+        "escalation: guard comes before fallback; swap or raise fallback_threshold",
+        "escalation",
+    ),
+    Rule(
+        "!has(self.assumptions) || self.assumptions.reward_min < self.assumptions.reward_max",
+        "assumptions: reward_max lies above reward_min",
+        "assumptions",
+    ),
+)
+
+POOL = (
+    Rule(_once("kernels", "name"), "kernels: each name once", "kernels"),
+    Rule(
+        "self.kernels.filter(k, k.role == 'known_good').size() == 1",
+        "kernels: exactly one with role: known_good; it is where a fallback goes",
+        "kernels",
+    ),
+    Rule(
+        "self.kernels.all(k, !(has(k.zone) && has(k.zones)))",
+        "kernels: zone or zones, not both",
+        "kernels",
+    ),
+    Rule(
+        "self.kernels.all(k, !has(k.zones) || k.zones.size() == k.replicas)",
+        "kernels: zones name one zone per replica",
+        "kernels",
+    ),
+    Rule(_once("home", "slice"), "home: each slice once", "home"),
+    Rule(
+        "self.home.all(h, self.kernels.exists(k, k.name == h.kernel && k.role != 'reference'))",
+        "home: name a serving kernel of this pool",
+        "home",
+    ),
+    Rule(
+        "self.kernels.filter(k, k.role != 'reference').size() <= 15",
+        "kernels: an HTTPRoute rule holds 16 backends, one of them for what is shed; split the pool",
+        "kernels",
+    ),
+    Rule(
+        "self.kernels.all(k, k.role == 'reference' || has(k.backend))",
+        "kernels: in a cluster every serving kernel names its backend (Service and port)",
+        "kernels",
+    ),
+)
+
+ROUTE = (
+    Rule(
+        "self.policy != 'learned' || has(self.artifact)",
+        "artifact: a learned policy comes as a pinned PolicyArtifact",
+        "artifact",
+    ),
+)
+
+DRILL = (
+    Rule(_once("faults", "name"), "faults: each name once", "faults"),
+    Rule(
+        "self.faults.all(f, f.onset_s < self.time_to_live_s)",
+        "faults: each begins before time_to_live_s",
+        "faults",
+    ),
+    Rule(
+        "has(self.abort_when) && self.abort_when.size() > 0",
+        "abort_when: a drill on a cluster needs at least one guard that ends it",
+        "abort_when",
+    ),
+    Rule(
+        "self.faults.all(f, !has(f.target.replica) || has(f.target.kernel))",
+        "faults: a replica is counted within a kernel; name it",
+        "faults",
+    ),
+)
+
+#: Rules by kind.
+RULES: dict[str, tuple[Rule, ...]] = {
+    "KernelContract": CONTRACT,
+    "KernelPool": POOL,
+    "RoutePolicy": ROUTE,
+    "FaultDrill": DRILL,
+}

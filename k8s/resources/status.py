@@ -1,0 +1,112 @@
+"""Status schemas: conditions in the ecosystem's own words, and what each kind says beside them.
+
+Keys are camel case, as Kubernetes writes status; specs keep the words of the files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "format": "int64", "minimum": 0}
+_NUMBER: Schema = {"type": "number", "format": "double"}
+
+
+def _object(description: str, required: tuple[str, ...], **properties: Schema) -> Schema:
+    found: Schema = {"type": "object", "description": description, "properties": properties}
+    return {**found, "required": list(required)} if required else found
+
+
+def _described(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+def _listed(item: Schema, description: str) -> Schema:
+    """A list of records known by their names, which a patch may change one by one."""
+    return {
+        "type": "array",
+        "description": description,
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
+
+
+_CONDITION = _object(
+    "One observation of the resource's state, as metav1.Condition.",
+    ("type", "status", "lastTransitionTime", "reason", "message"),
+    type=_described({**_TEXT, "maxLength": 316}, "What is observed, for example Ready."),
+    status=_described({**_TEXT, "enum": ["True", "False", "Unknown"]}, "Whether it is so."),
+    reason=_described({**_TEXT, "minLength": 1, "maxLength": 1024}, "Why, in one word for machines."),
+    message=_described({**_TEXT, "maxLength": 32768}, "Why, and what to do, for people."),
+    lastTransitionTime=_described({**_TEXT, "format": "date-time"}, "When the status last changed."),
+    observedGeneration=_described(_COUNT, "Generation of the spec that this was seen of."),
+)
+
+_CONDITIONS: Schema = {
+    "type": "array",
+    "description": "What is so and what is not, one of each type.",
+    "items": _CONDITION,
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["type"],
+}
+
+_POOL_KERNEL = _object(
+    "One kernel as it serves now.",
+    ("name",),
+    name=_described(_TEXT, "As in the spec."),
+    ready=_described(_COUNT, "Replicas in rotation."),
+    weight=_described(_NUMBER, "Share of all offered requests, 0 to 1."),
+    health=_described(_NUMBER, "Worst contract health H over its slices; 0 is without excess."),
+    clause=_described(_TEXT, "Clause in alarm that weighs most; empty: none."),
+)
+
+_BACKEND_WEIGHT = _object(
+    "One kernel's part of a slice.",
+    ("name", "weight"),
+    name=_described(_TEXT, "Kernel."),
+    weight=_described(_NUMBER, "0 to 1."),
+)
+
+_ROUTE_SLICE = _object(
+    "One slice as it is routed now.",
+    ("name",),
+    name=_described(_TEXT, "As in the contract."),
+    kernel=_described(_TEXT, "Kernel with the largest weight."),
+    weight=_described(_NUMBER, "Its weight, 0 to 1."),
+    shed=_described(_NUMBER, "Share that is refused with 429, 0 to 1."),
+    weights=_listed(_BACKEND_WEIGHT, "Every kernel's weight."),
+)
+
+#: What a kind's status holds besides conditions and ``observedGeneration``.
+_OWN: dict[str, dict[str, Schema]] = {
+    "KernelContract": {
+        "sha256": _described(_TEXT, "Hash of the canonical document, the same for file and cluster."),
+    },
+    "KernelPool": {"kernels": _listed(_POOL_KERNEL, "Kernels as they serve now.")},
+    "RoutePolicy": {
+        "driving": _described(_TEXT, "Policy whose proposals are routed: the chosen one or the fallback."),
+        "version": _described(_COUNT, "Of the table in force; counts tables that differ."),
+        "slices": _listed(_ROUTE_SLICE, "Slices as they are routed now."),
+    },
+    "FaultDrill": {
+        "phase": _described(
+            {**_TEXT, "enum": ["Pending", "Steady", "Injecting", "Undoing", "Done"]}, "How far it is."
+        ),
+        "verdict": _described(
+            {**_TEXT, "enum": ["Passed", "Failed", "Inconclusive", "Invalid"]}, "How it ended."
+        ),
+        "report": _described(_TEXT, "Where the report lies."),
+    },
+}
+
+
+def status_schema(kind: str) -> Schema:
+    """Schema of ``status`` of resource ``kind``."""
+    common = {
+        "observedGeneration": _described(_COUNT, "Generation of the spec that this status is about."),
+        "conditions": _CONDITIONS,
+    }
+    return _object("Written by the operator alone.", (), **common, **_OWN[kind])

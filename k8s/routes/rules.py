@@ -1,0 +1,90 @@
+"""A routing table as rules of an HTTPRoute: one rule per slice, one backend per kernel.
+
+Every field that the API server would fill in is written out, so that what is read back is what was written
+and a foreign edit shows. Source: Gateway API v1, HTTPRouteRule and HTTPBackendRef.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Weights of a rule add up to this; the Gateway API allows 1,000,000.
+WHOLE = 10_000
+#: Backends of one rule, and rules of one route (Gateway API v1).
+MOST_BACKENDS, MOST_RULES = 16, 16
+
+Rule = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """A Service that answers: a kernel's, or the one that refuses with 429."""
+
+    name: str
+    port: int
+    namespace: str | None = None
+
+    def as_json(self, weight: int) -> dict[str, Any]:
+        """As a backendRef of ``weight``."""
+        found = {"group": "", "kind": "Service", "name": self.name, "port": self.port, "weight": weight}
+        return found if self.namespace is None else {**found, "namespace": self.namespace}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteShape:
+    """What of a route does not change from tick to tick."""
+
+    slices: Sequence[str]  # S, as in the table
+    default_slice: str  # takes requests without a known header
+    slice_header: str
+    kernels: Sequence[Backend]  # K, as in the table
+    shed: Backend  # answers 429 with Retry-After
+
+    def __post_init__(self) -> None:
+        """Refuse what no route can hold, before anything is written."""
+        if len(self.kernels) + 1 > MOST_BACKENDS:
+            raise ValueError(f"expected at most {MOST_BACKENDS - 1} kernels, got {len(self.kernels)}")
+        if len(self.slices) > MOST_RULES:
+            raise ValueError(f"expected at most {MOST_RULES} slices, got {len(self.slices)}")
+        if self.default_slice not in self.slices:
+            raise ValueError(f"expected the default slice among {self.slices}, got {self.default_slice!r}")
+
+
+def route_rules(table: NDArray[np.float64], shape: RouteShape) -> list[Rule]:
+    """Rules for ``table`` [S, K + 1] (the last column is shed), the default slice last.
+
+    ValueError where a row is no distribution: a wrong table is never written.
+    """
+    expected = (len(shape.slices), len(shape.kernels) + 1)
+    if table.shape != expected:
+        raise ValueError(f"expected a table of {expected} slices and kernels, got {table.shape}")
+    if not bool((np.isfinite(table) & (table >= 0.0)).all()) or np.abs(table.sum(axis=1) - 1.0).max() > 1e-6:
+        raise ValueError(f"expected rows of shares that add up to 1, got {table.tolist()}")
+    order = sorted(range(len(shape.slices)), key=lambda at: shape.slices[at] == shape.default_slice)
+    return [_rule(shape.slices[at], integer_weights(table[at]), shape) for at in order]
+
+
+def integer_weights(row: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Weights that add up to ``WHOLE`` and stand within one of ``row`` times it (largest remainders)."""
+    exact = row / row.sum() * WHOLE
+    weights = np.floor(exact).astype(np.int64)
+    missing = int(WHOLE - weights.sum())
+    weights[np.argsort(weights - exact, kind="stable")[:missing]] += 1
+    return np.asarray(weights)
+
+
+def _rule(slice_name: str, weights: NDArray[np.int64], shape: RouteShape) -> Rule:
+    match: dict[str, Any] = {"path": {"type": "PathPrefix", "value": "/"}}
+    if slice_name != shape.default_slice:
+        match["headers"] = [{"type": "Exact", "name": shape.slice_header, "value": slice_name}]
+    backends = [*shape.kernels, shape.shed]
+    return {
+        "name": slice_name.lower().replace("_", "-"),
+        "matches": [match],
+        "backendRefs": [one.as_json(int(weight)) for one, weight in zip(backends, weights, strict=True)],
+    }

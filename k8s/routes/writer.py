@@ -1,0 +1,130 @@
+"""Write the rules of a route that is ours, and never fight anybody for them.
+
+``spec.rules`` is an atomic list: nobody can own one weight of it, so the list is ours whole or not at all.
+An annotation names the RoutePolicy that owns the route, another the hash of the rules that it wrote last. A
+route of another owner, or one whose rules are not what was written last, is reported and left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contracts.loading.files import canonical_sha256
+from k8s.routes.rules import Rule
+
+OWNER = "selvage.dev/route-policy"
+WRITTEN = "selvage.dev/rules-sha256"
+#: Reads and writes of one call before it gives up for this tick.
+ATTEMPTS = 5
+
+Manifest = dict[str, Any]
+
+
+class RouteError(Exception):
+    """A route that was not written; ``reason`` is one word for conditions, the text says what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Conflict(Exception):
+    """Somebody changed the object since it was read (HTTP 409)."""
+
+
+class Routes(Protocol):
+    """HTTPRoutes of one namespace, as the writer needs them."""
+
+    def read(self, name: str) -> Manifest | None:
+        """The route, None where there is none."""
+
+    def create(self, route: Manifest) -> Manifest:
+        """Create; ``Conflict`` where it exists meanwhile."""
+
+    def replace(self, route: Manifest) -> Manifest:
+        """Replace by resourceVersion; ``Conflict`` where it is not the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedRoute:
+    """The route of one RoutePolicy."""
+
+    name: str
+    owner: str
+    """``namespace/name`` of the policy."""
+    gateway: str | None = None
+    """Gateway of a route that does not exist yet; without it one must exist."""
+    hostnames: tuple[str, ...] = ()
+
+
+def write_rules(routes: Routes, route: OwnedRoute, rules: list[Rule]) -> bool:
+    """Put ``rules`` in force; whether anything was written.
+
+    RouteError (reason ``RouteMissing``, ``RouteOwnedByOther``, ``ForeignEdit``, ``WriteConflict``) where not:
+    the rules that stand stay in force.
+    """
+    for _ in range(ATTEMPTS):
+        found = routes.read(route.name)
+        try:
+            if found is None:
+                routes.create(_fresh(route, rules))
+                return True
+            check_owned(found, route)
+            if found["spec"].get("rules") == rules and _annotations(found).get(WRITTEN) == _digest(rules):
+                return False
+            routes.replace(_with_rules(found, route, rules))
+            return True
+        except Conflict:
+            continue
+    raise RouteError("WriteConflict", f"HTTPRoute {route.name} changed {ATTEMPTS} times while it was written")
+
+
+def check_owned(found: Manifest, route: OwnedRoute) -> None:
+    """RouteError unless ``found`` belongs to ``route``'s policy and its rules are what was written last."""
+    owner, written = _annotations(found).get(OWNER), _annotations(found).get(WRITTEN)
+    if owner != route.owner:
+        message = (
+            f"HTTPRoute {route.name} belongs to {owner or 'nobody that it names'}, not to {route.owner}; "
+            f"annotate it with {OWNER}={route.owner} to hand it over, or name another route"
+        )
+        raise RouteError("RouteOwnedByOther", message)
+    if written is not None and written != _digest(found["spec"].get("rules", [])):
+        message = (
+            f"the rules of HTTPRoute {route.name} were edited by somebody else and are left as they are; "
+            f"remove its annotation {WRITTEN} to let {route.owner} write them again"
+        )
+        raise RouteError("ForeignEdit", message)
+
+
+def _fresh(route: OwnedRoute, rules: list[Rule]) -> Manifest:
+    if route.gateway is None:
+        message = (
+            f"there is no HTTPRoute {route.name}; create it with parentRefs and the annotation "
+            f"{OWNER}={route.owner}, or name a gateway in the RoutePolicy"
+        )
+        raise RouteError("RouteMissing", message)
+    spec: Manifest = {"parentRefs": [{"name": route.gateway}], "rules": []}
+    if route.hostnames:
+        spec["hostnames"] = list(route.hostnames)
+    bare: Manifest = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": route.name},
+        "spec": spec,
+    }
+    return _with_rules(bare, route, rules)
+
+
+def _with_rules(found: Manifest, route: OwnedRoute, rules: list[Rule]) -> Manifest:
+    annotations = {**_annotations(found), OWNER: route.owner, WRITTEN: _digest(rules)}
+    metadata = {**found["metadata"], "annotations": annotations}
+    return {**found, "metadata": metadata, "spec": {**found["spec"], "rules": rules}}
+
+
+def _annotations(found: Manifest) -> dict[str, str]:
+    return dict(found["metadata"].get("annotations") or {})
+
+
+def _digest(rules: list[Rule]) -> str:
+    return canonical_sha256(rules)

@@ -1,0 +1,36 @@
+"""One API server for all tests of the cluster world, with our definitions and the Gateway API's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test")
+
+from kubernetes import client
+
+from k8s.resources.definition import definitions
+from tests.support.kube_api import api_server, install_definitions
+from tests.support.kube_assets import assets, gateway_crds
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[client.ApiClient]:
+    """A client of a fresh API server."""
+    programs, gateway = assets(), gateway_crds()
+    assert programs is not None
+    assert gateway is not None
+    with api_server(programs) as configuration, client.ApiClient(configuration) as found:
+        gateways = [yaml.safe_load((gateway / "httproutes.yaml").read_text(encoding="utf-8"))]
+        install_definitions(found, [*definitions(), *gateways])
+        yield found
+
+
+@pytest.fixture
+def namespace(api: client.ApiClient, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own."""
+    core = client.CoreV1Api(api)
+    made = core.create_namespace({"metadata": {"generateName": "test-"}})
+    return str(made.metadata.name)

@@ -1,0 +1,217 @@
+"""The definitions: structural, complete in words, and judged by a real API server."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from contracts.documents import KernelContract, KernelPool, RoutePolicy
+from contracts.errors import DocumentError
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
+from k8s.resources.definition import definition
+from k8s.resources.kinds import GROUP, RESOURCES, VERSION, ResourceKind, resource_named
+from k8s.resources.objects import document_of, object_of
+from tests.support.drills import DRILL
+
+Object = dict[str, Any]
+Change = Callable[[Object], object]
+
+
+def shipped(kind: type[Any], name: str) -> Object:
+    """A shipped document as an object."""
+    return object_of(load_as(kind, resolve_uri(f"package:contracts/library/{name}", "")))
+
+
+def contract() -> Object:
+    """The shipped contract."""
+    return shipped(KernelContract, "serving-pool.yaml")
+
+
+def pool() -> Object:
+    """The shipped pool, its kernels behind Services."""
+    found = shipped(KernelPool, "suites/e5-pool.yaml")
+    for kernel in found["spec"]["kernels"]:
+        kernel["backend"] = {"name": kernel["name"], "port": 8000}
+    return found
+
+
+def policy() -> Object:
+    """The shipped policy."""
+    return shipped(RoutePolicy, "route-policy.yaml")
+
+
+def drill() -> Object:
+    """A drill."""
+    return copy.deepcopy(DRILL)
+
+
+VALID = {"KernelContract": contract, "KernelPool": pool, "RoutePolicy": policy, "FaultDrill": drill}
+
+
+def create(api: client.ApiClient, namespace: str, given: Object) -> Object:
+    """What the server stores of ``given``."""
+    kind = resource_named(given["kind"])
+    objects = client.CustomObjectsApi(api)
+    body = {**given, "metadata": {**given["metadata"], "namespace": namespace}}
+    found: Object = objects.create_namespaced_custom_object(
+        GROUP, VERSION, namespace, kind.plural, body, field_validation="Strict"
+    )
+    return found
+
+
+def test_every_resource_has_a_valid_example() -> None:
+    """Every resource has a valid example."""
+    assert {kind.name for kind in RESOURCES} == set(VALID)
+
+
+@pytest.mark.parametrize("kind", RESOURCES, ids=lambda kind: kind.name)
+def test_every_field_of_the_status_and_every_rule_is_explained(kind: ResourceKind) -> None:
+    """Every field of the status and every rule is explained."""
+    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name, field in schema["properties"]["status"]["properties"].items():
+        assert field["description"], name
+    for rule in schema["properties"]["spec"]["x-kubernetes-validations"]:
+        assert ":" in rule["message"]
+
+
+def test_an_unknown_kind_is_refused_by_name() -> None:
+    """An unknown kind is refused by name."""
+    with pytest.raises(KeyError, match="Scenario is no cluster resource; these are: FaultDrill"):
+        resource_named("Scenario")
+
+
+@pytest.mark.needs("kube_api")
+class TestOnAServer:
+    @pytest.mark.parametrize("kind", sorted(VALID))
+    def test_what_a_file_says_comes_back_unchanged(
+        self, api: client.ApiClient, namespace: str, kind: str
+    ) -> None:
+        """What a file says comes back unchanged."""
+        given = VALID[kind]()
+        stored = create(api, namespace, given)
+        before, after = document_of(given), document_of(stored)
+        assert after.metadata.namespace == namespace
+        same = after.model_copy(update={"metadata": before.metadata})
+        assert document_sha256(same) == document_sha256(before)
+
+    @pytest.mark.parametrize("kind", sorted(VALID))
+    def test_an_unknown_field_is_refused(self, api: client.ApiClient, namespace: str, kind: str) -> None:
+        """An unknown field is refused."""
+        broken = VALID[kind]()
+        broken["spec"]["no_such_field"] = 1
+        assert "no_such_field" in refusal(api, namespace, broken)
+
+    @pytest.mark.parametrize("kind", sorted(VALID))
+    def test_a_status_is_written_apart(self, api: client.ApiClient, namespace: str, kind: str) -> None:
+        """A status is written apart."""
+        stored = create(api, namespace, VALID[kind]())
+        condition = {
+            "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        status = {"observedGeneration": 1, "conditions": [condition]}
+        plural = resource_named(kind).plural
+        found = client.CustomObjectsApi(api).replace_namespaced_custom_object_status(
+            GROUP, VERSION, namespace, plural, stored["metadata"]["name"], {**stored, "status": status}
+        )
+        assert found["status"] == status
+        assert found["metadata"]["generation"] == 1
+
+
+def refusal(api: client.ApiClient, namespace: str, broken: Object) -> str:
+    """What the server says against ``broken``."""
+    with pytest.raises(client.ApiException) as caught:
+        create(api, namespace, broken)
+    return str(json.loads(caught.value.body)["message"])
+
+
+def _set(*path: str | int, to: object) -> Change:
+    """set."""
+
+    def change(spec: Object) -> None:
+        place: Any = spec
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = to
+
+    return change
+
+
+def _twice(key: str) -> Change:
+    """twice."""
+    return lambda spec: spec[key].append(copy.deepcopy(spec[key][0]))
+
+
+BROKEN: dict[str, tuple[str, Change, str]] = {
+    "slice twice": ("KernelContract", _twice("slices"), "each name once"),
+    "no default slice": (
+        "KernelContract",
+        _set("slices", 1, "default", to=False),
+        "exactly one with default",
+    ),
+    "clause twice": ("KernelContract", _twice("clauses"), "each id once"),
+    "unknown slice": (
+        "KernelContract",
+        _set("clauses", 0, "slices", to=["poems"]),
+        "slices of this contract",
+    ),
+    "guard above fallback": (
+        "KernelContract",
+        _set("escalation", "guard_threshold", to=3.0),
+        "guard comes before fallback",
+    ),
+    "kernel twice": ("KernelPool", _twice("kernels"), "each name once"),
+    "no known good": ("KernelPool", lambda spec: _no_known_good(spec), "exactly one with role: known_good"),
+    "home elsewhere": (
+        "KernelPool",
+        _set("home", 0, "kernel", to="nowhere"),
+        "a serving kernel of this pool",
+    ),
+    "slice at home twice": ("KernelPool", _twice("home"), "each slice once"),
+    "zones unlike replicas": (
+        "KernelPool",
+        lambda spec: spec["kernels"][0].pop("zone", None) or spec["kernels"][0].update(zones=["a"]),
+        "one zone per replica",
+    ),
+    "fault twice": ("FaultDrill", _twice("faults"), "each name once"),
+    "fault after the drill": ("FaultDrill", _set("faults", 0, "onset_s", to=1e6), "before time_to_live_s"),
+}
+
+#: What only a cluster asks for.
+CLUSTER_ONLY: dict[str, tuple[str, Change, str]] = {
+    "no backend": ("KernelPool", lambda spec: spec["kernels"][0].pop("backend"), "names its backend"),
+    "learned without artefact": ("RoutePolicy", lambda spec: spec.pop("artifact"), "pinned PolicyArtifact"),
+    "no guard": ("FaultDrill", _set("abort_when", to=[]), "at least one guard"),
+}
+
+
+def _no_known_good(spec: Object) -> None:
+    """no known good."""
+    for kernel in spec["kernels"]:
+        kernel["role"] = "serving"
+
+
+@pytest.mark.needs("kube_api")
+@pytest.mark.parametrize("name", sorted({**BROKEN, **CLUSTER_ONLY}))
+def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, name: str) -> None:
+    """Nonsense is refused at apply."""
+    kind, change, said = {**BROKEN, **CLUSTER_ONLY}[name]
+    broken = VALID[kind]()
+    change(broken["spec"])
+    assert said in refusal(api, namespace, broken)
+
+
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_the_loader_refuses_the_same_nonsense(name: str) -> None:
+    """The loader refuses the same nonsense."""
+    kind, change, _ = BROKEN[name]
+    broken = VALID[kind]()
+    change(broken["spec"])
+    with pytest.raises(DocumentError):
+        document_of(broken)

@@ -1,0 +1,80 @@
+"""Laws of the translation from a routing table to an HTTPRoute's rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from k8s.routes.rules import MOST_BACKENDS, WHOLE, Backend, RouteShape, integer_weights, route_rules
+
+shares = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=MOST_BACKENDS).filter(lambda row: sum(row) > 1e-3)
+
+
+def shape_of(slices: int, kernels: int) -> RouteShape:
+    """A route of so many slices and kernels."""
+    return RouteShape(
+        slices=[f"s{at}" for at in range(slices)],
+        default_slice="s0",
+        slice_header="x-selvage-slice",
+        kernels=[Backend(name=f"k{at}", port=8000) for at in range(kernels)],
+        shed=Backend(name="selvage-shed", port=8080),
+    )
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> NDArray[np.float64]:
+    """Tables of any size."""
+    slices, kernels = draw(st.integers(1, 16)), draw(st.integers(1, MOST_BACKENDS - 1))
+    rows = st.lists(st.floats(0.0, 1.0), min_size=kernels + 1, max_size=kernels + 1)
+    found = np.array([draw(rows.filter(lambda row: sum(row) > 1e-3)) for _ in range(slices)])
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+@given(shares)
+def test_weights_add_up_and_stay_within_one(row: list[float]) -> None:
+    """Weights add up and stay within one."""
+    given_row = np.array(row)
+    weights = integer_weights(given_row)
+    assert weights.sum() == WHOLE
+    assert (weights >= 0).all()
+    assert (np.abs(weights - given_row / given_row.sum() * WHOLE) < 1.0 + 1e-6).all()
+    assert (weights[given_row == 0.0] == 0).all() or given_row.sum() == 0.0
+
+
+@given(tables())
+def test_every_slice_has_one_rule_and_every_rule_a_positive_backend(table: NDArray[np.float64]) -> None:
+    """Every slice has one rule and every rule a positive backend."""
+    shape = shape_of(table.shape[0], table.shape[1] - 1)
+    rules = route_rules(table, shape)
+    assert len(rules) == len(shape.slices)
+    for rule in rules:
+        assert len(rule["backendRefs"]) == len(shape.kernels) + 1
+        assert sum(backend["weight"] for backend in rule["backendRefs"]) == WHOLE
+
+
+@given(tables())
+def test_the_default_slice_is_matched_last_and_without_a_header(table: NDArray[np.float64]) -> None:
+    """The default slice is matched last and without a header."""
+    *named, default = route_rules(table, shape_of(table.shape[0], table.shape[1] - 1))
+    assert "headers" not in default["matches"][0]
+    values = [rule["matches"][0]["headers"][0]["value"] for rule in named]
+    assert len(set(values)) == len(values)
+    assert "s0" not in values
+
+
+@pytest.mark.parametrize("table", [[[0.5, 0.4]], [[np.nan, 1.0]], [[-0.5, 1.5]], [[1.0, 0.0, 0.0]]], ids=str)
+def test_a_wrong_table_is_never_written(table: list[list[float]]) -> None:
+    """A wrong table is never written."""
+    with pytest.raises(ValueError, match="expected"):
+        route_rules(np.array(table), shape_of(1, 1))
+
+
+def test_what_no_route_can_hold_is_refused() -> None:
+    """What no route can hold is refused."""
+    with pytest.raises(ValueError, match="at most 15 kernels, got 16"):
+        shape_of(1, MOST_BACKENDS)
+    with pytest.raises(ValueError, match="at most 16 slices, got 17"):
+        shape_of(17, 1)

@@ -1,0 +1,137 @@
+"""A real Kubernetes API server for tests: ``etcd`` and ``kube-apiserver`` of ``KUBEBUILDER_ASSETS``.
+
+Started as envtest does: certificates of its own, loopback alone, a token for the tests, data in a folder
+that is removed at the end. No controller manager runs: what pods and deployments say is the test's to write.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import trustme
+from kubernetes import client
+
+TOKEN = "tests-only"
+#: Seconds in which the server must be ready; it takes one on an idle machine.
+PATIENCE_S = 60.0
+
+
+@contextmanager
+def api_server(programs: Path) -> Iterator[client.Configuration]:
+    """How to reach a fresh API server; it is gone after the block."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="selvage-api-")))
+        peers, clients, secure = (_free_port() for _ in range(3))
+        etcd_url, own = f"http://127.0.0.1:{clients}", f"http://127.0.0.1:{peers}"
+        etcd = [
+            str(programs / "etcd"),
+            *("--data-dir", str(folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error"),
+            *("--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url),
+            *("--listen-peer-urls", own, "--initial-advertise-peer-urls", own),
+            *("--initial-cluster", f"default={own}"),
+        ]
+        stack.enter_context(_running(etcd, folder / "etcd.log"))
+        authority = _certificates(folder)
+        server = [str(programs / "kube-apiserver"), *_server_flags(folder, etcd_url, secure)]
+        stack.enter_context(_running(server, folder / "api.log"))
+        _await_ready(f"https://127.0.0.1:{secure}", authority, folder / "api.log")
+        yield _configuration(secure, authority)
+
+
+def _server_flags(folder: Path, etcd_url: str, port: int) -> list[str]:
+    account = str(folder / "account.key")
+    return [
+        f"--etcd-servers={etcd_url}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--tls-cert-file={folder / 'server.crt'}",
+        f"--tls-private-key-file={folder / 'server.key'}",
+        f"--client-ca-file={folder / 'ca.crt'}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--authorization-mode=AlwaysAllow",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={account}",
+        f"--service-account-signing-key-file={account}",
+        "--disable-admission-plugins=ServiceAccount",
+    ]
+
+
+def _certificates(folder: Path) -> Path:
+    """Write what the server needs to be believed; the authority's certificate is returned."""
+    authority = trustme.CA()
+    own = authority.issue_cert("127.0.0.1", "localhost")
+    own.private_key_pem.write_to_path(str(folder / "server.key"))
+    own.cert_chain_pems[0].write_to_path(str(folder / "server.crt"))
+    authority.cert_pem.write_to_path(str(folder / "ca.crt"))
+    accounts = trustme.CA(key_type=trustme.KeyType.RSA).issue_cert("accounts", key_type=trustme.KeyType.RSA)
+    accounts.private_key_pem.write_to_path(str(folder / "account.key"))
+    (folder / "tokens.csv").write_text(f"{TOKEN},tests,tests,system:masters\n")
+    return folder / "ca.crt"
+
+
+@contextmanager
+def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20.0)
+
+
+def _await_ready(url: str, authority: Path, log: Path) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    context = ssl.create_default_context(cafile=str(authority))
+    with httpx.Client(verify=context, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        while time.monotonic() < until_s:
+            try:
+                if http.get(f"{url}/readyz").status_code == httpx.codes.OK:
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.1)
+    raise RuntimeError(f"the API server was not ready after {PATIENCE_S:g} s:\n{log.read_text()[-2000:]}")
+
+
+def _configuration(port: int, authority: Path) -> client.Configuration:
+    found = client.Configuration(host=f"https://127.0.0.1:{port}")
+    found.ssl_ca_cert = str(authority)
+    found.api_key = {"authorization": f"Bearer {TOKEN}"}
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def install_definitions(api: client.ApiClient, definitions: list[dict[str, Any]]) -> None:
+    """Create ``definitions`` and wait until the server serves each."""
+    extensions = client.ApiextensionsV1Api(api)
+    for one in definitions:
+        extensions.create_custom_resource_definition(one)
+    until_s = time.monotonic() + PATIENCE_S
+    for one in definitions:
+        while not _established(extensions, one["metadata"]["name"]):
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"{one['metadata']['name']} is not served after {PATIENCE_S:g} s")
+            time.sleep(0.05)
+
+
+def _established(extensions: client.ApiextensionsV1Api, name: str) -> bool:
+    found = extensions.read_custom_resource_definition(name)
+    conditions = found.status.conditions or [] if found.status else []
+    return any(one.type == "Established" and one.status == "True" for one in conditions)

@@ -1,0 +1,21 @@
+"""Where the programs and definitions lie that tests of the cluster world start; imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def assets() -> Path | None:
+    """Folder with ``etcd`` and ``kube-apiserver``; None where the variable names none."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    folder = Path(named) if named else None
+    found = folder is not None and all((folder / name).is_file() for name in ("etcd", "kube-apiserver"))
+    return folder if found else None
+
+
+def gateway_crds() -> Path | None:
+    """Folder with the Gateway API's definitions; None where the variable names none."""
+    named = os.environ.get("GATEWAY_API_CRDS")
+    folder = Path(named) if named else None
+    return folder if folder is not None and (folder / "httproutes.yaml").is_file() else None
