@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.regular_files import TEXT_BYTES, read_regular_text
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MOST_PROBLEMS = 20
+_MOST_DIGITS = 10
 _NEXT_STEP = "correct the line, or cut the trace before it"
 
 
@@ -54,13 +56,7 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
     """
     file = Path(path)
     rows = _Rows(file=str(path), max_gap_s=max_gap_s)
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(
-            [rows.problem(0, "", "a readable text file", str(error), "check the path")]
-        ) from error
-    rows.read(lines)
+    rows.read(read_regular_text(file, TEXT_BYTES).splitlines())
     return rows.trace()
 
 
@@ -112,11 +108,11 @@ class _Rows:
     def _instant(self, number: int, cell: str) -> int | None:
         try:
             at_ns = int(np.datetime64(_without_utc(cell.strip()), "ns").astype(np.int64))
-        except ValueError:
+        except (ValueError, OverflowError):
             at_ns = np.iinfo(np.int64).min
         if at_ns == np.iinfo(np.int64).min:
             expected = "a timestamp like 2023-11-16 18:17:03.9799600"
-            self.problems.append(self.problem(number, HEADER[0], expected, repr(cell)))
+            self.problems.append(self.problem(number, HEADER[0], expected, f"{cell!r:.80}"))
             return None
         return at_ns if self._in_order(number, cell, at_ns) else None
 
@@ -135,9 +131,9 @@ class _Rows:
 
     def _count(self, number: int, name: str, cell: str) -> int | None:
         text = cell.strip()
-        if text.isascii() and text.isdigit() and 0 < int(text) < 2**31:
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and 0 < int(text) < 2**31:
             return int(text)
-        self.problems.append(self.problem(number, name, "a whole number of tokens > 0", repr(cell)))
+        self.problems.append(self.problem(number, name, "a whole number of tokens > 0", f"{cell!r:.80}"))
         return None
 
     def trace(self) -> Trace:
