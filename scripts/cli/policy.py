@@ -118,28 +118,29 @@ def show(
     meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
 ) -> None:
     """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
-    document = load_as(MetaContract, resolve_uri(meta, "selvage policy show"))
+    place = resolve_uri(meta, "selvage policy show")
+    document = load_as(MetaContract, place)
     if file.suffix == ".json":
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
-        _verdict(lambda: _refuse_unless_of_today(found, document, file))
+        _verdict(lambda: _refuse_unless_of_today(found, document, file, place))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     subject = manifest_subject(artefact.manifest)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
-    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file)))
+    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file), place))
 
 
-def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path) -> None:
+def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, meta_file: Path) -> None:
     """DocumentError unless ``found`` passes ``meta``, and speaks of a built-in policy as that is set today;
     a learned one is known by its ONNX file alone, which its manifest pins.
     """
     learned = found.subject.partition(":")[0] == "learned"
     if not learned and subject_of(found.subject)[0] != found.subject_sha256:
         raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
-    refuse_unless_passing(found, meta, str(file))
+    refuse_unless_passing(found, meta, str(file), meta_file)
 
 
 def _verdict(check: Callable[[], None]) -> None:
