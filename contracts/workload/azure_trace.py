@@ -6,6 +6,7 @@ Published with Patel et al., "Splitwise: Efficient generative LLM inference usin
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from contracts.regular_files import TEXT_BYTES, read_regular_text
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MOST_PROBLEMS = 20
 _MOST_DIGITS = 10
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?",
+    re.ASCII,
+)
 _NEXT_STEP = "correct the line, or cut the trace before it"
 
 
@@ -107,6 +112,8 @@ class _Rows:
 
     def _instant(self, number: int, cell: str) -> int | None:
         try:
+            if _INSTANT.fullmatch(cell.strip()) is None:
+                raise ValueError(cell)
             at_ns = int(np.datetime64(_without_utc(cell.strip()), "ns").astype(np.int64))
         except (ValueError, OverflowError):
             at_ns = np.iinfo(np.int64).min

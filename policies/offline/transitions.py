@@ -118,7 +118,7 @@ def load_transitions(path: Path) -> Transitions:
         if header.pop("format") != FORMAT_VERSION:
             raise ValueError(f"expected format {FORMAT_VERSION}")
         _refuse_other_types(arrays)
-        return Transitions(header=_HEADER.validate_python(header, strict=True), **arrays)
+        return Transitions(header=_HEADER.validate_json(json.dumps(header), strict=True), **arrays)
     except Exception as error:  # a damaged archive makes zipfile's and numpy's parsers raise almost anything
         raise _unreadable(path, error) from None
 
