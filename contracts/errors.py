@@ -5,7 +5,8 @@
     SelvageError
     ├── DocumentError        a YAML document, sample file or trace is not usable (exit code 2)
     ├── MissingPartError     an optional part (vLLM, torch, Envoy) is not installed (exit code 2)
-    ├── MeasurementError     a measurement ran but cannot be trusted (canary, identity, restore)
+    ├── MeasurementError     a measurement ran but cannot be trusted (canary, identity, restore; exit code 2)
+    ├── LostWorkerError      a process of ours was killed (exit code 2)
     ├── PluginError          an entry point cannot be loaded, or does not bring what it names (exit code 2)
     └── StateError           stored controller state does not fit this version or layout
 
@@ -15,13 +16,23 @@ Messages say where, what was expected, what was found, and the next step.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 #: Keys and list places that lead from the top of a document to a value.
 KeyPath = tuple[str | int, ...]
 
 
+def printable(text: str) -> str:
+    """``text`` with every character that could steer a terminal written as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
 class SelvageError(Exception):
-    """Root of all deliberate errors."""
+    """Root of all deliberate errors. judgement: something was judged and failed (exit code 1)."""
+
+    judgement: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +49,7 @@ class Problem:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         dotted = f" {self.path}" if self.path else ""
-        return f"{place}{dotted}: expected {self.expected}, got {self.actual}; {self.next_step}"
+        return printable(f"{place}{dotted}: expected {self.expected}, got {self.actual}; {self.next_step}")
 
 
 class DocumentError(SelvageError):
@@ -55,6 +66,10 @@ class MissingPartError(SelvageError):
 
 class MeasurementError(SelvageError):
     """A measurement happened but its own checks failed."""
+
+
+class LostWorkerError(SelvageError):
+    """A process that shared the work was killed from outside, most likely for memory."""
 
 
 class PluginError(SelvageError):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
-from contracts.loading.files import sha256_of
+from contracts.loading.files import canonical_sha256, sha256_of
 from contracts.loading.uris import resolve_uri
+from contracts.regular_files import ONNX_BYTES, read_regular
 from controller.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
 from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
@@ -114,6 +114,10 @@ BASELINES: Mapping[str, PolicyKind] = {
 }
 
 
+#: The policy that ships with the library.
+SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
+
+
 def _learned(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     # Only who runs a learned policy needs onnxruntime.
     from policies.certify.artifact_files import load_learned
@@ -121,7 +125,7 @@ def _learned(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
 
     onnx = values.text("onnx")
     if onnx:
-        return learned_policy(Path(onnx).read_bytes(), fleet, policy_id, onnx)
+        return learned_policy(read_regular(onnx, ONNX_BYTES), fleet, policy_id, onnx)
     return load_learned(values.text("artefact"), fleet, configuration_facts("learned"), policy_id)
 
 
@@ -192,6 +196,22 @@ def configuration_facts(spec: str) -> dict[str, object]:
     if baseline.detector is sequential and not values["traffic_factor"] > 0.0:
         facts["traffic_sha256"] = sha256_of(resolve_uri(SHIPPED_TRAFFIC, "selvage"))
     return facts
+
+
+def configuration_sha256(spec: str) -> str:
+    """Of ``configuration_facts``, with the content of files in the place of their names: another network in
+    a file of the same name is another configuration.
+
+    Raises ValueError for an unknown name or parameter.
+    """
+    facts = configuration_facts(spec)
+    name, chosen = chosen_settings(spec, {})
+    values = settings_of(policy_kind(name, chosen), chosen)
+    files = {key: resolve_uri(uri, "") for key, uri in values.texts.items() if uri}
+    if name == "learned" and not files:
+        files = {"artefact": resolve_uri(SHIPPED_ARTEFACT, "")}
+    found = {key: sha256_of(path) for key, path in files.items() if path.is_file()}
+    return canonical_sha256({**facts, "settings": {**values.numbers, **values.texts, **found}})
 
 
 def _levers(baseline: PolicyKind) -> ControllerOptions:

@@ -65,7 +65,7 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
     if found.subject_sha256 != builtin_sha256(baseline):
         expected = f"subject_sha256 {builtin_sha256(baseline)}, of {baseline} as it is set today"
         raise _refused(str(place), "subject_sha256", expected, found.subject_sha256, next_step)
-    refuse_unless_passing(found, meta, str(place))
+    refuse_unless_passing(found, meta, str(place), file)
 
 
 def _configuration_text(document: RoutePolicy, file: str) -> str:

@@ -8,7 +8,8 @@ A log is JSON lines, one observation each (``docs/samples.md``)::
     {"slice": "json", "judge": "json", "reference": "{}", "candidate": "{"}
     {"slice": "prose", "judge": "calibration", "reference": [0.9, 1], "candidate": [0.8, 0]}
 
-Unknown keys, unknown columns, infinities and NaN are refused with the line they stand on.
+Unknown keys, unknown columns, infinities, NaN and values that a column cannot have are refused with the line
+they stand on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from numpy.typing import NDArray
 from contracts.assess.samples import SPLITS, KernelSamples
 from contracts.errors import DocumentError, Problem
 from contracts.metrics import COLUMN_NAMES, METRICS
+from contracts.metrics.domains import domain_of
 from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
+from contracts.regular_files import TEXT_BYTES, read_regular
 
 Floats = NDArray[np.float64]
 
@@ -125,10 +128,10 @@ def known_columns() -> frozenset[str]:
 
 def load_log(path: Path) -> Observations:
     """Observations of a JSON-lines log; DocumentError lists every bad line."""
+    content = read_regular(path, TEXT_BYTES)
     try:
-        content = path.read_bytes()
-        lines = content.decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError as error:
         raise _bad(path, [(0, "a readable text file", str(error))]) from error
     found: dict[tuple[str, str], list[Floats]] = {}
     problems: list[tuple[int, str, str]] = []
@@ -177,8 +180,11 @@ def _observation(record: object, known: frozenset[str]) -> tuple[str, str, Float
     if "judge" in record:
         return _judged(record, place)
     _only(record, {"slice", "column", "value"})
-    value = _number(record.get("value"))
-    return _column(record, known), place, np.array(value)
+    value, column = _number(record.get("value")), _column(record, known)
+    domain = domain_of(column)
+    if not domain.holds(value):
+        raise ValueError(f"{column} is {domain}, got {value:g}")
+    return column, place, np.array(value)
 
 
 def _column(record: Mapping[str, object], known: frozenset[str]) -> str:
@@ -186,7 +192,9 @@ def _column(record: Mapping[str, object], known: frozenset[str]) -> str:
     name = _name(record, "column")
     if name not in known:
         close = get_close_matches(name, known, n=1)
-        raise ValueError(f"unknown column {name!r}" + (f"; {close[0]!r} is meant?" if close else ""))
+        raise ValueError(f"unknown column {name!r:.80}" + (f"; {close[0]!r} is meant?" if close else ""))
+    if name == CALIBRATION_COLUMN:
+        raise ValueError(f"{name} is no number of one observation; log it by judge: calibration")
     return name
 
 

@@ -2,14 +2,19 @@
 
 One JSON object per line, append-only. Each entry holds the hash of the one before it, so a changed,
 removed or reordered line is found by ``read_register``; a cut-off tail is found by comparing the head's
-hash with one noted elsewhere. Appending rewrites the file beside itself and renames it, under a lock, so
-that a reader never sees half an entry. Verdicts are never overwritten: a later one is a later line.
+hash with one noted elsewhere. A line is read as it was written, byte for byte: another spelling of the same
+entry is a changed entry. Appending rewrites the file beside itself and renames it, under a lock, so that a
+reader never sees half an entry. Verdicts are never overwritten: a later one is a later line.
+
+A verdict is *evaluated* where it was found from samples and contract when it was entered, else *claimed*; a
+claimed one puts nothing into service without an override, which has a reason and an author.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -18,17 +23,28 @@ from typing import Literal, get_args
 
 from contracts.errors import DocumentError, Problem, SelvageError
 from contracts.loading.files import canonical_sha256, canonical_text, write_pinned
+from contracts.regular_files import TEXT_BYTES, read_regular
 
 RecordedVerdict = Literal["pass", "fail", "inconclusive"]
 Decision = Literal["promoted", "recorded"]
+VerdictSource = Literal["evaluated", "claimed"]
 
 #: Hash before the first entry.
 GENESIS = "0" * 64
 _HEX = frozenset("0123456789abcdef")
+#: Fields that came later; older lines are without them.
+_LATER = {"verdict_source", "override_author"}
+_VOCABULARY: dict[str, tuple[str, ...]] = {
+    "verdict": get_args(RecordedVerdict),
+    "decision": get_args(Decision),
+    "verdict_source": get_args(VerdictSource),
+}
 
 
 class PromotionRefusedError(SelvageError):
     """A build without a passing verdict was to be promoted and nobody gave a reason."""
+
+    judgement = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +59,15 @@ class Submission:
     verdict: RecordedVerdict
     evidence_sha256: str  # of the evaluation output or samples that the verdict rests on
     recorded_at: str  # ISO instant, given by the caller
+    verdict_source: VerdictSource = "claimed"
     promote: bool = False  # put the build into service
     override_reason: str = ""  # why in spite of the verdict, else empty
+    override_author: str = ""  # who says so, else empty
+
+    @property
+    def is_overridden(self) -> bool:
+        """Somebody answers for it, with a reason."""
+        return bool(self.override_reason.strip() and self.override_author.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +87,12 @@ class RegisterEntry:
     override_reason: str
     previous_sha256: str  # of the entry before, ``GENESIS`` for the first
     entry_sha256: str  # over all other fields
+    verdict_source: VerdictSource | None = None  # None: entered before sources were told apart
+    override_author: str | None = None  # None: likewise
 
     def line(self) -> str:
         """The entry as it stands in the file, without the newline."""
-        return canonical_text(asdict(self))
+        return canonical_text({key: value for key, value in asdict(self).items() if value is not None})
 
 
 def read_register(path: Path) -> tuple[RegisterEntry, ...]:
@@ -76,8 +101,8 @@ def read_register(path: Path) -> tuple[RegisterEntry, ...]:
     Raises ``DocumentError`` naming the first line that is malformed or breaks the chain.
     """
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular(path, TEXT_BYTES).decode("utf-8") if path.exists() else ""
+    except UnicodeDecodeError as error:
         raise _broken(path, 0, "a readable register", str(error)) from None
     entries: list[RegisterEntry] = []
     if text and not text.endswith("\n"):
@@ -96,11 +121,8 @@ def append_entry(path: Path, submission: Submission) -> RegisterEntry:
     be promoted without a reason, and ``DocumentError`` for malformed hashes or a broken register.
     """
     _check(path, submission)
-    if submission.promote and submission.verdict != "pass" and not submission.override_reason.strip():
-        raise PromotionRefusedError(
-            f"the verdict on {submission.kernel} is {submission.verdict!r}: not promoted; "
-            "give --override-reason to promote it all the same, and the reason is kept"
-        )
+    _refuse_unproven(submission)
+    path = Path(os.path.realpath(path))  # a link is followed once; what it points to is locked and replaced
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
@@ -111,6 +133,17 @@ def append_entry(path: Path, submission: Submission) -> RegisterEntry:
     except OSError as error:
         raise _broken(path, 0, "a register that can be written", str(error)) from None
     return entry
+
+
+def _refuse_unproven(submission: Submission) -> None:
+    """PromotionRefusedError for a promotion without an evaluated pass that nobody answers for."""
+    proven = submission.verdict == "pass" and submission.verdict_source == "evaluated"
+    if submission.promote and not proven and not submission.is_overridden:
+        raise PromotionRefusedError(
+            f"the verdict on {submission.kernel} is {submission.verdict!r}, {submission.verdict_source}: not "
+            "promoted; give --override-reason and --override-author to promote it all the same, and both are "
+            "kept"
+        )
 
 
 def _next_entry(submission: Submission, entries: tuple[RegisterEntry, ...]) -> RegisterEntry:
@@ -133,16 +166,22 @@ def _entry_hash(content: dict[str, object]) -> str:
 def _parse(path: Path, number: int, line: str) -> RegisterEntry:
     try:
         content = json.loads(line)
+        written = canonical_text(content)
     except (ValueError, RecursionError):
         raise _broken(path, number, "a JSON object", "unreadable text") from None
     names = {field.name for field in fields(RegisterEntry)}
-    if not isinstance(content, dict) or set(content) != names:
+    if not isinstance(content, dict) or set(content) not in (names, names - _LATER):
         raise _broken(path, number, f"the keys {', '.join(sorted(names))}", "others")
-    wrong = [name for name in names if not isinstance(content[name], int if name == "sequence" else str)]
+    wrong = [name for name in content if type(content[name]) is not (int if name == "sequence" else str)]
     if wrong:
         raise _broken(path, number, "text in every field but sequence", f"another type in {sorted(wrong)[0]}")
+    if written != line:
+        raise _broken(path, number, "the line as it was written", "another spelling of it")
     if _entry_hash(content) != content["entry_sha256"]:
         raise _broken(path, number, "an entry that matches its hash", "a changed entry")
+    for name, known in _VOCABULARY.items():
+        if content.get(name, known[0]) not in known:
+            raise _broken(path, number, f"{name} as one of {', '.join(known)}", f"{content[name]!r:.40}")
     return RegisterEntry(**content)
 
 

@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
+from contracts.regular_files import ARCHIVE_BYTES, read_regular, refuse_inflated
 
 SPLITS: tuple[str, ...] = ("certify", "probe", "traffic")
 
 _TEXTS = ("condition_names", "prompt_slice", "prompt_split", "metric_names")
 _ARRAYS = (*_TEXTS, "prompt_ids", "values")
-_MOST_BYTES = 1 << 30  # an archive that unpacks to more is no samples file
+_MOST_NAMES = 1 << 20  # an archive with more of one kind is no samples file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def save_samples(path: Path, samples: KernelSamples) -> str:
 
 def load_samples(path: Path, sha256: str | None = None) -> KernelSamples:
     """Read and check a samples file; with ``sha256`` also that it is the very file a profile pinned."""
-    content = _read(path)
+    content = read_regular(path, ARCHIVE_BYTES)
     found = hashlib.sha256(content).hexdigest()
     if sha256 is not None and found != sha256:
         raise _refuse(
@@ -130,20 +131,11 @@ def _words(array: NDArray[np.generic]) -> tuple[str, ...]:
     return tuple(str(word) for word in array.ravel())
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _refuse(path, "", "a readable file", error.strerror or str(error), "check the path") from error
-
-
 def _arrays(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
     """The named arrays of the archive; sizes are checked before anything is unpacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked > _MOST_BYTES:
-            raise ValueError(f"archive unpacks to {unpacked} bytes")
+            refuse_inflated(archive)
         with np.load(io.BytesIO(content), allow_pickle=False) as archive_arrays:
             missing = [name for name in _ARRAYS if name not in archive_arrays.files]
             if missing:
@@ -163,9 +155,12 @@ def _plain(name: str, found: object) -> NDArray[np.generic]:
 
 
 def _check_dtype(path: Path, name: str, array: NDArray[np.generic]) -> None:
-    wanted = {"values": ("f", "floats"), "prompt_ids": ("iu", "integers")}.get(name, ("U", "text"))
+    """Unsigned ids are refused: the largest would come back negative."""
+    wanted = {"values": ("f", "floats"), "prompt_ids": ("i", "signed integers")}.get(name, ("U", "text"))
     if array.dtype.kind not in wanted[0]:
         raise _refuse(path, name, f"an array of {wanted[1]}", str(array.dtype), "measure the profile again")
+    if name != "values" and array.size > _MOST_NAMES:
+        raise _refuse(path, name, f"at most {_MOST_NAMES} entries", f"{array.size}", "split the file")
 
 
 def _refuse(path: Path, where: str, expected: str, actual: str, next_step: str) -> DocumentError:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import CoreSchema
 
 from contracts.documents.envelope import (
     Count,
@@ -49,8 +56,24 @@ def _own_or_registered(kind: object, own: ValidatorFunctionWrapHandler) -> objec
     return kind if other else own(kind)
 
 
+class _EveryKind:
+    """Lets a schema list what validation accepts: our own kinds, then those that somebody registered."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        own = get_args(OwnFaultKind)
+        others = [name for name in FAULT_KINDS.known() if name not in own]
+        return {**handler(schema), "enum": [*own, *others]}
+
+
 #: One of our own kinds, or one that somebody registered.
-FaultKind = Annotated[OwnFaultKind, WrapValidator(_own_or_registered), PlainSerializer(str, return_type=str)]
+FaultKind = Annotated[
+    OwnFaultKind,
+    WrapValidator(_own_or_registered),
+    PlainSerializer(str, return_type=str),
+    _EveryKind(),
+]
 FaultShape = Literal["step", "ramp", "intermittent", "slow_onset"]
 ChangeKind = Literal["rolling_restart", "scale_up", "scale_down", "cache_flush", "surge", "lost_scrapes"]
 

@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from contracts.regular_files import hash_regular
+
 
 def plain(value: Any) -> Any:
     """``value`` as JSON holds it: null for NaN and infinities, lists for tuples; the rest as it is."""
@@ -70,6 +72,5 @@ def _forget(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """sha256 (hex) of the content of ``path``."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """sha256 (hex) of the content of ``path``; OSError where it is no regular file."""
+    return hash_regular(path)

@@ -19,6 +19,7 @@ from contracts.loading.explain_errors import problems_from
 from contracts.loading.files import canonical_text
 from contracts.loading.scalars import needs_quotes
 from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse
+from contracts.regular_files import open_regular
 from contracts.rules import breaches
 
 DocumentT = TypeVar("DocumentT", bound=Document)
@@ -32,11 +33,11 @@ def read_text(path: Path | str) -> str:
     try:
         if target.is_dir():
             raise _one(str(path), "a YAML file", "a folder", "name one file in it")
-        with target.open("rb") as stream:
+        with open_regular(target) as stream:
             return decode(stream.read(2**20), str(path))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise _one(str(path), "a readable file", str(reason), "check the path and its rights") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _one(str(path), "a readable file", reason, "check the path and its rights") from None
 
 
 def load_document(path: Path | str) -> Document:

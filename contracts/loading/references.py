@@ -30,7 +30,7 @@ from contracts.documents.scenario import FaultTarget
 from contracts.documents.suite import SuiteSpec
 from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import load_as
-from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.loading.uris import check_pinned, resolve_uri
 from contracts.loading.yaml_positions import dotted, parse
 from contracts.rules import Breach
 from contracts.workload.azure_trace import load_trace
@@ -70,6 +70,8 @@ class _Follower:
                 yield from self._suite(spec)
             case RoutePolicy(spec=spec):
                 yield from self._loads(MetaContract, spec.meta_contract, ("spec", "meta_contract"))
+                if spec.artifact is not None:
+                    yield from self._pinned(spec.artifact, "artifact")
             case MetaContract(spec=spec):
                 yield from self._suites(spec)
             case PolicyArtifact(spec=spec):
@@ -79,7 +81,7 @@ class _Follower:
 
     def _pinned(self, ref: FileRef, *keys: str) -> Iterator[Breach]:
         try:
-            read_pinned(ref, resolve_uri(self.file, "selvage"))
+            check_pinned(ref, resolve_uri(self.file, "selvage"))
         except DocumentError as error:
             yield from _retold(error, ("spec", *keys, "uri"))
 

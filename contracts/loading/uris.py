@@ -8,41 +8,69 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import as_file, files
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from contracts.documents import FileRef
 from contracts.errors import DocumentError, Problem
+from contracts.regular_files import ARCHIVE_BYTES, hash_regular, read_regular
 
 PACKAGE_PREFIX = "package:"
+#: A pinned file that is read as a whole has no more bytes.
+PINNED_BYTES = ARCHIVE_BYTES
 #: Our own data, whatever else is called ``contracts`` on the path.
 _OWN = {"contracts": __name__.removesuffix(".loading.uris")}
 
 
 def resolve_uri(uri: str, document_file: Path | str) -> Path:
     """Path that ``uri``, found in ``document_file``, stands for. It need not exist."""
+    if not uri.isprintable():
+        raise _refused(document_file, "a URI without control characters", ascii(uri)[:80], "remove them")
     if uri.startswith(PACKAGE_PREFIX):
         return _shipped(uri, document_file)
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise _refused(document_file, "a path or a URI", f"{uri!r:.80}: {error}", "correct it") from None
     if parts.scheme == "file":
-        return Path(unquote(parts.path))
+        return _local(parts, uri, document_file)
     if parts.scheme and "://" in uri:
         raise _refused(document_file, "a file", uri, "download it and name the file")
     return Path(document_file).parent / uri
 
 
-def read_pinned(ref: FileRef, document_file: Path | str) -> bytes:
-    """Content of ``ref``; refused unless its sha256 is the pinned one."""
+def read_pinned(ref: FileRef, document_file: Path | str, most_bytes: int = PINNED_BYTES) -> bytes:
+    """Content of ``ref``, at most ``most_bytes``; refused unless its sha256 is the pinned one."""
+    path = resolve_uri(ref.uri, document_file)
+    content = read_regular(path, most_bytes, f"{document_file} refers to it")
+    _check_pin(ref, hashlib.sha256(content).hexdigest(), path, document_file)
+    return content
+
+
+def check_pinned(ref: FileRef, document_file: Path | str) -> None:
+    """DocumentError unless ``ref`` has the pinned sha256; its content is never in memory as a whole."""
     path = resolve_uri(ref.uri, document_file)
     try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise _refused(path, "a readable file", str(reason), f"{document_file} refers to it") from None
-    found = hashlib.sha256(content).hexdigest()
+        found = hash_regular(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _refused(path, "a readable file", reason, f"{document_file} refers to it") from None
+    _check_pin(ref, found, path, document_file)
+
+
+def _check_pin(ref: FileRef, found: str, path: Path, document_file: Path | str) -> None:
     if found != ref.sha256:
         hint = f"{document_file} pins another content; restore the file or measure again"
         raise _refused(path, f"sha256 {ref.sha256}", f"sha256 {found}", hint)
-    return content
+
+
+def _local(parts: SplitResult, uri: str, document_file: Path | str) -> Path:
+    """The path of a ``file:`` URI; another host's files are not ours to read."""
+    path = unquote(parts.path)
+    if parts.netloc not in ("", "localhost"):
+        raise _refused(document_file, "a file of this host", uri, "write file:///path")
+    if not path.isprintable():
+        raise _refused(document_file, "a path without control characters", ascii(path)[:80], "remove them")
+    return Path(path)
 
 
 def _shipped(uri: str, document_file: Path | str) -> Path:

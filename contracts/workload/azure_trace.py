@@ -6,6 +6,7 @@ Published with Patel et al., "Splitwise: Efficient generative LLM inference usin
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.regular_files import TEXT_BYTES, read_regular_text
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MOST_PROBLEMS = 20
+_MOST_DIGITS = 10
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?",
+    re.ASCII,
+)
 _NEXT_STEP = "correct the line, or cut the trace before it"
 
 
@@ -54,13 +61,7 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
     """
     file = Path(path)
     rows = _Rows(file=str(path), max_gap_s=max_gap_s)
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(
-            [rows.problem(0, "", "a readable text file", str(error), "check the path")]
-        ) from error
-    rows.read(lines)
+    rows.read(read_regular_text(file, TEXT_BYTES).splitlines())
     return rows.trace()
 
 
@@ -111,12 +112,14 @@ class _Rows:
 
     def _instant(self, number: int, cell: str) -> int | None:
         try:
+            if _INSTANT.fullmatch(cell.strip()) is None:
+                raise ValueError(cell)
             at_ns = int(np.datetime64(_without_utc(cell.strip()), "ns").astype(np.int64))
-        except ValueError:
+        except (ValueError, OverflowError):
             at_ns = np.iinfo(np.int64).min
         if at_ns == np.iinfo(np.int64).min:
             expected = "a timestamp like 2023-11-16 18:17:03.9799600"
-            self.problems.append(self.problem(number, HEADER[0], expected, repr(cell)))
+            self.problems.append(self.problem(number, HEADER[0], expected, f"{cell!r:.80}"))
             return None
         return at_ns if self._in_order(number, cell, at_ns) else None
 
@@ -135,9 +138,9 @@ class _Rows:
 
     def _count(self, number: int, name: str, cell: str) -> int | None:
         text = cell.strip()
-        if text.isascii() and text.isdigit() and 0 < int(text) < 2**31:
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and 0 < int(text) < 2**31:
             return int(text)
-        self.problems.append(self.problem(number, name, "a whole number of tokens > 0", repr(cell)))
+        self.problems.append(self.problem(number, name, "a whole number of tokens > 0", f"{cell!r:.80}"))
         return None
 
     def trace(self) -> Trace:

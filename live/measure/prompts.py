@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from contracts.assess.samples import SPLITS
+from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
+from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.corpus import SLICES, Document, build_corpus
 
@@ -123,10 +125,7 @@ def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
 
 def load_prompts(path: Path) -> list[Prompt]:
     """Read a prompts file; ids and splits are filled in. Raises DocumentError naming file and line."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refused(path, 0, "", "a readable UTF-8 file", str(error)) from None
+    lines = read_regular_text(path, TEXT_BYTES).removesuffix("\n").split("\n")
     if len(lines) > _MOST_LINES:
         raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(len(lines)))
     prompts = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -171,10 +170,17 @@ def _misfit(prompt: Prompt, settings: dict[str, Any]) -> Problem | None:
     return Problem("prompts", 0, f"prompt {prompt.id}", wanted, found, "correct or leave out this prompt")
 
 
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        raise ValueError("a key stands twice")
+    return row
+
+
 def _parse(path: Path, number: int, line: str) -> Prompt:
     try:
-        row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+        row = json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
         raise _refused(path, number, "", "one JSON object per line", str(error)) from None
     if not isinstance(row, dict):
         raise _refused(path, number, "", "a JSON object", type(row).__name__)
@@ -184,6 +190,8 @@ def _parse(path: Path, number: int, line: str) -> Prompt:
     unknown = sorted(set(row) - {key for key, _, _ in _FIELDS})
     if unknown:
         raise _refused(path, number, unknown[0], "a known key", "an unknown one")
+    if not 0 <= row.get("id", 0) <= INT64_MAX:
+        raise _refused(path, number, "id", f"0 to {INT64_MAX}", f"{row['id']}"[:40])
     ids = row.get("token_ids", [])
     if any(not isinstance(token, int) or isinstance(token, bool) or token < 0 for token in ids):
         raise _refused(path, number, "token_ids", "integers >= 0", repr(ids)[:60])

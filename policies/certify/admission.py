@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
-from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents import MetaContract, PolicyArtifact, Suite
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import canonical_sha256
-from contracts.loading.loader import document_sha256
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
 from contracts.loading.yaml_positions import dotted
 from contracts.rules.policy import certificate_breaches
+from policies.certify.consistency import inconsistencies
+
+#: Where a meta-contract lies that nobody says otherwise of.
+SHIPPED_META = "package:contracts/library/meta-contract.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +67,15 @@ def load_certificate(text: str, file: str) -> Certificate:
 
 
 def refuse_unless_certified(
-    manifest: PolicyArtifact, meta: MetaContract, subject: Subject, file: str = "manifest"
+    manifest: PolicyArtifact,
+    meta: MetaContract,
+    subject: Subject,
+    file: str = "manifest",
+    meta_file: Path | str = "",
 ) -> None:
-    """DocumentError unless the certificate of ``manifest`` passes and speaks of ``subject`` and ``meta``."""
+    """DocumentError unless the certificate of ``manifest`` passes and speaks of ``subject`` and of ``meta``,
+    which was read from ``meta_file`` ("": the shipped one).
+    """
     certificate = manifest.spec.certificate
     if certificate is None:
         raise _refused(file, "", "a certificate", "none", "certify the policy: selvage policy certify")
@@ -82,11 +95,15 @@ def refuse_unless_certified(
             certificate.subject_sha256,
             "this certificate is another policy's; certify this one",
         )
-    refuse_unless_passing(certificate, meta, file)
+    refuse_unless_passing(certificate, meta, file, meta_file)
 
 
-def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: str = "certificate") -> None:
-    """DocumentError unless ``certificate`` passes every offline clause of ``meta`` as it reads today."""
+def refuse_unless_passing(
+    certificate: Certificate, meta: MetaContract, file: str = "certificate", meta_file: Path | str = ""
+) -> None:
+    """DocumentError unless ``certificate`` passes every offline clause of ``meta`` as it reads today, on the
+    suites that it names, and contradicts itself nowhere.
+    """
     for breach in certificate_breaches(certificate):
         raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
     found = document_sha256(meta)
@@ -102,7 +119,10 @@ def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: st
         least = f"at least {meta.spec.suite_seeds}"
         raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
     _refuse_other_worlds(certificate, meta, file)
+    _refuse_other_suites(certificate, meta, file, meta_file)
     _refuse_missing(certificate, meta, file)
+    for breach in inconsistencies(certificate):
+        raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
 
 
 def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str) -> None:
@@ -121,6 +141,28 @@ def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str
             str(certificate.worlds_sha256),
             "certify again: scenarios, contract or profiles are others",
         )
+
+
+def _refuse_other_suites(
+    certificate: Certificate, meta: MetaContract, file: str, meta_file: Path | str
+) -> None:
+    """Judged on the suites that ``meta`` names, as they read today."""
+    asked = meta.spec.certification
+    if asked is None:
+        return
+    for name, uri in (("suite_sha256", asked.incidents), ("quiet_suite_sha256", asked.quiet)):
+        place = resolve_uri(uri, meta_file or resolve_uri(SHIPPED_META, "selvage"))
+        expected = _suite_sha256(place, place.stat().st_mtime_ns if place.is_file() else 0)
+        found = getattr(certificate, name)
+        if found != expected:
+            hint = "certify again: the suite is another one"
+            raise _refused(file, name, f"{expected}, of {uri}", str(found), hint)
+
+
+@lru_cache(maxsize=16)
+def _suite_sha256(place: Path, stamp: int) -> str:
+    del stamp  # part of the cache key only
+    return document_sha256(load_as(Suite, place))
 
 
 def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:

@@ -17,6 +17,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.regular_files import ONNX_BYTES
 from controller.encoding.features import ENCODING_VERSION
 from controller.fleet import FleetSetup
 from policies.certify.admission import Subject, refuse_unless_certified, rules_sha256
@@ -24,7 +25,7 @@ from policies.learned.choosing import fixed_rules
 from policies.learned.runner import LearnedPolicy, learned_policy
 
 #: The policy that ships with the library.
-SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
+SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"  # as ``policies.registry`` says
 #: The meta-contract that a certificate must pass.
 META = "package:contracts/library/meta-contract.yaml"
 
@@ -96,7 +97,7 @@ def load_artefact(uri: str, facts: Facts | None) -> Artefact:
     """
     file = resolve_uri(uri, "")
     manifest = load_as(PolicyArtifact, file)
-    content = read_pinned(manifest.spec.onnx, file)
+    content = read_pinned(manifest.spec.onnx, file, ONNX_BYTES)
     if manifest.spec.encoding_version != ENCODING_VERSION:
         raise DocumentError(
             [

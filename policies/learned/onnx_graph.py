@@ -29,7 +29,7 @@ from policies.learned.choosing import (
 )
 
 INPUT, OUTPUT = "inputs", "scores"
-OPSET = 17
+OPSET = 17  # as ``policies.learned.onnx_check`` reads
 #: IR version that every onnxruntime since 1.10 reads.
 IR_VERSION = 8
 

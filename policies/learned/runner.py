@@ -19,6 +19,7 @@ from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
 from policies.learned.choosing import NETWORK_MEMORY, Chooser, InputLayout
+from policies.learned.onnx_check import UnfitGraphError, check_onnx
 
 _INPUT, _OUTPUT = "inputs", "scores"
 
@@ -31,6 +32,10 @@ class ScoreRunner:
     """
 
     def __init__(self, content: bytes, file: str = "the ONNX file") -> None:
+        try:
+            check_onnx(content)
+        except UnfitGraphError as error:
+            raise _refused(file, error.expected, error.actual) from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -46,8 +51,27 @@ class ScoreRunner:
             raise _refused(file, expected, f"{list(taken)}, {list(given)}")
         if any(taken[name] != given[names[name]] for name in names):
             raise _refused(file, "memory of one size", f"{taken} in, {given} out")
+        if (
+            len(taken[_INPUT]) != 2
+            or len(given[_OUTPUT]) != 3
+            or any(len(taken[name]) != 2 for name in names)
+        ):
+            raise _refused(file, "inputs [batch, size], scores [batch, slices, choices]", f"{taken}, {given}")
         self.size, (_, self.slices, self.choices) = int(taken[_INPUT][1]), given[_OUTPUT]
         self.memory = {name: int(taken[name][1]) for name in names}
+        self._try(file)
+
+    def _try(self, file: str) -> None:
+        """One step of two fleets, so that a network that cannot run is refused before it drives."""
+        try:
+            scores, memory = self.step(np.zeros((2, self.size), dtype=np.float32), self.initial(2))
+        except Exception as error:  # as above
+            raise _refused(file, "a network that runs", str(error).splitlines()[0][:200]) from None
+        found = {"scores": scores.shape, **{name: array.shape for name, array in memory.items()}}
+        sizes = {"scores": (2, self.slices, self.choices)}
+        expected = sizes | {name: (2, size) for name, size in self.memory.items()}
+        if found != expected:
+            raise _refused(file, f"{expected} for two fleets", f"{found}")
 
     def __call__(self, inputs: NDArray[np.float32], memory: PolicyState | None = None) -> NDArray[np.float32]:
         """Scores of ``inputs`` by a network that remembers ``memory``; nothing for None."""

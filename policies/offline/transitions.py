@@ -12,18 +12,29 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text, write_pinned
+from contracts.regular_files import ARCHIVE_BYTES, read_regular, refuse_inflated
 
 FORMAT_VERSION = 1
-_ARRAYS = ("observation", "choice", "reward", "cost", "log_probability")
+#: Arrays of a file: numpy's kind of type, and axes.
+_ARRAYS = {
+    "observation": ("f", 2),
+    "choice": ("i", 2),
+    "reward": ("f", 1),
+    "cost": ("f", 1),
+    "log_probability": ("f", 1),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +54,9 @@ class TransitionHeader:
     encoding_version: int
     contract_sha256: str
     tick_s: float
+
+
+_HEADER = TypeAdapter(TransitionHeader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +108,29 @@ def save_transitions(path: Path, log: Transitions) -> str:
 
 def load_transitions(path: Path) -> Transitions:
     """Read a file of ``save_transitions``; DocumentError where it is none."""
+    content = io.BytesIO(read_regular(path, ARCHIVE_BYTES))
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with zipfile.ZipFile(content) as archive:
+            refuse_inflated(archive)
+        with np.load(content, allow_pickle=False) as file:
             header = json.loads(file["header"].tobytes().decode())
             arrays = {name: file[name] for name in _ARRAYS}
         if header.pop("format") != FORMAT_VERSION:
             raise ValueError(f"expected format {FORMAT_VERSION}")
-        return Transitions(header=TransitionHeader(**header), **arrays)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _refuse_other_types(arrays)
+        return Transitions(header=_HEADER.validate_json(json.dumps(header), strict=True), **arrays)
+    except Exception as error:  # a damaged archive makes zipfile's and numpy's parsers raise almost anything
         raise _unreadable(path, error) from None
+
+
+def _refuse_other_types(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """ValueError for an array of another type or another number of axes than is written."""
+    for name, (kind, axes) in _ARRAYS.items():
+        found = arrays[name]
+        if not isinstance(found, np.ndarray) or found.dtype.kind != kind or found.ndim != axes:
+            raise ValueError(f"{name}: expected {axes} axes of type {kind!r}")
+    if (arrays["choice"] < 0).any():
+        raise ValueError("choice: expected numbers of kernels, got a negative one")
 
 
 def load_all(paths: Iterable[Path]) -> list[Transitions]:

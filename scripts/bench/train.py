@@ -24,7 +24,7 @@ from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callback
 from policies.train.recipe import SHIPPED_RECIPE, LagrangianRecipe, RecipeSpec, load_recipe
 from scripts.studies.training import native_ppo
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
-from scripts.train.run import Stopped
+from scripts.train.stopping import Stopped
 
 SEED = 2026
 #: Rollouts of the recipe that are timed, after one that is not.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import SHIPPED_ARTEFACT, write_artefact
 from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
+from scripts.cli.options import MOST_SEEDS
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
 from scripts.output import ready_folder
@@ -174,7 +176,9 @@ def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:
 
 def _beside(uri: str, inner: str) -> str:
     """``inner``, found in the document ``uri``, as a URI of its own."""
-    return inner if "://" in inner or inner.startswith("package:") else f"{uri.rpartition('/')[0]}/{inner}"
+    if "://" in inner or inner.startswith("package:"):
+        return inner
+    return posixpath.normpath(f"{uri.rpartition('/')[0]}/{inner}")  # no URI of ours may go up by ".."
 
 
 def evaluate(
@@ -182,7 +186,9 @@ def evaluate(
     out: Annotated[Path, typer.Option("--out", help="Folder for e5.json and report.html.")],
     suite: Annotated[str, typer.Option(help="Suite (file or package: URI); E5's without it.")] = "",
     against: Annotated[str, typer.Option(help="Comma-separated configurations beside it.")] = BASELINES,
-    seeds: Annotated[int | None, typer.Option(help="Paired seeds; the suite's without it.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=MOST_SEEDS, help="Paired seeds; the suite's without it.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0,
 ) -> None:
     """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`."""

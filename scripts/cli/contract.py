@@ -6,16 +6,15 @@ Exit codes: 0 done, 1 a promotion was refused, 2 bad input. Results go to stdout
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
-from contracts.assess.register import RecordedVerdict, RegisterEntry, Submission, append_entry, read_register
+from contracts.assess.register import RegisterEntry, Submission, append_entry, read_register
 from contracts.documents import KINDS, Document, KernelContract, KernelProfile
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
@@ -24,7 +23,9 @@ from contracts.loading.notes import Note, notes
 from contracts.loading.references import reference_problems
 from contracts.loading.schema import json_schema, kind_named, structural_schema
 from contracts.loading.uris import resolve_uri
+from contracts.regular_files import hash_regular
 from scripts.cli.options import options
+from scripts.cli.register_evidence import Build, read_evidence
 
 EXIT_BAD_INPUT = 2
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -141,6 +142,7 @@ class RegisterAddOptions:
     ] = ""
     promote: Annotated[bool, typer.Option("--promote", help="Put the build into service.")] = False
     override_reason: Annotated[str, typer.Option(help="Why, in spite of the verdict.")] = ""
+    override_author: Annotated[str, typer.Option(help="Who answers for that.")] = ""
     file: RegisterFile = DEFAULT_REGISTER
     as_json: AsJson = False
 
@@ -149,61 +151,26 @@ class RegisterAddOptions:
 @options(RegisterAddOptions)
 def register_add(asked: RegisterAddOptions) -> None:
     """Enter a (checkpoint, kernel, contract) triple with its verdict; refuse to promote without a pass."""
-    profile = load_as(KernelProfile, resolve_uri(asked.kernel, "selvage"))
+    place = resolve_uri(asked.kernel, "selvage")
+    profile = load_as(KernelProfile, place)
     judged_by = load_as(KernelContract, resolve_uri(asked.contract, "selvage"))
+    build = Build(profile=profile, profile_file=place, contract=judged_by)
+    evidence = read_evidence(asked.evidence, build, asked.verdict)
     submission = Submission(
         checkpoint_sha256=content_sha256(asked.checkpoint),
         kernel=profile.spec.kernel,
         kernel_sha256=document_sha256(profile),
         contract=judged_by.metadata.name,
         contract_sha256=document_sha256(judged_by),
-        verdict=_verdict(_judged(asked.evidence, profile, judged_by, asked.verdict)),
-        evidence_sha256=content_sha256(str(asked.evidence)),
+        verdict=evidence.verdict,
+        verdict_source=evidence.source,
+        evidence_sha256=evidence.sha256,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         promote=asked.promote,
         override_reason=asked.override_reason,
+        override_author=asked.override_author,
     )
     _show([append_entry(asked.file, submission)], as_json=asked.as_json)
-
-
-def _verdict(text: str) -> RecordedVerdict:
-    for verdict in get_args(RecordedVerdict):
-        if verdict == text:
-            found: RecordedVerdict = verdict
-            return found
-    expected = " or ".join(get_args(RecordedVerdict))
-    raise DocumentError([Problem("--verdict", 0, "", expected, repr(text), "copy it from evaluate")])
-
-
-def _judged(evidence: Path, profile: KernelProfile, contract: KernelContract, claimed: str) -> str:
-    """Verdict in the output of ``evaluate --json``, which must be about this profile and this contract.
-
-    Evidence of another form carries the ``claimed`` verdict; one that has a verdict cannot be overruled.
-    """
-    try:
-        content = json.loads(evidence.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        if claimed and evidence.is_file():
-            return claimed
-        hint = "name the output of evaluate --json, or say --verdict"
-        raise DocumentError([Problem(str(evidence), 0, "", "JSON", str(error), hint)]) from None
-    found = content if isinstance(content, dict) else {}
-    if claimed and "verdict" not in found:
-        return claimed
-    wanted = {
-        "contract_sha256": document_sha256(contract),
-        "samples_sha256": profile.spec.samples.sha256,
-        "condition": "healthy",
-    } | ({"verdict": claimed} if claimed else {})
-    hint = "evaluate this profile against this contract and name that output"
-    problems = [
-        Problem(str(evidence), 0, key, value, repr(found.get(key)), hint)
-        for key, value in wanted.items()
-        if found.get(key) != value
-    ]
-    if problems:
-        raise DocumentError(problems)
-    return str(found.get("verdict"))
 
 
 def content_sha256(source: str) -> str:
@@ -212,21 +179,16 @@ def content_sha256(source: str) -> str:
     try:
         if path.is_dir():
             parts = [p for p in sorted(path.rglob("*")) if p.is_file()]
-            listing = [f"{p.relative_to(path).as_posix()} {_file_sha256(p)}" for p in parts]
+            listing = [f"{p.relative_to(path).as_posix()} {hash_regular(p)}" for p in parts]
             return hashlib.sha256("\n".join(listing).encode()).hexdigest()
         if path.exists():
-            return _file_sha256(path)
+            return hash_regular(path)
     except (OSError, ValueError) as error:
         raise DocumentError([Problem(source, 0, "", "a readable file", str(error), "check it")]) from None
     if SHA256.fullmatch(source) is None:
         hint = "check the path, or give the 64 hex digits"
         raise DocumentError([Problem(source, 0, "", "a file, a folder or a sha256", "none of them", hint)])
     return source
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @register_app.command("list")
@@ -261,6 +223,8 @@ def register_verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every hash of the chain; with --head also that nothing was cut off its end."""
+    if not file.exists():
+        raise DocumentError([Problem(str(file), 0, "", "a register", "no file", "name the register")])
     entries = read_register(file)
     known = [entry.entry_sha256 for entry in entries]
     if head and head not in known:

@@ -10,7 +10,7 @@ import typer
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.uris import resolve_uri
-from scripts.cli.options import options
+from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
 from scripts.provenance import cores
@@ -50,7 +50,7 @@ def e5(asked: E5Options) -> None:
 
     No result depends on --jobs or --batch.
     """
-    _at_least("--seeds", asked.seeds, 1)
+    _at_least("--seeds", asked.seeds, 1, MOST_SEEDS)
     _at_least("--jobs", asked.jobs, 0)
     _at_least("--batch", asked.batch, 1)
     run_and_show(_run_options(asked), as_json=asked.as_json)
@@ -70,9 +70,10 @@ def _run_options(asked: E5Options) -> Options:
     )
 
 
-def _at_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise _refused(name, f"a whole number of at least {least}", str(value), f"e.g. {name} 2")
+def _at_least(name: str, value: int | None, least: int, most: int = LARGEST_SEED) -> None:
+    if value is not None and not least <= value <= most:
+        expected = f"a whole number of at least {least}" + (f", at most {most}" if value > most else "")
+        raise _refused(name, expected, str(value), f"e.g. {name} 2")
 
 
 def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +18,9 @@ from controller.ports import Policy
 from controller.shield.records import STAGES
 from policies.registry import make_configuration, make_policy
 from policies.supervised import shipped_meta, under
-from scripts.cli.explaining import METHODS, Explained, Tick, Wanted, from_log, from_scenario
-from scripts.cli.options import options
+from scripts.cli.decision_log import Tick
+from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
+from scripts.cli.options import LARGEST_SEED, options
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 
@@ -34,7 +36,7 @@ class ExplainOptions:
 
     source: Annotated[str, typer.Argument(help="Scenario document (package:... too), or decisions.jsonl.")]
     policy: Annotated[str, typer.Option(help="name or name:key=value,...")] = "sequential"
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the episode.")] = 0
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the episode.")] = 0
     at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
     baseline: Annotated[str, typer.Option(help="Policy asked what-if; '' for none.")] = "hysteresis"
     supervised: Annotated[
@@ -50,6 +52,9 @@ def explain(asked: ExplainOptions) -> None:
     """Say which clause on which slice moved which weight, who changed it, and what the baseline would do."""
     if asked.method not in METHODS:
         raise _refused("--method", " or ".join(METHODS), asked.method)
+    for option, instant in (("--at", asked.at), ("--reference", asked.reference)):
+        if instant is not None and not math.isfinite(instant):
+            raise _refused(option, "a time in seconds", str(instant))
     if asked.source.endswith(".jsonl"):
         found = from_log(Path(asked.source), asked.seed, asked.at)
     else:
@@ -156,10 +161,14 @@ def _evidence_lines(tick: Tick) -> list[str]:
     moved = {move["slice"] for move in tick["moves"]} or {e["slice"] for e in tick["evidence"]}
     return [
         f"  alarm {e['clause_id']} on {e['kernel']}/{e['slice']}: "
-        f"{e['estimate']:.4g} against {e['limit']:.4g} from {e['observations']:g} observations"
+        f"{_known(e['estimate'])} against {_known(e['limit'])} from {e['observations']:g} observations"
         for e in tick["evidence"]
         if e["slice"] in moved
     ]
+
+
+def _known(value: float | None) -> str:
+    return "what is not known" if value is None else f"{value:.4g}"
 
 
 def _attribution_lines(part: dict[str, Any]) -> list[str]:
@@ -177,7 +186,10 @@ def _readings(tick: Tick) -> list[str]:
     near = [
         f"{r['metric']} {r['value']:.3g} of {r['limit']:g}"
         for r in tick.get("readings", ())
-        if r["metric"] != "dwell_s" and r["limit"] > 0.0 and r["value"] >= 0.5 * r["limit"]
+        if None not in (r["value"], r["limit"])
+        and r["metric"] != "dwell_s"
+        and r["limit"] > 0.0
+        and r["value"] >= 0.5 * r["limit"]
     ]
     return [f"  meta-contract: {', '.join(near)}"] if near else []
 

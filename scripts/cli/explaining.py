@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.errors import DocumentError, Problem
-from contracts.loading.loader import read_text
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import measure_incident
 from controller.decision import Decision
@@ -25,13 +23,13 @@ from controller.ports import Policy, PolicyState
 from controller.state import ControllerState
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
+from scripts.cli.decision_log import Tick, read_decisions, refused
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 
 METHODS = {"occlusion": occlusion, "gradients": integrated_gradients}
 
-Tick = dict[str, Any]
 _SLACK_S = 1e-6
 
 
@@ -208,37 +206,14 @@ def _incident(record: EpisodeRecord) -> dict[str, Any] | None:
 
 def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     """What a decision log says: the tick at ``at_s``, or every tick that moved something."""
-    lines = [_line(text, file, place) for place, text in enumerate(_lines(file), 1)]
+    lines = read_decisions(file)
     own = [line for line in lines if line.get("seed", seed) == seed]
     if not own:
         found = sorted({str(line.get("seed")) for line in lines})
-        raise _refused(file, 0, f"ticks of seed {seed}", f"seeds {', '.join(found) or 'none'}")
+        raise refused(file, 0, f"ticks of seed {seed}", f"seeds {', '.join(found) or 'none'}")
     if at_s is None:
         ticks = [line for line in own if line["moves"] or any(r["new"] for r in line["quarantined"])]
     else:
         ticks = [line for line in own if line["now_s"] <= at_s + _SLACK_S][-1:]
     header = {"log": str(file), "policy": own[0]["policy_id"], "seed": seed}
     return Explained(header=header, incident=None, ticks=ticks)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError):
-        read_text(file)  # tells what is wrong with it, in the project's words
-        raise
-
-
-def _line(text: str, file: Path, place: int) -> Tick:
-    try:
-        line = json.loads(text)
-    except ValueError as error:
-        raise _refused(file, place, "one JSON object per line", str(error)) from None
-    if not isinstance(line, dict) or not {"now_s", "moves", "quarantined", "policy_id"} <= line.keys():
-        raise _refused(file, place, "a decision record", "something else")
-    return line
-
-
-def _refused(file: Path, line: int, expected: str, actual: str) -> DocumentError:
-    hint = "give a decisions.jsonl that `selvage simulate --out` wrote, or a scenario"
-    return DocumentError([Problem(str(file), line, "", expected, actual, hint)])

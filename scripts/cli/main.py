@@ -1,22 +1,27 @@
 """The ``selvage`` command line: one root, subcommands that are imported only when they run.
 
-Exit codes: 0 done or passed; 1 a judgement failed; 2 bad input, or an optional part is missing;
-3 inconclusive (too few samples); 130 interrupted. ``SELVAGE_DEBUG=1`` shows tracebacks.
+Exit codes: 0 done or passed; 1 a judgement failed, and nothing else; 2 bad input, a missing part, or a place
+that cannot be written; 3 inconclusive (too few samples); 70 a bug, with a crash report; 129, 130, 143 ended
+by HUP, Ctrl-C, TERM; 141 nobody reads the output. ``SELVAGE_DEBUG=1`` shows tracebacks (``scripts.guard``).
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+import traceback
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from contracts.errors import DocumentError, MissingPartError, PluginError, SelvageError, StateError
+from contracts.errors import MissingPartError, SelvageError, printable
 from scripts import cli
+from scripts.guard import EXIT_BAD_INPUT, EXIT_PIPE, exit_code_of, guarded, write_what_can_be
 
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED = 1
 
 #: Command -> (modules of this package that provide it, line shown by ``selvage --help``).
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -95,33 +100,44 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; turn deliberate errors into a message and an exit code."""
+        """Run the command; turn deliberate errors into a message and an exit code.
+
+        What is left goes to ``scripts.guard``, past Typer, which has exit code 1 for it.
+        """
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             typer.echo("interrupted", err=True)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            raise typer.Exit(exit_code_of(error)) from None
+        except EOFError as error:
+            raise RuntimeError("a file ended too early") from error
         except (SelvageError, ModuleNotFoundError, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise typer.Exit(EXIT_PIPE) from None
             message, code = explained(error)
-            if not message or os.environ.get("SELVAGE_DEBUG"):
+            if not message:
                 raise
+            if os.environ.get("SELVAGE_DEBUG"):
+                traceback.print_exc()
             typer.echo(f"error: {message}", err=True)
             raise typer.Exit(code) from None
 
 
 def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str, int]:
-    """Message and exit code of a deliberate error, a file or a missing optional module; empty for a bug."""
+    """Message and exit code of a deliberate error, a file or a missing module; empty for a bug."""
     if isinstance(error, OSError):
         named = error.filename is not None and error.strerror is not None
-        return f"{error.filename}: {error.strerror}" if named else "", EXIT_BAD_INPUT
+        return printable(f"{error.filename}: {error.strerror}") if named else "", EXIT_BAD_INPUT
     if isinstance(error, SelvageError):
-        bad_input = isinstance(error, (DocumentError, MissingPartError, PluginError, StateError))
-        return str(error), EXIT_BAD_INPUT if bad_input else EXIT_FAILED
-    from scripts.setup.doctor import command_for
+        lines = [printable(line) for line in str(error).split("\n")]
+        return "\n".join(lines), EXIT_FAILED if error.judgement else EXIT_BAD_INPUT
+    from scripts.setup.doctor import TOP_LEVEL, command_for
 
     name = (error.name or "").partition(".")[0]
-    command = command_for(name)
-    return (f"{name} is not installed; run: {command}" if command else ""), EXIT_BAD_INPUT
+    command = command_for(name) or "pip install --upgrade selvage-fleet"
+    return (
+        "" if not name or name in TOP_LEVEL else f"{name} is not installed; run: {command}"
+    ), EXIT_BAD_INPUT
 
 
 app = typer.Typer(
@@ -130,7 +146,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Keep a fleet of LLM servers inside a written kernel contract.",
-    epilog="Exit codes: 0 done or passed, 1 failed, 2 bad input, 3 inconclusive, 130 interrupted.",
+    epilog="Exit codes: 0 done or passed, 1 failed, 2 bad input, 3 inconclusive, 70 a bug, 130 interrupted.",
 )
 
 
@@ -153,7 +169,9 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script."""
-    app(prog_name="selvage")
+    for stream in (sys.stdout, sys.stderr):
+        write_what_can_be(stream)
+    sys.exit(guarded(lambda: app(prog_name="selvage")))
 
 
 if __name__ == "__main__":

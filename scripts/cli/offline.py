@@ -21,6 +21,7 @@ from policies.artefacts import load_artefact
 from policies.learned.choosing import InputLayout
 from policies.offline.recipes import ConservativeRecipe, FittedRecipe
 from policies.offline.transitions import Transitions, load_all, save_transitions
+from scripts.cli.options import LARGEST_SEED, MOST_SEEDS
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.output import ready_folder
 from scripts.train.offline_logs import record_incidents
@@ -51,8 +52,8 @@ def record(
     explore: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Chance per slice and tick of another open kernel.")
     ] = 0.02,
-    seeds: Annotated[int, typer.Option(min=1, help="Episodes per scenario.")] = 4,
-    first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Episodes per scenario.")] = 4,
+    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="First seed.")] = 0,
     drawn: Annotated[
         int, typer.Option(min=0, help="Draw so many training incidents around SCENARIO instead.")
     ] = 0,

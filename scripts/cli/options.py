@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_type_hints
 
+#: More seeds than this are a slip of the finger, and larger ones no double holds.
+MOST_SEEDS, LARGEST_SEED = 100_000, 2**53 - 1
+
 _Record = TypeVar("_Record")
 
 

@@ -18,10 +18,12 @@ from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
+from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
 from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
+from scripts.cli.options import MOST_SEEDS
 from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationPlan, CertificationRequest, certify, plan_certification
 
@@ -39,10 +41,10 @@ def certify_policy(
     out: Annotated[Path | None, typer.Option("--out", help="File for the certificate (JSON).")] = None,
     meta: Annotated[str, typer.Option(help="MetaContract; package:... for the shipped one.")] = SHIPPED_META,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds of the incidents; default: as asked.")
+        int | None, typer.Option(min=1, max=MOST_SEEDS, help="Seeds of the incidents; default: as asked.")
     ] = None,
     quiet_days: Annotated[
-        float | None, typer.Option(min=0.001, help="Slice-days without a fault; default: as asked.")
+        float | None, typer.Option(min=0.001, max=1e6, help="Slice-days without a fault; default: as asked.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -93,17 +95,9 @@ def subject_of(policy: str) -> tuple[str, str | None]:
         raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
     if set(values) != {"onnx"}:
         raise _refused("POLICY", "learned:onnx=FILE and nothing else", policy)
-    content = read_bytes(Path(str(values["onnx"])))
+    content = read_regular(str(values["onnx"]), ONNX_BYTES, "e.g. selvage policy certify sequential")
     found = learned_subject(hashlib.sha256(content).hexdigest())
     return found.sha256, found.rules_sha256
-
-
-def read_bytes(file: Path) -> bytes:
-    """Content of ``file``; DocumentError where it cannot be read."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise _refused(str(file), "a readable file", error.strerror or str(error)) from None
 
 
 def _refused(path: str, expected: str, actual: str) -> DocumentError:
@@ -124,28 +118,29 @@ def show(
     meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
 ) -> None:
     """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
-    document = load_as(MetaContract, resolve_uri(meta, "selvage policy show"))
+    place = resolve_uri(meta, "selvage policy show")
+    document = load_as(MetaContract, place)
     if file.suffix == ".json":
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
-        _verdict(lambda: _refuse_unless_of_today(found, document, file))
+        _verdict(lambda: _refuse_unless_of_today(found, document, file, place))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     subject = manifest_subject(artefact.manifest)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
-    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file)))
+    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file), place))
 
 
-def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path) -> None:
+def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, meta_file: Path) -> None:
     """DocumentError unless ``found`` passes ``meta``, and speaks of a built-in policy as that is set today;
     a learned one is known by its ONNX file alone, which its manifest pins.
     """
     learned = found.subject.partition(":")[0] == "learned"
     if not learned and subject_of(found.subject)[0] != found.subject_sha256:
         raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
-    refuse_unless_passing(found, meta, str(file))
+    refuse_unless_passing(found, meta, str(file), meta_file)
 
 
 def _verdict(check: Callable[[], None]) -> None:

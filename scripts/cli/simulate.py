@@ -29,9 +29,9 @@ from controller.decision import Decision
 from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.state import ControllerState
-from policies.registry import make_configuration
+from policies.registry import configuration_sha256, make_configuration
 from policies.spec import parse_spec
-from scripts.cli.options import options
+from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import Route, load_route
 from scripts.output import ready_folder, write_json, write_whole
@@ -64,8 +64,10 @@ class SimulateOptions:
 
     scenario: Annotated[str, typer.Argument(help="Scenario document; package:... for shipped ones.")]
     policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --first-seed on.")] = 1
-    first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0
+    seeds: Annotated[
+        int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds, from --first-seed on.")
+    ] = 1
+    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="First seed.")] = 0
     trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None
     out: Annotated[Path | None, typer.Option("--out", help="Folder for summary.json, decisions.jsonl.")] = (
         None
@@ -90,7 +92,7 @@ def simulate(asked: SimulateOptions) -> None:
     take = log.take if log else None
     driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
     records = _run(compiled, driver, chosen)
-    summary = summarise(compiled, policy, records) | _named(route)
+    summary = summarise(compiled, policy, records) | _named(route, policy)
     if asked.out is not None and log is not None:
         write_json(asked.out / "summary.json", summary)
         write_whole(asked.out / "decisions.jsonl", "\n".join(log.lines) + "\n")
@@ -128,6 +130,8 @@ def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeReco
         "scenario_sha256": scenario.sha256,
         "contract_sha256": scenario.contract.sha256,
         "profile_sha256": list(scenario.profile_sha256),
+        "pool_sha256": scenario.pool_sha256,
+        "trace_sha256": scenario.trace_sha256,
         "policy": policy,
         "seeds": [record.seed for record in records],
         "horizon_s": scenario.horizon_s,
@@ -185,14 +189,15 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
     return load_route(uri, scenario_uri, scenario)
 
 
-def _named(route: Route | None) -> dict[str, Any]:
-    """What the summary says of the document that drove."""
+def _named(route: Route | None, policy: str) -> dict[str, Any]:
+    """What the summary says of the policy, or of the document that drove."""
     if route is None:
-        return {}
+        return {"policy_sha256": configuration_sha256(policy)}
     document = route.document
     return {
         "route_policy": document.metadata.name,
         "route_policy_sha256": document_sha256(document),
+        "meta_contract_sha256": None if route.setup.meta is None else route.setup.meta.sha256,
         "mode": document.spec.mode,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
-from scripts.cli.options import options
+from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.output import ready_folder, write_json
 from scripts.provenance import package_version
 from scripts.setup.warm import warm
@@ -106,9 +107,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     try:
         first, dash, last = text.partition("-")
         numbers = range(int(first), int(last) + 1) if dash else [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
+        fits = 0 < len(numbers) <= MOST_SEEDS
+    except (ValueError, OverflowError):
+        fits = False
+    if not fits or not 0 <= min(numbers) <= max(numbers) <= LARGEST_SEED or len(set(numbers)) != len(numbers):
         raise DocumentError(
             [Problem("selvage train", 0, "--seeds", "e.g. 0-4 or 1,7", repr(text), "try 0-4")]
         )
@@ -150,14 +152,14 @@ def gains(configuration: str, rewards: tuple[float, ...], results: list[Any]) ->
 def _run_all(
     file: str, seeds: tuple[int, ...], out: Path, updates: int | None, jobs: int, backend: str
 ) -> list[Any]:
-    from scripts.train.run import train_seed
+    from scripts.train.run import train_in_worker, train_seed
 
     folders = [str(seed_folder(out, seed)) for seed in seeds]
     if jobs == 1:
         return [train_seed(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
     joblib = _joblib(backend)
     tasks = (
-        joblib.delayed(train_seed)(file, seed, folder, updates)
+        joblib.delayed(train_in_worker)(os.getpid(), file, seed, folder, updates)
         for seed, folder in zip(seeds, folders, strict=True)
     )
     with joblib.parallel_config(backend=backend, n_jobs=jobs, inner_max_num_threads=_threads(backend)):

@@ -18,6 +18,7 @@ from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.workload.azure_trace import load_trace
+from policies.registry import configuration_sha256
 from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
 from scripts.e5.harm import harm
@@ -223,6 +224,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "contract": first.contract.name,
         "contract_sha256": first.contract.sha256,
         "policies": [configuration.name for configuration in plan.configurations],
+        "policy_sha256": _policy_hashes(plan),
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": _route_sha256(options.route_policy),
         "kernels": list(first.layout.kernels),
@@ -239,10 +241,18 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
                 "group": entry.group,
                 "description": entry.description,
                 "sha256": scenarios[entry.name].sha256,
+                "pool_sha256": scenarios[entry.name].pool_sha256,
+                "trace_sha256": scenarios[entry.name].trace_sha256,
             }
             for entry in plan.entries
         ],
     }
+
+
+def _policy_hashes(plan: RunPlan) -> dict[str, str]:
+    """Settings and files of every configuration; of a document there is ``route_policy_sha256``."""
+    every = (*plan.configurations, *plan.sweep)
+    return {one.name: configuration_sha256(one.spec) for one in every if not one.route}
 
 
 def _route_sha256(uri: str) -> str | None:

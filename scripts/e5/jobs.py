@@ -8,6 +8,7 @@ baseline.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -17,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from contracts.errors import MeasurementError
+from contracts.errors import LostWorkerError
 from contracts.scoring.episode import EpisodeRecord, truncate
 from contracts.scoring.measures import EpisodeMeasures, measure_episode
 from contracts.scoring.quality import SliceQuality, healthy_quality, pool_quality
@@ -26,6 +27,7 @@ from scripts.e5.configurations import BASELINE_CONFIGURATION, Configuration
 from scripts.e5.example import timeline
 from scripts.e5.report.plots import Timeline
 from scripts.e5.suite import SuiteEntry
+from scripts.guard import die_with
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -138,7 +140,9 @@ class _Workers:
         self._others = set(multiprocessing.active_children())
         if workers > 1:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt)
+            self._pool = ProcessPoolExecutor(
+                workers, mp_context=context, initializer=_begin_worker, initargs=(os.getpid(),)
+            )
 
     def __enter__(self) -> Callable[[Iterable[Job]], Iterator[JobResult]]:
         return self._run
@@ -163,12 +167,14 @@ class _Workers:
                 try:
                     yield future.result()
                 except BrokenProcessPool:
-                    raise MeasurementError(
+                    raise LostWorkerError(
                         "a process of E5 was killed, most likely for memory; run with fewer --jobs or a "
                         "smaller --batch (finished jobs are kept in parts/)"
                     ) from None
 
 
-def _ignore_interrupt() -> None:
-    """Ctrl-C reaches the whole process group; only the parent acts on it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _begin_worker(parent: int) -> None:
+    """Ctrl-C and HUP reach the whole process group; only the parent acts on them. No worker outlives it."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    die_with(parent)

@@ -78,7 +78,6 @@ OPTIONALS = (
     Optional(module="gymnasium", command=RL, purpose="training policies"),
     Optional(module="stable_baselines3", command=RL, purpose="training policies"),
     Optional(module="sb3_contrib", command=RL, purpose="training recurrent policies"),
-    Optional(module="onnx", command=RL, purpose="exporting policies"),
     Optional(module="joblib", command=RL, purpose="training several seeds at once"),
     Optional(module="optuna", command=RL, purpose="tuning baselines"),
     Optional(module="minari", command=RL, purpose="datasets of logged incidents"),

@@ -7,6 +7,7 @@ at the same time would do the work twice. Two processes share the work where the
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from multiprocessing.queues import SimpleQueue
 
 from contracts.jit import FUNCTIONS, is_all_compiled, note_all_compiled, told_of_compiling
 from policies import warm as ours
+from scripts.guard import die_with, ended_on_error
 from scripts.provenance import cores
 from simulator.engine import api
 from simulator.telemetry import probes, scrapes
@@ -67,7 +69,7 @@ def _compile_in_two(count: Callable[[str], None]) -> None:
     context = multiprocessing.get_context("spawn")
     names: SimpleQueue[str] = context.SimpleQueue()
     try:
-        with ProcessPoolExecutor(2, context, _listen, (names,)) as pool:
+        with ProcessPoolExecutor(2, context, _listen, (names, os.getpid())) as pool, ended_on_error():
             for stage in STAGES:
                 running = {pool.submit(_call, functions) for functions in stage}
                 while running:
@@ -84,7 +86,8 @@ def _compile_in_two(count: Callable[[str], None]) -> None:
 _NAMED: list[SimpleQueue[str]] = []
 
 
-def _listen(names: SimpleQueue[str]) -> None:
+def _listen(names: SimpleQueue[str], parent: int) -> None:
+    die_with(parent)
     _NAMED.append(names)
 
 

@@ -7,13 +7,11 @@ beside it.
 from __future__ import annotations
 
 import csv
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,9 @@ from policies.train.policy import one_thread, scorer_state
 from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
 from policies.train.recipe import RecipeSpec, TrainingRecipe, load_recipe
 from policies.train.world import DriverScore, score_choices, score_policy
+from scripts.guard import die_with
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
+from scripts.train.stopping import Stopped, stoppable
 
 Weights = dict[str, NDArray[np.float32]]
 #: Added to the run's seed for the episodes of behaviour cloning and of the privileged teacher, so that no
@@ -54,27 +54,13 @@ class SeedResult:
     finished: bool
 
 
-class Stopped:
-    """Set by SIGINT or SIGTERM; training looks at it after every step."""
-
-    def __init__(self) -> None:
-        self.flag = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
-        """The signal's handler."""
-        self.flag = True
-
-
-@contextmanager
-def stoppable() -> Iterator[Stopped]:
-    """While the block runs, SIGINT and SIGTERM ask it to stop."""
-    stopped = Stopped()
-    before = {number: signal.signal(number, stopped) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def train_in_worker(
+    parent: int, recipe_file: str, seed: int, folder: str, updates: int | None = None
+) -> SeedResult:
+    """``train_seed`` in a process of a pool that the process ``parent`` has started, and must not outlive."""
+    if os.getppid() == parent:
+        die_with(parent)
+    return train_seed(recipe_file, seed, folder, updates)
 
 
 def train_seed(

@@ -87,7 +87,11 @@ class CompiledScenario:
     absent: NDArray[np.bool_]
     """[R], replicas that only a later scale-up brings."""
     profile_sha256: tuple[str, ...] = ()
-    """[K], of the measured profiles."""
+    """[K], of the measured profiles, which pin samples and prompts."""
+    pool_sha256: str = ""
+    """Of the pool, wherever it stands."""
+    trace_sha256: str | None = None
+    """Of the file whose requests arrive; None without one."""
     stage: NDArray[np.int64] | None = None
     """[K], of each kernel's promotion."""
     certified_loss: NDArray[np.float64] | None = None

@@ -19,14 +19,16 @@ from numpy.typing import NDArray
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import KernelContract
+from contracts.documents.envelope import FileRef
 from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
 from contracts.documents.profile import HEALTHY, KernelProfile
 from contracts.documents.scenario import ScenarioSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
-from contracts.loading.uris import resolve_uri
+from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
+from contracts.regular_files import TEXT_BYTES
 from contracts.telemetry import Source
 from contracts.units import s_from_ms
 from simulator.world.tables import QUALITY_COLUMN, is_measured
@@ -77,8 +79,8 @@ class MeasuredPool:
     @property
     def prompt_tokens(self) -> Mapping[int, int]:
         """Length of every golden prompt by its id, in tokens."""
-        path = resolve_uri(self.kernels[0].profile.spec.prompts.uri, self.kernels[0].path)
-        return _prompt_tokens(str(path), _stamp(path))
+        pinned, profile = self.kernels[0].profile.spec.prompts, self.kernels[0].path
+        return _prompt_tokens(pinned, profile, _stamp(resolve_uri(pinned.uri, profile)))
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -188,19 +190,35 @@ def _profile(path: str, stamp: int) -> tuple[KernelProfile, KernelSamples]:
 
 
 @lru_cache(maxsize=16)
-def _prompt_tokens(path: str, stamp: int) -> Mapping[int, int]:
+def _prompt_tokens(pinned: FileRef, profile: str, stamp: int) -> Mapping[int, int]:
+    """Lengths by id of the prompts that the file ``profile`` pins; DocumentError for any others."""
     del stamp  # part of the cache key only
+    content, file = read_pinned(pinned, profile, TEXT_BYTES), resolve_uri(pinned.uri, profile)
     lengths: dict[int, int] = {}
-    try:
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            prompt = json.loads(line)
-            lengths[int(prompt["id"])] = len(prompt["token_ids"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        expected = "one JSON object per line with id and token_ids"
-        raise refuse(
-            path, "", expected, f"{type(error).__name__}: {error}", "measure the profile again"
-        ) from None
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.strip():
+            name, tokens = _prompt(line, file, number)
+            if name in lengths:
+                raise _no_prompt(file, number, f"id {name} once more")
+            lengths[name] = tokens
     return MappingProxyType(lengths)
+
+
+def _prompt(line: bytes, file: Path, number: int) -> tuple[int, int]:
+    """Id and number of tokens of the prompt in ``line``."""
+    try:
+        prompt = json.loads(line)
+        name, tokens = prompt["id"], prompt["token_ids"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _no_prompt(file, number, f"{type(error).__name__}: {error}") from None
+    if type(name) is not int or not isinstance(tokens, list):
+        raise _no_prompt(file, number, f"id {name!r:.40}, token_ids {type(tokens).__name__}")
+    return name, len(tokens)
+
+
+def _no_prompt(file: Path, line: int, actual: str) -> DocumentError:
+    expected = "one JSON object per line with an id of its own and token_ids"
+    return DocumentError([Problem(str(file), line, "", expected, actual, "measure the profile again")])
 
 
 def _known_good(pool: MeasuredPool) -> int:

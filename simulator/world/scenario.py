@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from contracts.compiled.build import compile_contract
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.scenario import Scenario, ScenarioSpec
+from contracts.loading.files import canonical_sha256, sha256_of
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
 from controller.fleet import stages_of
 from faults.schedule import expand
 from simulator.world.compiled_scenario import CompiledScenario
@@ -86,6 +88,8 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fair_rps=fair_share(spec, layout, home, absent),
         absent=absent,
         **_of_kernels(pool, layout),
+        pool_sha256=canonical_sha256(pool.spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
+        trace_sha256=_trace_sha256(spec, file),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),
@@ -102,6 +106,11 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
             [certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]
         ),
     }
+
+
+def _trace_sha256(spec: ScenarioSpec, file: str) -> str | None:
+    uri = spec.workload.trace_uri
+    return None if uri is None else sha256_of(resolve_uri(uri, file))
 
 
 def _homes(pool: MeasuredPool, layout: FleetLayout) -> NDArray[np.int64]:

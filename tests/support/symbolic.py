@@ -3,7 +3,8 @@
 A ``Number`` wraps a z3 term. Arithmetic builds terms; where Python asks for the truth of a comparison, the
 explorer chooses a branch that the path so far allows and comes back later for the other one. So every
 feasible path of the function is run once, each with the condition under which it is taken. A condition
-that z3 cannot decide in time counts as feasible, which only adds paths.
+that z3 cannot decide within ``STEPS`` of its own steps counts as feasible, which only adds paths; steps are
+counted, not timed, so that every machine explores the same paths.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 
 import z3
 
+#: z3's resource limit of one decision.
+STEPS = 100_000
+
 
 class Explorer:
     """Depth first over the truth values that a function asks for."""
 
-    def __init__(self, assumptions: list[z3.BoolRef], timeout_ms: int = 20) -> None:
-        self._assumptions, self._timeout_ms = assumptions, timeout_ms
+    def __init__(self, assumptions: list[z3.BoolRef], steps: int = STEPS) -> None:
+        self._assumptions, self._steps = assumptions, steps
         self._prefix: list[bool] = []
         self._taken: list[bool] = []
         self._open: list[bool] = []
@@ -32,7 +36,7 @@ class Explorer:
         while True:
             self._taken, self._open = [], []
             self._solver = z3.Solver()
-            self._solver.set("timeout", self._timeout_ms)
+            self._solver.set("rlimit", self._steps)
             self._solver.add(*self._assumptions)
             result = function(self)
             self.paths += 1

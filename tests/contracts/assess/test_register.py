@@ -20,6 +20,7 @@ from contracts.assess.register import (
     read_register,
 )
 from contracts.errors import DocumentError
+from contracts.loading.files import canonical_sha256, canonical_text
 
 SUBMISSION = Submission(
     checkpoint_sha256="a" * 64,
@@ -30,6 +31,7 @@ SUBMISSION = Submission(
     verdict="pass",
     evidence_sha256="d" * 64,
     recorded_at="2026-01-01T00:00:00+00:00",
+    verdict_source="evaluated",
     promote=True,
 )
 
@@ -60,16 +62,84 @@ def test_appending_never_changes_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", ["fail", "inconclusive"])
 def test_no_promotion_without_a_pass(verdict: Any, tmp_path: Path) -> None:
-    """A failed or undecided build is not promoted, and nothing is written; with a reason it is, on record."""
+    """A failed or undecided build is not promoted, and nothing is written; with reason and author it is, on
+    record.
+    """
     path = tmp_path / "register.jsonl"
     bad = replace(SUBMISSION, verdict=verdict)
-    for reason in ("", "   "):
+    for reason, author in (("", "Ada"), ("   ", "Ada"), ("a reason", ""), ("a reason", " ")):
         with pytest.raises(PromotionRefusedError, match="--override-reason"):
-            append_entry(path, replace(bad, override_reason=reason))
+            append_entry(path, replace(bad, override_reason=reason, override_author=author))
     assert not path.exists()
-    entry = append_entry(path, replace(bad, override_reason="the other build is worse"))
+    entry = append_entry(path, replace(bad, override_reason="the other is worse", override_author="Ada"))
     assert (entry.decision, entry.verdict) == ("promoted", verdict)
-    assert entry.override_reason == "the other build is worse"
+    assert (entry.override_reason, entry.override_author) == ("the other is worse", "Ada")
+
+
+def test_a_claimed_pass_promotes_nothing(tmp_path: Path) -> None:
+    """A pass that nobody evaluated is recorded as claimed, and promoted by an override alone."""
+    path = tmp_path / "register.jsonl"
+    claim = replace(SUBMISSION, verdict_source="claimed")
+    with pytest.raises(PromotionRefusedError, match="claimed"):
+        append_entry(path, claim)
+    entry = append_entry(path, replace(claim, promote=False))
+    assert (entry.decision, entry.verdict_source) == ("recorded", "claimed")
+
+
+def rehashed(content: dict[str, Any]) -> str:
+    """A line of ``content`` whose hash is right, as a forger writes it."""
+    rest = {key: value for key, value in content.items() if key != "entry_sha256"}
+    return canonical_text({**rest, "entry_sha256": canonical_sha256(rest)})
+
+
+@pytest.mark.parametrize(
+    "change", [{"verdict": "splendid"}, {"decision": "blessed"}, {"verdict_source": "dreamt"}]
+)
+def test_words_come_from_the_vocabulary(change: dict[str, str], tmp_path: Path) -> None:
+    """Another verdict, decision or source is refused even if its line hashes right."""
+    path = tmp_path / "register.jsonl"
+    entry = filled(path, 1)[0]
+    path.write_text(rehashed(json.loads(entry.line()) | change) + "\n", encoding="utf-8")
+    with pytest.raises(DocumentError, match=next(iter(change))):
+        read_register(path)
+
+
+@pytest.mark.parametrize("how", ["spaces", "carriage returns", "a key twice", "a number for a number"])
+def test_a_line_is_read_as_it_was_written(how: str, tmp_path: Path) -> None:
+    """The same entry in another spelling is a changed line."""
+    path = tmp_path / "register.jsonl"
+    line = filled(path, 1)[0].line()
+    spelt = {
+        "spaces": line.replace(",", ", ", 1),
+        "carriage returns": f"{line}\r",
+        "a key twice": line.replace("{", '{"kernel":"other",', 1),
+        "a number for a number": line.replace('"sequence":1', '"sequence":1.0'),
+    }[how]
+    path.write_bytes(spelt.encode() + b"\n")
+    with pytest.raises(DocumentError, match=r"register\.jsonl:1"):
+        read_register(path)
+
+
+def test_entries_from_before_sources_were_told_apart_still_hold(tmp_path: Path) -> None:
+    """A line without the later fields is read, and the chain goes on behind it."""
+    path = tmp_path / "register.jsonl"
+    old = json.loads(filled(path, 1)[0].line())
+    del old["verdict_source"], old["override_author"]
+    path.write_text(rehashed(old) + "\n", encoding="utf-8")
+    append_entry(path, SUBMISSION)
+    first, second = read_register(path)
+    assert (first.verdict_source, second.verdict_source) == (None, "evaluated")
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """Appending through a symbolic link changes what it points to, under that file's lock."""
+    path, link = tmp_path / "register.jsonl", tmp_path / "link.jsonl"
+    filled(path, 1)
+    link.symlink_to(path.name)
+    append_entry(link, SUBMISSION)
+    assert link.is_symlink()
+    assert len(read_register(path)) == 2
+    assert sorted(one.name for one in tmp_path.glob(".*.lock")) == [".register.jsonl.lock"]
 
 
 def test_a_verdict_can_be_kept_without_promotion(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from contracts.documents import KINDS, Document, KernelContract
+from contracts.documents import KINDS, Document, KernelContract, Scenario
+from contracts.documents.scenario import FAULT_KINDS
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_text
 from contracts.loading.schema import json_schema, kind_named, structural_problems, structural_schema
@@ -120,6 +121,25 @@ def test_kinds_are_found_by_name_in_any_case() -> None:
     assert kind_named("kernelcontract") is KernelContract
     with pytest.raises(DocumentError, match="KernelContract, KernelPool"):
         kind_named("Pod")
+
+
+def test_the_schema_lists_the_kinds_of_fault_that_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind that somebody registered stands in both schemas, as the loader takes it."""
+    monkeypatch.setitem(FAULT_KINDS, "acme-fault", object())
+    for schema in (json_schema(Scenario), structural_schema(Scenario)):
+        kinds = [found for found in enums(schema) if "requantise" in found]
+        assert kinds
+        assert all("acme-fault" in found for found in kinds)
+
+
+def enums(schema: Any) -> list[list[str]]:
+    """Every list of words in ``schema``."""
+    if isinstance(schema, list):
+        return [found for inner in schema for found in enums(inner)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema["enum"]] if isinstance(schema.get("enum"), list) else []
+    return own + [found for inner in schema.values() for found in enums(inner)]
 
 
 def test_numbers_without_a_point_are_numbers() -> None:

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError
-from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.loader import document_sha256, load_as, load_document
 from contracts.loading.uris import resolve_uri
 from policies import registry as baselines
 from policies.artefacts import builtin_sha256
 from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
 from policies.certify.certificate import CertificationEvidence, judge_clauses
+from policies.certify.consistency import METHODS
 from policies.registry import configuration_facts
 from policies.route import refuse_uncertified_baseline
 from policies.supervised import SHIPPED_META
@@ -33,6 +34,11 @@ RULES = rules_sha256({"reason": 0.5}, {"budget": 0.0})
 SUBJECT = Subject(onnx_sha256=ONNX, encoding_version=3, rules_sha256=RULES)
 assert META.spec.certification is not None
 WORLDS = META.spec.certification.worlds_sha256
+PLACE = resolve_uri(SHIPPED_META, "tests")
+SUITES = {
+    name: document_sha256(load_document(resolve_uri(getattr(META.spec.certification, suite), PLACE)))
+    for name, suite in (("suite_sha256", "incidents"), ("quiet_suite_sha256", "quiet"))
+}
 
 
 def judged(evidence: CertificationEvidence) -> dict[str, CertifiedClause]:
@@ -48,7 +54,7 @@ def certificate(evidence: CertificationEvidence | None = None, **changes: Any) -
         "subject_sha256": SUBJECT.sha256,
         "rules_sha256": RULES,
         "meta_contract_sha256": document_sha256(META),
-        "suite_sha256": "2" * 64,
+        **SUITES,
         "command": "selvage policy certify",
         "code_version": "0",
         "seeds": 20,
@@ -180,6 +186,10 @@ TAMPERED: dict[str, tuple[dict[str, object], str]] = {
     "less quiet": ({"quiet_slice_days": 119.0}, "at least 120"),
     "other worlds": ({"worlds_sha256": "5" * 64}, "are others"),
     "not passed": ({"passed": False}, "a passing certificate"),
+    "another suite": ({"suite_sha256": "7" * 64}, "the suite is another one"),
+    "another quiet suite": ({"quiet_suite_sha256": "7" * 64}, "the suite is another one"),
+    "fewer episodes than seeds": ({"episodes": 1}, "at most 1, the episodes"),
+    "more quiet than was": ({"quiet_slice_days": 9000.0}, "of value and n"),
 }
 
 
@@ -236,6 +246,44 @@ def test_an_edited_clause_is_refused(change: str) -> None:
         clauses[3] = clauses[3].model_copy(update={"ci_high": 130.0})
     with pytest.raises(DocumentError, match="certificate"):
         refuse_unless_certified(manifest(certificate(clauses=tuple(clauses))), META, SUBJECT)
+
+
+#: Fields of one clause of an otherwise sound certificate, and what is said of them.
+FORGED: dict[str, tuple[str, dict[str, object], str]] = {
+    "nothing judged, with a value": ("M-mttr", {"n": 0}, "exactly where something was judged"),
+    "judged, without a value": ("M-shed", {"value": None}, "exactly where something was judged"),
+    "a value above its limit": ("M-mttr", {"value": 250.0}, "at least the value"),
+    "a rate's limit of zero": ("M-false-switches", {"ci_high": 0.0}, "of value and n"),
+    "a zero over another time": ("M-oscillation", {"ci_high": 0.0}, "of value and n"),
+    "a closer limit of a rate": ("M-switch-rate", {"ci_high": 0.81}, "of value and n"),
+    "a rate over another time": ("M-switch-rate", {"value": 0.4, "n": 100}, "of value and n"),
+    "a closer limit of a share": ("M-demotions", {"ci_high": 0.01}, "of value and n"),
+    "more episodes than there were": ("M-demotions", {"n": 100_000}, "at most 200, the episodes"),
+    "a count with a fraction": ("M-never-empty", {"value": 0.0, "n": 300}, "at most 200, the episodes"),
+    "a percentile of few decisions": ("M-decision-latency", {"n": 10}, "of value and n"),
+    "a rate as a law": ("M-false-switches", {"method": "count", "ci_high": 0.0, "n": 1}, "exact_poisson"),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_certificate_that_contradicts_itself_is_refused(how: str) -> None:
+    """Limits are recomputed from values and counts, wherever these tell them."""
+    name, change, said = FORGED[how]
+    clauses = tuple(c.model_copy(update=change) if c.id == name else c for c in certificate().clauses)
+    with pytest.raises(DocumentError, match=said):
+        refuse_unless_certified(manifest(certificate(clauses=clauses)), META, SUBJECT)
+
+
+def test_a_clause_stands_once() -> None:
+    """A second clause of the same name is refused, though it says the same."""
+    clauses = certificate().clauses
+    with pytest.raises(DocumentError, match="each clause once"):
+        refuse_unless_certified(manifest(certificate(clauses=(*clauses, clauses[0]))), META, SUBJECT)
+
+
+def test_every_clause_has_the_method_that_judges_it() -> None:
+    """The list of methods that certificates are held against is that of the judges."""
+    assert {c.metric: c.method for c in certificate().clauses} == METHODS
 
 
 def test_certificates_survive_their_file() -> None:

@@ -12,15 +12,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from contracts.compiled.contract import Level  # noqa: E402
-from contracts.documents.artifact import Certificate, CertifiedClause, Training  # noqa: E402
+from contracts.documents.artifact import Certificate, Training  # noqa: E402
 from contracts.errors import DocumentError  # noqa: E402
-from contracts.loading.loader import document_sha256, load_as  # noqa: E402
+from contracts.loading.loader import document_sha256, load_as, load_document  # noqa: E402
 from contracts.loading.uris import resolve_uri  # noqa: E402
 from contracts.parameters import ratio  # noqa: E402
 from controller.encoding.encoder import Encoder  # noqa: E402
 from controller.ports import Observation  # noqa: E402
 from policies.artefacts import learned_subject, load_artefact, load_learned, with_certificate  # noqa: E402
 from policies.certify.artifact_files import META, write_artefact  # noqa: E402
+from policies.certify.certificate import judge_clauses  # noqa: E402
 from policies.kinds import POLICIES  # noqa: E402
 from policies.learned import choosing  # noqa: E402
 from policies.learned.choosing import RETURN_AFTER_S, Chooser, InputLayout  # noqa: E402
@@ -28,6 +29,7 @@ from policies.learned.network import Scorer  # noqa: E402
 from policies.learned.onnx_graph import network_bytes  # noqa: E402
 from policies.learned.runner import learned_policy  # noqa: E402
 from policies.synthetic_fleet import synthetic_fleet  # noqa: E402
+from tests.support.certification_evidence import sound_evidence  # noqa: E402
 from tests.support.seen import calm, unhealthy  # noqa: E402
 
 FLEET = synthetic_fleet(3, 2, 6)
@@ -43,41 +45,29 @@ def content(slices: int = 2, kernels_max: int = 4) -> bytes:
 
 
 def certificate(onnx: bytes, encoding_version: int) -> Certificate:
-    """A passing certificate for ``onnx``, whose numbers are made up for the test."""
+    """A passing certificate for ``onnx`` on made-up episodes."""
     from contracts.documents import MetaContract
 
-    meta = load_as(MetaContract, resolve_uri(META, "test"))
-    clauses = tuple(
-        CertifiedClause(
-            id=clause.id,
-            metric=clause.metric,
-            judged_on=clause.judged_on or "incidents",
-            method="count",
-            threshold=clause.threshold,
-            value=0.0,
-            ci_high=0.0,
-            n=1,
-            passed=True,
-        )
-        for clause in meta.spec.clauses
-        if clause.checked != "online"
-    )
+    place = resolve_uri(META, "test")
+    meta = load_as(MetaContract, place)
     asked = meta.spec.certification
+    assert asked is not None
     subject = learned_subject(hashlib.sha256(onnx).hexdigest(), encoding_version)
     return Certificate(
         subject="test",
         subject_sha256=subject.sha256,
         rules_sha256=subject.rules_sha256,
         meta_contract_sha256=document_sha256(meta),
-        suite_sha256="0" * 64,
-        worlds_sha256=None if asked is None else asked.worlds_sha256,
+        suite_sha256=document_sha256(load_document(resolve_uri(asked.incidents, place))),
+        quiet_suite_sha256=document_sha256(load_document(resolve_uri(asked.quiet, place))),
+        worlds_sha256=asked.worlds_sha256,
         command="a test",
         code_version="0",
         seeds=20,
-        episodes=20,
-        quiet_slice_days=1000.0,
+        episodes=200,
+        quiet_slice_days=125.0,
         passed=True,
-        clauses=clauses,
+        clauses=judge_clauses(meta, sound_evidence()),
     )
 
 

@@ -12,7 +12,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from contracts.errors import DocumentError, MeasurementError, MissingPartError, Problem
+from contracts.assess.register import PromotionRefusedError
+from contracts.errors import DocumentError, LostWorkerError, MeasurementError, MissingPartError, Problem
+from contracts.metrics import UnknownMetricError
 from scripts.cli import bench as cmd_bench
 from scripts.cli import main as selvage
 
@@ -71,7 +73,12 @@ def test_version_is_that_of_the_distribution() -> None:
     [
         (DocumentError([PROBLEM]), 2),
         (MissingPartError("vLLM is missing; run: make setup-test"), 2),
-        (MeasurementError("the canary did not change"), 1),
+        (MeasurementError("the canary did not change"), 2),
+        (LostWorkerError("a process was killed"), 2),
+        (PromotionRefusedError("not promoted"), 1),
+        (UnknownMetricError("unknown metric"), 2),
+        (ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"), 2),
+        (BrokenPipeError(32, "Broken pipe"), 141),
         (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), 2),
         (PermissionError(13, "Permission denied", "/results/a.json"), 2),
         (KeyboardInterrupt(), 130),

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
-from contracts.loading.loader import document_sha256, load_document
 from scripts.cli.contract import content_sha256
 from scripts.cli.main import app
 from tests.support.synthetic import write_world
@@ -33,21 +33,38 @@ def add(world: Path, *more: str | Path) -> Result:
     return run("register", "add", *build, *judged, "--file", world / "register.jsonl", *more)
 
 
-def judged(world: Path, **changes: object) -> None:
-    """Write what ``evaluate --json`` says of the synthetic bf16 build, with changes."""
-    found: dict[str, object] = {
-        "verdict": "pass",
-        "condition": "healthy",
-        "contract_sha256": document_sha256(load_document(world / "contract.yaml")),
-        "samples_sha256": content_sha256(str(world / "bf16.npz")),
-    }
-    (world / "verdict.json").write_text(json.dumps(found | changes), encoding="utf-8")
+def judged(world: Path, **changes: object) -> str:
+    """Write what ``evaluate --json`` says of the synthetic bf16 build, with changes; the verdict."""
+    options = [world / "contract.yaml", world / "bf16.yaml"]
+    found: dict[str, object] = json.loads(run("evaluate", "--json", *options).stdout) | changes
+    (world / "verdict.json").write_text(json.dumps(found), encoding="utf-8")
+    return str(found["verdict"])
 
 
-@pytest.mark.parametrize("foreign", ["contract_sha256", "samples_sha256", "condition"])
-def test_evidence_about_something_else_is_refused(foreign: str, world: Path) -> None:
-    """A verdict on another contract, other samples or a kernel under fault says nothing of this build."""
-    judged(world, **{foreign: "another"})
+def tighten(world: Path, threshold: float) -> None:
+    """Let the contract ask for another threshold of mean KL."""
+    file = world / "contract.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    document["spec"]["clauses"][0]["threshold"] = threshold
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("foreign", "value"),
+    [
+        ("contract_sha256", "another"),
+        ("samples_sha256", "another"),
+        ("condition", "requantise-w4"),
+        ("split", "probe"),
+        ("confidence", 0.501),
+        ("least_observations", 2),
+    ],
+)
+def test_evidence_about_something_else_is_refused(foreign: str, value: object, world: Path) -> None:
+    """A verdict on another contract, other samples, a kernel under fault, fewer prompts or on easier terms
+    says nothing of this build.
+    """
+    judged(world, **{foreign: value})
     result = add(world)
     assert result.exit_code == 2
     assert foreign in result.stderr
@@ -56,12 +73,16 @@ def test_evidence_about_something_else_is_refused(foreign: str, world: Path) -> 
 
 def test_the_register_follows_a_build_through_promotion(world: Path) -> None:
     """Fail is refused (exit 1, nothing written), pass and override are kept, the chain verifies."""
-    judged(world, verdict="fail")
-    refused = add(world, "--promote")
-    assert refused.exit_code == 1
-    assert not (world / "register.jsonl").exists()
-    assert add(world, "--promote", "--override-reason", "known flake").exit_code == 0
-    judged(world, verdict="pass")
+    tighten(world, 1e-9)
+    assert judged(world) == "fail"
+    for more in ([], ["--override-reason", "known flake"]):
+        refused = add(world, "--promote", *more)
+        assert refused.exit_code == 1
+        assert not (world / "register.jsonl").exists()
+    answered = ["--override-reason", "known flake", "--override-author", "Ada"]
+    assert add(world, "--promote", *answered).exit_code == 0
+    tighten(world, 2e-3)
+    assert judged(world) == "pass"
     entry = json.loads(add(world, "--promote", "--json").stdout)
     assert (entry["sequence"], entry["verdict"], entry["decision"]) == (2, "pass", "promoted")
     listed = json.loads(run("register", "list", "--json", "-f", world / "register.jsonl").stdout)
@@ -91,6 +112,7 @@ def test_a_changed_or_cut_register_exits_two(world: Path) -> None:
 
 def test_a_claimed_verdict_does_not_overrule_the_evidence(world: Path) -> None:
     """Evidence that says ``fail``, or is about a kernel under fault, is not entered as ``pass``."""
+    assert judged(world) == "pass"
     for changes in ({"verdict": "fail"}, {"condition": "requantise-w4"}):
         judged(world, **changes)
         refused = add(world, "--verdict", "pass", "--promote")
@@ -98,7 +120,25 @@ def test_a_claimed_verdict_does_not_overrule_the_evidence(world: Path) -> None:
         assert f"verdict.json {next(iter(changes))}" in refused.stderr
     assert not (world / "register.jsonl").exists()
     (world / "verdict.json").write_text("a lab's report", encoding="utf-8")
-    assert add(world, "--verdict", "pass").exit_code == 0
+    entry = json.loads(add(world, "--verdict", "pass", "--json").stdout)
+    assert (entry["verdict"], entry["verdict_source"]) == ("pass", "claimed")
+    promoted = add(world, "--verdict", "pass", "--promote")
+    assert promoted.exit_code == 1
+
+
+def test_a_verdict_that_the_samples_do_not_give_is_refused(world: Path) -> None:
+    """The output of evaluate is made again: an edited verdict is found, whichever way it was edited."""
+    judged(world, verdict="fail")
+    assert "as the samples say" in add(world).stderr
+    tighten(world, 1e-9)
+    judged(world, verdict="pass")
+    assert add(world, "--promote").exit_code == 2
+    assert not (world / "register.jsonl").exists()
+
+
+def test_a_register_that_is_not_there_is_not_intact(world: Path) -> None:
+    """``verify`` on a missing file exits 2."""
+    assert run("register", "verify", "-f", world / "none.jsonl").exit_code == 2
 
 
 def test_a_verdict_must_come_from_somewhere(world: Path) -> None:

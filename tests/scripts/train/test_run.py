@@ -20,7 +20,8 @@ from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecip
 from policies.train.world import score_choices, score_policy  # noqa: E402
 from scripts.cli.train import parse_seeds  # noqa: E402
 from scripts.train.env import ChoiceVecEnv, TrainingWorld  # noqa: E402
-from scripts.train.run import SeedRun, Stopped, train_seed  # noqa: E402
+from scripts.train.run import SeedRun, train_seed  # noqa: E402
+from scripts.train.stopping import Stopped  # noqa: E402
 from tests.support.env_world import scenario_path  # noqa: E402
 from tests.support.paths import LIBRARY  # noqa: E402
 

@@ -1,0 +1,98 @@
+"""Files of others, read with a limit: regular ones only, and never more than their kind may hold.
+
+A FIFO would block for ever and ``/dev/zero`` never ends, so both are refused before anything is read; a file
+that is larger than its kind may be is refused after its limit, whatever its size claims to be. What an
+archive unpacks to has a limit of its own, checked before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from contracts.errors import DocumentError, Problem
+
+_MIB = 2**20
+#: Most bytes of a file, by what it holds.
+TEXT_BYTES = 64 * _MIB  # logs, traces, prompts, decisions, registers, results
+ONNX_BYTES = 16 * _MIB
+#: Of an archive of arrays, and of what it unpacks to.
+ARCHIVE_BYTES = 256 * _MIB
+UNPACKED_BYTES = 128 * _MIB
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+@contextmanager
+def open_regular(path: Path | str) -> Iterator[BufferedReader]:
+    """The file at ``path`` for reading bytes; OSError where it is none or no regular one."""
+    # Without O_NONBLOCK the opening of a FIFO already waits for a writer.
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    found = os.fstat(number).st_mode
+    if not stat.S_ISREG(found):
+        os.close(number)
+        kind = next((name for is_kind, name in _KINDS if is_kind(found)), "no regular file")
+        raise OSError(errno.EINVAL, kind, str(path))
+    with open(number, "rb") as stream:
+        yield stream
+
+
+def read_regular(
+    path: Path | str, most_bytes: int, next_step: str = "check the path and its rights"
+) -> bytes:
+    """Content of the file at ``path``; DocumentError where it is no regular one or exceeds ``most_bytes``."""
+    try:
+        with open_regular(path) as stream:
+            content = stream.read(most_bytes + 1)
+    except OSError as error:
+        raise _refused(path, "a readable file", error.strerror or str(error), next_step) from None
+    if len(content) > most_bytes:
+        raise _refused(path, f"at most {most_bytes} bytes", "more", "is this the right file?")
+    return content
+
+
+def read_regular_text(path: Path | str, most_bytes: int, next_step: str = "save it as UTF-8") -> str:
+    """``read_regular`` as text without its byte order mark; DocumentError with the line that is not UTF-8."""
+    content = read_regular(path, most_bytes)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        raise DocumentError([Problem(str(path), line, "", "UTF-8 text", found, next_step)]) from None
+
+
+def hash_regular(path: Path | str) -> str:
+    """sha256 (hex) of the file at ``path``, piece by piece; OSError where it is no regular one."""
+    with open_regular(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def refuse_inflated(archive: zipfile.ZipFile, most_bytes: int = UNPACKED_BYTES) -> None:
+    """ValueError where ``archive`` says that it unpacks to more than ``most_bytes``.
+
+    No member unpacks to more than it says, because ``zipfile`` stops there.
+    """
+    told = sum(entry.file_size for entry in archive.infolist())
+    if told > most_bytes:
+        raise ValueError(f"archive unpacks to {told} bytes; at most {most_bytes} are read")
+
+
+def _refused(path: Path | str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(str(path), 0, "", expected, actual, next_step)])

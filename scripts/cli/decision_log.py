@@ -1,0 +1,112 @@
+"""Decision logs, read back: every line is checked for what an explanation reads of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contracts.errors import DocumentError, Problem
+from contracts.regular_files import TEXT_BYTES, read_regular_text
+from controller.shield.records import STAGES
+
+#: A decision record as it stands in a log.
+Tick = dict[str, Any]
+
+
+class _Read(BaseModel):
+    """What is read of a record; whatever else stands there is kept."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _Move(_Read):
+    slice: str
+    target: str
+    before: float
+    after: float
+    proposed: float
+    because: list[str] = Field(default=["not logged"], min_length=1)
+    baseline: float | None = None
+
+
+class _Quarantined(_Read):
+    replica: str
+    reason: str
+    new: bool
+
+
+class _Step(_Read):
+    slice: str
+    reasons: list[str]
+    sizes: Annotated[list[float], Field(min_length=len(STAGES), max_length=len(STAGES))]
+
+
+class _WhatIf(_Read):
+    slice: str
+    target: str
+    baseline: float
+
+
+class _Evidence(_Read):
+    clause_id: str
+    kernel: str
+    slice: str
+    estimate: float | None
+    limit: float | None
+    observations: float
+
+
+class _Reading(_Read):
+    metric: str
+    value: float | None
+    limit: float | None
+
+
+class _Line(_Read):
+    """One line of the log."""
+
+    now_s: float
+    policy_id: str
+    plan_version: int
+    moves: list[_Move]
+    quarantined: list[_Quarantined]
+    evidence: list[_Evidence]
+    seed: int = 0
+    readmitted: list[str] = []
+    shield: list[_Step] = []
+    what_if: list[_WhatIf] = []
+    readings: list[_Reading] = []
+    demoted: bool = False
+    demotion_reason: str = ""
+
+
+def read_decisions(file: Path) -> list[Tick]:
+    """The records of the log ``file``; DocumentError with the line of the first that is none."""
+    lines = enumerate(read_regular_text(file, TEXT_BYTES).split("\n"), 1)
+    return [_record(text, file, number) for number, text in lines if text.strip()]
+
+
+def _record(text: str, file: Path, number: int) -> Tick:
+    try:
+        record: Tick = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refused(file, number, "one JSON object per line", f"{error}"[:200]) from None
+    try:
+        line = _Line.model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise refused(file, number, "a decision record", f"{where}: {first['msg']}".lstrip(": ")) from None
+    if not math.isfinite(line.now_s):
+        raise refused(file, number, "a time in seconds", f"now_s {line.now_s}")
+    return record
+
+
+def refused(file: Path, line: int, expected: str, actual: str) -> DocumentError:
+    """An error about ``file``."""
+    hint = "give a decisions.jsonl that `selvage simulate --out` wrote, or a scenario"
+    return DocumentError([Problem(str(file), line, "", expected, actual, hint)])

@@ -1,0 +1,217 @@
+"""The outermost net of the command line: whatever happens, one line and an exit code with one meaning.
+
+An exception that nobody foresaw is a bug: exit code 70, one line, and a crash report with the traceback.
+TERM and HUP end a run as Ctrl-C does, and the exit code says which: 128 and the signal's number. A second one
+ends it at once. Standard output that cannot be written is bad input (2); a reader that went away ends the run
+as SIGPIPE would (141).
+
+Standard library only: ``selvage --help`` loads this.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+EXIT_BAD_INPUT, EXIT_BUG, EXIT_PIPE = 2, 70, 128 + signal.SIGPIPE
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+#: What the tables and pages use beyond ASCII.
+_ASCII = {
+    "\u2013": "-",
+    "\u2014": "-",
+    "\u2212": "-",
+    "\u2026": "...",
+    "\u2192": "->",
+    "\u00b1": "+/-",
+    "\u00d7": "x",
+    "\u2264": "<=",
+    "\u2265": ">=",
+    "\u2016": "||",
+    "\u2019": "'",
+    "\u00b7": ".",
+}
+#: Signals that end a run.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the run to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def exit_code_of(error: KeyboardInterrupt) -> int:
+    """128 and the number of the signal behind ``error``."""
+    return 128 + getattr(error, "number", signal.SIGINT)
+
+
+class _Signals:
+    """Handler of the signals that end a run: the first as an exception, the second at once."""
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def install(self) -> None:
+        """Take the signals that nobody told us to ignore (``nohup`` ignores HUP)."""
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
+        """The signal's handler."""
+        if self._seen:
+            for child in multiprocessing.active_children():
+                child.kill()
+            os._exit(128 + number)
+        self._seen = True
+        raise Interrupted(number)
+
+
+def guarded(run: Callable[[], None]) -> int:
+    """Exit code of ``run``, which may raise anything; see the module."""
+    _Signals().install()
+    try:
+        run()
+        code = 0
+    except SystemExit as error:
+        code = _code(error)
+    except KeyboardInterrupt as error:
+        code = exit_code_of(error)
+    except BaseException as error:  # the net: what it is, is in the report
+        code = _caught(error)
+    return _flushed(code)
+
+
+def _code(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    _say(str(error.code))
+    return EXIT_BUG
+
+
+def _caught(error: BaseException) -> int:
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return EXIT_PIPE
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        _say(f"error: cannot write: {error.strerror}")
+        return EXIT_BAD_INPUT
+    first = str(error).partition("\n")[0][:200]
+    told = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    _say(f"error: this is a bug in selvage ({told}); {_reported(error)}")
+    if os.environ.get("SELVAGE_DEBUG"):
+        traceback.print_exception(error)
+    return EXIT_BUG
+
+
+def _reported(error: BaseException) -> str:
+    """Write a crash report; where it is, or that there is none."""
+    now = datetime.now(UTC)
+    lines = [
+        f"at {now.isoformat(timespec='seconds')}",
+        f"command {sys.argv}",
+        f"python {platform.python_version()} on {platform.platform()}",
+        "",
+        *traceback.format_exception(error),
+    ]
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{now:%Y%m%dT%H%M%S}-{os.getpid()}.txt"
+            path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
+            return f"report: {path}; SELVAGE_DEBUG=1 shows the traceback"
+    return "no report could be written; SELVAGE_DEBUG=1 shows the traceback"
+
+
+def _folders() -> list[Path]:
+    """Where reports go, best first."""
+    state = os.environ.get("XDG_STATE_HOME")
+    home = Path(state) if state else Path(os.path.expanduser("~")) / ".local" / "state"
+    return [home / "selvage" / "crashes", Path(tempfile.gettempdir())]
+
+
+def _flushed(code: int) -> int:
+    """``code``, or what a standard output that cannot be written makes of it."""
+    try:
+        sys.stdout.flush()
+        return code
+    except OSError as error:
+        # The interpreter flushes once more on its way out, and would answer with a code of its own.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno == errno.EPIPE:
+            return code or EXIT_PIPE
+        if code == 0:
+            _say(f"error: cannot write: {error.strerror}")
+        return code or EXIT_BAD_INPUT
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):
+        print("".join(one if one.isprintable() else ascii(one)[1:-1] for one in line), file=sys.stderr)
+
+
+@contextmanager
+def ended_on_error() -> Iterator[None]:
+    """Processes that were started within the block are terminated when an exception leaves it.
+
+    Nobody waits for what they would give, and a pool would wait for them to finish.
+    """
+    others = set(multiprocessing.active_children())
+    try:
+        yield
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+
+
+def write_what_can_be(stream: TextIO) -> None:
+    """Let ``stream`` replace what its encoding does not have, by ASCII that says the same where it can."""
+    if isinstance(stream, io.TextIOWrapper):
+        codecs.register_error("selvage-plain", _plain)
+        stream.reconfigure(errors="selvage-plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_ASCII.get(one) or _folded(one) for one in missing), error.end
+
+
+def _folded(one: str) -> str:
+    return unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode() or "?"
+
+
+def die_with(parent: int) -> None:
+    """End this process soon after the process ``parent`` has ended, however that was.
+
+    A thread looks twice a second: a pool's worker waits for work that nobody will send, for ever.
+    """
+
+    def watch() -> None:
+        never = threading.Event()
+        while os.getppid() == parent:
+            never.wait(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="die-with-parent").start()

@@ -1,0 +1,232 @@
+"""Every reader against mutated files: it reads them or says what is wrong, soon and in little memory.
+
+``SELVAGE_MUTATIONS`` sets how many per reader (``make hostile``: 10,000; 200 otherwise).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import pytest
+
+from contracts.assess.observations import load_log
+from contracts.assess.register import read_register
+from contracts.assess.samples import load_samples
+from contracts.documents import MetaContract
+from contracts.errors import SelvageError
+from contracts.loading.loader import load_as, load_document, read_text
+from contracts.loading.uris import resolve_uri
+from contracts.regular_files import ONNX_BYTES, read_regular
+from contracts.rng import stream
+from contracts.workload.azure_trace import load_trace
+from live.measure.prompts import load_prompts
+from policies.certify.admission import SHIPPED_META, load_certificate, refuse_unless_passing
+from policies.learned.runner import ScoreRunner
+from policies.offline.transitions import TransitionHeader, Transitions, load_transitions, save_transitions
+from scripts.cli.decision_log import read_decisions
+from tests.contracts.assess.test_register import filled
+from tests.hostile import mutations
+from tests.hostile.mutations import Mutation
+from tests.support.paths import ROOT
+from tests.support.synthetic_kernels import KERNELS, write_profile
+
+MUTATIONS = int(os.environ.get("SELVAGE_MUTATIONS", "200"))
+SECONDS, MOST_BYTES = 5, 10**9
+LIBRARY = ROOT / "contracts" / "library"
+META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """read: of a file. originals: files that it reads, made in a folder. kinds: how they are mutated."""
+
+    read: Callable[[Path], object]
+    originals: Callable[[Path], list[Path]]
+    kinds: tuple[Mutation, ...]
+
+
+def certificate(path: Path) -> None:
+    """Read and judge a certificate."""
+    refuse_unless_passing(load_certificate(read_text(path), str(path)), META, str(path))
+
+
+def network(path: Path) -> None:
+    """Read a network and let it run once."""
+    ScoreRunner(read_regular(path, ONNX_BYTES), str(path))
+
+
+def shipped(*names: str) -> Callable[[Path], list[Path]]:
+    """Files of the library."""
+    return lambda _: [LIBRARY / name for name in names]
+
+
+def written(name: str, text: str) -> Callable[[Path], list[Path]]:
+    """A file of ``text``."""
+
+    def make(folder: Path) -> list[Path]:
+        (folder / name).write_text(text, encoding="utf-8")
+        return [folder / name]
+
+    return make
+
+
+def samples(folder: Path) -> list[Path]:
+    """Samples of the synthetic kernels, cut to a few prompts."""
+    write_profile(folder, KERNELS[0], 1)
+    whole = next(folder.glob("*.npz"))
+    with np.load(whole, allow_pickle=False) as stored:
+        found = {name: stored[name] for name in stored.files}
+    for name in ("prompt_ids", "prompt_slice", "prompt_split"):
+        found[name] = found[name][:6]
+    found["values"] = found["values"][:, :6]
+    np.savez_compressed(folder / "small.npz", **found)
+    load_samples(folder / "small.npz")
+    return [folder / "small.npz"]
+
+
+def transitions(folder: Path) -> list[Path]:
+    """A log of four ticks."""
+    header = TransitionHeader(
+        world="simulation",
+        episode="a",
+        policy_id="fixed",
+        seed=1,
+        reward_source="telemetry",
+        encoding_version=4,
+        contract_sha256="a" * 64,
+        tick_s=1.0,
+    )
+    log = Transitions(
+        header=header,
+        observation=np.zeros((5, 7), dtype=np.float32),
+        choice=np.zeros((4, 2), dtype=np.int64),
+        reward=np.zeros(4),
+        cost=np.zeros(4),
+        log_probability=np.full(4, np.nan),
+    )
+    save_transitions(folder / "log.npz", log)
+    return [folder / "log.npz"]
+
+
+def register(folder: Path) -> list[Path]:
+    """A register of three entries."""
+    filled(folder / "register.jsonl", 3)
+    return [folder / "register.jsonl"]
+
+
+LOG = """{"slice": "code", "column": "kl_mean@full_vocab", "value": 0.0012}
+{"slice": "code", "column": "failed", "value": 0}
+{"slice": "prose", "judge": "refusal", "reference": "Sure.", "candidate": "I can't do that."}
+{"slice": "json", "judge": "json", "reference": "{}", "candidate": "{"}
+{"slice": "prose", "judge": "calibration", "reference": [0.9, 1], "candidate": [0.8, 0]}
+"""
+PROMPTS = """{"id": 0, "slice": "code", "split": "probe", "document": "a@1", "token_ids": [0, 1]}
+{"slice": "prose", "text": "once"}
+{"slice": "prose", "token_ids": [3, 4]}
+"""
+DECISION = json.dumps(
+    {
+        "tick": 1,
+        "now_s": 1.0,
+        "plan_version": 2,
+        "policy_id": "fixed",
+        "seed": 0,
+        "moves": [
+            {"slice": "a", "target": "b", "before": 1.0, "after": 0.5, "proposed": 0.5, "because": ["N"]}
+        ],
+        "quarantined": [{"replica": "b-0", "reason": "departs", "new": True}],
+        "evidence": [
+            {"kernel": "b", "slice": "a", "clause_id": "N", "observations": 3, "estimate": 0.1, "limit": None}
+        ],
+        "readings": [{"metric": "shed_ratio", "value": 0.1, "limit": 0.2}],
+    }
+)
+
+READERS: dict[str, Reader] = {
+    "documents": Reader(
+        read=load_document,
+        originals=shipped(
+            "serving-pool.yaml",
+            "meta-contract.yaml",
+            "route-policy.yaml",
+            "policies/routing.yaml",
+            "scenarios/silent-requantise.yaml",
+            "suites/certify.yaml",
+            "suites/e5-pool.yaml",
+        ),
+        kinds=mutations.TEXT,
+    ),
+    "traces": Reader(
+        read=load_trace,
+        originals=lambda _: [ROOT / "tests" / "data" / "azure_trace_synthetic.csv"],
+        kinds=(*mutations.BYTES, mutations.lines),
+    ),
+    "samples": Reader(read=load_samples, originals=samples, kinds=mutations.ARCHIVE),
+    "transitions": Reader(read=load_transitions, originals=transitions, kinds=mutations.ARCHIVE),
+    "logs": Reader(read=load_log, originals=written("log.jsonl", LOG), kinds=mutations.JSON_LINES),
+    "prompts": Reader(read=load_prompts, originals=written("p.jsonl", PROMPTS), kinds=mutations.JSON_LINES),
+    "decision logs": Reader(
+        read=read_decisions,
+        originals=written("d.jsonl", f"{DECISION}\n{DECISION}\n"),
+        kinds=mutations.JSON_LINES,
+    ),
+    "certificates": Reader(
+        read=certificate, originals=shipped("policies/hysteresis-certificate.json"), kinds=mutations.JSON
+    ),
+    "registers": Reader(read=read_register, originals=register, kinds=mutations.JSON_LINES),
+    "networks": Reader(read=network, originals=shipped("policies/routing.onnx"), kinds=mutations.GRAPH),
+}
+
+
+@contextmanager
+def within(seconds: int, what: str) -> Iterator[None]:
+    """TimeoutError where the block takes longer."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(what)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.timeout(60 if MUTATIONS <= 200 else 6 * 3600)
+@pytest.mark.parametrize("name", READERS)
+def test_mutated_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    """No mutation makes a reader raise anything but its own error, take 5 s, or hold a gigabyte."""
+    reader = READERS[name]
+    originals = [path.read_bytes() for path in reader.originals(tmp_path)]
+    place, refused = tmp_path / "mutated", 0
+    for number in range(MUTATIONS):
+        rng = stream(number, "mutations", name)
+        place.write_bytes(mutations.mutated(mutations.pick(rng, originals), reader.kinds, rng))
+        what = f"{name}, mutation {number}"
+        try:
+            with within(SECONDS, what):
+                reader.read(place)
+        except SelvageError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(what) from error
+    assert refused > MUTATIONS // 4
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MOST_BYTES
+
+
+def test_the_originals_are_read(tmp_path: Path) -> None:
+    """The files that are mutated are good ones."""
+    for reader in READERS.values():
+        for path in reader.originals(tmp_path):
+            reader.read(path)

@@ -1,0 +1,130 @@
+"""The outermost net: every end of a command has one line and one exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+GUARDED = "import sys\nfrom scripts.guard import guarded\n"
+
+
+def program(body: str, state: Path, **more: object) -> subprocess.CompletedProcess[str]:
+    """Run a guarded function with ``body`` in a process of its own."""
+    code = f"{GUARDED}def run():\n    {body}\nsys.exit(guarded(run))"
+    settings = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
+    options: dict[str, object] = {"stdout": subprocess.PIPE, **more}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=50,
+        env={**os.environ, **settings},
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("pass", 0),
+        ("sys.exit(3)", 3),
+        ("1 / 0", 70),
+        ("raise MemoryError", 70),
+        ("raise RecursionError('deep')", 70),
+        ("raise UnicodeEncodeError('ascii', 'x', 0, 1, 'no')", 70),
+        ("raise SystemExit('words')", 70),
+        ("raise KeyboardInterrupt", 130),
+        ("raise BrokenPipeError(32, 'gone')", 141),
+        ("raise OSError(28, 'No space left on device')", 2),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]", 143),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGHUP); [0 for _ in iter(int, 1)]", 129),
+    ],
+)
+def test_every_end_has_a_code_of_its_own(body: str, code: int, tmp_path: Path) -> None:
+    """No exception and no signal ends a command with the code of a failed judgement, or with a traceback."""
+    done = program(body, tmp_path)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") <= 1
+
+
+def test_a_bug_leaves_a_report(tmp_path: Path) -> None:
+    """The one line names the report, which holds the traceback."""
+    done = program("print('before'); raise LookupError('the\\x1b[2Jthing')", tmp_path)
+    assert done.stdout == "before\n"
+    report = next((tmp_path / "selvage" / "crashes").iterdir())
+    assert str(report) in done.stderr
+    assert "\x1b" not in done.stderr
+    assert "LookupError" in report.read_text(encoding="utf-8")
+
+
+def test_a_full_device_is_no_failed_judgement(tmp_path: Path) -> None:
+    """Output that cannot be written is bad input, whoever notices it first."""
+    with Path("/dev/full").open("w") as full:
+        assert program("print('x')", tmp_path, stdout=full).returncode == 2
+        assert program("print('x', flush=True)", tmp_path, stdout=full).returncode == 2
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """Whoever cleans up for too long is ended by the next Ctrl-C, with the same code."""
+    stop = "os.kill(os.getpid(), signal.SIGINT); [0 for _ in iter(int, 1)]"
+    body = f"import os, signal\n    try:\n        {stop}\n    finally:\n        {stop}"
+    assert program(body, tmp_path).returncode == 130
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    """A HUP that was ignored before is ignored."""
+    body = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
+    assert program(body, tmp_path, preexec_fn=_ignore_hup).returncode == 0
+
+
+def _ignore_hup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
+    """A process that waits for ever ends when whoever started it is killed."""
+    worker = "import os; from scripts.guard import die_with; die_with(int(os.sys.argv[1])); input()"
+    code = (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {worker!r}, str(os.getpid())],"
+        " stdin=subprocess.PIPE)\nprint(child.pid, flush=True)\nchild.wait()"
+    )
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=settings
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    for _ in range(400):
+        if not is_running(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the worker outlived its parent")
+
+
+def is_running(process: int) -> bool:
+    """True for a process that exists and is no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ascii_terminals_get_ascii(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an encoding does not have is written as ASCII that says the same."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    prepare = "from scripts.guard import write_what_can_be; write_what_can_be(sys.stdout)"
+    done = program(f"{prepare}; print('1 \\u2264 2 \\u2013 \\u00e9 \\u4e2d')", tmp_path)
+    assert done.stdout == "1 <= 2 - e ?\n"
