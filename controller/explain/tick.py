@@ -27,6 +27,7 @@ from controller.explain.moves import (
     shield_steps,
     what_if,
 )
+from controller.explain.own_moves import WatchedMove, watched_moves
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.state import ControllerState
@@ -89,6 +90,7 @@ class DecisionRecord:
     demoted: bool
     demotion_reason: str
     readings: tuple[Reading, ...]  # of the meta-contract
+    own_moves: tuple[WatchedMove, ...]  # that are watched, taken back or held
 
 
 def explain(
@@ -129,6 +131,7 @@ def explain(
         demoted=bool(decision.demoted[fleet]),
         demotion_reason=demotion_reason(decision, fleet),
         readings=online_readings(decision, setup.meta, fleet),
+        own_moves=watched_moves(after, decision, setup, fleet),
     )
 
 

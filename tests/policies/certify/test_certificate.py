@@ -144,7 +144,7 @@ def test_the_limit_is_never_below_the_value(events: list[bool], lags: list[float
 
 def test_nothing_to_judge_is_no_pass() -> None:
     """Without episodes no clause on them passes, and without incidents none on incidents."""
-    empty = judged(CertificationEvidence(incidents=(), quiet=(), decision_ms=np.zeros(0)))
+    empty = judged(CertificationEvidence(incidents=(), quiet=(), decision_ms=np.zeros(0), still={}))
     assert not any(clause.passed for clause in empty.values())
     calm = tuple(replace(one, incident=None) for one in sound_evidence().incidents)
     found = judged(replace(sound_evidence(), incidents=calm))
