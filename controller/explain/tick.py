@@ -16,6 +16,7 @@ from contracts.compiled.contract import CompiledContract, Level
 from contracts.loading.files import json_text
 from controller.decision import Decision
 from controller.detect.sums import COUNT, OVER, TOTAL
+from controller.explain.assumptions import assumptions
 from controller.explain.moves import (
     Reading,
     ShieldStep,
@@ -91,6 +92,7 @@ class DecisionRecord:
     demotion_reason: str
     readings: tuple[Reading, ...]  # of the meta-contract
     own_moves: tuple[WatchedMove, ...]  # that are watched, taken back or held
+    assumptions: tuple[str, ...]  # what it stands on where the fleet did not say
 
 
 def explain(
@@ -132,6 +134,7 @@ def explain(
         demotion_reason=demotion_reason(decision, fleet),
         readings=online_readings(decision, setup.meta, fleet),
         own_moves=watched_moves(after, decision, setup, fleet),
+        assumptions=assumptions(after, decision, setup, fleet),
     )
 
 

@@ -119,6 +119,7 @@ def tick_lines(tick: Tick) -> list[str]:
     lines += _evidence_lines(tick)
     lines += _held_back(tick)
     lines += _own_moves(tick)
+    lines += [f"  assumed: {text}" for text in tick.get("assumptions", ())]
     for part in tick.get("attribution", ()):
         lines += _attribution_lines(part)
     lines += _readings(tick)
