@@ -57,6 +57,7 @@ class Decision:
     demotion_reason: NDArray[np.int64]  # [B], place in ``contracts.compiled.meta.METRICS``
     baseline_proposed: NDArray[np.float64] | None  # [B, S, K + 1] (None: no meta-contract)
     readings: NDArray[np.float64] | None  # [B, M], what the supervisor read (None: no meta-contract)
+    own_moves: NDArray[np.int64]  # [B, S], a ``controller.supervise.own_moves_records.OwnMove``
 
     @property
     def table(self) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory
+from controller.supervise.own_moves import initial_own_moves
 
 
 def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
@@ -46,6 +47,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
         **_nothing_measured(setup, batch),
         policy=setup.policy.initial(batch),
+        own_moves=initial_own_moves(setup.layout, setup.fleet.home, batch),
         supervisor=initial_memory(setup, batch),
         baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
         drift=initial_drift(batch, setup.drift),

@@ -27,7 +27,9 @@ from controller.ports import Clock, PolicyState, Proposal, RouteActuator, Teleme
 from controller.shield.gate import Shielded, ShieldView, may_move, shield, unshielded
 from controller.state import ControllerState, altered, next_window
 from controller.supervise.gate import Supervised, counted, supervise
+from controller.supervise.harm import count_harm
 from controller.supervise.meta import note_decision
+from controller.supervise.own_moves import OwnMoves, unwatched, watch_own_moves
 
 #: A plain integer: comparing with an enumeration takes longer.
 _READY = int(ReplicaState.READY)
@@ -72,18 +74,37 @@ def perceive(
 def resolve(
     known: Perception, proposal: Proposal, policy_state: PolicyState, setup: ControllerSetup
 ) -> tuple[ControllerState, Decision]:
-    """Supervise and shield ``proposal`` and make it the plan."""
-    supervised = supervise(proposal, known.before, known.after, known.estimate, known.observation, setup)
+    """Supervise and shield ``proposal`` and make it the plan; moves that made things worse are taken back."""
+    chosen = supervise(proposal, known.before, known.after, known.estimate, known.observation, setup)
+    watched = _watched(chosen, known, setup)
+    supervised = watched.supervised
     shielded = _shielded(supervised, known, setup)
     planned = make_plan(supervised.driving, known, shielded, setup)
     after = altered(
         known.after,
         policy=policy_state,
         baseline=supervised.baseline,
-        supervisor=counted(supervised, shielded.table, known.judgement, known.observation, setup),
+        supervisor=_counted(watched, shielded, known, setup),
+        own_moves={**watched.memory, "capacity_rows": planned.plan.capacity_rows},
         **planned.changes,
     )
-    return after, _decision(proposal, known, supervised, shielded, planned)
+    return after, _decision(proposal, known, watched, shielded, planned)
+
+
+def _counted(watched: OwnMoves, shielded: Shielded, known: Perception, setup: ControllerSetup) -> PolicyState:
+    """The supervisor's memory: what is in force from now on, and what came of what was until now."""
+    memory = counted(watched.supervised, shielded.table, known.judgement, known.observation, setup)
+    return count_harm(memory, watched.block, known.after, known.observation, setup)
+
+
+def _watched(chosen: Supervised, known: Perception, setup: ControllerSetup) -> OwnMoves:
+    """What is driven, less the moves of ours that made things worse; a bare policy is shown as it is."""
+    if not setup.options.shield:
+        return unwatched(chosen, known.before)
+    estimate, telemetry = known.estimate, known.telemetry
+    return watch_own_moves(
+        chosen, known.before, estimate, telemetry, known.judgement, known.observation, setup
+    )
 
 
 def _shielded(supervised: Supervised, known: Perception, setup: ControllerSetup) -> Shielded:
@@ -111,9 +132,10 @@ def _ready(known: Perception, ejected: NDArray[np.bool_], setup: ControllerSetup
 
 
 def _decision(
-    proposal: Proposal, known: Perception, supervised: Supervised, shielded: Shielded, planned: Planned
+    proposal: Proposal, known: Perception, watched: OwnMoves, shielded: Shielded, planned: Planned
 ) -> Decision:
     """What was decided, with the evidence it stands on."""
+    supervised = watched.supervised
     return Decision(
         plan=planned.plan,
         moved=planned.moved,
@@ -136,6 +158,7 @@ def _decision(
         demotion_reason=supervised.reason,
         baseline_proposed=supervised.baseline_proposed,
         readings=supervised.read,
+        own_moves=watched.action,
     )
 
 

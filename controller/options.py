@@ -67,6 +67,28 @@ class CapacityOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMoveOptions:
+    """How a move of ours is watched and when it is taken back, each with its reason."""
+
+    #: Share of moves that are taken back although nothing got worse: ``own_moves_blocks.chance_of``.
+    error: float = 0.01
+    #: Answers of so long are one observation, because answers of one second share a queue; one scrape.
+    block_s: float = 5.0
+    #: Blocks before a move that it is compared with: at least so many once they came, at most twice.
+    past_blocks: int = 12
+    #: Without a change or evidence for so long a move has proved itself; a switch has settled then.
+    settle_s: float = 60.0
+    #: A row that was taken back stays so long, twice as long each further time ...
+    hold_s: float = 120.0
+    #: ... up to so many doublings, a day and a half: whoever wants what does not work comes to rest.
+    doublings: int = 10
+    #: Load that a kernel gains by one change, over its load then, that explains late answers.
+    gain_ratio: float = 0.05
+    #: Capacity over that at the certified speed below which a kernel is slow, which no move explains.
+    slow_ratio: float = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
     """Settings of the controller itself, each with its reason."""
 
@@ -97,6 +119,8 @@ class ControllerOptions:
     smoothing_s: float = 10.0
     #: How capacity is learned.
     capacity: CapacityOptions = field(default_factory=CapacityOptions)
+    #: How moves of ours are watched.
+    own_moves: OwnMoveOptions = field(default_factory=OwnMoveOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

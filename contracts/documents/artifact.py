@@ -67,14 +67,24 @@ class CertifiedClause(Strict):
     id: Name
     metric: Name
     judged_on: Literal["incidents", "quiet"]
-    method: Literal["exact_poisson", "clustered_bootstrap", "exact_binomial", "order_statistic", "count"]
-    """How ``ci_high``, the upper end of a two-sided 95 % interval, comes about; ``count``: a law, counted."""
+    method: Literal[
+        "exact_poisson",
+        "clustered_bootstrap",
+        "exact_binomial",
+        "order_statistic",
+        "count",
+        "simultaneous_t",
+    ]
+    """How ``ci_high``, the upper end of a two-sided 95 % interval, comes about; ``count``: a law, counted;
+    ``simultaneous_t``: one-sided, true of all scenarios at once."""
     threshold: NonNegative
     value: NonNegative | None = None
     """Absent: there was nothing to judge, which is no pass."""
     ci_high: NonNegative | None = None
     n: Count
     """Observations behind it: events, incidents, episodes or decisions."""
+    worst: Text | None = None
+    """Scenario with the highest limit, of a clause that is kept in every single one."""
     passed: bool
 
 

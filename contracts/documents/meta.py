@@ -41,6 +41,8 @@ PolicyMetric = Literal[
     "telemetry_age_before_fallback_s",
     "new_kernel_traffic_ratio",
     "demoted_episode_ratio",
+    "useful_loss_ratio",
+    "failed_excess_ratio",
 ]
 Exemption = Literal[
     "shield_forced_hard_move", "quarantine", "contract_sheds_when_uncertified", "capacity_short"

@@ -27,6 +27,7 @@ _REMEDIES: dict[str, tuple[str, ...]] = {
     "telemetry_age_s": ("hold",),
     "telemetry_age_before_fallback_s": ("demote",),
     "new_kernel_traffic_ratio": ("clamp",),
+    "useful_loss_ratio": ("demote",),
 }
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from contracts.compiled.meta import POLICY_METRICS, CompiledMeta
 from controller.decision import Decision
 from controller.detect.clauses import moves_traffic
+from controller.explain.own_moves import why_back
 from controller.options import ControllerSetup
 from controller.shield.records import ShieldReason
 from controller.state import ControllerState
@@ -107,7 +108,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     """Why row ``s`` moved: what is wrong with a kernel that the policy or the shield took weight from."""
     old, new = before.table[fleet, s], decision.table[fleet, s]
-    found: list[str] = []
+    found = why_back(decision, fleet, s)
     for k in np.flatnonzero(new[:-1] < old[:-1] - SAME):
         found += _against(after, decision, setup, fleet, (int(k), s))
     for k in np.flatnonzero(new[:-1] > old[:-1] + SAME):

@@ -16,6 +16,7 @@ from contracts.compiled.contract import CompiledContract, Level
 from contracts.loading.files import json_text
 from controller.decision import Decision
 from controller.detect.sums import COUNT, OVER, TOTAL
+from controller.explain.assumptions import assumptions
 from controller.explain.moves import (
     Reading,
     ShieldStep,
@@ -27,6 +28,7 @@ from controller.explain.moves import (
     shield_steps,
     what_if,
 )
+from controller.explain.own_moves import WatchedMove, watched_moves
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.state import ControllerState
@@ -89,6 +91,8 @@ class DecisionRecord:
     demoted: bool
     demotion_reason: str
     readings: tuple[Reading, ...]  # of the meta-contract
+    own_moves: tuple[WatchedMove, ...]  # that are watched, taken back or held
+    assumptions: tuple[str, ...]  # what it stands on where the fleet did not say
 
 
 def explain(
@@ -129,6 +133,8 @@ def explain(
         demoted=bool(decision.demoted[fleet]),
         demotion_reason=demotion_reason(decision, fleet),
         readings=online_readings(decision, setup.meta, fleet),
+        own_moves=watched_moves(after, decision, setup, fleet),
+        assumptions=assumptions(after, decision, setup, fleet),
     )
 
 

@@ -75,7 +75,7 @@ class Clauses(NamedTuple):
 class Overload(NamedTuple):
     """Whose late answers are no evidence."""
 
-    overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
+    overloaded_at_s: NDArray[np.float64]  # [B, K], last overloaded, or brought more traffic by a move of ours
     now_s: NDArray[np.float64]  # [B]
     owner: NDArray[np.int64]  # [R], kernel of each replica
     window_s: float  # for so long after an overload

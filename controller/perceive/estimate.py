@@ -6,7 +6,9 @@ What is missing or late adds nothing: stale is not bad.
 
 Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
 traffic is overloaded next. The running window forgets the latencies of kernels that are, or lately were,
-overloaded; capacity is the policies' business.
+overloaded; capacity is the policies' business. The same holds for what a move of ours has just brought
+more traffic to: lateness that a move explains is answered by taking it back
+(``controller.supervise.own_moves``).
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def accumulate(
     rates = _follow(state, telemetry, clocks, now_s, setup)
     sinks = _sinks(state, setup, consume)
     owner, window_s = setup.layout.replica_kernel, setup.contract.window_s
-    overload = Overload(rates.overloaded_at_s, now_s, owner, window_s)
+    explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
+    excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
+    overload = Overload(excused_at_s, now_s, owner, window_s)
     _accumulate_all(sinks, telemetry, clocks, overload, setup.contract)
     silent_s = now_s - clocks.received_at_s
     return Estimate(

@@ -1,7 +1,8 @@
 """The supervisor: who drives, and what to do when the controller no longer knows.
 
 Under a meta-contract a policy that breaks it is demoted to the baseline, which runs beside it
-(``controller.supervise.meta``). Telemetry that is silent fleet-wide for longer than the contract's
+(``controller.supervise.meta``); one that does harm to the home table, because no other policy is known to do
+none. Telemetry that is silent fleet-wide for longer than the contract's
 ``stale_after_s`` says nothing bad of anybody: the last table is held. After ``degrade_after_s`` of silence
 the table degrades to the known-good kernel, which was certified for such a case. Of these times the
 meta-contract's count where they are shorter. The shield runs after this, so a held table still respects
@@ -20,7 +21,8 @@ from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.ports import Observation, PolicyState, Proposal
 from controller.state import ControllerState
-from controller.supervise.meta import Executed, capped_ejections, count, judge_policy, readings
+from controller.supervise.harm import home_table
+from controller.supervise.meta import HARM, Executed, capped_ejections, count, judge_policy, readings
 from controller.tables import normalise
 
 
@@ -34,6 +36,7 @@ class Supervised:
     degraded: NDArray[np.bool_]  #: [B], the known-good kernel serves
     own: NDArray[np.float64]  #: [B, S, K + 1], the policy's usable proposal
     demoted: NDArray[np.bool_]  #: [B], the baseline drives
+    sent_home: NDArray[np.bool_]  #: [B], the home table stands, because the policy did harm
     reason: NDArray[np.int64]  #: [B], see ``controller.supervise.meta.initial_memory``
     memory: PolicyState  #: of the supervisor; empty without a meta-contract, like the next
     baseline: PolicyState  #: memory of the baseline
@@ -105,6 +108,7 @@ def _unsupervised(proposal: Proposal, own: NDArray[np.float64]) -> Supervised:
         degraded=nobody,
         own=own,
         demoted=nobody,
+        sent_home=nobody,
         reason=np.full(len(own), -1, dtype=np.int64),
         memory={},
         baseline={},
@@ -127,6 +131,8 @@ def _choose(
     memory = judge_policy(before.supervisor, read, seen.now_s, setup)
     shadow, baseline = setup.baseline.propose(seen, before.baseline)
     demoted = np.asarray(memory["demoted"], dtype=np.bool_)
+    sent_home = demoted & (np.asarray(memory["reason"], dtype=np.int64) == HARM)
+    shadow = _or_home(shadow, sent_home, setup)
     driving = _driving(proposal, shadow, demoted)
     table = np.where(demoted[:, None, None], normalise(shadow.table, before.table), own)
     ejected = capped_ejections(driving, before.ejected, after.quarantined, setup)
@@ -138,12 +144,21 @@ def _choose(
         degraded=nobody,
         own=own,
         demoted=demoted,
+        sent_home=sent_home,
         reason=np.asarray(memory["reason"], dtype=np.int64),
         memory=memory,
         baseline=baseline,
         read=read,
         baseline_proposed=shadow.table,
     )
+
+
+def _or_home(shadow: Proposal, sent_home: NDArray[np.bool_], setup: ControllerSetup) -> Proposal:
+    """The baseline's proposal; after harm every slice goes home, and the shield closes cells in alarm."""
+    if not bool(sent_home.any()):
+        return shadow
+    table = np.where(sent_home[:, None, None], home_table(setup.fleet, len(sent_home)), shadow.table)
+    return Proposal(table=table, ejected=shadow.ejected, capacity_rows=shadow.for_capacity())
 
 
 def _driving(proposal: Proposal, shadow: Proposal, demoted: NDArray[np.bool_]) -> Proposal:

@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from contracts.compiled.meta import POLICY_METRICS, CompiledMeta, Remedy
 from controller.options import ControllerSetup
 from controller.ports import Observation, PolicyState, Proposal
+from controller.supervise.harm import useful_loss
 from controller.supervise.switch_counter import begin_anew, follow, forced_rows, initial_follow, per_hour
 
 #: Reasons of a demotion are places in ``POLICY_METRICS``; these two stand beside them.
 NO_REASON, OPERATOR = -1, len(POLICY_METRICS)
 #: A violation of these says nothing bad of the policy: returning from it costs no return.
 BLAMELESS = ("fleet_ejected_ratio", "telemetry_age_before_fallback_s")
+#: A violation of this hands over to the home table instead of the baseline.
+HARM_METRIC = "useful_loss_ratio"
+HARM = POLICY_METRICS.index(HARM_METRIC)
 #: Shed traffic is averaged over this time.
 SHED_S = 600.0
 #: Decisions whose 99th percentile is judged, and how many of them must be known.
@@ -73,6 +77,8 @@ def initial_memory(setup: ControllerSetup, batch: int) -> Memory:
         "demotions": np.zeros(batch, dtype=np.int64),
         "repromotions": np.zeros(batch, dtype=np.int64),
         "worst": np.zeros((batch, len(POLICY_METRICS))),  # largest readings so far
+        # Blocks away from home, weighed; what they lack of the home table's lower limit; the squares of that.
+        "missing": np.zeros((batch, 3)),
     }
 
 
@@ -108,6 +114,7 @@ def readings(
         ("ejected_ratio", by_kernel.max(axis=1)),
         ("fleet_ejected_ratio", ejected.mean(axis=1)),
         ("decision_ms_p99", _p99(memory)),
+        (HARM_METRIC, useful_loss(_floats(memory, "missing"))),
         ("telemetry_age_s", silent_s),
         ("telemetry_age_before_fallback_s", silent_s),
     ):
@@ -161,6 +168,7 @@ def hand_over(
         "violated_at_s": np.where(fleets, now_s, memory["violated_at_s"]),
         "demotions": memory["demotions"] + fleets,
         "shed_ratio": np.where(fleets, 0.0, memory["shed_ratio"]),
+        "missing": np.where(fleets[:, None], 0.0, memory["missing"]),
     }
 
 

@@ -106,6 +106,7 @@ def refuse_unless_passing(
     """
     for breach in certificate_breaches(certificate):
         raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
+    _refuse_missing(certificate, meta, file)
     found = document_sha256(meta)
     if certificate.meta_contract_sha256 != found:
         raise _refused(
@@ -120,7 +121,6 @@ def refuse_unless_passing(
         raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
     _refuse_other_worlds(certificate, meta, file)
     _refuse_other_suites(certificate, meta, file, meta_file)
-    _refuse_missing(certificate, meta, file)
     for breach in inconsistencies(certificate):
         raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
 
@@ -175,7 +175,8 @@ def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> 
         if found is None or found.metric != clause.metric or found.threshold != clause.threshold:
             actual = "nothing" if found is None else f"{found.metric} within {found.threshold:g}"
             expected = f"{clause.metric} within {clause.threshold:g}"
-            raise _refused(file, f"clauses.{clause.id}", expected, actual, "certify again")
+            step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
+            raise _refused(file, f"clauses.{clause.id}", expected, actual, step)
 
 
 def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:

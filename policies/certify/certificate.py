@@ -2,14 +2,15 @@
 
 A clause passes when the upper limit of a two-sided 95 % interval lies within its threshold. Counts over an
 exposure have exact Poisson limits, shares of episodes exact binomial ones, means a bootstrap clustered by
-seed, a percentile of decisions the order statistic that bounds it. A clause with threshold 0 is a law: it is
+seed, harm paired differences in every scenario with simultaneous limits, a percentile of decisions the order
+statistic that bounds it. A clause with threshold 0 is a law: it is
 counted, and one event fails it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,18 @@ from contracts.documents import MetaContract
 from contracts.documents.artifact import CertifiedClause
 from contracts.documents.meta import MetaClause
 from contracts.scoring.incident_measures import IncidentMeasures
-from contracts.scoring.intervals import CONFIDENCE, clustered_mean, poisson_rate
+from contracts.scoring.intervals import CONFIDENCE, clustered_mean, poisson_rate, simultaneous_limits
 from contracts.units import SECONDS_PER_MONTH
 
 _TAIL = (1.0 - CONFIDENCE) / 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceShares:
+    """What an episode served. useful_ratio: of offered tokens. failed_or_exposed_ratio: of requests."""
+
+    useful_ratio: float
+    failed_or_exposed_ratio: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +54,19 @@ class EpisodeEvidence:
     offered_requests: float
     empty_ticks: int
     demoted: bool
+    service: ServiceShares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationEvidence:
-    """Everything that a certificate stands on. decision_ms: float64 [n], one deciding tick each."""
+    """Everything that a certificate stands on. decision_ms: float64 [n], one deciding tick each. still: by
+    (scenario, seed) of the incidents, what the fleet served where nobody moved anything.
+    """
 
     incidents: tuple[EpisodeEvidence, ...]
     quiet: tuple[EpisodeEvidence, ...]
     decision_ms: NDArray[np.float64]
+    still: Mapping[tuple[str, int], ServiceShares]
 
     def of(self, suite: str) -> tuple[EpisodeEvidence, ...]:
         """Episodes of "incidents" or "quiet"."""
@@ -68,6 +81,7 @@ class _Judged:
     value: float | None
     ci_high: float | None
     n: int
+    worst: str | None = None  # scenario with the highest limit, where each is judged by itself
 
 
 def judge_clauses(meta: MetaContract, evidence: CertificationEvidence) -> tuple[CertifiedClause, ...]:
@@ -91,6 +105,7 @@ def _certified(clause: MetaClause, judged: _Judged) -> CertifiedClause:
             "value": judged.value,
             "ci_high": judged.ci_high,
             "n": judged.n,
+            "worst": judged.worst,
             "passed": judged.ci_high is not None and judged.ci_high <= clause.threshold,
         }
     )
@@ -184,6 +199,47 @@ def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> 
     return _Judged(method="order_statistic", value=value, ci_high=high, n=n)
 
 
+def _lost(episodes: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
+    """Useful tokens per offered one that are missing beside a fleet in which nobody moves."""
+    return _harm(episodes, evidence, lambda still, mine: still.useful_ratio - mine.useful_ratio)
+
+
+def _failed(episodes: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
+    """Failed or exposed requests per offered one more than where nobody moves."""
+    return _harm(
+        episodes, evidence, lambda still, mine: mine.failed_or_exposed_ratio - still.failed_or_exposed_ratio
+    )
+
+
+def _harm(
+    episodes: Sequence[EpisodeEvidence],
+    evidence: CertificationEvidence,
+    lost: Callable[[ServiceShares, ServiceShares], float],
+) -> _Judged:
+    """The worst scenario's mean, paired by seed, with limits that hold over all scenarios at once.
+
+    Where nothing is lost the value is 0: a gain in one scenario pays for no loss in another.
+    """
+    method, scenarios = "simultaneous_t", list(dict.fromkeys(e.scenario for e in episodes))
+    seeds = sorted({e.seed for e in episodes})
+    matrix = np.full((len(seeds), len(scenarios)), np.nan)
+    for e in episodes:
+        still = evidence.still.get((e.scenario, e.seed))
+        if still is not None:
+            matrix[seeds.index(e.seed), scenarios.index(e.scenario)] = lost(still, e.service)
+    bounds = simultaneous_limits(matrix, upper=True)
+    if not bounds or not all(math.isfinite(bound.limit) for bound in bounds):
+        return _Judged(method=method, value=None, ci_high=None, n=0)
+    worst = max(range(len(bounds)), key=lambda place: bounds[place].limit)
+    return _Judged(
+        method=method,
+        value=max(0.0, *(bound.mean for bound in bounds)),
+        ci_high=max(0.0, bounds[worst].limit),
+        n=sum(bound.n for bound in bounds),
+        worst=scenarios[worst],
+    )
+
+
 _METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], CertificationEvidence], _Judged]] = {
     "switch_rate_per_slice_hour": _moves,
     "oscillation_sign_changes_per_hour": _turns,
@@ -194,4 +250,6 @@ _METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], CertificationEvidence],
     "empty_pool_ticks": _empty,
     "decision_ms_p99": _decision,
     "demoted_episode_ratio": _demoted,
+    "useful_loss_ratio": _lost,
+    "failed_excess_ratio": _failed,
 }

@@ -3,8 +3,11 @@
 Telemetry only: fleets of twelve replicas of two measured kernels answer one probe per second each, round
 robin over five slices, replayed from the healthy values of the probe prompts; no request is simulated. All
 probe clauses of the shipped ``serving-pool`` contract run on replicas and on kernels, with the bets and the
-thresholds that the controller's detector has by default, over 1,000 slice-days. Ordinary change is in it: one
-probe in fifty is lost, and every replica restarts once a day, which begins its streams anew.
+thresholds that the controller's detector has by default, over 1,000 slice-days. Ordinary change is in it:
+one probe in fifty is lost, and every replica restarts once a day, which begins its streams anew.
+
+``selvage bench controls --load 60,80,95,110`` runs whole fleets instead, with requests, at these shares of
+what the fleet truly carries, and counts false switches: ``scripts.e5.load_controls``.
 
 Two configurations: ``healthy``, as measured, each replica walking through its prompts; and ``at_limit``,
 where drifts are scaled until the worst clause of each slice stands at its limit, and prompts are drawn
@@ -25,6 +28,8 @@ from contracts.rng import stream
 from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S
 from controller.detect.sequential.spread import normalisers, stretches
+from scripts.e5.load_controls import DAYS as LOAD_DAYS
+from scripts.e5.load_controls import POLICIES, load_controls
 from scripts.studies.detection.measured import REPLICAS, plan_for, shipped
 from scripts.studies.detection.stream_evidence import (
     StreamPlan,
@@ -64,8 +69,14 @@ class Count:
         return (limits[0] + SLICES * limits[1]) / self.slice_months
 
 
-def run() -> dict[str, object]:
-    """Both configurations, flat."""
+def run(load: str = "", policies: str = "", days: str = "") -> dict[str, object]:
+    """Both configurations, flat; with ``load`` whole fleets at these loads instead.
+
+    load: percent of what the fleet carries, policies: names, both with commas between; days: slice-days each.
+    """
+    if load:
+        chosen = tuple(policies.split(",")) if policies else POLICIES
+        return load_controls(tuple(load.split(",")), chosen, float(days or LOAD_DAYS))
     samples = [shipped(name) for name in KERNELS]
     have = [one for one in samples if one is not None]
     flat: dict[str, object] = {"seed": SEED, "fleets": FLEETS, "days": DAYS, "budget_per_slice_month": 1.0}

@@ -34,6 +34,11 @@ def bench(
     scenario: Annotated[
         str, typer.Option("--scenario", help="Scenario (file or URI) of a benchmark that is run on one.")
     ] = "",
+    load: Annotated[
+        str, typer.Option("--load", help="Percent of what the fleet carries, of controls: 60,80,95,110.")
+    ] = "",
+    policies: Annotated[str, typer.Option("--policies", help="Policies of such controls.")] = "",
+    days: Annotated[str, typer.Option("--days", help="Slice-days of each of them.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run benchmark NAME and print its figures with its seed, versions and machine."""
@@ -43,9 +48,10 @@ def bench(
     if name not in names():
         raise _refused("NAME", f"one of {', '.join(names())}", repr(name), "choose a name from the list")
     module: Any = import_module(f"{benchmarks.__name__}.{name}")
-    given = {"scenario": scenario} if scenario else {}
-    if not given.keys() <= inspect.signature(module.run).parameters.keys():
-        raise _refused("--scenario", f"none for {name}", scenario, "leave it out")
+    asked = {"scenario": scenario, "load": load, "policies": policies, "days": days}
+    given = {option: value for option, value in asked.items() if value}
+    for option in given.keys() - inspect.signature(module.run).parameters.keys():
+        raise _refused(f"--{option}", f"none for {name}", given[option], "leave it out")
     with Console(stderr=True).status(f"running benchmark {name}"):
         figures = {**machine_facts(), **module.run(**given)}
     if as_json:

@@ -16,6 +16,7 @@ from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
+from controller.supervise.meta import HARM_METRIC
 from policies.registry import make_configuration, make_policy
 from policies.supervised import shipped_meta, under
 from scripts.cli.decision_log import Tick
@@ -114,17 +115,30 @@ def tick_lines(tick: Tick) -> list[str]:
     head = f"{tick['now_s']:g} s, plan {tick['plan_version']}" + (f" ({', '.join(flags)})" if flags else "")
     lines = [head]
     if tick.get("demoted"):
-        lines.append(f"  the baseline drives: the policy broke {tick['demotion_reason']}")
+        who = "the home table stands" if tick["demotion_reason"] == HARM_METRIC else "the baseline drives"
+        lines.append(f"  {who}: the policy broke {tick['demotion_reason']}")
     for name in dict.fromkeys(move["slice"] for move in tick["moves"]):
         lines += _row_lines(tick, name)
     lines += [f"  {r['replica']} quarantined: {r['reason']}" for r in tick["quarantined"] if r["new"]]
     lines += [f"  {replica} back in rotation" for replica in tick.get("readmitted", ())]
     lines += _evidence_lines(tick)
     lines += _held_back(tick)
+    lines += _own_moves(tick)
+    lines += [f"  assumed: {text}" for text in tick.get("assumptions", ())]
     for part in tick.get("attribution", ()):
         lines += _attribution_lines(part)
     lines += _readings(tick)
     return lines
+
+
+def _own_moves(tick: Tick) -> list[str]:
+    """Moves of ours that are watched, were taken back or are held."""
+    return [
+        f"  {move['slice']}: {move['action']}; {move['worse']} had {move['bad_since']} bad blocks of "
+        f"{move['blocks_since']} since, {move['bad_before']} of {move['blocks_before']} before the move"
+        + (f"; held until {move['held_until_s']:g} s" if move["held_until_s"] is not None else "")
+        for move in tick.get("own_moves", ())
+    ]
 
 
 def _row_lines(tick: Tick, name: str) -> list[str]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from contracts.documents import MetaContract, PolicyArtifact
-from contracts.documents.artifact import Certificate
+from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
@@ -46,6 +46,7 @@ def certify_policy(
     quiet_days: Annotated[
         float | None, typer.Option(min=0.001, max=1e6, help="Slice-days without a fault; default: as asked.")
     ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run POLICY on the meta-contract's suites; exit code 1 if a clause fails.
@@ -62,6 +63,7 @@ def certify_policy(
         meta_uri=meta,
         seeds=seeds,
         quiet_days=quiet_days,
+        jobs=jobs,
     )
     found = run_certification(plan_certification(request))
     if out is not None:
@@ -185,7 +187,7 @@ def print_certificate(certificate: Certificate) -> None:
             _number(clause.ci_high),
             f"{clause.threshold:g}",
             str(clause.n),
-            "kept" if clause.passed else "broken",
+            _verdict_on(clause),
         )
     console = Console()
     console.print(table)
@@ -194,6 +196,11 @@ def print_certificate(certificate: Certificate) -> None:
         f"{certificate.quiet_slice_days:.4g} slice-days without a fault",
         highlight=False,
     )
+
+
+def _verdict_on(clause: CertifiedClause) -> str:
+    kept = "kept" if clause.passed else "broken"
+    return kept if clause.worst is None else f"{kept}, worst: {clause.worst}"
 
 
 def _number(value: float | None) -> str:

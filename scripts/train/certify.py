@@ -8,7 +8,7 @@ the same certificate but for the latency of decisions, which is measured.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from math import ceil
@@ -24,22 +24,18 @@ from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
-from contracts.scoring.episode import EpisodeRecord
-from contracts.scoring.incident_measures import measure_incident
-from contracts.scoring.switches import measure_switches
 from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
-from policies.registry import make_configuration
-from policies.supervised import SHIPPED_META, under
+from policies.supervised import SHIPPED_META
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.provenance import git_sha, package_version
 from scripts.setup.warm import warm
+from scripts.train.certify_parts import Part, Still, make, run_parts
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
-from simulator.world.compiled_scenario import CompiledScenario
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72
@@ -62,6 +58,7 @@ class CertificationRequest:
     meta_uri: str = SHIPPED_META
     seeds: int | None = None
     quiet_days: float | None = None
+    jobs: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +68,6 @@ class Course:
     document: Suite
     entries: tuple[SuiteEntry, ...]
     seeds: tuple[int, ...]
-
-    @property
-    def fleet_s(self) -> float:
-        """Simulated seconds of all fleets together."""
-        return sum(compiled(entry).horizon_s for entry in self.entries) * len(self.seeds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +99,20 @@ def plan_certification(request: CertificationRequest) -> CertificationPlan:
         incidents=_course(resolve_uri(asked.incidents, file), seeds),
         quiet=Course(document=quiet, entries=entries, seeds=_seeds(quiet, _quiet_seeds(entries, days))),
     )
-    make(request.spec, compiled(plan.incidents.entries[0]), plan.meta)
+    _check(plan)
     pinned = asked.worlds_sha256
     if pinned is not None and worlds_sha256(plan) != pinned:
         hint = "pin what it is now in the meta-contract, and certify every policy again"
         raise _refused(str(file), "spec.certification.worlds_sha256", worlds_sha256(plan), pinned, hint)
     return plan
+
+
+def _check(plan: CertificationPlan) -> None:
+    """DocumentError for a policy that nobody knows, before anything runs."""
+    try:
+        make(plan.request.spec, compiled(plan.incidents.entries[0]), plan.meta)
+    except ValueError as error:
+        raise _refused("selvage policy certify", "POLICY", "a policy", str(error)) from None
 
 
 def _course(file: Path, seeds: int) -> Course:
@@ -131,32 +131,45 @@ def _quiet_seeds(entries: tuple[SuiteEntry, ...], slice_days: float) -> int:
     return ceil(slice_days / per_seed - 1e-9)
 
 
-def make(spec: str, world: CompiledScenario, meta: CompiledMeta) -> ControllerSetup:
-    """The configuration ``spec`` for ``world``, watched and never demoted; DocumentError for an
-    unknown one.
-    """
-    try:
-        return under(meta, make_configuration(spec, world.setup), watch_only=True)
-    except ValueError as error:
-        raise _refused("selvage policy certify", "POLICY", "a policy", str(error)) from None
-
-
 def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certificate:
     """Run both suites and judge; ``progress`` is called with the share that is done."""
     warm()
-    total = plan.incidents.fleet_s + plan.quiet.fleet_s
-    done_s = 0.0
+    parts = _parts(plan)
+    total, done_s = sum(part.fleet_s for part in parts), 0.0
     found: dict[str, list[EpisodeEvidence]] = {"incidents": [], "quiet": []}
-    for name, course in (("incidents", plan.incidents), ("quiet", plan.quiet)):
-        for part, spent_s in _episodes(course, plan):
-            found[name] += part
-            done_s += spent_s
-            if progress is not None:
-                progress(done_s / total)
-    evidence = CertificationEvidence(
-        incidents=tuple(found["incidents"]), quiet=tuple(found["quiet"]), decision_ms=_timed(plan)
-    )
+    still: Still = {}
+    for result in run_parts(parts, plan.request.jobs):
+        found[result.part.suite] += result.episodes
+        still |= result.still
+        done_s += result.part.fleet_s
+        if progress is not None:
+            progress(done_s / total)
+    incidents, quiet = (tuple(sorted(found[name], key=_place(plan))) for name in ("incidents", "quiet"))
+    evidence = CertificationEvidence(incidents=incidents, quiet=quiet, decision_ms=_timed(plan), still=still)
     return _certificate(plan, evidence)
+
+
+def _parts(plan: CertificationPlan) -> list[Part]:
+    """The longest first, so that several processes end together; nobody moves on the incidents alone."""
+    courses = {"incidents": plan.incidents, "quiet": plan.quiet}
+    asked = [("quiet", plan.request.spec), ("incidents", plan.request.spec), ("incidents", "")]
+    return [
+        Part(suite=suite, entry=entry, seeds=seeds, spec=spec, meta=plan.meta)
+        for suite, spec in asked
+        for entry in courses[suite].entries
+        for seeds in _batches(courses[suite].seeds)
+    ]
+
+
+def _batches(seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [seeds[first : first + BATCH] for first in range(0, len(seeds), BATCH)]
+
+
+def _place(plan: CertificationPlan) -> Callable[[EpisodeEvidence], tuple[int, int]]:
+    """Order of the suites, whoever finished first."""
+    entries = [*plan.incidents.entries, *plan.quiet.entries]
+    order = {entry.name: place for place, entry in enumerate(entries)}
+    return lambda episode: (order[episode.scenario], episode.seed)
 
 
 def _certificate(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
@@ -185,43 +198,6 @@ def worlds_sha256(plan: CertificationPlan) -> str:
     worlds = [compiled(entry) for course in (plan.incidents, plan.quiet) for entry in course.entries]
     rows = [[world.name, world.sha256, world.contract.sha256, *world.profile_sha256] for world in worlds]
     return canonical_sha256(rows)
-
-
-def _episodes(course: Course, plan: CertificationPlan) -> Iterator[tuple[list[EpisodeEvidence], float]]:
-    """CertificationEvidence of one batch after the other, with the fleet seconds it took."""
-    for entry in course.entries:
-        world = compiled(entry)
-        driver = ControllerDriver(make(plan.request.spec, world, plan.meta), name=plan.request.subject)
-        for first in range(0, len(course.seeds), BATCH):
-            seeds = course.seeds[first : first + BATCH]
-            records = run_episodes(world, driver, seeds, batch=BATCH)
-            assert driver.state is not None
-            memory = driver.state.supervisor
-            yield (
-                [_evidence(record, memory, fleet) for fleet, record in enumerate(records)],
-                world.horizon_s * len(seeds),
-            )
-
-
-def _evidence(record: EpisodeRecord, memory: dict[str, NDArray[np.generic]], fleet: int) -> EpisodeEvidence:
-    """What the truth of the record and the supervisor's counters say of one episode."""
-
-    def total(name: str) -> float:
-        return float(np.asarray(memory[name][fleet], dtype=np.float64).sum())
-
-    return EpisodeEvidence(
-        scenario=record.scenario,
-        seed=record.seed,
-        incident=measure_incident(record),
-        slice_hours=len(record.slices) * len(record.table) * record.tick_s / 3600.0,
-        false_switches=measure_switches(record).false_switches,
-        moves=int(total("moves")),
-        turns=int(total("turns")),
-        shed_requests=total("shed_requests"),
-        offered_requests=total("offered_requests"),
-        empty_ticks=int(total("empty_ticks")),
-        demoted=bool(memory["demotions"][fleet]),
-    )
 
 
 class _TimedDriver(ControllerDriver):

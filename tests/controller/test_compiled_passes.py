@@ -18,7 +18,7 @@ from controller.judge.departures import Case
 from controller.judge.judge import pool_if_due
 from controller.judge.quarantine import quarantine
 from controller.loop import perceive, tick
-from controller.options import ControllerOptions, ControllerSetup
+from controller.options import ControllerOptions, ControllerSetup, OwnMoveOptions
 from controller.state import ControllerState
 from policies.registry import make_configuration
 from tests.reference.plain_perceive import (
@@ -50,6 +50,8 @@ CLAUSES = (
 )
 FLEET = make_fleet(LAYOUT, contract=make_contract(LAYOUT, CLAUSES))
 QUICK = ControllerOptions(readmit_after_s=12.0, readmit_every_s=3.0, hung_after_s=6.0, hung_least_s=3.0)
+#: Late answers are evidence whatever load and moves explain.
+UNEXCUSED = replace(QUICK, overload_ratio=np.inf, own_moves=OwnMoveOptions(gain_ratio=np.inf))
 BATCH, TICKS = 3, 70
 
 
@@ -167,7 +169,7 @@ def test_a_state_given_away_leads_to_the_same_decisions(configuration: str) -> N
 
 def test_news_of_a_tick_are_its_units() -> None:
     """Sums of one tick are what it adds to the window, lie where ``news`` says, and nowhere else."""
-    setup = make_configuration("sequential", FLEET, replace(QUICK, overload_ratio=np.inf))
+    setup = make_configuration("sequential", FLEET, UNEXCUSED)
     state = initial_state(setup, BATCH)
     for seen in storm(3)[:12]:
         known = perceive(state, seen, setup)

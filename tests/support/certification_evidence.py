@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from contracts.scoring.incident_measures import IncidentMeasures
-from policies.certify.certificate import CertificationEvidence, EpisodeEvidence
+from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, ServiceShares
+
+#: What a fleet serves in which nobody moves: as much.
+NOBODY = ServiceShares(useful_ratio=0.98, failed_or_exposed_ratio=0.001)
 
 
 def incident(mttr_s: float = 100.0, lag_s: float = 20.0, *, mitigated: bool = False) -> IncidentMeasures:
@@ -46,6 +49,7 @@ def episode(seed: int = 0, scenario: str = "a", **changes: Any) -> EpisodeEviden
         offered_requests=1000.0,
         empty_ticks=0,
         demoted=False,
+        service=ServiceShares(useful_ratio=0.98, failed_or_exposed_ratio=0.001),
     )
     return replace(eligible, **changes)
 
@@ -56,4 +60,5 @@ def sound_evidence() -> CertificationEvidence:
         incidents=tuple(episode(seed, name) for seed in range(20) for name in "abcde"),
         quiet=tuple(episode(seed, incident=None, slice_hours=30.0, moves=0) for seed in range(100)),
         decision_ms=np.linspace(0.5, 1.5, 1200),
+        still={(name, seed): NOBODY for seed in range(20) for name in "abcde"},
     )

@@ -20,12 +20,12 @@ from contracts.loading.uris import resolve_uri
 from policies import registry as baselines
 from policies.artefacts import builtin_sha256
 from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
-from policies.certify.certificate import CertificationEvidence, judge_clauses
+from policies.certify.certificate import CertificationEvidence, ServiceShares, judge_clauses
 from policies.certify.consistency import METHODS
 from policies.registry import configuration_facts
 from policies.route import refuse_uncertified_baseline
 from policies.supervised import SHIPPED_META
-from tests.support.certification_evidence import episode, incident, sound_evidence
+from tests.support.certification_evidence import NOBODY, episode, incident, sound_evidence
 from tests.support.policy_documents import ARTIFACT
 
 META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
@@ -92,6 +92,8 @@ BREAKS: dict[str, tuple[str, dict[str, Any]]] = {
     "M-shed": ("incidents", {"shed_requests": 21.0}),
     "M-never-empty": ("incidents", {"empty_ticks": 1}),
     "M-demotions": ("incidents", {"demoted": True}),
+    "M-harm": ("incidents", {"service": replace(NOBODY, useful_ratio=0.974)}),
+    "M-harm-failed": ("incidents", {"service": replace(NOBODY, failed_or_exposed_ratio=0.004)}),
 }
 
 
@@ -108,6 +110,45 @@ def test_each_clause_fails_on_its_own_evidence_alone(clause: str) -> None:
     bad = certificate(replace(evidence, **{suite: spoiled}))
     with pytest.raises(DocumentError, match=clause):
         refuse_unless_certified(manifest(bad), META, SUBJECT)
+
+
+def test_harm_in_one_scenario_is_not_paid_for_by_the_others() -> None:
+    """Gains in four scenarios of five leave the loss in the fifth, by its name and as large as it is."""
+    evidence = sound_evidence()
+    spoiled = tuple(
+        replace(one, service=replace(NOBODY, useful_ratio=0.97 if one.scenario == "c" else 0.999))
+        for one in evidence.incidents
+    )
+    found = judged(replace(evidence, incidents=spoiled))["M-harm"]
+    assert not found.passed
+    assert found.worst == "c"
+    assert found.value == pytest.approx(0.01)
+
+
+def test_harm_is_paired_by_seed() -> None:
+    """What differs between seeds alone is no harm, however much it is."""
+    evidence = sound_evidence()
+    by_seed = {seed: ServiceShares(useful_ratio=seed / 20, failed_or_exposed_ratio=0.0) for seed in range(20)}
+    episodes = tuple(replace(one, service=by_seed[one.seed]) for one in evidence.incidents)
+    still = {place: by_seed[place[1]] for place in evidence.still}
+    found = judged(replace(evidence, incidents=episodes, still=still))["M-harm"]
+    assert (found.value, found.ci_high, found.passed) == (0.0, 0.0, True)
+
+
+def test_harm_that_nothing_is_compared_with_is_no_pass() -> None:
+    """Without the episodes in which nobody moves neither clause of harm passes."""
+    found = judged(replace(sound_evidence(), still={}))
+    assert not found["M-harm"].passed
+    assert not found["M-harm-failed"].passed
+
+
+def test_a_certificate_from_before_the_clause_says_what_it_lacks() -> None:
+    """A certificate without M-harm is refused by the name of the clause, not by a hash."""
+    old = certificate()
+    without = tuple(clause for clause in old.clauses if clause.id != "M-harm")
+    stale = old.model_copy(update={"clauses": without, "meta_contract_sha256": "0" * 64})
+    with pytest.raises(DocumentError, match=r"clauses\.M-harm: expected useful_loss_ratio within 0\.005"):
+        refuse_unless_certified(manifest(stale), META, SUBJECT)
 
 
 def test_slow_decisions_fail_by_their_percentile() -> None:
@@ -150,7 +191,7 @@ def test_the_limit_is_never_below_the_value(events: list[bool], lags: list[float
 
 def test_nothing_to_judge_is_no_pass() -> None:
     """Without episodes no clause on them passes, and without incidents none on incidents."""
-    empty = judged(CertificationEvidence(incidents=(), quiet=(), decision_ms=np.zeros(0)))
+    empty = judged(CertificationEvidence(incidents=(), quiet=(), decision_ms=np.zeros(0), still={}))
     assert not any(clause.passed for clause in empty.values())
     calm = tuple(replace(one, incident=None) for one in sound_evidence().incidents)
     found = judged(replace(sound_evidence(), incidents=calm))

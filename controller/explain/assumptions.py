@@ -1,0 +1,54 @@
+"""What a decision stands on where the fleet did not say: every assumption, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controller.decision import Decision
+from controller.options import ControllerSetup
+from controller.perceive.capacity_pass import OUTPUTS, PROMPTS, SCRAPES, UNBOUNDED_RPS
+from controller.state import ControllerState
+
+
+def assumptions(
+    after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
+) -> tuple[str, ...]:
+    """Capacities that nobody measured, counters that do not come, slices with nowhere else to go."""
+    found = [*_of_capacity(after, setup, fleet), *_of_targets(decision, setup, fleet)]
+    return tuple(found)
+
+
+def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
+    kernels, owner = setup.layout.kernels, setup.layout.replica_kernel
+    if setup.fleet.engine is None:
+        return [f"capacity of {name}: as declared, no engine is certified" for name in kernels]
+    if bool((after.replica_rps[fleet] >= UNBOUNDED_RPS).any()):
+        return ["capacity: not measured yet, nobody is moved or shed for want of it"]
+    found = []
+    if not bool((after.request_tokens[fleet, [PROMPTS, OUTPUTS]] > 0.0).all()):
+        found.append("tokens of the mean request: as declared, no server counts them")
+    counted = after.engine_speed[fleet, :, SCRAPES] > 0.0
+    silent = [name for k, name in enumerate(kernels) if not bool(counted[owner == k].any())]
+    if silent:
+        found.append(f"speed of {', '.join(silent)}: as certified, no server counts its steps")
+    return found
+
+
+def _of_targets(decision: Decision, setup: ControllerSetup, fleet: int) -> list[str]:
+    """Slices that no certified kernel serves, or one alone."""
+    kernels, slices = setup.layout.kernels, setup.layout.slices
+    if len(kernels) == 1:
+        return [f"{kernels[0]} is alone: there is nothing to move to"]
+    judgement, ready = decision.judgement, decision.observation.ready
+    certified = judgement.certified & ~judgement.hard_violated & (ready > 0)[:, :, None]
+    count = certified[fleet].sum(axis=0)
+    last = "shed" if setup.contract.shed_when_uncertified else f"served by {kernels[setup.layout.known_good]}"
+    none = [
+        f"{slices[s]}: no certified kernel, {last} as the contract chooses"
+        for s in np.flatnonzero(count == 0)
+    ]
+    one = [
+        f"{slices[s]}: no kernel to spare beside {kernels[int(certified[fleet, :, s].argmax())]}"
+        for s in np.flatnonzero(count == 1)
+    ]
+    return none + one

@@ -1,0 +1,108 @@
+"""Harm while a policy drives: what the home table would surely have served, against what was served.
+
+The other world cannot be seen. What can be said of it is a lower limit: of every slice whose home is
+certified and breaks no hard clause, the share that the lower limit of the home kernel's learned capacity
+carries, less what the contract tolerates of late answers. Beside it stands what ended in the same block of
+time: answers in time, from cells that break no hard clause, over all that ended or was shed. The reading is
+the lower limit of their mean difference over the newest blocks in which a row was away from home; where
+nobody was moved, nobody was harmed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.scoring.switch_law import SWITCH_DISTANCE, half_l1
+from contracts.telemetry import Source
+from controller.fleet import FleetSetup
+from controller.options import ControllerSetup
+from controller.ports import Observation, PolicyState
+from controller.state import ControllerState
+from controller.supervise.own_moves_records import Block
+
+#: Blocks that the mean is taken over, by exponential weights: two minutes.
+BLOCKS = 24.0
+#: Fewer say nothing.
+LEAST_BLOCKS = 12.0
+#: Quantile of Student's t at 23 degrees of freedom: one look in ten thousand is wrong.
+QUANTILE = 4.4
+#: Share of late answers that is tolerated where no clause says so.
+_USUAL_LIMIT = 0.05
+_LEAST = 1e-9
+
+
+def tolerated_late(contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [S]: share of a slice's answers that may come late by the strictest clause on latencies."""
+    timed = contract.source == Source.LATENCY
+    limits = np.where(contract.applies[timed], contract.rate_limit[timed][:, None], np.inf)
+    strictest = limits.min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(strictest), strictest, _USUAL_LIMIT)
+
+
+def useful_loss(missing: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64 [B]: lower limit of what is lost to the home table, 0 where nothing shows.
+
+    missing: float64 [B, 3], as ``count_harm`` counts it.
+    """
+    n, total, squares = missing.T
+    mean = total / np.maximum(n, 1.0)
+    spread = np.sqrt(np.maximum(squares / np.maximum(n, 1.0) - mean * mean, 0.0))
+    low = mean - QUANTILE * spread / np.sqrt(np.maximum(n, 1.0))
+    return np.asarray(np.where(n >= LEAST_BLOCKS, np.maximum(low, 0.0), 0.0))
+
+
+def count_harm(
+    memory: PolicyState,
+    block: Block,
+    after: ControllerState,
+    seen: Observation,
+    setup: ControllerSetup,
+) -> PolicyState:
+    """The supervisor's memory with the block that ended, where one did.
+
+    after: with the table that was in force in the block, and what was learned of capacity.
+    """
+    if setup.meta is None or not bool(block.closed.any()):
+        return memory
+    home = home_table(setup.fleet, len(seen.now_s))
+    away = (half_l1(after.table, home) > SWITCH_DISTANCE).any(axis=1) & block.closed
+    missing = _surely_served(after, seen, setup) - _served(block, after, seen, setup)
+    known = away & np.isfinite(missing)
+    missing = np.where(known, missing, 0.0)
+    kept = np.where(block.closed, 1.0 - 1.0 / BLOCKS, 1.0)[:, None]
+    newest = np.stack([known.astype(np.float64), missing, missing * missing], axis=1)
+    return {**memory, "missing": kept * np.asarray(memory["missing"], dtype=np.float64) + newest}
+
+
+def home_table(fleet: FleetSetup, batch: int) -> NDArray[np.float64]:
+    """float64 [B, S, K + 1], every slice whole at home."""
+    kernels, slices, _ = fleet.layout.shape
+    table = np.zeros((batch, slices, kernels + 1))
+    table[:, np.arange(slices), fleet.home] = 1.0
+    return table
+
+
+def _surely_served(after: ControllerState, seen: Observation, setup: ControllerSetup) -> NDArray[np.float64]:
+    """float64 [B]: lower limit of the share that the home table would serve in time and compliant."""
+    home, slices = setup.fleet.home, np.arange(len(setup.fleet.home))
+    offered_rps = after.offered_rps
+    kernels = len(setup.layout.kernels)
+    load_rps = np.stack([offered_rps[:, home == k].sum(axis=1) for k in range(kernels)], axis=1)
+    carried = np.minimum(1.0, seen.ready * after.least_rps / np.maximum(load_rps, _LEAST))
+    eligible = (seen.certified & ~seen.hard_violated)[:, home, slices]
+    each = eligible * carried[:, home] * (1.0 - tolerated_late(setup.contract))
+    return np.asarray((offered_rps * each).sum(axis=1) / np.maximum(offered_rps.sum(axis=1), _LEAST))
+
+
+def _served(
+    block: Block, after: ControllerState, seen: Observation, setup: ControllerSetup
+) -> NDArray[np.float64]:
+    """float64 [B]: share of what ended or was shed that was answered in time by compliant cells; NaN of
+    nothing.
+    """
+    good = (block.ended - block.bad) * ~seen.hard_violated.transpose(0, 2, 1)
+    shed = (after.table[:, :, -1] * after.offered_rps).sum(axis=1) * setup.options.own_moves.block_s
+    all_ended = block.ended.sum(axis=(1, 2)) + shed
+    return np.where(all_ended > 0.0, good.sum(axis=(1, 2)) / np.maximum(all_ended, _LEAST), np.nan)

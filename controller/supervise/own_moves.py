@@ -1,0 +1,210 @@
+"""The watch over our own moves: what gets worse by one is taken back, or goes no further.
+
+A row of the table that left where it stood is *watched* until it has stood still for ``settle_s``. Answers
+are looked at in blocks of ``block_s``: a block of a slice, or of a kernel, is *bad* where more of its
+requests failed or came late than the contract tolerates, or where the kernel stands with a queue. At the
+end of every block the blocks since the move are compared with those before it, for the slice where it went
+and for every kernel that gained it, by Fisher's exact test; of all moves that changed nothing at most a
+share ``error`` is taken for worse (blocks are taken to be exchangeable; answers within one share a queue
+and are not).
+
+What is worse goes back to where it was: not onto a cell that a hard clause or a missing certificate closes,
+not onto a kernel that would be overloaded by it, and not where those who would get it back are no better
+since: then it goes no further. Either lasts ``hold_s``, twice as long each further time. It runs before the
+shield, for whoever drives. Late answers of a kernel within a window after a move that raised its load are
+no evidence against it (``explained_at_s``), unless it is slower than certified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import FleetTelemetry, ReplicaState, Source
+from controller.judge.judge import Judgement
+from controller.options import ControllerSetup, OwnMoveOptions
+from controller.perceive.estimate import Estimate
+from controller.ports import Observation, PolicyState, Proposal
+from controller.state import ControllerState
+from controller.supervise.gate import Supervised
+from controller.supervise.harm import tolerated_late
+from controller.supervise.own_moves_pass import watch
+from controller.supervise.own_moves_records import Block, Counted, Found, Law, Memory, OwnMove, Standing
+
+#: A plain integer: comparing with an enumeration takes longer.
+_READY = int(ReplicaState.READY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMoves:
+    """What the watch made of a tick of B fleets."""
+
+    supervised: Supervised  #: with the rows that were taken back or held
+    action: NDArray[np.int64]  #: [B, S], an ``OwnMove``
+    memory: PolicyState
+    block: Block
+
+
+def initial_own_moves(layout: FleetLayout, home: NDArray[np.int64], batch: int) -> PolicyState:
+    """Memory of ``batch`` fleets before the first tick: every slice at home, nothing moved."""
+    kernels, slices, _ = layout.shape
+    table = np.zeros((batch, slices, kernels + 1))
+    table[:, np.arange(slices), home] = 1.0
+    rows, cells = (batch, slices), (batch, slices, kernels)
+    memory = Memory(
+        started=np.zeros(batch, dtype=np.bool_),
+        block_began_at_s=np.full(batch, np.nan),
+        ended=np.zeros(cells),
+        bad=np.zeros(cells),
+        past=np.zeros((batch, slices + kernels, 2, 2)),
+        followed=table,
+        settled=table.copy(),
+        watched=np.zeros(rows, dtype=np.bool_),
+        changed_at_s=np.full(rows, -np.inf),
+        looks=np.zeros(rows, dtype=np.int64),
+        before=np.zeros((batch, slices, kernels + 1, 2)),
+        since=np.zeros((batch, slices, kernels + 1, 2)),
+        chance=np.full(rows, np.nan),
+        subject=np.full(rows, kernels, dtype=np.int64),
+        held_until_s=np.full(rows, -np.inf),
+        stopped=np.zeros(rows, dtype=np.bool_),
+        taken=np.zeros(rows, dtype=np.int64),
+        for_capacity=np.zeros(rows, dtype=np.bool_),
+        explained_at_s=np.full((batch, kernels), -np.inf),
+        capacity_rows=np.zeros(rows, dtype=np.bool_),
+    )
+    return memory._asdict()
+
+
+def watch_own_moves(
+    supervised: Supervised,
+    before: ControllerState,
+    estimate: Estimate,
+    telemetry: FleetTelemetry,
+    judgement: Judgement,
+    seen: Observation,
+    setup: ControllerSetup,
+) -> OwnMoves:
+    """Take in what ended under the table in force, and put back or hold the rows of what is driven."""
+    copies: dict[str, Any] = {name: array.copy() for name, array in before.own_moves.items()}
+    memory = Memory(**copies)
+    found = _blank(supervised, memory)
+    counted = _counted(telemetry, estimate, seen.in_rotation, setup.layout.replica_kernel)
+    standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)
+    watch(tuple(memory), counted, standing, _law(setup.contract, setup.options.own_moves), tuple(found))
+    return OwnMoves(
+        supervised=_with_rows(supervised, found, memory),
+        action=found.action,
+        memory=memory._asdict(),
+        block=Block(found.closed, found.ended, found.bad),
+    )
+
+
+def unwatched(supervised: Supervised, before: ControllerState) -> OwnMoves:
+    """Nothing is watched: for configurations that must show a bare policy."""
+    batch, slices, columns = supervised.table.shape
+    cells = np.zeros((batch, slices, columns - 1))
+    return OwnMoves(
+        supervised=supervised,
+        action=np.zeros((batch, slices), dtype=np.int64),
+        memory=before.own_moves,
+        block=Block(np.zeros(batch, dtype=np.bool_), cells, cells),
+    )
+
+
+def _blank(supervised: Supervised, memory: Memory) -> Found:
+    rows = memory.looks.shape
+    return Found(
+        table=np.array(supervised.table, dtype=np.float64, order="C"),
+        action=np.where(memory.watched, int(OwnMove.WATCHED), int(OwnMove.NONE)),
+        closed=np.zeros(rows[0], dtype=np.bool_),
+        ended=np.zeros_like(memory.ended),
+        bad=np.zeros_like(memory.bad),
+    )
+
+
+def _counted(
+    telemetry: FleetTelemetry,
+    estimate: Estimate,
+    in_rotation: NDArray[np.bool_],
+    owner: NDArray[np.int64],
+) -> tuple[NDArray[Any], ...]:
+    plain = np.ascontiguousarray
+    counted = Counted(
+        answered=plain(telemetry.answered),
+        failed=plain(telemetry.failed),
+        latency_le=plain(telemetry.latency_le),
+        fresh=estimate.fresh,
+        serving=in_rotation & (telemetry.replica_state == _READY),
+        running=plain(telemetry.running),
+        waiting=plain(telemetry.waiting),
+        owner=owner,
+    )
+    return tuple(counted)
+
+
+def _standing(
+    before: ControllerState,
+    judgement: Judgement,
+    seen: Observation,
+    estimate: Estimate,
+    idle: NDArray[np.bool_],
+) -> tuple[NDArray[Any], ...]:
+    """idle: bool [B], nobody judges or holds a move: nothing is known, or everything goes home."""
+    certified = judgement.certified & ~judgement.hard_violated & (seen.ready > 0)[:, :, None]
+    after = estimate.state
+    standing = Standing(
+        now_s=seen.now_s,
+        table=np.ascontiguousarray(before.table),
+        open_cells=np.ascontiguousarray(certified.transpose(0, 2, 1)),
+        ready=seen.ready,
+        replica_rps=after.replica_rps,
+        healthy_rps=after.healthy_rps,
+        offered_rps=after.offered_rps,
+        known=~idle,
+    )
+    return tuple(standing)
+
+
+@lru_cache(maxsize=64)
+def _law(contract: CompiledContract, options: OwnMoveOptions) -> tuple[Any, ...]:
+    """The contract's clauses on latencies, and the settings, as the pass reads them."""
+    timed = np.flatnonzero(contract.source == Source.LATENCY)
+    applies = np.ascontiguousarray(contract.applies[timed])
+    law = Law(
+        family=contract.column[timed],
+        edge=contract.edge[timed],
+        applies=applies,
+        timed=np.asarray(applies.any(axis=0)),
+        limit=tolerated_late(contract),
+        error=options.error,
+        block_s=options.block_s,
+        past_blocks=float(options.past_blocks),
+        settle_s=options.settle_s,
+        hold_s=options.hold_s,
+        doublings=options.doublings,
+        gain_ratio=options.gain_ratio,
+        slow_ratio=options.slow_ratio,
+    )
+    return tuple(law)
+
+
+def _with_rows(supervised: Supervised, found: Found, memory: Memory) -> Supervised:
+    """What is driven, with the rows that the watch put in their place; of what it takes back it says that it
+    moves for capacity where the move did.
+    """
+    changed = found.action > int(OwnMove.WATCHED)
+    changed &= found.action != int(OwnMove.KEPT)
+    if not bool(changed.any()):
+        return supervised
+    driving = supervised.driving
+    claimed = np.where(changed, memory.for_capacity, driving.for_capacity())
+    table = np.where(changed[:, :, None], found.table, driving.table)
+    proposal = Proposal(table=table, ejected=driving.ejected, capacity_rows=claimed)
+    return replace(supervised, table=found.table, driving=proposal)

@@ -1,0 +1,264 @@
+"""Compiled pass of the watch over our own moves: follow the table, judge at the end of every block, hold.
+
+Every fleet by itself, slices in their order, so no result depends on the batch. Records cross the border as
+plain tuples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.jit import borrowed, compiled
+from contracts.scoring.switch_law import SWITCH_DISTANCE, row_distance
+from controller.supervise.own_moves_blocks import chance_of, close_block, count_requests, is_bad
+from controller.supervise.own_moves_records import (
+    Counted,
+    Found,
+    Law,
+    Memory,
+    OwnMove,
+    Standing,
+)
+
+# Plain integers, because compiled code does not know the enumeration.
+WATCHED, TAKEN_BACK, STOPPED = int(OwnMove.WATCHED), int(OwnMove.TAKEN_BACK), int(OwnMove.STOPPED)
+KEPT, HELD = int(OwnMove.KEPT), int(OwnMove.HELD)
+
+#: Weights that differ by less did not move.
+EPSILON = 1e-9
+#: A kernel gains or loses a slice when its weight changes by more than this.
+TOLERANCE = 0.01
+#: Float clocks of equal ticks add up to blocks that miss their end by rounding.
+CLOCK_SLACK_S = 1e-6
+#: A row that was held and then stood so long without being taken back starts anew.
+FORGIVE_S = 3600.0
+
+
+@compiled
+def watch(memory, counted, standing, law, found):
+    """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on."""
+    memory, counted = borrowed((Memory(*memory), Counted(*counted)))
+    standing, found = borrowed((Standing(*standing), Found(*found)))
+    law = borrowed(Law(*law))
+    slices, kernels = memory.ended.shape[1:]
+    seen, row = np.zeros((slices + kernels, 2)), np.zeros(kernels + 1)
+    for b in range(len(standing.now_s)):
+        now_s = standing.now_s[b]
+        count_requests(memory, counted, law, b)
+        _follow(memory, standing, law, b)
+        if np.isnan(memory.block_began_at_s[b]):
+            memory.block_began_at_s[b] = now_s
+        if now_s - memory.block_began_at_s[b] >= law.block_s - CLOCK_SLACK_S:
+            found.closed[b] = True
+            close_block(memory, counted, standing, law, seen, b)
+            for s in range(slices):
+                if memory.watched[b, s] and standing.known[b]:
+                    _count_since(memory, standing, law, seen, b, s)
+                    found.action[b, s] = _judge(memory, standing, law, row, b, s)
+            found.ended[b], found.bad[b] = memory.ended[b], memory.bad[b]
+            memory.ended[b], memory.bad[b] = 0.0, 0.0
+            memory.block_began_at_s[b] = now_s
+        for s in range(slices):
+            _hold(memory, standing, found, b, s)
+
+
+@compiled
+def _follow(memory, standing, law, b):
+    """Note which rows of the table in force moved, and whose late answers that explains."""
+    now_s, table, followed = standing.now_s[b], standing.table[b], memory.followed[b]
+    if not memory.started[b]:
+        memory.started[b] = True
+        followed[:], memory.settled[b] = table, table
+        return
+    some = False
+    for s in range(table.shape[0]):
+        some = some or row_distance(table[s], followed[s]) > EPSILON
+    if not some:
+        return
+    _explain(memory, standing, law, b)
+    for s in range(table.shape[0]):
+        if row_distance(table[s], followed[s]) > EPSILON:
+            if memory.watched[b, s]:
+                memory.changed_at_s[b, s] = now_s
+                memory.for_capacity[b, s] &= memory.capacity_rows[b, s]
+            elif (
+                now_s >= memory.held_until_s[b, s]
+                and row_distance(table[s], memory.settled[b, s]) > SWITCH_DISTANCE
+            ):
+                _begin(memory, now_s, b, s)
+            followed[s] = table[s]
+
+
+@compiled
+def _explain(memory, standing, law, b):
+    """Late answers of kernels whose load this change raised are explained by it, unless they are slow."""
+    table, offered_rps = standing.table[b], standing.offered_rps[b]
+    for k in range(memory.explained_at_s.shape[1]):
+        was_rps, load_rps = 0.0, 0.0
+        for s in range(table.shape[0]):
+            was_rps += memory.followed[b, s, k] * offered_rps[s]
+            load_rps += table[s, k] * offered_rps[s]
+        if load_rps - was_rps > law.gain_ratio * load_rps:
+            _note_explained(memory, standing, law, b, k)
+
+
+@compiled(inline="always")
+def _note_explained(memory, standing, law, b, k):
+    """Slowness excuses nobody: what is slow would be late without our move."""
+    if standing.replica_rps[b, k] >= law.slow_ratio * standing.healthy_rps[b, k]:
+        memory.explained_at_s[b, k] = standing.now_s[b]
+
+
+@compiled
+def _begin(memory, now_s, b, s):
+    """Watch the move of a row, beside what was before it."""
+    slices, kernels = memory.ended.shape[1:]
+    memory.watched[b, s], memory.changed_at_s[b, s], memory.looks[b, s] = True, now_s, 0
+    memory.for_capacity[b, s] = memory.capacity_rows[b, s]
+    memory.chance[b, s], memory.subject[b, s] = np.nan, kernels
+    memory.since[b, s] = 0.0
+    for place in range(kernels + 1):
+        past = memory.past[b, s if place == kernels else slices + place]
+        for i in range(2):
+            memory.before[b, s, place, i] = past[0, i] + past[1, i]
+
+
+@compiled
+def _count_since(memory, standing, law, seen, b, s):
+    """Add the block that ended to those since the move: of kernels, and of the slice where it went."""
+    slices, kernels = memory.ended.shape[1:]
+    ended, bad = 0.0, 0.0
+    for k in range(kernels):
+        memory.since[b, s, k, 0] += seen[slices + k, 0]
+        memory.since[b, s, k, 1] += seen[slices + k, 1]
+        if standing.table[b, s, k] > memory.settled[b, s, k] + TOLERANCE:
+            ended += memory.ended[b, s, k]
+            bad += memory.bad[b, s, k]
+    if ended > 0.0:
+        memory.since[b, s, kernels, 0] += 1.0
+        memory.since[b, s, kernels, 1] += is_bad(ended, bad, law.limit[s] * ended)
+
+
+@compiled
+def _judge(memory, standing, law, row, b, s):
+    """An ``OwnMove`` of row ``s``: is its slice, or a kernel that gained it, worse than before?
+
+    The error is spent on looks and subjects: look number ``j`` at ``n`` subjects takes error / (n j (j + 1)).
+    """
+    kernels, now_s = memory.ended.shape[2], standing.now_s[b]
+    best, subject, subjects = chance_of(memory.before[b, s, kernels], memory.since[b, s, kernels]), kernels, 1
+    for k in range(kernels):
+        if standing.table[b, s, k] > memory.settled[b, s, k] + TOLERANCE:
+            subjects += 1
+            chance = chance_of(memory.before[b, s, k], memory.since[b, s, k])
+            if chance < best:
+                best, subject = chance, k
+    memory.looks[b, s] += 1
+    looks = float(memory.looks[b, s])
+    if subjects == 1:  # the row came back by itself
+        memory.watched[b, s] = row_distance(standing.table[b, s], memory.settled[b, s]) > SWITCH_DISTANCE
+    memory.chance[b, s], memory.subject[b, s] = best, subject
+    if best <= law.error / (subjects * looks * (looks + 1.0)):
+        return _answer(memory, standing, law, row, b, s)
+    if now_s - memory.changed_at_s[b, s] >= law.settle_s - CLOCK_SLACK_S:
+        memory.watched[b, s] = False
+        memory.settled[b, s] = standing.table[b, s]
+        if now_s - memory.held_until_s[b, s] > FORGIVE_S:
+            memory.taken[b, s] = 0
+    return WATCHED
+
+
+@compiled
+def _answer(memory, standing, law, row, b, s):
+    """Take the row back where that helps; else let it go no further; nowhere to go: leave it as it is."""
+    memory.watched[b, s] = False
+    back = _way_back(memory, standing, row, b, s)
+    if back <= TOLERANCE:
+        memory.settled[b, s] = standing.table[b, s]
+        return KEPT
+    helps = _has_room(standing, row, b, s) and not _no_better(memory, standing, b, s)
+    memory.stopped[b, s] = not helps
+    memory.held_until_s[b, s] = standing.now_s[b] + law.hold_s * 2.0 ** min(memory.taken[b, s], law.doublings)
+    memory.taken[b, s] += 1
+    for k in range(standing.table.shape[2] - 1):
+        moved = abs(standing.table[b, s, k] - memory.settled[b, s, k]) > TOLERANCE
+        if moved and helps:  # queues take a while to go down
+            _note_explained(memory, standing, law, b, k)
+    if helps:
+        memory.settled[b, s] = row
+        return TAKEN_BACK
+    memory.settled[b, s] = standing.table[b, s]
+    return STOPPED
+
+
+@compiled
+def _way_back(memory, standing, row, b, s):
+    """Write into ``row`` where the row was before, as far as that is open; the weight that goes back.
+
+    What may not go back, or was shed, stays where it is, in proportion.
+    """
+    settled, table, open_cells = memory.settled[b, s], standing.table[b, s], standing.open_cells[b, s]
+    kept, here, back = 0.0, 0.0, 0.0
+    for k in range(len(open_cells)):
+        if open_cells[k]:
+            kept += settled[k]
+            here += table[k]
+            if settled[k] > table[k] + TOLERANCE:
+                back += settled[k] - table[k]
+    if kept <= EPSILON:
+        return 0.0
+    row[:] = 0.0
+    for k in range(len(open_cells)):
+        if open_cells[k]:
+            rest = table[k] / here if here > EPSILON else settled[k] / kept
+            row[k] = settled[k] + (1.0 - kept) * rest
+    return back
+
+
+@compiled
+def _has_room(standing, row, b, s):
+    """Whether the kernels that would get the row back carry it, by the best estimate."""
+    table, offered_rps = standing.table[b], standing.offered_rps[b]
+    for k in range(len(row) - 1):
+        if row[k] > table[s, k] + TOLERANCE:
+            load_rps = (row[k] - table[s, k]) * offered_rps[s]
+            for other in range(table.shape[0]):
+                load_rps += table[other, k] * offered_rps[other]
+            if load_rps > standing.ready[b, k] * standing.replica_rps[b, k]:
+                return False
+    return True
+
+
+@compiled
+def _no_better(memory, standing, b, s):
+    """Whether a kernel that would get weight back is, since the move, no better than who has it: then not
+    the move made things worse.
+    """
+    kernels, since = memory.ended.shape[2], memory.since[b, s]
+    worst = since[kernels, 1] / max(since[kernels, 0], 1.0)
+    for k in range(kernels):
+        if standing.table[b, s, k] > memory.settled[b, s, k] + TOLERANCE and since[k, 0] > 0.0:
+            worst = max(worst, since[k, 1] / since[k, 0])
+    for k in range(kernels):
+        lost = memory.settled[b, s, k] > standing.table[b, s, k] + TOLERANCE
+        if lost and since[k, 0] > 0.0 and since[k, 1] / since[k, 0] >= worst:
+            return True
+    return False
+
+
+@compiled
+def _hold(memory, standing, found, b, s):
+    """Put the held row in the proposal's place; not where a cell of it has closed since."""
+    if standing.now_s[b] >= memory.held_until_s[b, s] or not standing.known[b]:
+        return
+    held, proposed, kernels = memory.settled[b, s], found.table[b, s], memory.ended.shape[2]
+    further = not memory.stopped[b, s]
+    for k in range(kernels):
+        if held[k] > TOLERANCE and not standing.open_cells[b, s, k]:
+            memory.held_until_s[b, s] = -np.inf
+            return
+        further = further or (memory.since[b, s, k, 1] > 0.0 and proposed[k] > held[k] + EPSILON)
+    if further and row_distance(held, proposed) > EPSILON:
+        proposed[:] = held
+        if found.action[b, s] != TAKEN_BACK and found.action[b, s] != STOPPED:
+            found.action[b, s] = HELD

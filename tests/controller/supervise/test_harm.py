@@ -1,0 +1,105 @@
+"""Laws of harm while a policy drives: what is missing to the home table, and who hands over to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contracts.rng import stream
+from controller.explain.tick import explain
+from controller.initial import initial_state
+from controller.loop import tick
+from controller.supervise.harm import BLOCKS, count_harm, home_table, tolerated_late, useful_loss
+from controller.supervise.meta import HARM
+from controller.supervise.own_moves_records import Block
+from tests.support.swinging import FLEET, HOME, LAYOUT, OTHER, Swinging, watched
+from tests.support.worlds import run, script
+
+SETUP = watched(Swinging(period_s=1e9))
+KERNELS, SLICES, _ = LAYOUT.shape
+
+
+def reading(useful: float, **changes: Any) -> float:
+    """After forty blocks under a table that is away from home, of which a share ``useful`` was useful."""
+    away = np.zeros((1, SLICES, KERNELS + 1))
+    away[:, :, OTHER] = 1.0
+    known: dict[str, Any] = {
+        "table": away,
+        "certified": np.ones((1, KERNELS, SLICES), dtype=np.bool_),
+        "hard_violated": np.zeros((1, KERNELS, SLICES), dtype=np.bool_),
+        "least_rps": np.full((1, KERNELS), 100.0),
+    } | changes
+    after = SimpleNamespace(offered_rps=np.full((1, SLICES), 10.0), **known)
+    seen = SimpleNamespace(now_s=np.zeros(1), ready=np.full((1, KERNELS), 4), **known)
+    ended = np.zeros((1, SLICES, KERNELS))
+    ended[:, :, OTHER] = 50.0
+    block = Block(closed=np.ones(1, dtype=np.bool_), ended=ended, bad=ended * (1.0 - useful))
+    memory: dict[str, Any] = {"missing": np.zeros((1, 3))}
+    for _ in range(40):
+        memory = count_harm(memory, block, after, seen, SETUP)  # type: ignore[arg-type]
+    return float(useful_loss(np.asarray(memory["missing"]))[0])
+
+
+def test_the_reading_is_what_is_missing_to_the_home_table() -> None:
+    """Home would surely have served all but what the contract tolerates late; two fifths came in time."""
+    kept = 1.0 - tolerated_late(FLEET.contract).mean()
+    assert reading(0.4) == pytest.approx(kept - 0.4)
+    assert reading(1.0) == 0.0
+
+
+def test_where_home_would_not_have_served_there_is_no_harm() -> None:
+    """A home in alarm, without certificate or without room proves no loss; nor does a table at home."""
+    alarm, uncertified = np.zeros((2, 1, KERNELS, SLICES), dtype=np.bool_)
+    alarm[:, HOME] = True
+    assert reading(0.4, hard_violated=alarm) == 0.0
+    assert reading(0.4, certified=uncertified) == 0.0
+    assert reading(0.4, least_rps=np.full((1, KERNELS), 1.0)) == 0.0
+    assert reading(0.4, table=home_table(FLEET, 1)) == 0.0
+
+
+def test_answers_against_a_hard_promise_are_not_useful() -> None:
+    """What the kernel in force answers in time against a hard clause counts as lost."""
+    alarm = np.zeros((1, KERNELS, SLICES), dtype=np.bool_)
+    alarm[:, OTHER] = True
+    assert reading(1.0, hard_violated=alarm) > 0.5
+
+
+def test_chance_alone_demotes_nobody() -> None:
+    """Differences around zero read as more than half a point in less than one of a thousand looks."""
+    rng, missing, above = stream(5, "harm"), np.zeros((400, 3)), 0
+    for look in range(300):
+        value = rng.normal(0.0, 0.05, 400)
+        newest = np.stack([np.ones(400), value, value * value], axis=1)
+        missing = (1.0 - 1.0 / BLOCKS) * missing + newest
+        above += int((useful_loss(missing) > 0.005).sum()) if look > 30 else 0
+    assert above < 1e-3 * 400 * 269
+
+
+def test_who_does_harm_hands_over_to_the_home_table() -> None:
+    """The tick after the reading every slice is on its way home, past what the baseline asks, and the
+    record says why.
+    """
+    setup = watched(Swinging(period_s=30.0, until_s=60.0))
+    state = run(setup, script(LAYOUT, 50)).state
+    assert (state.table[0, :, OTHER] == 1.0).all()
+    harmed = {**state.supervisor, "missing": np.array([[BLOCKS, 0.5 * BLOCKS, 0.25 * BLOCKS]])}
+    before = replace(state, supervisor=harmed)
+    seen = list(script(LAYOUT, 51))[-1]
+    after, decision = tick(before, seen, setup)
+    assert decision.demoted[0]
+    assert decision.demotion_reason[0] == HARM
+    assert (decision.driven[0, :, HOME] == 1.0).all()
+    assert explain(before, after, decision, setup).demotion_reason == "useful_loss_ratio"
+
+
+def test_nobody_is_judged_without_a_meta_contract() -> None:
+    """Without one the memory stays empty."""
+    setup = replace(SETUP, meta=None, baseline=None)
+    state = initial_state(setup, 1)
+    for seen in script(LAYOUT, 12):
+        state, _ = tick(state, seen, setup)
+    assert state.supervisor == {}
