@@ -58,7 +58,8 @@ class Observation:
     drifted: NDArray[np.bool_] | None = None
     #: float64 [K, S], ``FleetSetup.quality_loss`` (None: not measured).
     certified_loss: NDArray[np.float64] | None = None
-    #: float64 [B, K], what those replicas surely carry, and at least what they have (None: the estimate is sure).
+    #: float64 [B, K], what those replicas surely carry, and at least what they have (None: the estimate is
+    #: sure).
     sure_rps: NDArray[np.float64] | None = None
 
     @property

@@ -106,8 +106,8 @@ def see_kernels(shown, routing, ready, owner):
     """Capacity, load and age of the newest probe of each kernel; time since each slice's row moved.
 
     What is shown is the best estimate, at the certified speed until something was counted. More traffic is
-    planned against the lower limit of what a kernel carries, ``sure_rps``. The traffic that it has is no reason
-    to leave while the best estimate carries it.
+    planned against the lower limit of what a kernel carries, ``sure_rps``. The traffic that it has is no
+    reason to leave while the best estimate carries it.
     """
     shown, routing = borrowed((Load(*shown), Routing(*routing)))
     capacity_rps, age_s = shown.capacity_rps, shown.evidence_age_s
