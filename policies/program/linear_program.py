@@ -186,17 +186,20 @@ class LinearProgramPolicy:
         return changed | np.isneginf(solved_at_s), np.asarray(loaded)
 
     def _loaded(self, seen: Observation, state: PolicyState, open_: Flags) -> Flags:
-        """bool [B]: the plan overfills a kernel, or keeps a row from an open home that may have room now."""
+        """bool [B]: the plan overfills a kernel as it did not when it was made, or keeps a row from an open home
+        that has more room since.
+        """
         kernels, slices = open_.shape[1:]
         planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]
-        load = (planned * seen.offered_rps[:, :, None]).sum(axis=1)
-        before = (planned * state["for_offered_rps"].astype(np.float64)[:, :, None]).sum(axis=1)
-        other = (np.abs(load - before) > self.load_tolerance * seen.planned_rps).any(axis=1)
-        drift_rps = np.abs(seen.planned_rps - state["for_capacity_rps"].astype(np.float64))
-        other |= (drift_rps > self.load_tolerance * seen.planned_rps).any(axis=1)
+        capacity_rps, then_rps = seen.planned_rps, state["for_capacity_rps"].astype(np.float64)
+        excess = (planned * seen.offered_rps[:, :, None]).sum(axis=1) - capacity_rps
+        before = (planned * state["for_offered_rps"].astype(np.float64)[:, :, None]).sum(axis=1) - then_rps
+        tolerated, crowded = self.load_tolerance * capacity_rps, state["crowded"].astype(np.bool_)[:, None]
+        full = (excess > 0.0) & (crowded | (before <= 0.0) | (excess > before + tolerated))
         own = np.arange(slices)
-        strayed = ((planned[:, own, seen.home] < 1.0) & open_[:, seen.home, own]).any(axis=1)
-        return np.asarray((load > seen.planned_rps).any(axis=1) | (strayed & other))
+        strayed = (planned[:, own, seen.home] < 1.0) & open_[:, seen.home, own]
+        roomier = crowded | (before - excess > tolerated)
+        return np.asarray(full.any(axis=1) | (strayed & roomier[:, seen.home]).any(axis=1))
 
     def _problem(
         self, seen: Observation, b: int, open_: Flags, loss: Floats, planned: Floats
