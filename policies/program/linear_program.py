@@ -176,8 +176,11 @@ class LinearProgramPolicy:
     def _changed(
         self, seen: Observation, state: PolicyState, open_: Flags, loss: Floats
     ) -> tuple[Flags, Flags]:
-        """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does."""
-        moved = np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance
+        """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does.
+
+        What is believed of a closed cell is of no account: nothing is served there.
+        """
+        moved = open_ & (np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance)
         changed = (open_ != state["for_open"]).any(axis=(1, 2)) | moved.any(axis=(1, 2))
         solved_at_s = np.asarray(state["solved_at_s"], dtype=np.float64)
         waited_s = seen.now_s - solved_at_s
