@@ -119,6 +119,7 @@ def _shielded(supervised: Supervised, known: Perception, setup: ControllerSetup)
         ready=_ready(known, supervised.driving.ejected, setup),
         offered_rps=after.offered_rps,
         replica_rps=after.replica_rps,
+        loss=judgement.loss,
         may_move=may_move(after.now_s, after.row_move_began_at_s, setup.fleet.tick_s, limits),
     )
     return shield(supervised.table, view, setup.fleet, limits)

@@ -37,8 +37,8 @@ class Observation:
     family_excess: NDArray[np.float64]  # [B, K, S, 4], largest excess in alarm of families N, S, R, O
 
     ready: NDArray[np.int64]  # [B, K], replicas in rotation
-    capacity_rps: NDArray[np.float64]  # [B, K], of those replicas
-    load_ratio: NDArray[np.float64]  # [B, K], offered load of the last ticks over capacity
+    capacity_rps: NDArray[np.float64]  # [B, K], of those replicas, best estimate
+    load_ratio: NDArray[np.float64]  # [B, K], offered load of the last ticks over that
     running: NDArray[np.float64]  # [B, K], requests per replica in the newest scrapes
     waiting: NDArray[np.float64]  # [B, K], the same in the queues
 
@@ -58,6 +58,14 @@ class Observation:
     drifted: NDArray[np.bool_] | None = None
     #: float64 [K, S], ``FleetSetup.quality_loss`` (None: not measured).
     certified_loss: NDArray[np.float64] | None = None
+    #: float64 [B, K], what those replicas surely carry, and at least what they have (None: the estimate is
+    #: sure).
+    sure_rps: NDArray[np.float64] | None = None
+
+    @property
+    def planned_rps(self) -> NDArray[np.float64]:
+        """float64 [B, K], what moves are planned against."""
+        return self.capacity_rps if self.sure_rps is None else self.sure_rps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,14 @@ ConfigurationText = Annotated[
 ]
 
 
+class FewerSeeds(Strict):
+    """Configurations that run on the first few seeds alone, because they take long and are no competitors."""
+
+    policies: Annotated[tuple[ConfigurationText, ...], Field(min_length=1, max_length=64)]
+    """Names of configurations; that of a RoutePolicy is ``route-policy-NAME``."""
+    seeds: PositiveCount
+
+
 class SuiteSpec(Strict):
     """An experiment."""
 
@@ -71,8 +79,11 @@ class SuiteSpec(Strict):
     """More settings of the policies, for the trade-off between false switches and recovery."""
     sweep_scenarios: Annotated[tuple[Name, ...], Field(max_length=128)] = ()
     """Scenarios the sweep runs on; none means all."""
+    route_policy: Uri | None = None
+    """A RoutePolicy that runs as it would serve, as one more configuration."""
     seed: Count = 0
     seeds: PositiveCount = 20
+    fewer_seeds: FewerSeeds | None = None
 
 
 class Suite(Document):

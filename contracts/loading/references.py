@@ -109,6 +109,8 @@ class _Follower:
         for index, scenario in enumerate(spec.scenarios):
             if scenario.uri is not None:
                 yield from self._loads(Scenario, scenario.uri, ("spec", "scenarios", index, "uri"))
+        if spec.route_policy is not None:
+            yield from self._loads(RoutePolicy, spec.route_policy, ("spec", "route_policy"))
         if spec.base is None:
             return
         try:

@@ -13,6 +13,8 @@ from contracts.rules.breach import Breach, repeated, under
 from contracts.rules.scenario import fault_breaches
 
 _LOWER_LIMITS = ("dwell_s",)
+#: What the configuration that a RoutePolicy names is called before that name.
+_ROUTE = "route-policy-"
 #: What the controller can do online about each metric; metrics that only the truth knows have nothing.
 _REMEDIES: dict[str, tuple[str, ...]] = {
     "switch_rate_per_slice_hour": ("demote",),
@@ -112,11 +114,24 @@ def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
     """Broken rules of one suite, paths from its spec."""
     yield from repeated([scenario.name for scenario in spec.scenarios], ("scenarios",), "name")
     yield from repeated(spec.policies, ("policies",), None)
+    yield from _fewer_seeds(spec)
     for index, scenario in enumerate(spec.scenarios):
         path: KeyPath = ("scenarios", index)
         yield from _suite_scenario(scenario, path, spec)
         for place, fault in enumerate(scenario.faults):
             yield from fault_breaches(fault, (*path, "faults", place), None, None)
+
+
+def _fewer_seeds(spec: SuiteSpec) -> Iterator[Breach]:
+    """Who runs on fewer seeds must run; what a RoutePolicy names is known when that is read."""
+    for index, name in enumerate(() if spec.fewer_seeds is None else spec.fewer_seeds.policies):
+        if name not in spec.policies and (spec.route_policy is None or not name.startswith(_ROUTE)):
+            yield Breach(
+                path=("fewer_seeds", "policies", index),
+                expected=f"one of policies, or {_ROUTE}NAME",
+                actual=name,
+                next_step="correct the spelling, or add it to policies",
+            )
 
 
 def _suite_scenario(scenario: SuiteScenario, path: KeyPath, spec: SuiteSpec) -> Iterator[Breach]:

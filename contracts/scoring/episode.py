@@ -76,13 +76,17 @@ class EpisodeRecord:
     accelerator_s: NDArray[np.float64]  # [T, K]
     probe_tokens: NDArray[np.float64]  # [T, K]
 
+    # What the best would know (None: nobody says).
+    most_rps: NDArray[np.float64] | None = None  # [R] the most that a replica carries in steady state
+    healthy_loss: NDArray[np.float64] | None = None  # [K, S] mean excess TV of a healthy kernel's answers
+
     # What could be seen.
     evidence_interval_s: float  # between a replica's probes (numeric faults) or scrapes; NaN: none are sent
     blind: NDArray[np.bool_]  # [T, R] the replica's probes and scrapes were lost
 
 
 #: Arrays that have no time axis.
-_TIMELESS = ("replica_kernel", "hard_slices")
+_TIMELESS = ("replica_kernel", "hard_slices", "most_rps", "healthy_loss")
 
 
 def truncate(record: EpisodeRecord, end_at_s: float) -> EpisodeRecord:

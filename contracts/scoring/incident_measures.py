@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.scoring.episode import EpisodeRecord
+from contracts.scoring.feasible import can_recover, regret_ratio
 
 #: Weights below this are zero: a table is stored as float32.
 WEIGHT_TOLERANCE = 1e-6
@@ -55,6 +56,8 @@ class IncidentMeasures:
     slice_lag_s: float  # the same of the slowest slice, each from its own visible breach to its own recovery
     lower_bound_s: float  # one interval of the fault's evidence and one tick; NaN where no evidence is sent
     excess_s: float  # ``slice_lag_s`` beyond the lower bound; NaN without one
+    infeasible: bool = False  # not even ``contracts.scoring.feasible``'s optimum recovers
+    regret_ratio: float = math.nan  # useful tokens short of that optimum's, per offered one; NaN: feasible
 
 
 def onset_row(record: EpisodeRecord) -> int:
@@ -145,13 +148,17 @@ def recovery_row(record: EpisodeRecord) -> int | None:
 
 def _recovery(record: EpisodeRecord, outside: NDArray[np.bool_], start: int) -> int | None:
     """First row from ``start`` on from which ``outside`` [T] stays False long enough, or None."""
-    assert record.incident is not None
     outside = outside[start:]
     if not outside.any():
         return start
     first = int(np.argmax(outside))
-    needed_s = max(RECOVERY_S, 2.0 * record.incident.period_s)
-    return _first_run(outside, first, math.ceil(needed_s / record.tick_s - 1e-9), start)
+    return _first_run(outside, first, math.ceil(_needed_s(record) / record.tick_s - 1e-9), start)
+
+
+def _needed_s(record: EpisodeRecord) -> float:
+    """For how long a recovery must last."""
+    assert record.incident is not None
+    return max(RECOVERY_S, 2.0 * record.incident.period_s)
 
 
 def slowest_slice_s(record: EpisodeRecord) -> float:
@@ -217,6 +224,7 @@ def measure_incident(record: EpisodeRecord) -> IncidentMeasures | None:
     mttr_s, breach_s = _since(record, recovered), _since(record, breach)
     visible_s = _since(record, _visible_row(record, broken, row))
     lower_bound_s, slice_lag_s = _lower_bound_s(record), slowest_slice_s(record)
+    infeasible = not can_recover(record, breaking(record), row, _needed_s(record), FAILED_OR_SHED_LIMIT_RATIO)
     return IncidentMeasures(
         fault=incident.fault,
         silent=incident.silent,
@@ -233,6 +241,8 @@ def measure_incident(record: EpisodeRecord) -> IncidentMeasures | None:
         slice_lag_s=slice_lag_s,
         lower_bound_s=lower_bound_s,
         excess_s=math.nan if math.isnan(lower_bound_s) else max(0.0, slice_lag_s - lower_bound_s),
+        infeasible=infeasible,
+        regret_ratio=regret_ratio(record, breaking(record), row, RECOVERY_S) if infeasible else math.nan,
     )
 
 

@@ -31,6 +31,17 @@ def _of_incident(name: str) -> Callable[[EpisodeMeasures], float]:
     return lambda episode: math.nan if episode.incident is None else float(getattr(episode.incident, name))
 
 
+def _of_recovery(name: str) -> Callable[[EpisodeMeasures], float]:
+    """The same of a recovery, which only a feasible incident can have."""
+    value = _of_incident(name)
+    return lambda episode: math.nan if _infeasible(episode) == 1.0 else value(episode)
+
+
+def _infeasible(episode: EpisodeMeasures) -> float:
+    """1 where not even the optimum recovers, else 0; NaN without an incident."""
+    return math.nan if episode.incident is None else float(episode.incident.infeasible)
+
+
 def _lag(episode: EpisodeMeasures) -> float:
     """Detection lag, censored at the horizon; NaN without an incident or when mitigated before it."""
     found = episode.incident
@@ -44,8 +55,9 @@ def _missed(episode: EpisodeMeasures) -> float:
 
 
 def _unrecovered(episode: EpisodeMeasures) -> float:
-    """1 when the incident lasted to the horizon; NaN without an incident."""
-    return math.nan if episode.incident is None else float(not episode.incident.recovered)
+    """1 when the incident lasted to the horizon; NaN without a feasible incident."""
+    recovered = _of_recovery("recovered")(episode)
+    return math.nan if math.isnan(recovered) else 1.0 - recovered
 
 
 MEASURES: tuple[Measure, ...] = (
@@ -56,8 +68,16 @@ MEASURES: tuple[Measure, ...] = (
         better="high",
         value=lambda episode: episode.quality.preservation,
     ),
-    Measure(name="mttr_s", unit="s", label="MTTR", better="low", value=_of_incident("mttr_s")),
+    Measure(name="mttr_s", unit="s", label="MTTR", better="low", value=_of_recovery("mttr_s")),
     Measure(name="unrecovered", unit="ratio", label="unrecovered", better="low", value=_unrecovered),
+    Measure(name="infeasible", unit="ratio", label="infeasible", better="none", value=_infeasible),
+    Measure(
+        name="regret_ratio",
+        unit="ratio",
+        label="regret, infeasible",
+        better="low",
+        value=_of_incident("regret_ratio"),
+    ),
     Measure(name="detection_lag_s", unit="s", label="detection lag", better="low", value=_lag),
     Measure(name="detection_missed", unit="ratio", label="not detected", better="low", value=_missed),
     Measure(
@@ -75,21 +95,21 @@ MEASURES: tuple[Measure, ...] = (
         unit="s",
         label="breach to recovery",
         better="low",
-        value=_of_incident("violation_lag_s"),
+        value=_of_recovery("violation_lag_s"),
     ),
     Measure(
         name="visible_lag_s",
         unit="s",
         label="visible breach to recovery",
         better="low",
-        value=_of_incident("visible_lag_s"),
+        value=_of_recovery("visible_lag_s"),
     ),
     Measure(
         name="slice_lag_s",
         unit="s",
         label="slowest slice, visible breach to recovery",
         better="low",
-        value=_of_incident("slice_lag_s"),
+        value=_of_recovery("slice_lag_s"),
     ),
     Measure(
         name="lower_bound_s",
@@ -103,7 +123,7 @@ MEASURES: tuple[Measure, ...] = (
         unit="s",
         label="beyond the lower bound",
         better="low",
-        value=_of_incident("excess_s"),
+        value=_of_recovery("excess_s"),
     ),
     Measure(
         name="failed_ratio_incident",

@@ -34,6 +34,7 @@ def observe(
         ready=rotation.ready,
         capacity_rps=load.capacity_rps,
         load_ratio=load.load_ratio,
+        sure_rps=load.sure_rps,
         offered_rps=state.offered_rps,
         consecutive_failed=telemetry.consecutive_failed,
         failed_ratio=rotation.failed_ratio,
@@ -83,12 +84,14 @@ def _load(state: ControllerState, ready: NDArray[np.int64], setup: ControllerSet
     shown = Load(
         capacity_rps=np.empty((batch, kernels)),
         load_ratio=np.empty((batch, kernels)),
+        sure_rps=np.empty((batch, kernels)),
         evidence_age_s=np.empty((batch, kernels, slices)),
         since_move_s=np.empty((batch, slices)),
     )
     routing = Routing(
         state.replica_rps,
         state.least_rps,
+        state.healthy_rps,
         np.ascontiguousarray(state.table),
         state.offered_rps,
         state.now_s,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from contracts.telemetry import ReplicaState
+from controller.perceive.capacity_pass import UNBOUNDED_RPS
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
@@ -20,9 +21,9 @@ READY = int(ReplicaState.READY)
 LEAST_RPS = 1e-6
 #: Capacity in requests per second that a load is compared with at least.
 LEAST_CAPACITY_RPS = 1e-9
-#: What a kernel surely carries over the traffic that it has: policies fill nine tenths of a capacity, and
-#: would leave a kernel that they think just full.
-KEPT_MARGIN = 1.15
+#: What a kernel surely carries over the traffic that it has: policies fill 0.85 to 0.9 of a capacity, and would
+#: leave a kernel that they think just full.
+KEPT_MARGIN = 1.2
 
 
 class Replicas(NamedTuple):
@@ -52,6 +53,7 @@ class Routing(NamedTuple):
 
     replica_rps: NDArray[np.float64]  # [B, K], what one replica carries, best estimate
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
+    healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed
     table: NDArray[np.float64]  # [B, S, K + 1]
     offered_rps: NDArray[np.float64]  # [B, S]
     now_s: NDArray[np.float64]  # [B]
@@ -62,8 +64,9 @@ class Routing(NamedTuple):
 class Load(NamedTuple):
     """What is shown of kernels and slices; filled."""
 
-    capacity_rps: NDArray[np.float64]  # [B, K], of the replicas in rotation
-    load_ratio: NDArray[np.float64]  # [B, K], load of the table in force over capacity
+    capacity_rps: NDArray[np.float64]  # [B, K], of the replicas in rotation, best estimate
+    load_ratio: NDArray[np.float64]  # [B, K], load of the table in force over that
+    sure_rps: NDArray[np.float64]  # [B, K], what those replicas surely carry
     evidence_age_s: NDArray[np.float64]  # [B, K, S], age of the newest probe (inf: none)
     since_move_s: NDArray[np.float64]  # [B, S], time since the row moved
 
@@ -102,7 +105,8 @@ def _known(value):
 def see_kernels(shown, routing, ready, owner):
     """Capacity, load and age of the newest probe of each kernel; time since each slice's row moved.
 
-    More traffic is planned against the lower limit of what a kernel carries. The traffic that it has is no
+    What is shown is the best estimate, at the certified speed until something was counted. More traffic is
+    planned against the lower limit of what a kernel carries, ``sure_rps``. The traffic that it has is no
     reason to leave while the best estimate carries it.
     """
     shown, routing = borrowed((Load(*shown), Routing(*routing)))
@@ -121,8 +125,11 @@ def see_kernels(shown, routing, ready, owner):
             for s in range(slices):
                 load_rps += table[b, s, k] * offered_rps[b, s]
                 age_s[b, k, s] = -np.inf
-            kept_rps = min(ready[b, k] * routing.replica_rps[b, k], load_rps * KEPT_MARGIN)
-            capacity_rps[b, k] = max(ready[b, k] * routing.least_rps[b, k], kept_rps)
+            best_rps = routing.replica_rps[b, k]
+            kept_rps = min(ready[b, k] * best_rps, load_rps * KEPT_MARGIN)
+            shown.sure_rps[b, k] = max(ready[b, k] * routing.least_rps[b, k], kept_rps)
+            shown_rps = best_rps if best_rps < UNBOUNDED_RPS else routing.healthy_rps[b, k]
+            capacity_rps[b, k] = ready[b, k] * shown_rps
             shown.load_ratio[b, k] = load_rps / max(capacity_rps[b, k], LEAST_CAPACITY_RPS)
         for r in range(len(owner)):
             for s in range(slices):

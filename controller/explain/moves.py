@@ -12,6 +12,7 @@ from controller.decision import Decision
 from controller.detect.clauses import moves_traffic
 from controller.explain.own_moves import why_back
 from controller.options import ControllerSetup
+from controller.shield.lesser_evil import WHOLE
 from controller.shield.records import ShieldReason
 from controller.state import ControllerState
 from controller.supervise.meta import NO_REASON, OPERATOR
@@ -42,6 +43,17 @@ class ShieldStep:
     slice: str
     reasons: tuple[str, ...]
     sizes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LesserEvil:
+    """Weight that is served where soft clauses are broken because nobody else could carry it."""
+
+    slice: str
+    kernel: str
+    weight: float
+    loss: float  # of an answer there, in answers, by the contract's weights
+    loss_if_shed: float  # of the same request without an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +178,25 @@ def shield_steps(decision: Decision, setup: ControllerSetup, fleet: int) -> tupl
             sizes=tuple(float(size) for size in shielded.size[fleet, s]),
         )
         for s in np.flatnonzero(shielded.reason[fleet])
+    )
+
+
+def lesser_evils(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[LesserEvil, ...]:
+    """Soft cells that the shield lets carry weight, each with the comparison that let it."""
+    loss = decision.judgement.loss
+    if loss is None:
+        return ()
+    soft = (decision.shielded.reason[fleet] & ShieldReason.SOFT) > 0
+    shown = soft[:, None] & ~decision.judgement.certified[fleet].T & (decision.table[fleet, :, :-1] > SAME)
+    return tuple(
+        LesserEvil(
+            slice=setup.layout.slices[s],
+            kernel=setup.layout.kernels[k],
+            weight=float(decision.table[fleet, s, k]),
+            loss=float(loss[fleet, k, s]),
+            loss_if_shed=WHOLE,
+        )
+        for s, k in np.argwhere(shown)
     )
 
 

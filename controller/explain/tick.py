@@ -18,11 +18,13 @@ from controller.decision import Decision
 from controller.detect.sums import COUNT, OVER, TOTAL
 from controller.explain.assumptions import assumptions
 from controller.explain.moves import (
+    LesserEvil,
     Reading,
     ShieldStep,
     WeightMove,
     WhatIf,
     demotion_reason,
+    lesser_evils,
     moves,
     online_readings,
     shield_steps,
@@ -87,6 +89,7 @@ class DecisionRecord:
     degraded: bool
     capacity_move: bool
     shield: tuple[ShieldStep, ...]
+    lesser_evils: tuple[LesserEvil, ...]  # what is served although soft clauses are broken there
     what_if: tuple[WhatIf, ...]  # weights on which the baseline disagrees with the policy
     demoted: bool
     demotion_reason: str
@@ -129,6 +132,7 @@ def explain(
         degraded=bool(decision.degraded[fleet]),
         capacity_move=bool(decision.capacity_move[fleet]),
         shield=shield_steps(decision, setup, fleet),
+        lesser_evils=lesser_evils(decision, setup, fleet),
         what_if=what_if(decision, setup, fleet, theirs),
         demoted=bool(decision.demoted[fleet]),
         demotion_reason=demotion_reason(decision, fleet),

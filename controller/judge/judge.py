@@ -29,6 +29,7 @@ from controller.judge.judge_pass import (
     take_over,
     weigh,
 )
+from controller.judge.loss import answer_loss
 from controller.judge.quarantine import Departures, quarantine
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
@@ -50,6 +51,8 @@ class Judgement:
     spread: NDArray[np.bool_]  # [B, K, S, C], in alarm through single replicas, not through the pool
     down: NDArray[np.bool_]  # [B, K], every replica in rotation is or lately was failing or hung
     evidence_ratio: NDArray[np.float64]  # [B, K, S], 0..2, how near a moving alarm is; 1: in force
+    #: float64 [B, K, S], ``controller.judge.loss.answer_loss`` (None: every cell is certified).
+    loss: NDArray[np.float64] | None = None
 
 
 def judge(
@@ -100,6 +103,7 @@ def judge_kernels(
         spread=alarm & ~judged.alarm,
         down=down,
         evidence_ratio=ratio,
+        loss=answer_loss(alarm, excess, standing, down, contract),
     )
     return altered(
         state, condemned=standing.condemned, down_until_at_s=down_until_at_s, kernel_detector=memory

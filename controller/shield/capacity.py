@@ -73,13 +73,13 @@ def fill(facts, outcome, work):
     for at in range(facts.order.shape[0]):
         s = facts.order[at]
         if overflow[s] > EPSILON:
-            overflow[s] = _allocate_own(facts, outcome, work, s)
+            overflow[s] = allocate_own(facts, outcome, work, s)
         if overflow[s] > EPSILON:
-            overflow[s] = _allocate_others(facts, outcome, work, s)
+            overflow[s] = allocate_others(facts, outcome, work, s)
         if overflow[s] > EPSILON:
-            overflow[s] = _evict(facts, outcome, work, at)
+            overflow[s] = evict(facts, outcome, work, at)
         if overflow[s] > EPSILON:
-            overflow[s] = _reroute(facts, outcome, work, at)
+            overflow[s] = reroute(facts, outcome, work, at)
         if overflow[s] > 0.0:
             outcome.table[s, kernels] += overflow[s]
 
@@ -107,7 +107,7 @@ def _claim(facts, outcome, work, s):
 
 
 @compiled(forceinline=True)
-def _allocate_own(facts, outcome, work, s):
+def allocate_own(facts, outcome, work, s):
     """Raise the row's own kernels in proportion until its overflow is placed or they are full; the rest."""
     row, target, headroom_rps = outcome.table[s], outcome.target[s], work.headroom_rps
     rate, overflow = facts.offered_rps[s], work.overflow[s]
@@ -143,7 +143,7 @@ def _step(target, bounded, rate, headroom_rps, overflow):
 
 
 @compiled(forceinline=True)
-def _allocate_others(facts, outcome, work, s):
+def allocate_others(facts, outcome, work, s):
     """Allocate to allowed kernels that are no bounded canaries, in proportion to their headroom; the rest."""
     row, allowed, headroom_rps = outcome.table[s], facts.allowed[s], work.headroom_rps
     rate, overflow = facts.offered_rps[s], work.overflow[s]
@@ -166,7 +166,7 @@ def _allocate_others(facts, outcome, work, s):
 
 
 @compiled
-def _evict(facts, outcome, work, at):
+def evict(facts, outcome, work, at):
     """Take the places of rows further down, the last first, but for those on canaries, whose share of a row
     is bounded; what still has none.
     """
@@ -200,7 +200,7 @@ def _evict(facts, outcome, work, at):
 
 
 @compiled
-def _reroute(facts, outcome, work, at):
+def reroute(facts, outcome, work, at):
     """Let other rows, the last first, move over to kernels with headroom, or to the places of rows further
     down, and take theirs; what still has none. One step deep: longer chains are the exact solver's.
     """

@@ -13,6 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 
+from controller.shield.capacity import LEAST_RPS, SLACK
+from controller.shield.lesser_evil import WHOLE
+from controller.shield.records import Facts
+
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -22,6 +26,30 @@ _LEAST_RATE = 1e-9
 _ACTIVE = 1e-9
 #: Constraints may be missed by so much before the last scaling.
 _NEAR = 1e-7
+
+
+def place_exactly(facts: Facts, target: Floats) -> Floats:
+    """Table [S, K + 1] next to ``target`` on what is allowed; where that sheds, the lesser evil beside it."""
+    known = facts.offered_rps, facts.limit_rps, facts.order
+    table = solve_exactly(target, facts.allowed, *known)
+    wide = facts.allowed | (facts.loss < WHOLE)
+    if (table[:, -1] <= target[:, -1] + SLACK).all() or bool((wide == facts.allowed).all()):
+        return table
+    return _back_to_compliance(solve_exactly(target, wide, *known), facts)
+
+
+def _back_to_compliance(table: Floats, facts: Facts) -> Floats:
+    """``table`` without weight on soft cells that finds headroom on a kernel that the row may use."""
+    table, rate = table.copy(), facts.offered_rps
+    headroom_rps = facts.limit_rps - rate @ table[:, :-1]
+    soft = [(s, k) for s, k in np.argwhere(~facts.allowed & (table[:, :-1] > SLACK)) if rate[s] > 0.0]
+    for _ in range(len(soft)):
+        for s, k in sorted(soft, key=lambda cell: -facts.loss[cell]):
+            for other in np.flatnonzero(facts.allowed[s] & (headroom_rps > LEAST_RPS)):
+                part = min(table[s, k], headroom_rps[other] / rate[s])
+                table[s, [k, other]] += -part, part
+                headroom_rps[[k, other]] += part * rate[s], -part * rate[s]
+    return table
 
 
 def solve_exactly(

@@ -13,6 +13,7 @@ from controller.shield.capacity import (
     load_of,
     rerouting_helps,
 )
+from controller.shield.lesser_evil import has_soft_cells, relent, tolerated
 from controller.shield.records import (
     CAPACITY,
     CAPACITY_SIZE,
@@ -27,7 +28,8 @@ from controller.shield.rows import aim, explore, keep_bounds, keep_minimum_share
 
 @compiled(forceinline=True)
 def plan_fleet(facts, outcome, work):
-    """First pass: hard clauses, pool, exploration, capacity. True where only the exact solver can tell.
+    """First pass: hard clauses, pool, exploration, capacity, and the lesser evil where that is short. True
+    where only the exact solver can tell.
 
     ``outcome.table`` becomes the rows that fit.
     """
@@ -42,12 +44,23 @@ def plan_fleet(facts, outcome, work):
         some = False
         for k in range(facts.canary.shape[0]):
             outcome.bounded[k] = False
-    if short:
-        for at in range(facts.order.shape[0]):
-            s = facts.order[at]
-            lost = work.overflow[s] * facts.offered_rps[s] > LEAST_RPS
-            if lost and rerouting_helps(facts, outcome, work, at):
-                return True
+    if not short:
+        return False
+    if _moving_helps(facts, outcome, work):
+        return True
+    return has_soft_cells(facts) and _moving_helps(relent(facts, outcome, work), outcome, work)
+
+
+@compiled(forceinline=True)
+def _moving_helps(facts, outcome, work):
+    """Whether a row that sheds could be served if others moved, by a chain that only the exact solver
+    finds.
+    """
+    for at in range(facts.order.shape[0]):
+        s = facts.order[at]
+        lost = work.overflow[s] * facts.offered_rps[s] > LEAST_RPS
+        if lost and rerouting_helps(facts, outcome, work, at):
+            return True
     return False
 
 
@@ -105,8 +118,8 @@ def _settle_row(facts, outcome, work, s):
     row, slowed, proposed = outcome.table[s], work.slowed[s], facts.proposed[s]
     last, allowed = facts.last[s], facts.allowed[s]
     emptied = keep_minimum_share(row, allowed, facts.limit_rps)
-    outcome.reason[s] |= emptied | _count_overflow(facts, outcome, s)
-    if _alike(row, proposed) and not _strays(proposed, allowed):
+    outcome.reason[s] |= emptied | _count_overflow(facts, outcome, s) | tolerated(facts, row, s)
+    if _alike(row, proposed) and not _strays(proposed, allowed, row):
         _copy(row, proposed)
     slowing, distance = slow_down(facts, slowed, row, s)
     if slowing != 0:
@@ -190,11 +203,11 @@ def _leaves(proposed, last, allowed):
 
 
 @compiled(forceinline=True)
-def _strays(row, allowed):
-    """Whether some weight, however small, lies where none may."""
+def _strays(proposed, allowed, row):
+    """Whether some weight, however small, lies where none may and ``row`` has none."""
     found = False
     for k in range(allowed.shape[0]):
-        found = found or (row[k] != 0.0 and not allowed[k])
+        found = found or (proposed[k] != 0.0 and not allowed[k] and row[k] == 0.0)
     return found
 
 

@@ -6,7 +6,8 @@ In this order, each yielding to those before it:
    certified there, that has too few replicas in rotation or that is in shadow; at once, past slew and dwell;
 2. *pool*: while a certified kernel lives, a slice is served; where none does, the contract chooses between
    shedding it and the known-good kernel;
-3. *capacity*: no kernel above its limit, what does not fit is shed, the lowest priority first;
+3. *capacity*: no kernel above its limit; what does not fit is served where a soft clause is broken by less
+   than an answer is worth, else shed, the lowest priority first;
 4. *exploration*: a canary gets at least and at most a stated share of a slice;
 5. *slew and dwell*: what the policy moves of its own will goes slowly, and not again too soon.
 
@@ -27,13 +28,13 @@ from contracts.compiled.contract import CompiledContract
 from contracts.jit import borrowed, compiled
 from controller.fleet import FleetSetup, Stage
 from controller.options import ShieldLimits
-from controller.shield.exact import solve_exactly
+from controller.shield.exact import place_exactly
 from controller.shield.fleet import plan_fleet, settle_fleet
-from controller.shield.records import STAGES, Facts, Outcome, facts_of, new_work, outcome_of
+from controller.shield.records import SOFT, STAGES, Facts, Outcome, facts_of, new_work, outcome_of
 from controller.tables import Table
 
 # Plain integers: comparing with an enumeration takes longer.
-_SHADOW, _CANARY = int(Stage.SHADOW), int(Stage.CANARY)
+_SHADOW, _CANARY, _ACTIVE = int(Stage.SHADOW), int(Stage.CANARY), int(Stage.ACTIVE)
 #: Rounds in which bounds of canaries and capacity settle; two or three do.
 _MOST_ROUNDS = 20
 
@@ -50,6 +51,9 @@ class ShieldView:
     may_move: NDArray[np.bool_]  #: [B, S], see ``may_move``
     #: float64 [B, K], requests per second that one replica carries (None: what the fleet declares).
     replica_rps: NDArray[np.float64] | None = None
+    #: float64 [B, K, S], what an answer loses where only soft clauses are broken, in answers; 1 or more: it
+    #: is never served there (None: nobody says so of any cell).
+    loss: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +98,10 @@ def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     facts = _facts(proposal, view, fleet, limits)
     todo = np.ones(proposal.shape[0], dtype=np.bool_)
     done, moving = _once(facts, todo)
-    # Canaries' bounds, minimum shares and the solver free headroom for each other: until nothing changes.
-    todo = moving | done.fallback | facts.canary.any()
+    # Canaries' bounds, minimum shares, the lesser evil and the solver free headroom for each other: until
+    # nothing changes.
+    soft = ((done.reason & SOFT) > 0).any(axis=1)
+    todo = moving | done.fallback | soft | facts.canary.any()
     for _ in range(_MOST_ROUNDS):
         if not todo.any():
             break
@@ -125,9 +131,7 @@ def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.b
     known, found = tuple(facts), tuple(outcome)
     if _plan_and_settle(known, found, todo, stuck, moving, False):
         for b in np.flatnonzero(stuck):
-            outcome.table[b] = solve_exactly(
-                outcome.target[b], facts.allowed[b], facts.offered_rps[b], facts.limit_rps[b], facts.order
-            )
+            outcome.table[b] = place_exactly(facts_of(facts, b), outcome.target[b])
         _plan_and_settle(known, found, stuck, stuck, moving, True)
     done = Shielded(
         table=outcome.table,
@@ -153,6 +157,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
         limit_rps=view.ready * (each_rps * limits.max_load_ratio),
+        loss=np.ones((batch, slices, kernels)),
         canary=stage == _CANARY,
         order=_order(fleet.contract),
         known_good=fleet.layout.known_good,
@@ -166,10 +171,13 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         violated=plain(view.hard_violated),
         ready=plain(view.ready),
         shadow=stage == _SHADOW,
+        active=stage == _ACTIVE,
         least_ready=limits.min_ready_replicas,
         sheds=fleet.contract.shed_when_uncertified,
     )
     _find_allowed(known, facts.allowed, facts.failover, facts.known_good)
+    if view.loss is not None:
+        _find_soft(known, plain(view.loss), facts.allowed, facts.failover, facts.loss)
     return facts
 
 
@@ -186,6 +194,7 @@ class _Known(NamedTuple):
     violated: NDArray[np.bool_]  #: [B, K, S], a hard clause
     ready: NDArray[np.int64]  #: [B, K]
     shadow: NDArray[np.bool_]  #: [K], open to nobody
+    active: NDArray[np.bool_]  #: [K], neither that nor a canary
     least_ready: int
     sheds: bool  #: the contract, where no certified kernel lives
 
@@ -206,6 +215,23 @@ def _find_allowed(known, allowed, failover, known_good):
             if not some:
                 failover[b, s] = known_good if serves else allowed.shape[2]
                 allowed[b, s, known_good] = serves
+
+
+@compiled
+def _find_soft(known, given, allowed, failover, loss):
+    """Fill in ``loss`` of ``Facts`` from that ``given`` [B, K, S] for cells that break no hard clause.
+
+    Canaries stay out, and rows that the contract chose to shed.
+    """
+    known, given, allowed, failover, loss = borrowed((known, given, allowed, failover, loss))
+    for b in range(allowed.shape[0]):
+        for s in range(allowed.shape[1]):
+            if failover[b, s] == allowed.shape[2]:
+                continue
+            for k in range(allowed.shape[2]):
+                alive = known.ready[b, k] >= known.least_ready and known.active[k]
+                if alive and not known.violated[b, k, s] and not allowed[b, s, k]:
+                    loss[b, s, k] = max(given[b, k, s], 0.0)
 
 
 @compiled

@@ -30,10 +30,12 @@ class ShieldReason(IntFlag):
     EXPLORATION = 16
     SLEW = 32
     DWELL = 64
+    #: A soft clause is broken where some of it is served, and it would have been shed otherwise.
+    SOFT = 128
 
 
 # Plain integers: compiled code knows no flags.
-HARD, POOL, NO_TARGET, CAPACITY, EXPLORATION, SLEW, DWELL = (int(reason) for reason in ShieldReason)
+HARD, POOL, NO_TARGET, CAPACITY, EXPLORATION, SLEW, DWELL, SOFT = (int(reason) for reason in ShieldReason)
 
 
 class Facts(NamedTuple):
@@ -46,6 +48,7 @@ class Facts(NamedTuple):
     may_move: Flags  #: [B, S], of the policy's own will
     offered_rps: Floats  #: [B, S]
     limit_rps: Floats  #: [B, K], the most that a kernel may carry
+    loss: Floats  #: [B, S, K], what an answer loses there, in answers; from 1 on it is not served there
     canary: Flags  #: [K]
     order: Ints  #: [S], slices, highest priority first
     known_good: int  #: a kernel
@@ -74,6 +77,7 @@ class Work(NamedTuple):
     slowed: Floats  #: [S, K + 1], rows as far as they get in this tick
     seen: Flags  #: [K]
     queue: Ints  #: [K]
+    open_: Flags  #: [S, K], cells that may carry weight or would lose less than an answer
 
 
 @compiled(forceinline=True)
@@ -87,6 +91,7 @@ def facts_of(facts, b):
         facts.may_move[b],
         facts.offered_rps[b],
         facts.limit_rps[b],
+        facts.loss[b],
         facts.canary,
         facts.order,
         facts.known_good,
@@ -119,4 +124,5 @@ def new_work(slices, kernels):
         np.empty((slices, kernels + 1)),
         np.empty(kernels, np.bool_),
         np.empty(kernels, np.int64),
+        np.empty((slices, kernels), np.bool_),
     )

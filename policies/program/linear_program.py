@@ -7,14 +7,15 @@ Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains
                           + x[s,K] shed_s + move sum_k m[s,k]) + overload o sum_k capacity_k
     subject to sum_k x[s,k] + x[s,K] = 1                    every row is a row of shares
                sum_s d_s x[s,k] <= (fill + o) capacity_k    of what is in rotation
-               o <= 1.25 - fill                             what a kernel carries at all
+               x[s,K] = 0 where s has an open cell          what fits nowhere is the shield's business
                x[s,k] - m[s,k] <= last[s,k]                 what moves has to pay
                x[s,k] = 0 on closed cells
 
 d_s: offered rate. One ``o`` for all keeps load level that fits nowhere; the sum is over kernels with an open
-cell. Closed are cells that are not compliant (``policies.rules.targets``), or have not been for ``dwell_s``
-(doubled with each relapse, at most eight times) while another has. Where no cell of a slice is compliant the
-contract chooses: shed or known-good.
+cell. What is to be shed of it, or served where a soft clause is broken, is decided for all policies in one
+place, the shield. Rows that are kept are, up to ``o <= 1.25 - fill``. Closed are cells that are not compliant
+(``policies.rules.targets``), or have not been for ``dwell_s`` (doubled with each relapse, at most eight
+times) while another has. Where no cell of a slice is compliant the contract chooses: shed or known-good.
 
 ``loss`` is certainty-equivalent: the certified loss of the healthy kernel (measured profiles), at least the
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with
@@ -139,7 +140,7 @@ class LinearProgramPolicy:
         after["for_load"][b] = True if kept is None or (first and at_home) else kept
         after["crowded"][b] = believed
         after["solved_at_s"][b], after["for_open"][b], after["for_loss"][b] = seen.now_s[b], open_, loss
-        after["for_capacity_rps"][b] = seen.capacity_rps[b]
+        after["for_capacity_rps"][b] = seen.planned_rps[b]
         after["for_offered_rps"][b] = seen.offered_rps[b]
 
     def _remembered(self, eligible: Flags, now_s: Floats, state: PolicyState) -> PolicyState:
@@ -175,8 +176,11 @@ class LinearProgramPolicy:
     def _changed(
         self, seen: Observation, state: PolicyState, open_: Flags, loss: Floats
     ) -> tuple[Flags, Flags]:
-        """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does."""
-        moved = np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance
+        """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does.
+
+        What is believed of a closed cell is of no account: nothing is served there.
+        """
+        moved = open_ & (np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance)
         changed = (open_ != state["for_open"]).any(axis=(1, 2)) | moved.any(axis=(1, 2))
         solved_at_s = np.asarray(state["solved_at_s"], dtype=np.float64)
         waited_s = seen.now_s - solved_at_s
@@ -185,22 +189,25 @@ class LinearProgramPolicy:
         return changed | np.isneginf(solved_at_s), np.asarray(loaded)
 
     def _loaded(self, seen: Observation, state: PolicyState, open_: Flags) -> Flags:
-        """bool [B]: the plan overfills a kernel, or keeps a row from an open home that may have room now."""
+        """bool [B]: the plan overfills a kernel as it did not when it was made, or keeps a row from an open home
+        that has more room since.
+        """
         kernels, slices = open_.shape[1:]
         planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]
-        load = (planned * seen.offered_rps[:, :, None]).sum(axis=1)
-        before = (planned * state["for_offered_rps"].astype(np.float64)[:, :, None]).sum(axis=1)
-        other = (np.abs(load - before) > self.load_tolerance * seen.capacity_rps).any(axis=1)
-        drift_rps = np.abs(seen.capacity_rps - state["for_capacity_rps"].astype(np.float64))
-        other |= (drift_rps > self.load_tolerance * seen.capacity_rps).any(axis=1)
+        capacity_rps, then_rps = seen.planned_rps, state["for_capacity_rps"].astype(np.float64)
+        excess = (planned * seen.offered_rps[:, :, None]).sum(axis=1) - capacity_rps
+        before = (planned * state["for_offered_rps"].astype(np.float64)[:, :, None]).sum(axis=1) - then_rps
+        tolerated, crowded = self.load_tolerance * capacity_rps, state["crowded"].astype(np.bool_)[:, None]
+        full = (excess > 0.0) & (crowded | (before <= 0.0) | (excess > before + tolerated))
         own = np.arange(slices)
-        strayed = ((planned[:, own, seen.home] < 1.0) & open_[:, seen.home, own]).any(axis=1)
-        return np.asarray((load > seen.capacity_rps).any(axis=1) | (strayed & other))
+        strayed = (planned[:, own, seen.home] < 1.0) & open_[:, seen.home, own]
+        roomier = crowded | (before - excess > tolerated)
+        return np.asarray(full.any(axis=1) | (strayed & roomier[:, seen.home]).any(axis=1))
 
     def _problem(
         self, seen: Observation, b: int, open_: Flags, loss: Floats, planned: Floats
     ) -> TableProgram:
-        each = seen.capacity_rps[b] / np.maximum(seen.ready[b], 1)
+        each = seen.planned_rps[b] / np.maximum(seen.ready[b], 1)
         alive = each > 0.0
         work = each[alive].min(initial=np.inf) / np.where(alive, each, np.inf) if alive.any() else each
         rank = np.argsort(np.argsort(self.priority, kind="stable"), kind="stable")
@@ -208,7 +215,7 @@ class LinearProgramPolicy:
             offered_rps=seen.offered_rps[b],
             loss=loss,
             open_=open_,
-            capacity_rps=seen.capacity_rps[b],
+            capacity_rps=seen.planned_rps[b],
             work=np.asarray(work),
             last=planned if planned.any() else seen.table[b],
             home=seen.home,

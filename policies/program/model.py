@@ -31,7 +31,8 @@ class Costs:
     overload: float = 0.2
     shed: float = 1.0  #: of a shed request of the slice of lowest priority
     fill_ratio: float = 0.9  #: planned load over capacity
-    overload_ratio: float = 1.25  #: greatest load over capacity
+    #: greatest load over capacity at which rows that beliefs do not concern are kept
+    overload_ratio: float = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def price(problem: TableProgram, costs: Costs) -> Floats:
 
 
 def solve(problem: TableProgram, costs: Costs, kept: Flags | None = None) -> Floats:
-    """The cheapest table, float64 [S, K + 1]; always feasible, because shedding is.
+    """The cheapest table, float64 [S, K + 1]; always feasible, because a row is served or has nowhere to go.
 
     kept: bool [S], rows that stay as they are in ``last``. Where that overfills a kernel or sheds anything,
     no row is kept.
@@ -68,15 +69,18 @@ def solve(problem: TableProgram, costs: Costs, kept: Flags | None = None) -> Flo
         table = _optimum(problem, costs, kept)
         if table is not None and not table[:, -1].any():
             return table
-    table = _optimum(problem, costs, np.zeros(problem.home.size, dtype=np.bool_))
+    table = _optimum(problem, costs, None)
     if table is None:
         raise RuntimeError("linear program: expected an optimum, got none; are inputs finite?")
     return table
 
 
-def _optimum(problem: TableProgram, costs: Costs, kept: Flags) -> Floats | None:
-    """The optimum with the rows ``kept`` as in ``last``; None where there is none."""
+def _optimum(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats | None:
+    """The optimum with the rows ``kept`` as in ``last``, no kernel beyond ``overload_ratio``; None where
+    there is none. Without rows to keep, who has somewhere to go is not shed, however full that is.
+    """
     kernels, slices = problem.loss.shape
+    served = (problem.open_ & (problem.capacity_rps > 0.0)[:, None]).any(axis=0) & (kept is None)
     demand = np.maximum(problem.offered_rps, _LEAST_RPS)
     total_rps = demand.sum()
     demand, headroom = demand / total_rps, problem.capacity_rps / total_rps
@@ -87,11 +91,12 @@ def _optimum(problem: TableProgram, costs: Costs, kept: Flags) -> Floats | None:
             [costs.overload * headroom[problem.open_.any(axis=1)].sum()],
         ]
     )
-    closed = np.column_stack([~problem.open_.T, np.zeros((slices, 1), dtype=np.bool_)])
-    spare = max(costs.overload_ratio - costs.fill_ratio, 0.0)
+    closed = np.column_stack([~problem.open_.T, served])
+    spare = np.inf if kept is None else max(costs.overload_ratio - costs.fill_ratio, 0.0)
     rest = np.concatenate([np.ones(slices * kernels), [spare]])
-    most = np.where(kept[:, None], problem.last, np.where(closed, 0.0, 1.0)).ravel()
-    least = np.where(kept[:, None], problem.last, 0.0).ravel()
+    stays = np.zeros((slices, 1), dtype=np.bool_) if kept is None else kept[:, None]
+    most = np.where(stays, problem.last, np.where(closed, 0.0, 1.0)).ravel()
+    least = np.where(stays, problem.last, 0.0).ravel()
     found = linprog(
         objective,
         A_ub=_upper(demand, headroom),

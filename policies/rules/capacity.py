@@ -87,7 +87,7 @@ def fit_capacity(
         stays=np.zeros(wanted.shape[:2], dtype=np.bool_) if kept is None else kept & planned.any(axis=2),
         rank=rank,
         offered_rps=seen.offered_rps,
-        capacity_rps=seen.capacity_rps,
+        capacity_rps=seen.planned_rps,
         since_s=seen.now_s - planned_at_s,
         order=np.argsort(-priority, kind="stable"),
         fill_ratio=headroom.fill_ratio,

@@ -2,14 +2,15 @@
 
 What it is told is plain data, computed where the scenario is known (``scripts.e5.known_faults``): which
 kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
-Everything else is as for the others: the planner (the linear program, or the two-threshold rule), the
-sequential detector, quarantine, shield and slew. A single replica is ejected while its fault is known. It
-returns when it knows that the fault is over and home is certified.
+It also knows what every kernel truly carries of this traffic. Everything else is as for the others: the
+planner (the linear program, or the two-threshold rule), the sequential detector, quarantine, shield and slew.
+A single replica is ejected while its fault is known. It returns when it knows that the fault is over and home
+is certified.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ class Notices:
     """What is known of one scenario, N entries. from_s, until_s: float64 [N], when it is known.
 
     kernel: int64 [N], index of the kernel that is ill as a whole, -1: not; replica: int64 [N], of the single
-    replica that is, -1: not. slices: bool [N, S], where the contract is broken.
+    replica that is, -1: not. slices: bool [N, S], where the contract is broken. replica_rps: float64 [M, K],
+    what a healthy replica of each kernel truly carries from ``rps_from_s`` [M] on; None: nobody says.
     """
 
     from_s: NDArray[np.float64]
@@ -31,6 +33,8 @@ class Notices:
     kernel: NDArray[np.int64]
     replica: NDArray[np.int64]
     slices: NDArray[np.bool_]
+    replica_rps: NDArray[np.float64] | None = None
+    rps_from_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def __post_init__(self) -> None:
         count = self.from_s.size
@@ -39,6 +43,8 @@ class Notices:
             raise ValueError(f"notices: expected {count} entries everywhere, got {sizes}")
         if bool(((self.kernel >= 0) == (self.replica >= 0)).any()):
             raise ValueError("notices: expected each to name a kernel or a replica, got both or neither")
+        if self.replica_rps is not None and len(self.replica_rps) != len(self.rps_from_s):
+            raise ValueError(f"notices: expected {len(self.rps_from_s)} rows, got {len(self.replica_rps)}")
 
 
 def no_notices(slices: int) -> Notices:
@@ -72,10 +78,18 @@ class InformedPolicy:
         cells, ejected = self.known(seen.now_s, seen.in_rotation.shape[1])
         level = np.where(cells, int(Level.FALLBACK), seen.level)
         level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
-        proposal, after = self.planner.propose(
-            replace(seen, level=level, certified=seen.certified & ~cells), state
-        )
+        told = replace(seen, level=level, certified=seen.certified & ~cells, **self.capacity(seen))
+        proposal, after = self.planner.propose(told, state)
         return replace(proposal, ejected=ejected), after
+
+    def capacity(self, seen: Observation) -> dict[str, NDArray[np.float64]]:
+        """What it knows of the capacity of the replicas in rotation, as fields of the observation."""
+        known = self.notices.replica_rps
+        if known is None:
+            return {}
+        row = np.searchsorted(self.notices.rps_from_s, seen.now_s, side="right") - 1
+        true_rps = seen.ready * known[np.maximum(row, 0)]
+        return {"capacity_rps": true_rps, "sure_rps": true_rps}
 
     def known(self, now_s: NDArray[np.float64], replicas: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """What is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and single replicas bool [B, R]."""

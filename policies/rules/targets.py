@@ -34,7 +34,7 @@ def preference(seen: Observation, *, by_health: bool) -> NDArray[np.float64]:
     alarm that only informs (L1) would move its traffic.
     """
     replicas = np.bincount(seen.replica_kernel, minlength=seen.ready.shape[1])
-    whole_rps = seen.capacity_rps / np.maximum(seen.ready, 1) * replicas
+    whole_rps = seen.planned_rps / np.maximum(seen.ready, 1) * replicas
     size = whole_rps / np.maximum(whole_rps.max(axis=1, keepdims=True), _LEAST)
     # The second term stays below any difference of health worth acting on.
     score = (seen.health if by_health else 0.0) - _SIZE_WEIGHT * size[:, :, None]

@@ -148,6 +148,12 @@ def _row_lines(tick: Tick, name: str) -> list[str]:
     lines.append("    proposed: " + ", ".join(f"{m['target']} {m['proposed']:.2f}" for m in row))
     steps = [step for step in tick.get("shield", ()) if step["slice"] == name]
     lines += [f"    shield: {_step(step)}" for step in steps]
+    lines += [
+        f"    lesser evil: {e['weight']:.2f} on {e['kernel']} at a loss of {e['loss']:.2f} answers each, "
+        f"{e['loss_if_shed']:.2f} if shed"
+        for e in tick.get("lesser_evils", ())
+        if e["slice"] == name
+    ]
     other = [w for w in tick.get("what_if", ()) if w["slice"] == name]
     if any(m.get("baseline") is not None for m in row):
         proposed = ", ".join(f"{w['target']} {w['baseline']:.2f}" for w in other)

@@ -76,7 +76,7 @@ class Run:
         episode = self.episodes.get((configuration, name, seed), {})
         part = episode.get(path[0]) or {}
         value = part.get(path[1])
-        if value is None:
+        if value is None or (path == ("incident", "mttr_s") and part.get("infeasible")):
             return math.nan
         return value / part["slice_months"] if path[0] == "switches" else float(value)
 

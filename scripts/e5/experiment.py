@@ -32,7 +32,7 @@ from scripts.output import ready_folder, write_json, write_whole
 from scripts.provenance import git_sha, machine_facts
 
 #: Version of the layout of ``e5.json``.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,8 @@ class RunPlan:
     sweep: tuple[Configuration, ...]
     sweep_entries: tuple[str, ...]
     seeds: tuple[int, ...]
+    fewer: dict[str, int]
+    """Seeds of the configurations that run on fewer, the first of ``seeds``."""
     example: str
     jobs: tuple[Job, ...]
 
@@ -73,8 +75,8 @@ def plan_run(options: Options) -> RunPlan:
         load_trace(options.trace)
     entries = expand_suite(suite, file, options.trace)
     configurations = parse_configurations(options.policies or suite.spec.policies)
-    if options.route_policy:
-        configurations = (*configurations, route_configuration(options.route_policy))
+    if route := _route_of(suite, file, options):
+        configurations = (*configurations, route_configuration(route))
     sweep = _swept(suite, {configuration.policy for configuration in configurations})
     for entry in entries:
         compiled(entry)
@@ -84,11 +86,12 @@ def plan_run(options: Options) -> RunPlan:
     swept = suite.spec.sweep_scenarios or tuple(entry.name for entry in entries)
     example = next((e.name for e in entries if e.group == "silent_numeric"), entries[0].name)
     batch = options.batch or len(seeds)
+    fewer = _fewer_seeds(suite, options, seeds)
     jobs = [
         Job(
             entry=entry,
             configuration=configuration,
-            seeds=seeds,
+            seeds=seeds[: fewer.get(configuration.name, len(seeds))],
             batch=batch,
             keep_example=entry.name == example and configuration in configurations,
         )
@@ -104,9 +107,25 @@ def plan_run(options: Options) -> RunPlan:
         sweep=sweep,
         sweep_entries=swept,
         seeds=seeds,
+        fewer=fewer,
         example=example,
         jobs=tuple(jobs),
     )
+
+
+def _route_of(suite: Suite, file: Path, options: Options) -> str:
+    """The RoutePolicy that runs: the one asked for, else the suite's where its own configurations run."""
+    if options.route_policy or options.policies or suite.spec.route_policy is None:
+        return options.route_policy
+    return str(resolve_uri(suite.spec.route_policy, file))
+
+
+def _fewer_seeds(suite: Suite, options: Options, seeds: tuple[int, ...]) -> dict[str, int]:
+    """Seeds of the configurations that run on fewer than all; none where configurations were asked for."""
+    told = suite.spec.fewer_seeds
+    if told is None or options.policies or told.seeds >= len(seeds):
+        return {}
+    return dict.fromkeys(told.policies, told.seeds)
 
 
 def _swept(suite: Suite, policies: set[str]) -> tuple[Configuration, ...]:
@@ -217,6 +236,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "command": options.command,
         "seed": plan.seeds[0],
         "seeds": len(plan.seeds),
+        "fewer_seeds": plan.fewer,
         "horizon_s": max(s.horizon_s for s in scenarios.values()),
         "tick_s": first.tick_s,
         "suite": plan.suite.metadata.name,
@@ -226,7 +246,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policies": [configuration.name for configuration in plan.configurations],
         "policy_sha256": _policy_hashes(plan),
         "sweep": [configuration.name for configuration in plan.sweep],
-        "route_policy_sha256": _route_sha256(options.route_policy),
+        "route_policy_sha256": _route_sha256(plan),
         "kernels": list(first.layout.kernels),
         "replicas": len(first.layout.replicas),
         "slices": list(first.layout.slices),
@@ -255,8 +275,9 @@ def _policy_hashes(plan: RunPlan) -> dict[str, str]:
     return {one.name: configuration_sha256(one.spec) for one in every if not one.route}
 
 
-def _route_sha256(uri: str) -> str | None:
-    return sha256_of(resolve_uri(uri, "selvage e5")) if uri else None
+def _route_sha256(plan: RunPlan) -> str | None:
+    routes = [configuration.route for configuration in plan.configurations if configuration.route]
+    return sha256_of(resolve_uri(routes[0], "selvage e5")) if routes else None
 
 
 def write_results(out: Path, content: dict[str, Any], page: str) -> None:

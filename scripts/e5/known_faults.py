@@ -17,6 +17,9 @@ Known is where the *contract* is broken, as truth has it. A ramp is known as soo
 intermittent fault counts as one from its first burst to its end. A fault of some replicas ejects them as
 far as the contract's cap allows; of more, it is the kernel's. The end is known one interval and one tick
 after it. Two faults are told of one by one.
+
+Known as well is what every kernel truly carries: the steady-state model at its true step times, of the
+requests as they are at that time.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from faults.catalogue import CATALOGUE, Channel
 from faults.effects import HEALTHY, ActiveFault, ReplicaEffect, apply
 from faults.schedule import FaultPlan, acts
 from policies.rules.informed import Notices
+from simulator.truth.optimum import demand_at, true_rps
 from simulator.truth.violations import numeric_or_observability, runtime
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -44,6 +48,8 @@ Floats = NDArray[np.float64]
 FAILED_BEFORE = 0.001
 #: Streams whose delay is computed; the others need longer by the first-order bound ln(ARL0) / KL.
 _CLOSEST = 3
+#: Steps in which the informed policy follows a drift of the token counts.
+_DRIFT_STEPS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +83,19 @@ def known_faults(scenario: CompiledScenario) -> Notices:
         kernel=np.array([row.kernel for row in rows], dtype=np.int64),
         replica=np.array([row.replica for row in rows], dtype=np.int64),
         slices=np.array([row.slices for row in rows], dtype=np.bool_).reshape(len(rows), slices),
+        **_true_capacity(scenario),
     )
+
+
+def _true_capacity(scenario: CompiledScenario) -> dict[str, Floats]:
+    """What a replica of each kernel carries of the traffic as it is at each time."""
+    drift = scenario.workload.drift
+    steps = 1 if drift is None else _DRIFT_STEPS
+    at = np.arange(steps) / steps
+    return {
+        "rps_from_s": at * (0.0 if drift is None else drift.over_s),
+        "replica_rps": np.stack([true_rps(scenario, demand_at(scenario, float(part))) for part in at]),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from faults.effects import ReplicaEffect
 from simulator.engine import counters as column
 from simulator.engine.counters import Counters
 from simulator.truth.incident import evidence_interval_s, incident_of
+from simulator.truth.optimum import healthy_loss, most_rps
 from simulator.truth.violations import Violations
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
@@ -182,6 +183,8 @@ class Recorder:
             hard_slices=scenario.engine.hard_slices,
             incident=incident_of(scenario),
             evidence_interval_s=evidence_interval_s(scenario),
+            most_rps=most_rps(scenario),
+            healthy_loss=healthy_loss(scenario),
             **rows,
         )
 

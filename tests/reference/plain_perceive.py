@@ -18,7 +18,9 @@ from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.significance import beyond_limit, significant
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.detect.window import WindowDetector
+from controller.encoding.observe_pass import KEPT_MARGIN
 from controller.options import ControllerSetup
+from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.perceive.estimate import accumulate
 from controller.state import ControllerState
 from tests.reference.plain_health import health
@@ -278,7 +280,10 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
     owner, (kernels, _, _) = setup.layout.replica_kernel, setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, owner, kernels, np.add)
-    capacity_rps = ready * state.least_rps
+    load = load_rps(state, state.offered_rps)
+    known_rps = np.where(state.replica_rps < UNBOUNDED_RPS, state.replica_rps, state.healthy_rps)
+    kept_rps = np.minimum(ready * state.replica_rps, load * KEPT_MARGIN)
+    capacity_rps = ready * known_rps
     ended_rps = state.answered_rps + state.failed_rps
     members = np.maximum(np.bincount(owner, minlength=kernels), 1)
     newest_s = over_kernels(state.probed_at_s, owner, kernels, np.maximum)
@@ -286,7 +291,8 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
         "in_rotation": serves,
         "ready": ready,
         "capacity_rps": capacity_rps,
-        "load_ratio": load_rps(state, state.offered_rps) / np.maximum(capacity_rps, 1e-9),
+        "sure_rps": np.maximum(ready * state.least_rps, kept_rps),
+        "load_ratio": load / np.maximum(capacity_rps, 1e-9),
         "failed_ratio": np.where(ended_rps > 1e-6, state.failed_rps / np.maximum(ended_rps, 1e-6), 0.0),
         "evidence_age_s": state.now_s[:, None, None] - newest_s,
         "since_move_s": state.now_s[:, None] - state.row_moved_at_s,

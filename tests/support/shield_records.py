@@ -29,6 +29,7 @@ def make_facts(
         may_move=np.ones(slices, dtype=np.bool_),
         offered_rps=offered_rps,
         limit_rps=limit_rps,
+        loss=np.ones((slices, kernels)),
         canary=np.zeros(kernels, dtype=np.bool_),
         order=np.arange(slices),
         known_good=kernels - 1,
@@ -62,4 +63,5 @@ def blank_work(facts: Facts, dtype: type = float) -> Work:
         slowed=np.zeros((slices, kernels + 1), dtype=dtype),
         seen=np.zeros(kernels, dtype=np.bool_),
         queue=np.zeros(kernels, dtype=np.int64),
+        open_=np.zeros((slices, kernels), dtype=np.bool_),
     )

@@ -106,6 +106,12 @@ POLICY_RULES: dict[str, tuple[Tree, Change, str, str]] = {
         "spec.scenarios[1].name",
         "again",
     ),
+    "fewer seeds of nobody": (
+        SUITE,
+        lambda s: s.update(fewer_seeds={"policies": ["nobody"], "seeds": 1}),
+        "spec.fewer_seeds.policies[0]",
+        "one of policies",
+    ),
     "drill after its life": (
         DRILL,
         lambda s: s["faults"][0].update(onset_s=61.0),

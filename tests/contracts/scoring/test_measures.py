@@ -107,6 +107,8 @@ def test_without_an_incident_its_measures_are_not_applicable() -> None:
         "slice_lag_s",
         "lower_bound_s",
         "excess_s",
+        "infeasible",
+        "regret_ratio",
     }
 
 

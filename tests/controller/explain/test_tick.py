@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from contracts.telemetry import FleetTelemetry
@@ -12,7 +13,7 @@ from controller.explain.tick import explain, record_json
 from controller.initial import initial_state
 from controller.loop import tick
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.builders import Clause, make_contract, make_fleet, make_layout
 from tests.support.worlds import drift, script
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
@@ -59,3 +60,26 @@ def test_an_alarm_that_spreads_shows_the_replicas_evidence() -> None:
     assert {move.target for move in record.moves} == {"k0", "k2"}
     assert {(e.kernel, e.clause_id, e.observations) for e in record.evidence} == {("k0", "O-print", 6.0)}
     assert record.evidence[0].estimate == pytest.approx(2.0 / 6.0)
+
+
+def test_the_lesser_evil_stands_beside_what_it_was_weighed_against() -> None:
+    """Where the compliant kernels carry half of the load, the record names the soft cells, their weight, what
+    an answer loses there, and what it loses if it is shed.
+    """
+    soft = Clause(name="N-soft", hard=False, level=2, threshold=0.4)
+    contract = make_contract(LAYOUT, (soft,), fallback_threshold=2.0)
+    fleet = replace(FLEET, contract=contract, capacity_rps=np.full(3, 9.0))
+    setup = make_configuration("threshold", fleet)
+    state = initial_state(setup, 1)
+    for seen in script(LAYOUT, 30, drift(LAYOUT, [0, 1, 2, 3], 0.0)):
+        before = state
+        state, decision = tick(before, replace(seen, offered=np.full_like(seen.offered, 20)), setup)
+    record = explain(before, state, decision, setup)
+    shown = {(one.slice, one.kernel) for one in record.lesser_evils}
+    assert shown
+    assert {kernel for _, kernel in shown} <= {"k0", "k1"}
+    for one in record.lesser_evils:
+        assert one.loss == pytest.approx(0.25 / 2.0)
+        assert one.loss_if_shed == 1.0
+        assert one.weight == state.table[0, int(one.slice[1]), int(one.kernel[1])]
+    assert sum(move.after for move in record.moves if move.target == "shed") == 0.0

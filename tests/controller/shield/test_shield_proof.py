@@ -22,6 +22,7 @@ from numba.core.registry import CPUDispatcher
 from controller.options import ShieldLimits
 from controller.shield import capacity as shield_capacity
 from controller.shield import fleet as shield_fleet
+from controller.shield import lesser_evil as shield_lesser_evil
 from controller.shield import rows as shield_rows
 from controller.shield.gate import ShieldView, shield
 from tests.support.builders import make_contract, make_fleet, make_layout
@@ -37,6 +38,7 @@ def plain() -> Iterator[None]:
     with (
         mock.patch.multiple(shield_rows, **_python(shield_rows)),
         mock.patch.multiple(shield_capacity, **_python(shield_capacity)),
+        mock.patch.multiple(shield_lesser_evil, **_python(shield_lesser_evil)),
         mock.patch.multiple(shield_fleet, **_python(shield_fleet)),
     ):
         yield
@@ -60,7 +62,12 @@ def _names(letter: str) -> np.ndarray:
 
 
 def _shielded(
-    explorer: Explorer, eligible: np.ndarray, failover: int, limit_rps: tuple[float, ...], may: bool
+    explorer: Explorer,
+    eligible: np.ndarray,
+    failover: int,
+    limit_rps: tuple[float, ...],
+    may: bool,
+    loss: tuple[float, ...] = (1.0, 1.0),
 ) -> Any:
     """The table [S, K + 1] that both passes make of a symbolic proposal."""
     allowed = eligible.copy()
@@ -74,6 +81,7 @@ def _shielded(
         may_move=np.full(SLICES, may),
         offered_rps=np.ones(SLICES),
         limit_rps=np.array(limit_rps),
+        loss=np.tile(loss, (SLICES, 1)),
     )
     outcome, work = blank_outcome(facts, dtype=object), blank_work(facts, dtype=object)
     stuck = shield_fleet.plan_fleet(facts, outcome, work)
@@ -105,6 +113,29 @@ def test_no_path_puts_weight_on_a_forbidden_cell(
                 assert eligible[0, k] or chosen or _is_zero(explorer, table[0, k])
         paths += explorer.paths
     assert paths > 200
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_soft_cell_has_weight_only_where_there_is_too_little_room(plain: None, may: bool) -> None:
+    """For all proposals and last tables: where the compliant kernel carries the row, the soft cell is exactly
+    0; where it does not, some path serves there, and no path serves where an answer loses as much as it is
+    worth.
+    """
+    served = {}
+    for name, loss, room_rps in (("ample", 0.5, 10.0), ("short", 0.5, 0.25), ("worthless", 1.0, 0.25)):
+        explorer = Explorer(_distributions(_names("x")) + _distributions(_names("w")))
+        make = partial(
+            _shielded,
+            eligible=np.array([[False, True]]),
+            failover=KERNELS,
+            limit_rps=(10.0, room_rps),
+            may=may,
+            loss=(loss, 1.0),
+        )
+        served[name] = [not _is_zero(explorer, table[0, 0]) for table in explorer.run(make)]
+    assert not any(served["ample"])
+    assert any(served["short"])
+    assert not any(served["worthless"])
 
 
 def test_the_explorer_finds_a_path_that_does(plain: None) -> None:

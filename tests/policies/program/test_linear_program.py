@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,8 +36,8 @@ def lost(table: np.ndarray, problem: TableProgram) -> float:
             total += rate * (table[s, k] * each + COSTS.move * max(0.0, table[s, k] - problem.last[s, k]))
             load[k] += rate * table[s, k]
         total += rate * table[s, kernels] * problem.shed[s]
-    if (load > COSTS.overload_ratio * problem.capacity_rps + 1e-6).any():
-        return float("inf")
+        if table[s, kernels] > 1e-9 and problem.open_[:, s].any():
+            return float("inf")
     beyond = np.maximum(0.0, load / problem.capacity_rps - COSTS.fill_ratio).max()
     total += COSTS.overload * beyond * problem.capacity_rps[problem.open_.any(axis=1)].sum()
     return float(total / problem.offered_rps.sum())
@@ -78,17 +77,18 @@ def test_no_table_of_a_grid_is_cheaper(seed: int) -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_rows_are_distributions_and_closed_cells_stay_empty(seed: int) -> None:
-    """Whatever the inputs: shares >= 0, rows sum to 1, closed cells empty, no kernel beyond its most."""
+    """Whatever the inputs: shares >= 0, rows sum to 1, closed cells empty, who has an open cell is not
+    shed.
+    """
     problem = drawn(seed)
     table = solve(problem, COSTS)
     np.testing.assert_allclose(table.sum(axis=1), 1.0, atol=1e-9)
     assert (table >= 0.0).all()
     assert (table[:, :2].T[~problem.open_] == 0.0).all()
-    load = problem.offered_rps @ table[:, :2]
-    assert (load <= COSTS.overload_ratio * problem.capacity_rps + 1e-5).all()
+    assert (table[problem.open_.any(axis=0), -1] == 0.0).all()
 
 
-@given(st.integers(0, 2**32 - 1), st.floats(0.92, 1.24))
+@given(st.integers(0, 2**32 - 1), st.floats(0.92, 3.0))
 def test_what_fits_nowhere_is_level(seed: int, ratio: float) -> None:
     """Where every cell is open and shedding dear, what fits nowhere overfills all kernels alike."""
     one = drawn(seed)
@@ -207,13 +207,12 @@ def test_nowhere_to_go_is_the_contracts_choice() -> None:
         assert run(make_policy("linear-program", fleet), seen)[0][0, 0, column] == 1.0
 
 
-def test_what_does_not_fit_is_shed_by_priority() -> None:
-    """With too little capacity everywhere the slice of lower priority is shed first."""
+def test_what_fits_nowhere_is_left_to_the_shield() -> None:
+    """With too little capacity everywhere nobody is shed, and all kernels are overfull alike."""
     seen = calm(FLEET, offered_rps=np.full((1, 2), 10.0), capacity_rps=np.full((1, 4), 3.0))
-    contract = replace(FLEET.contract, priority=np.array([5, 1]))
-    table = run(make_policy("linear-program", replace(FLEET, contract=contract)), seen)[0]
-    assert table[0, 0, 4] == pytest.approx(0.0, abs=1e-6)
-    assert table[0, 1, 4] == pytest.approx(0.5, abs=1e-6)
+    table = run(make_policy("linear-program", FLEET), seen)[0]
+    assert not table[0, :, 4].any()
+    np.testing.assert_allclose(10.0 * table[0, :, :4].sum(axis=0), 5.0, atol=1e-5)
 
 
 def test_a_small_change_of_load_changes_nothing() -> None:

@@ -60,6 +60,14 @@ def test_the_first_plan_of_a_table_in_force_is_for_capacity() -> None:
         assert proposal.capacity_only.tolist() == [expected]
 
 
+def test_a_move_is_planned_against_what_a_kernel_surely_carries() -> None:
+    """Overflow is counted against the lower limit, whatever the best estimate of a capacity is."""
+    seen = calm(FLEET, offered_rps=np.full((1, 3), 10.0), sure_rps=np.array([[100.0, 20.0, 20.0]]))
+    table = fit(seen, all_on(1))[0].table
+    assert (table[0, :, 1] * 10.0).sum() <= 0.9 * 20.0 + 1e-9
+    assert fit(replace(seen, sure_rps=None), all_on(1))[0].table.tolist() == all_on(1).tolist()
+
+
 def test_what_fits_is_not_touched() -> None:
     """A wanted table within capacity is proposed bit for bit."""
     wanted = all_on(0)

@@ -147,6 +147,22 @@ def test_the_stress_suite_asks_everything_with_and_without_a_fault() -> None:
     plan_run(Options(out=Path("unused"), suite=file, seeds=1))
 
 
+def test_the_shipped_suite_runs_what_would_serve_and_says_who_runs_on_fewer_seeds() -> None:
+    """By default the shipped route policy and both references run, on the first seeds alone; whoever names
+    policies gets these and all seeds.
+    """
+    plan = plan_run(Options(out=Path("unused")))
+    names = [configuration.name for configuration in plan.configurations]
+    assert {"linear-program", "learned", "informed", "route-policy-chat"} <= set(names)
+    assert set(plan.fewer) == {"linear-program", "informed", "route-policy-chat"}
+    for job in plan.jobs:
+        assert job.seeds == plan.seeds[: plan.fewer.get(job.configuration.name, len(plan.seeds))]
+    asked = plan_run(Options(out=Path("unused"), policies=("informed",)))
+    assert [configuration.name for configuration in asked.configurations] == ["fixed-bare", "informed"]
+    assert not asked.fewer
+    assert not plan_run(Options(out=Path("unused"), seeds=5)).fewer
+
+
 def test_the_quick_suite_is_a_part_of_the_shipped_one() -> None:
     """Its scenarios are those of E5, word for word; every group is there, and the learned policy."""
     quick, file = load_suite(resolve_uri("package:contracts/library/suites/e5-quick.yaml", "tests"))

@@ -1,0 +1,39 @@
+"""What an answer loses where it breaks the contract, in answers: the contract's own weights.
+
+Health counts how far clauses lie beyond their limits, ``sum_j omega_j phi_j``, and from
+``fallback_threshold`` on the contract gives a kernel up. So the same sum over that threshold is the loss of
+an answer: at 1 it is worth no more than none. A hard clause is not weighed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.health import MOST_EXCESS
+from controller.detect.clauses import moves_traffic
+from controller.judge.judge_pass import Standing
+
+Flags = NDArray[np.bool_]
+
+#: What no answer is worth more than: from here on it is not served.
+_WHOLE = 1.0
+
+
+def answer_loss(
+    alarm: Flags, excess: NDArray[np.float64], standing: Standing, down: Flags, contract: CompiledContract
+) -> NDArray[np.float64] | None:
+    """float64 [B, K, S] >= 0, loss by the soft clauses in alarm; None where every cell is certified.
+
+    alarm, excess: [B, K, S, C]; down: bool [B, K]. At least 1 where a hard clause is violated, where the
+    kernel is down, and where a clause is condemned of which nothing says now how far it is broken.
+    """
+    if bool(standing.certified.all()):
+        return None
+    counted = alarm & contract.applies.T[None, None]
+    phi = np.where(counted, np.clip(excess, 0.0, MOST_EXCESS), 0.0)
+    loss = phi @ contract.weight / contract.fallback_threshold
+    unknown = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
+    never = standing.hard_violated | unknown | down[:, :, None]
+    return np.asarray(np.where(never, np.maximum(loss, _WHOLE), loss))

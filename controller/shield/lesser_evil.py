@@ -1,0 +1,140 @@
+"""The lesser evil: what compliant kernels cannot carry is served where a soft clause is broken by little.
+
+Works on one fleet, after ``controller.shield.capacity`` has filled the compliant kernels. There every row
+that would be shed compares two losses in the contract's own weights: that of an answer where soft clauses are
+broken (``Facts.loss``, in answers) and that of no answer, which is 1. It is served where the first is less:
+
+1. on compliant kernels, as before; nobody leaves one but to make way;
+2. on its own soft cells with headroom, the least loss first, equals in proportion to their headroom;
+3. in the place of rows further down, the last first;
+4. where another row has soft cells with headroom, that row makes way: who may break nothing comes first.
+
+Hard clauses are not weighed: a cell that breaks one has no loss below 1.
+"""
+
+from __future__ import annotations
+
+from contracts.jit import compiled
+from controller.shield.capacity import EPSILON, SLACK, allocate_others, allocate_own, evict, reroute
+from controller.shield.records import SOFT, Facts
+
+#: What a request loses that is not answered, in answers.
+WHOLE = 1.0
+
+
+@compiled(forceinline=True)
+def relent(facts, outcome, work):
+    """Serve what ``fill`` has shed as the module says; the facts with every cell that may then carry weight.
+
+    ``outcome.table``, ``work.headroom_rps`` and ``work.overflow`` are as ``fill`` left them.
+    """
+    slices, kernels = facts.allowed.shape
+    for s in range(slices):
+        for k in range(kernels):
+            work.open_[s, k] = facts.allowed[s, k] or facts.loss[s, k] < WHOLE
+    wide = _opened(facts, work.open_)
+    for s in range(slices):
+        if work.overflow[s] > 0.0:
+            outcome.table[s, kernels] = outcome.target[s, kernels]
+    for at in range(facts.order.shape[0]):
+        _place(facts, wide, outcome, work, at)
+    return wide
+
+
+@compiled(forceinline=True)
+def _place(facts, wide, outcome, work, at):
+    """Find a place for what the row at place ``at`` of the order has over; the rest is shed."""
+    s, overflow = facts.order[at], work.overflow
+    if overflow[s] > EPSILON:
+        overflow[s] = allocate_own(facts, outcome, work, s)
+    if overflow[s] > EPSILON:
+        overflow[s] = allocate_others(facts, outcome, work, s)
+    if overflow[s] > EPSILON:
+        overflow[s] = _tolerate(facts, outcome, work, s)
+    if overflow[s] > EPSILON:
+        overflow[s] = evict(wide, outcome, work, at)
+    if overflow[s] > EPSILON:
+        overflow[s] = reroute(wide, outcome, work, at)
+    if overflow[s] > 0.0:
+        outcome.table[s, facts.allowed.shape[1]] += overflow[s]
+
+
+@compiled(forceinline=True)
+def has_soft_cells(facts):
+    """Whether any cell that may not carry weight loses less than an answer."""
+    found = False
+    for s in range(facts.allowed.shape[0]):
+        for k in range(facts.allowed.shape[1]):
+            found = found or (facts.loss[s, k] < WHOLE and not facts.allowed[s, k])
+    return found
+
+
+@compiled(forceinline=True)
+def tolerated(facts, row, s):
+    """The reason ``SOFT`` where ``row`` has weight on a soft cell, else 0."""
+    found = 0
+    for k in range(facts.allowed.shape[1]):
+        if facts.loss[s, k] < WHOLE and not facts.allowed[s, k] and row[k] > SLACK:
+            found = SOFT
+    return found
+
+
+@compiled(forceinline=True)
+def _tolerate(facts, outcome, work, s):
+    """Give what row ``s`` has over to its soft cells with headroom, the least loss first; the rest."""
+    row, loss, headroom_rps = outcome.table[s], facts.loss[s], work.headroom_rps
+    rate, overflow = facts.offered_rps[s], work.overflow[s]
+    kernels = headroom_rps.shape[0]
+    for _ in range(kernels):
+        least, total = _least_loss(facts, work, s)
+        if least >= WHOLE:
+            return overflow
+        placed = overflow
+        if placed * rate > total:
+            placed = total / rate
+        for k in range(kernels):
+            if loss[k] == least and not facts.allowed[s, k] and headroom_rps[k] > EPSILON:
+                part = placed * headroom_rps[k] / total
+                row[k] += part
+                headroom_rps[k] -= part * rate
+        overflow -= placed
+        if overflow <= EPSILON:
+            return 0.0
+    return overflow
+
+
+@compiled(forceinline=True)
+def _least_loss(facts, work, s):
+    """Least loss of the soft cells of row ``s`` with headroom, and what these may take; 1 where there is
+    none.
+    """
+    least, total = WHOLE, 0.0
+    for k in range(facts.allowed.shape[1]):
+        if not facts.allowed[s, k] and work.headroom_rps[k] > EPSILON:
+            if facts.loss[s, k] < least:
+                least, total = facts.loss[s, k], 0.0
+            if facts.loss[s, k] == least and least < WHOLE:
+                total += work.headroom_rps[k]
+    return least, total
+
+
+@compiled(forceinline=True)
+def _opened(facts, open_):
+    """``facts`` with ``open_`` [S, K] for the cells that may carry weight."""
+    return Facts(
+        facts.proposed,
+        facts.last,
+        open_,
+        facts.failover,
+        facts.may_move,
+        facts.offered_rps,
+        facts.limit_rps,
+        facts.loss,
+        facts.canary,
+        facts.order,
+        facts.known_good,
+        facts.least_canary,
+        facts.most_canary,
+        facts.most_shed,
+        facts.most_moved,
+    )

@@ -1,0 +1,58 @@
+"""What an answer loses where soft clauses are broken: health without its lifts, over the fallback
+threshold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.judge.judge_pass import Standing
+from controller.judge.loss import answer_loss
+from tests.support.builders import Clause, make_contract, make_layout
+
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=1)
+SOFT = Clause(name="soft", hard=False, level=3, weight=0.5)
+OTHER = Clause(name="other", hard=False, level=2, weight=1.5, slices=(0,))
+HARD = Clause(name="hard", hard=True, level=3)
+CONTRACT = make_contract(LAYOUT, (SOFT, OTHER, HARD), fallback_threshold=2.0)
+NOBODY_DOWN = np.zeros((1, 2), dtype=np.bool_)
+
+
+def standing(condemned: np.ndarray) -> Standing:
+    """What follows of ``condemned`` [B, K, S, C] where no kernel is down."""
+    hard = (condemned & CONTRACT.hard).any(axis=3)
+    return Standing(condemned=condemned, hard_violated=hard, certified=~condemned.any(axis=3))
+
+
+@given(st.integers(0, 2**32))
+def test_it_is_the_weighted_excess_over_the_fallback_threshold(seed: int) -> None:
+    """Of soft clauses in alarm that apply to the slice; a hard one in alarm costs at least the whole
+    answer.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    alarm = (rng.random((1, 2, 2, 3)) < 0.5) & CONTRACT.applies.T
+    excess = np.where(alarm, rng.exponential(1.0, alarm.shape), 0.0)
+    loss = answer_loss(alarm, excess, standing(alarm), NOBODY_DOWN, CONTRACT)
+    if loss is None:
+        assert not alarm.any()
+        return
+    soft = alarm[..., :2].copy()
+    expected = (np.where(soft, excess[..., :2], 0.0) * [0.5, 1.5]).sum(axis=3) / 2.0
+    only_soft = ~alarm[..., 2]
+    np.testing.assert_allclose(loss[only_soft], expected[only_soft], atol=1e-12)
+    assert (loss[~only_soft] >= 1.0).all()
+
+
+def test_what_nobody_measures_now_is_no_little() -> None:
+    """A clause that is condemned and not in alarm, and a kernel that is down, cost the whole answer."""
+    alarm = np.zeros((1, 2, 2, 3), dtype=np.bool_)
+    condemned = alarm.copy()
+    condemned[0, 0, 0, 0] = True
+    found = answer_loss(alarm, np.zeros(alarm.shape), standing(condemned), NOBODY_DOWN, CONTRACT)
+    assert found is not None
+    assert found[0].tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    down = answer_loss(alarm, np.zeros(alarm.shape), standing(condemned), ~NOBODY_DOWN, CONTRACT)
+    assert down is not None
+    assert (down >= 1.0).all()

@@ -1,0 +1,178 @@
+"""The lesser evil: what compliant kernels cannot carry is served where soft clauses are broken by little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from controller.fleet import Stage
+from controller.shield.capacity import fill, rerouting_helps
+from controller.shield.exact import place_exactly, served
+from controller.shield.gate import Shielded
+from controller.shield.lesser_evil import has_soft_cells, relent
+from controller.shield.records import Facts, ShieldReason
+from tests.support.shield_cases import CLOSE, KERNELS, SLICES, Case, cases
+from tests.support.shield_records import blank_outcome, blank_work, make_facts
+
+
+def with_losses(case: Case, seed: int, certified: float = 0.6) -> Case:
+    """``case`` with random losses, few kernels certified, half of the losses too large to serve."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    shape = case.view.certified.shape
+    loss = np.where(
+        rng.random(shape) < 0.5, rng.choice([0.0, 0.25, 0.75], shape), rng.uniform(0.1, 2.0, shape)
+    )
+    view = replace(case.view, loss=loss, certified=rng.random(shape) < certified)
+    return replace(case, view=view)
+
+
+def without_losses(case: Case) -> Shielded:
+    """What the shield does where nobody says what an answer loses."""
+    return replace(case, view=replace(case.view, loss=None)).shielded()
+
+
+def soft(case: Case) -> np.ndarray:
+    """bool [B, S, K]: alive, no hard violation, not certified, and an answer loses less than it is worth."""
+    assert case.view.loss is not None
+    broken = (~case.view.certified & ~case.view.hard_violated & (case.view.loss < 1.0)).transpose(0, 2, 1)
+    return np.asarray(case.alive & broken & (case.stage == int(Stage.ACTIVE)))
+
+
+lossy = st.builds(with_losses, cases(canaries=False, slow=False), st.integers(0, 2**32))
+
+
+@given(st.builds(with_losses, cases(), st.integers(0, 2**32)))
+def test_nothing_is_served_where_an_answer_loses_as_much_as_it_is_worth(case: Case) -> None:
+    """Weight lies on eligible and on soft cells, and where the contract chose the known-good kernel."""
+    safe = case.shielded().table[..., :-1]
+    wrong = (safe > 0.0) & ~case.eligible & ~soft(case)
+    wrong[..., KERNELS - 1] &= ~case.no_target
+    assert not wrong.any()
+
+
+@given(lossy)
+def test_where_nothing_is_shed_for_capacity_nothing_is_tolerated(case: Case) -> None:
+    """A fleet of which no row is short of capacity comes out as if no loss were known, bit for bit."""
+    without, found = without_losses(case), case.shielded()
+    enough = ~((without.reason & ShieldReason.CAPACITY) > 0).any(axis=1)
+    np.testing.assert_array_equal(found.table[enough], without.table[enough])
+    assert not ((found.reason & ShieldReason.SOFT) > 0)[enough].any()
+
+
+@given(lossy)
+def test_whoever_is_served_more_comes_before_who_is_served_less(case: Case) -> None:
+    """In the order of priority the first row that is served otherwise than without the lesser evil is served
+    more.
+    """
+    order = np.argsort(-case.fleet.contract.priority, kind="stable")
+    less = (case.shielded().table[..., -1] - without_losses(case).table[..., -1])[:, order]
+    less = np.where((case.view.offered_rps[:, order] > 1e-3) & (np.abs(less) > 1e-5), less, 0.0)
+    for row in less:
+        changed = np.flatnonzero(row)
+        assert changed.size == 0 or row[changed[0]] < 0.0
+
+
+@given(lossy)
+def test_a_compliant_kernel_with_room_comes_first(case: Case) -> None:
+    """Who has weight on a soft cell has no room left on any kernel that complies."""
+    safe = case.shielded().table
+    room_rps = case.limit_rps - case.loads(safe)
+    rate = case.view.offered_rps[:, :, None]
+    tolerated = ((safe[..., :-1] * rate > 1e-4) & soft(case) & ~case.eligible).any(axis=2)
+    tolerated &= ~case.no_target
+    assert not (tolerated[:, :, None] & case.eligible & (room_rps[:, None, :] > 1e-4)).any()
+
+
+@given(lossy)
+def test_no_kernel_carries_more_than_its_limit(case: Case) -> None:
+    """Soft cells have the same limits as all others."""
+    over = case.loads(case.shielded().table) - case.limit_rps
+    assert (over <= case.minimum_share_rps()[:, None] + CLOSE).all()
+
+
+@settings(max_examples=300)
+@given(lossy)
+def test_shielding_twice_is_shielding_once(case: Case) -> None:
+    """What was tolerated is tolerated again, bit for bit."""
+    once = case.shielded()
+    np.testing.assert_array_equal(case.shielded(once.table).table, once.table)
+
+
+def facts_of(seed: int, slices: int = SLICES) -> tuple[Facts, np.ndarray]:
+    """Random facts of a fleet that is short, and a target on its allowed cells."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    ok = rng.random((slices, KERNELS)) < 0.5
+    ok[np.arange(slices), rng.integers(0, KERNELS, slices)] = True
+    target = rng.dirichlet(np.full(KERNELS, 0.7), slices) * ok
+    target[target.sum(axis=1) <= 0.0] = ok[target.sum(axis=1) <= 0.0]
+    target = np.concatenate([target / target.sum(axis=1, keepdims=True), np.zeros((slices, 1))], axis=1)
+    rate = rng.uniform(1.0, 10.0, slices)
+    facts = make_facts(
+        allowed=ok,
+        offered_rps=rate,
+        limit_rps=rng.dirichlet(np.ones(KERNELS)) * rate.sum() * 0.8 + 0.05,
+        order=rng.permutation(slices),
+        most_canary=1.0,
+        loss=np.where(ok, 1.0, rng.uniform(0.1, 1.6, ok.shape)),
+    )
+    return facts, target
+
+
+def relented(facts: Facts, target: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The table after filling and relenting, and whether a longer chain of moves could still serve more."""
+    outcome, work = blank_outcome(facts), blank_work(facts)
+    outcome.target[:], work.headroom_rps[:] = target, facts.limit_rps
+    fill(facts, outcome, work)
+    wide = relent(facts, outcome, work) if has_soft_cells(facts) else facts
+    short = [at for at in range(len(facts.order)) if work.overflow[facts.order[at]] > 1e-9]
+    return outcome.table, any(rerouting_helps(wide, outcome, work, at) for at in short)
+
+
+@given(st.integers(0, 2**32))
+def test_what_is_served_is_the_lexicographic_optimum_over_soft_cells_too(seed: int) -> None:
+    """Linear programs over eligible and soft cells serve no row more, in the order of priority."""
+    facts, target = facts_of(seed)
+    table, helps = relented(facts, target)
+    assume(not helps)
+    wide = facts.allowed | (facts.loss < 1.0)
+    best = served(target, wide, facts.offered_rps, facts.limit_rps, facts.order)
+    np.testing.assert_allclose(table[:, :-1].sum(axis=1), best, atol=1e-5)
+    assert (table[:, :-1][~wide] == 0.0).all()
+
+
+@given(st.integers(0, 2**32))
+def test_a_row_alone_loses_the_least(seed: int) -> None:
+    """A linear program that weighs every soft answer by its loss and a shed one by 1 finds no less."""
+    facts, target = facts_of(seed, slices=1)
+    table, _ = relented(facts, target)
+    price = np.concatenate([np.where(facts.allowed[0], 0.0, facts.loss[0]), [1.0]])
+    most = np.minimum(facts.limit_rps / facts.offered_rps[0], 1.0)
+    found = linprog(
+        price,
+        A_eq=np.ones((1, KERNELS + 1)),
+        b_eq=[1.0],
+        bounds=[*zip(0.0 * most, most, strict=True), (0.0, 1.0)],
+    )
+    assert price @ table[0] <= found.fun + 1e-6
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32))
+def test_the_exact_solver_serves_as_much_and_prefers_compliance(seed: int) -> None:
+    """It serves the optimum over compliant cells where that sheds nothing, else over soft cells too, and
+    leaves no soft weight that a compliant kernel has room for.
+    """
+    facts, target = facts_of(seed)
+    table = place_exactly(facts, target)
+    narrow = served(target, facts.allowed, facts.offered_rps, facts.limit_rps, facts.order)
+    wide = facts.allowed | (facts.loss < 1.0)
+    best = served(target, wide, facts.offered_rps, facts.limit_rps, facts.order)
+    enough = bool((narrow >= 1.0 - 1e-7).all())
+    np.testing.assert_allclose(table[:, :-1].sum(axis=1), narrow if enough else best, atol=1e-5)
+    room_rps = facts.limit_rps - facts.offered_rps @ table[:, :-1]
+    tolerated = ((table[:, :-1] > 1e-5) & ~facts.allowed).any(axis=1)
+    assert not (tolerated[:, None] & facts.allowed & (room_rps > 1e-3)).any()
