@@ -38,7 +38,7 @@ def _tick(
     count, replicas = 8, len(FLEET.layout.replicas)
     values = rng.exponential([5e-4, 0.02], (BATCH, count, 2)) * (6.0 if bad else 1.0)
     values[rng.random(values.shape) < 0.1] = np.nan
-    probes = ProbeSamples(
+    probes = ProbeSamples.of_results(
         replica=rng.integers(0, replicas, (BATCH, count)),
         slice=rng.integers(0, slices, (BATCH, count)),
         prompt=np.zeros((BATCH, count), dtype=np.int64),

@@ -48,7 +48,7 @@ def probes(seed: int, batch: int, count: int, scale: float = 1.0) -> ProbeSample
         axis=-1,
     )
     values[rng.random(values.shape) < 0.05] = np.nan
-    return ProbeSamples(
+    return ProbeSamples.of_results(
         replica=rng.integers(0, REPLICAS, (batch, count)),
         slice=rng.integers(0, 2, (batch, count)),
         prompt=np.zeros((batch, count), dtype=np.int64),
@@ -117,7 +117,7 @@ def test_a_hard_zero_limit_alarms_at_its_first_unit() -> None:
     """One flip over the threshold: alarm at once, on that stream only, until it is reset."""
     seen = probes(1, 1, 1)
     values = np.array([[[1e-5, 1.0, 0.99]]])
-    hit = ProbeSamples(
+    hit = ProbeSamples.of_results(
         replica=np.array([[1]]),
         slice=np.array([[0]]),
         prompt=seen.prompt,
@@ -140,7 +140,7 @@ def test_a_poisoned_replica_alarms_and_a_healthy_one_does_not() -> None:
         values = seen.values.copy()
         values[..., 1] = 0.0
         values[..., 0] *= np.where(seen.replica == 2, 10.0, 1.0)
-        sick = ProbeSamples(
+        sick = ProbeSamples.of_results(
             replica=seen.replica,
             slice=seen.slice,
             prompt=seen.prompt,
@@ -222,7 +222,7 @@ def test_a_healed_stream_comes_inside_and_a_broken_one_does_not() -> None:
         seen = probes(tick, 1, 24)
         values = seen.values.copy()
         values[..., 0] *= 20.0 if tick < 60 else 0.1
-        sick = ProbeSamples(
+        sick = ProbeSamples.of_results(
             replica=seen.replica,
             slice=seen.slice,
             prompt=seen.prompt,
