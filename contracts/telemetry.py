@@ -137,9 +137,11 @@ ENGINE_COUNTERS = len(fields(EngineCounters))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCounts:
-    """What the gateway counted of each slice on each kernel since the last tick, retries and all.
+    """What the gateway counted of each slice on each kernel, retries and all.
 
     One Envoy cluster for each slice on each kernel counts so, or its access log does (route and cluster).
+    Counters are those since the last tick. Histograms are merged when statistics are flushed (every 5 s by
+    default): a tick with a flush brings all since the last one, any other tick none.
     """
 
     answered: NDArray[np.int64]  # [B, S, K] attempts that ended well (cluster.*.upstream_rq_2xx)
@@ -196,6 +198,6 @@ class SampleRates:
     probes_per_s: float
     """Probes per second, round robin over the slices."""
     scrape_interval_s: float
-    """Time between two scrapes."""
+    """Time between two scrapes, and between two flushes of the gateway's histograms."""
     gateway_interval_s: float = 1.0
-    """Time between two readings of the gateway's counts: the control tick."""
+    """Time between two readings of the gateway's counters: the control tick."""

@@ -144,7 +144,7 @@ def _rates(contract: CompiledContract, layout: FleetLayout, rates: SampleRates) 
     )
     replica = np.where(contract.source == Source.FAILED, at_gateway, replica)
     members = np.bincount(layout.replica_kernel, minlength=kernels).astype(np.float64)
-    return replica, np.where(from_traffic(contract), at_gateway, members[:, None] * replica)
+    return replica, np.where(from_traffic(contract), 1.0, members[:, None]) * replica
 
 
 def _arl0(rate: Floats, alarms: Floats, watched: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Floats:

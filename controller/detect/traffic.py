@@ -39,7 +39,7 @@ MOST = 0.99 * math.log(CEILING)
 #: What a stream of the table is of: a latency family, or KV use.
 KINDS = (*LATENCY_FAMILIES, "kv_used_ratio")
 #: Whose observations a stream is of: what the server of a replica counts of all its requests between two
-#: scrapes, or what the gateway counts of a slice on a kernel in a tick.
+#: scrapes, or what the gateway counts of a slice on a kernel between two flushes.
 UNITS = ("replica", "kernel")
 
 

@@ -1,11 +1,12 @@
 """Telemetry as a real fleet shows it: scraped at intervals, delayed, sometimes lost, never the truth.
 
-Three channels with their own honesty. Discovery and the gateway's counts are there at once, by slice and
-kernel or by replica. Metrics of a replica, which knows no slices, are scraped every ``scrape_interval_s``
-(each replica in its own phase), arrive ``scrape_delay_s`` later and may be lost; counters are cumulative, so
-the next scrape brings what a lost one would have, and of the engine's own counters a record carries the
-difference between two scrapes that arrived. Probe results come through ``simulator.telemetry.probes``. A
-replica whose telemetry is lost shows nothing of its own, which is not the same as showing something bad.
+Three channels with their own honesty. Discovery and the gateway's counters are there at once, by slice and
+kernel or by replica; its histograms every ``scrape_interval_s``, when it merges them. Metrics of a replica,
+which knows no slices, are scraped every ``scrape_interval_s`` (each replica in its own phase), arrive
+``scrape_delay_s`` later and may be lost; counters are cumulative, so the next scrape brings what a lost one
+would have, and of the engine's own counters a record carries the difference between two scrapes that
+arrived. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost shows
+nothing of its own, which is not the same as showing something bad.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class Telemetry:
             failed=counters.attempts_failed.sum(axis=2),
             consecutive_failed=gauges.consecutive_failed,
             latency_le=arrived.histogram,
-            gateway=self._gateway(counters, latencies.clients),
+            gateway=self._gateway(tick, counters, latencies.clients),
             fingerprint_match=shown[FINGERPRINT],
             trace_fields_ratio=shown[TRACE_FIELDS],
             offered=counters.offered,
@@ -167,11 +168,12 @@ class Telemetry:
             probes=probes,
         )
 
-    def _gateway(self, counters: Counters, clients: NDArray[np.int32]) -> GatewayCounts:
-        """What the gateway counted in the tick that ended."""
+    def _gateway(self, tick: int, counters: Counters, clients: NDArray[np.int32]) -> GatewayCounts:
+        """What the gateway counted in the tick that ended, and its histograms if they are merged then."""
         counts = GatewayCounts.nothing(*self._counted)
-        packed = counts.answered, counts.failed, counts.latency_le
-        _count(packed, counters.cells, clients, self._clients, self._owner)
+        _count((counts.answered, counts.failed), counters.cells, self._owner)
+        for fleet in np.flatnonzero((tick + 1) % self._packed_schedule[0] == 0):
+            _flush(counts.latency_le[fleet], clients[fleet], self._clients[fleet], self._owner)
         return counts
 
 
@@ -251,26 +253,30 @@ def _scrape_histogram(b, r, counts, seen, out):
 
 
 @compiled
-def _count(packed_counts, cells, clients, before, owner):
-    """Into ``GatewayCounts``, which are 0: what the ``cells`` [B, R, S, columns] of a tick say, by kernel.
-
-    Only cells that answered have new latencies among ``clients`` [B, R, S, F, E + 1].
-    """
-    answered, failed, latency_le = borrowed(packed_counts)
+def _count(packed_counts, cells, owner):
+    """Into attempts answered and failed [B, S, K], which are 0: those of ``cells`` [B, R, S, columns]."""
+    answered, failed = borrowed(packed_counts)
     for b in range(cells.shape[0]):
         for r in range(cells.shape[1]):
-            k = owner[r]
             for s in range(cells.shape[2]):
-                failed[b, s, k] += cells[b, r, s, ATTEMPTS_FAILED]
-                if cells[b, r, s, ANSWERED] == 0:
-                    continue
-                answered[b, s, k] += cells[b, r, s, ANSWERED]
-                for f in range(clients.shape[3]):
-                    total = 0
-                    for e in range(clients.shape[4]):
-                        total += clients[b, r, s, f, e] - before[b, r, s, f, e]
-                        before[b, r, s, f, e] = clients[b, r, s, f, e]
-                        latency_le[b, s, k, f, e] += total
+                answered[b, s, owner[r]] += cells[b, r, s, ANSWERED]
+                failed[b, s, owner[r]] += cells[b, r, s, ATTEMPTS_FAILED]
+
+
+@compiled
+def _flush(out, clients, before, owner):
+    """Into histograms [S, K, F, E + 1] of a fleet, which are 0: answers since the last flush, by kernel.
+
+    Summed over edges; ``clients`` and ``before`` [R, S, F, E + 1] are not.
+    """
+    for r in range(clients.shape[0]):
+        for s in range(clients.shape[1]):
+            for f in range(clients.shape[2]):
+                total = 0
+                for e in range(clients.shape[3]):
+                    total += clients[r, s, f, e] - before[r, s, f, e]
+                    before[r, s, f, e] = clients[r, s, f, e]
+                    out[s, owner[r], f, e] += total
 
 
 @compiled
@@ -327,5 +333,5 @@ def warm() -> None:
         nothing = GatewayCounts.nothing(batch, 1, 1)
         clients = np.zeros((*each, 1, *buckets), dtype=np.int32)
         cells, owner = np.zeros((*each, 1, CELL_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
-        packed = nothing.answered, nothing.failed, nothing.latency_le
-        _count(packed, cells, clients, clients.copy(), owner)
+        _count((nothing.answered, nothing.failed), cells, owner)
+        _flush(nothing.latency_le[0], clients[0], clients[0].copy(), owner)

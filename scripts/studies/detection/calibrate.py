@@ -33,8 +33,8 @@ from scripts.studies.detection.telemetry import BLOCK, HORIZON_S, alarms_of, fle
 #: First seeds of the fleets to learn from and of those to check on; how many of either, by replicas.
 SEED, CHECK_SEED = 11, 10_011
 FLEETS = {1: 960, 2: 1200, 3: 480, 4: 600, 8: 192, 16: 72}
-#: Fewer for the streams of kernels alone, which have an observation in every tick.
-KERNEL_FLEETS = dict.fromkeys(FLEETS, 72)
+#: Of the latencies of kernels alone. A kernel of one replica is as it was when it was told by that replica.
+KERNEL_FLEETS = {2: 240, 3: 240, 4: 240}
 #: Declared ARL0 of the calibrated points, in observations, and those that are checked.
 POINTS = np.array([100.0, 300.0, 1000.0, 3000.0, 20_000.0, 100_000.0])
 CHECKED = np.array([500.0, 2000.0, 20_000.0, 100_000.0])
@@ -126,10 +126,17 @@ def table(fleets: Mapping[int, int] = FLEETS, units: Sequence[str] = UNITS) -> d
 
 
 def with_kernels(known: dict[str, Any], fleets: Mapping[int, int] = KERNEL_FLEETS) -> dict[str, Any]:
-    """``known`` with the latencies of kernels anew: the gateway counts them. All else is as it was."""
+    """``known`` with latencies of kernels anew, as the gateway counts them; what it cannot tell goes.
+
+    All else is as it was: replicas, KV use, and kernels of one replica.
+    """
     found = table(fleets, ("kernel",))
     fresh = [row for row in found["streams"] if row["kind"] in LATENCY_FAMILIES]
-    old = [row for row in known["streams"] if row["unit"] != "kernel" or row["kind"] not in LATENCY_FAMILIES]
+    old = [
+        row
+        for row in known["streams"]
+        if row["unit"] != "kernel" or row["kind"] not in LATENCY_FAMILIES or row["replicas"] == 1
+    ]
     kept = known["provenance"].get("kept", known["provenance"])
     provenance = found["provenance"] | {"command": f"{COMMAND} kernels", "kept": kept}
     order = {row: place for place, row in enumerate((unit, count) for count in FLEETS for unit in UNITS)}

@@ -4,7 +4,7 @@ Fault-free fleets of one to sixteen measured replicas run at a load where queues
 stick and three slices. A unit is a share of requests over the histogram edge that comes nearest to a
 clause's 5 %, or KV use over its own 95 % point. Of replicas: of all requests that its server answered
 between two scrapes, weighed by its peers' last scrapes as the sequential detector does. Of kernels: of what
-the gateway saw of the busiest slice end in a tick; of KV use, of all replicas that were scraped in it.
+the gateway saw of the busiest slice between two flushes; of KV use, of all replicas scraped in a tick.
 """
 
 from __future__ import annotations

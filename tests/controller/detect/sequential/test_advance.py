@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_no_fleet_looks_at_another() -> None:
 
 
 def _second(seen: EvidenceBatch) -> EvidenceBatch:
-    names = ("replica", "slice", "prompt", "sampled_at_ms", "values", "valid")
+    names = [entry.name for entry in fields(ProbeSamples)]
     probes = ProbeSamples(**{name: getattr(seen.probes, name)[1:] for name in names})
     assert seen.news is not None
     return EvidenceBatch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,12 +106,12 @@ def test_ticks_and_fleets_can_be_cut_anywhere(seed: int, cut: int) -> None:
 
 
 def _columns(seen: ProbeSamples, columns: slice) -> ProbeSamples:
-    names = ("replica", "slice", "prompt", "sampled_at_ms", "values", "valid")
+    names = [entry.name for entry in fields(ProbeSamples)]
     return ProbeSamples(**{name: getattr(seen, name)[:, columns] for name in names})
 
 
 def _fleet(seen: ProbeSamples, b: int) -> ProbeSamples:
-    names = ("replica", "slice", "prompt", "sampled_at_ms", "values", "valid")
+    names = [entry.name for entry in fields(ProbeSamples)]
     return ProbeSamples(**{name: getattr(seen, name)[b : b + 1] for name in names})
 
 
