@@ -1,8 +1,12 @@
 """What a fleet shows its controller: finite, delayed, sometimes missing samples. Never the truth.
 
 One ``FleetTelemetry`` per control tick holds what *arrived* since the last tick, for a batch of B fleets; a
-live fleet or a cluster has B = 1. Other axes are those of ``contracts.compiled.layout``: R replicas, S
-slices, M probe metrics, F latency families, E histogram edges; and P slots for probes.
+live fleet or a cluster has B = 1. Other axes are those of ``contracts.compiled.layout``: R replicas, K
+kernels, S slices, M probe metrics, F latency families, E histogram edges; and P slots for probes.
+
+Each array has the axes that its source knows. A server knows no slices, so what is scraped of a replica has
+no slice axis; a gateway routes slices to kernels and counts by both, and attempts by host; only whoever
+sends a probe knows slice and replica. The names in comments are those of vLLM's and Envoy's metrics.
 """
 
 from __future__ import annotations
@@ -20,8 +24,11 @@ HISTOGRAM_EDGES_MS: tuple[float, ...] = (
     4000.0, 8000.0, 15000.0, 30000.0, 60000.0, 120000.0,
 )  # fmt: skip
 
-#: Latency families of a histogram, in array order (vLLM: e2e_request_latency_seconds,
-#: time_to_first_token_seconds, inter_token_latency_seconds).
+#: Latency families of a histogram, in array order. Of a server, from its reception of a request on:
+#: vllm:e2e_request_latency_seconds, vllm:time_to_first_token_seconds and, a request's mean,
+#: vllm:request_time_per_output_token_seconds. Of a gateway, with retries and the way between: Envoy's
+#: upstream_rq_time and the times of its access log, or gen_ai.server.request.duration,
+#: .time_to_first_token and .time_per_output_token of its AI gateway.
 LATENCY_FAMILIES: tuple[str, ...] = ("latency_ms", "ttft_ms", "inter_token_ms")
 
 
@@ -39,24 +46,59 @@ class Source(IntEnum):
     """Where a clause's observations come from."""
 
     PROBE = 0  # ProbeSamples.values[..., column]
-    LATENCY = 1  # FleetTelemetry.latency_le[..., column, edge]
-    FAILED = 2  # failed / (answered + failed)
+    LATENCY = 1  # latency_le[..., column, edge], of GatewayCounts or FleetTelemetry
+    FAILED = 2  # failed / (answered + failed), likewise
     FINGERPRINT = 3  # 1 - fingerprint_match
     TRACE_FIELDS = 4  # 1 - trace_fields_ratio
     KV_USED = 5  # kv_used_ratio
     OFFLINE = 6  # judged by `selvage contract evaluate` only, never online
 
 
+class ProbeOutcome(IntEnum):
+    """How a probe ended."""
+
+    NONE = 0  # the slot is unused, or nobody knows
+    ANSWERED = 1
+    REFUSED = 2  # no connection
+    FAILED = 3  # an error instead of an answer
+    TIMED_OUT = 4  # no answer in time
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSamples:
-    """Probe results that arrived in this tick."""
+    """Probes that ended in this tick, as far as is known."""
 
     replica: NDArray[np.int64]  # [B, P] index in the layout
     slice: NDArray[np.int64]  # [B, P] index in the layout
     prompt: NDArray[np.int64]  # [B, P] id of the measured prompt
     sampled_at_ms: NDArray[np.float64]  # [B, P] when the probe was sent
     values: NDArray[np.float64]  # [B, P, M] in the metric's unit, NaN where not measured
-    valid: NDArray[np.bool_]  # [B, P] False: the slot is unused
+    valid: NDArray[np.bool_]  # [B, P] answered: ``values`` are a result
+    outcome: NDArray[np.int8]  # [B, P] a ``ProbeOutcome``
+    latency_ms: NDArray[np.float64]  # [B, P] until it was answered, NaN where it was not or nobody knows
+
+    @classmethod
+    def of_results(
+        cls,
+        *,
+        replica: NDArray[np.int64],
+        slice: NDArray[np.int64],  # noqa: A002 - the field's name
+        prompt: NDArray[np.int64],
+        sampled_at_ms: NDArray[np.float64],
+        values: NDArray[np.float64],
+        valid: NDArray[np.bool_],
+    ) -> ProbeSamples:
+        """Of a prober that hands on results alone: of others nothing is known, nor how long any took."""
+        return cls(
+            replica=replica,
+            slice=slice,
+            prompt=prompt,
+            sampled_at_ms=sampled_at_ms,
+            values=values,
+            valid=valid,
+            outcome=np.where(valid, int(ProbeOutcome.ANSWERED), int(ProbeOutcome.NONE)).astype(np.int8),
+            latency_ms=np.full(valid.shape, np.nan),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,31 +136,68 @@ ENGINE_COUNTERS = len(fields(EngineCounters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayCounts:
+    """What the gateway counted of each slice on each kernel, retries and all.
+
+    One Envoy cluster for each slice on each kernel counts so, or its access log does (route and cluster).
+    Counters are those since the last tick. Histograms are merged when statistics are flushed (every 5 s by
+    default): a tick with a flush brings all since the last one, any other tick none.
+    """
+
+    answered: NDArray[np.int64]  # [B, S, K] attempts that ended well (cluster.*.upstream_rq_2xx)
+    failed: NDArray[np.int64]  # [B, S, K] badly: 5xx, reset, timeout (.upstream_rq_5xx, .upstream_rq_timeout)
+    latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1] answers up to each edge, the last all
+
+    @classmethod
+    def nothing(cls, batch: int, slices: int, kernels: int) -> GatewayCounts:
+        """No request ended anywhere."""
+        each = (batch, slices, kernels)
+        buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+        return cls(
+            answered=np.zeros(each, dtype=np.int64),
+            failed=np.zeros(each, dtype=np.int64),
+            latency_le=np.zeros((*each, *buckets), dtype=np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTelemetry:
-    """All that arrived in one tick. Counts of requests are the gateway's, since the previous scrape."""
+    """All that arrived in one tick."""
 
     now_ms: NDArray[np.float64]  # [B] the controller's clock
     replica_state: NDArray[np.int8]  # [B, R] a ``ReplicaState``
+
+    # Scrapes of the servers.
     scraped_at_ms: NDArray[np.float64]  # [B, R] instant of the newest scrape that has arrived, NaN: none yet
     running: NDArray[np.float64]  # [B, R] requests (vllm:num_requests_running)
     waiting: NDArray[np.float64]  # [B, R] requests (vllm:num_requests_waiting)
     kv_used_ratio: NDArray[np.float64]  # [B, R] 0..1 (vllm:kv_cache_usage_perc, which is a ratio)
-    answered: NDArray[np.int64]  # [B, R, S] requests that ended well
-    failed: NDArray[np.int64]  # [B, R, S] requests that ended badly (HTTP 5xx, reset, timeout)
-    latency_le: NDArray[np.int64]  # [B, R, S, F, E + 1] requests up to each edge (Prometheus le), last all
-    consecutive_failed: NDArray[np.int64]  # [B, R] current run of failed answers
+    latency_le: NDArray[
+        np.int64
+    ]  # [B, R, F, E + 1] answers up to each edge between two scrapes, the last all
+    engine: EngineCounters
     fingerprint_match: NDArray[np.float64]  # [B, R] 1 right, 0 wrong, NaN unknown
     trace_fields_ratio: NDArray[np.float64]  # [B, R] share of answers with every required field, NaN unknown
-    offered: NDArray[np.int64]  # [B, S] requests that reached the gateway since the last tick
-    engine: EngineCounters
+
+    # The gateway's counts since the last tick.
+    offered: NDArray[np.int64]  # [B, S] requests that reached it
+    gateway: GatewayCounts
+    answered: NDArray[np.int64]  # [B, R] attempts that ended well (Envoy's /clusters: rq_success of a host)
+    failed: NDArray[np.int64]  # [B, R] attempts that ended badly (rq_error)
+    consecutive_failed: NDArray[
+        np.int64
+    ]  # [B, R] failed since the last answer: rq_error while rq_success rests
+
     probes: ProbeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRates:
-    """How often a replica is looked at."""
+    """How often a replica is looked at, and the gateway."""
 
     probes_per_s: float
     """Probes per second, round robin over the slices."""
     scrape_interval_s: float
-    """Time between two scrapes."""
+    """Time between two scrapes, and between two flushes of the gateway's histograms."""
+    gateway_interval_s: float = 1.0
+    """Time between two readings of the gateway's counters: the control tick."""

@@ -40,13 +40,17 @@ def kernel_count(
 
 
 def pool_news(
-    given: News, included: NDArray[np.bool_], replica_kernel: NDArray[np.int64], kernels: int
-) -> News:
-    """Sums of one tick of the ``included`` [B, R] replicas of each kernel, added in replica order."""
-    batch, _, *rest = given.sums.shape
-    pooled = News(np.zeros((batch, kernels, *rest)), np.zeros((batch, kernels, rest[0]), dtype=np.bool_))
-    _pool_news(tuple(pooled), tuple(given), included, replica_kernel)
-    return pooled
+    onto: News,
+    given: News,
+    included: NDArray[np.bool_],
+    replica_kernel: NDArray[np.int64],
+    clauses: NDArray[np.int64],
+) -> None:
+    """Add sums of one tick of the ``included`` [B, R] replicas to those of their kernels ``onto``.
+
+    In replica order, and of the clauses at places ``clauses`` alone.
+    """
+    _pool_news(tuple(onto), tuple(given), included, replica_kernel, clauses)
 
 
 def _flat(values: NDArray[Any]) -> NDArray[Any]:
@@ -76,7 +80,7 @@ def _pool_included(out, sums, included, owner):
 
 
 @compiled
-def _pool_news(pooled, given, included, owner):
+def _pool_news(pooled, given, included, owner, clauses):
     """The same of sums of one tick, where only cells with news hold any."""
     pooled, given = borrowed((News(*pooled), News(*given)))
     for b in range(given.sums.shape[0]):
@@ -85,7 +89,7 @@ def _pool_news(pooled, given, included, owner):
                 if not included[b, r] or not given.news[b, r, s]:
                     continue
                 pooled.news[b, owner[r], s] = True
-                for c in range(given.sums.shape[3]):
+                for c in clauses:
                     for i in range(4):
                         pooled.sums[b, owner[r], s, c, i] += given.sums[b, r, s, c, i]
 

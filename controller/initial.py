@@ -24,6 +24,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         now_s=np.full(batch, np.nan),
         window_began_at_s=np.full(batch, np.nan),
         window=np.zeros((batch, replicas, slices, clauses, 4)),
+        kernel_window=np.zeros((batch, kernels, slices, clauses, 4)),
         received_at_s=np.full(batch, np.nan),
         scraped_at_s=np.full((batch, replicas), np.nan),
         progressed_at_s=np.full((batch, replicas), np.nan),

@@ -28,7 +28,8 @@ class ControllerState:
     now_s: NDArray[np.float64]  # [B], instant of the last tick
 
     window_began_at_s: NDArray[np.float64]  # [B], begin of the running window
-    window: Sums  # [B, R, S, C, 4], sums of the running window
+    window: Sums  # [B, R, S, C, 4], sums of the running window; traffic in ``clauses.replica_places`` alone
+    kernel_window: Sums  # [B, K, S, C, 4], the same of traffic alone, as the gateway counts it
     received_at_s: NDArray[np.float64]  # [B], when anything (scrape or probe) last arrived
     scraped_at_s: NDArray[np.float64]  # [B, R], newest scrape
     progressed_at_s: NDArray[np.float64]  # [B, R], last sign of progress
@@ -81,8 +82,10 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
     """Begin a new window where the old one is ``closed`` bool [B]."""
     if not bool(closed.any()):
         return state
+    ends = closed[:, None, None, None, None]
     return altered(
         state,
-        window=np.where(closed[:, None, None, None, None], 0.0, state.window),
+        window=np.where(ends, 0.0, state.window),
+        kernel_window=np.where(ends, 0.0, state.kernel_window),
         window_began_at_s=np.where(closed, state.now_s, state.window_began_at_s),
     )

@@ -20,6 +20,7 @@ from contracts.telemetry import (
     LATENCY_FAMILIES,
     EngineCounters,
     FleetTelemetry,
+    GatewayCounts,
     ProbeSamples,
     ReplicaState,
     Source,
@@ -114,12 +115,11 @@ def synthetic_telemetry(
     fleet: FleetSetup, now_s: float, batch: int, probes: int, rng: np.random.Generator
 ) -> FleetTelemetry:
     """Healthy traffic with ``probes`` probe samples per fleet, some of them over the thresholds."""
-    _, slices, replicas = fleet.layout.shape
-    answered = rng.poisson(1.0, (batch, replicas, slices))
-    columns = len(HISTOGRAM_EDGES_MS) + 1
-    latency_le = np.repeat(answered[..., None], len(LATENCY_FAMILIES), axis=3)
+    kernels, slices, replicas = fleet.layout.shape
+    answered = rng.poisson(replicas / kernels, (batch, slices, kernels))
+    each = rng.poisson(slices, (batch, replicas))
     values = rng.exponential([5e-4, 0.02], (batch, probes, len(METRICS)))
-    drawn = ProbeSamples(
+    drawn = ProbeSamples.of_results(
         replica=rng.integers(0, replicas, (batch, probes)),
         slice=rng.integers(0, slices, (batch, probes)),
         prompt=np.zeros((batch, probes), dtype=np.int64),
@@ -134,16 +134,25 @@ def synthetic_telemetry(
         running=np.full((batch, replicas), 4.0),
         waiting=np.zeros((batch, replicas)),
         kv_used_ratio=rng.uniform(0.1, 0.9, (batch, replicas)),
-        answered=answered,
-        failed=np.zeros_like(answered),
-        latency_le=np.repeat(latency_le[..., None], columns, axis=4),
+        answered=each,
+        failed=np.zeros_like(each),
+        latency_le=all_at_once(each),
+        gateway=GatewayCounts(
+            answered=answered, failed=np.zeros_like(answered), latency_le=all_at_once(answered)
+        ),
         consecutive_failed=np.zeros((batch, replicas), dtype=np.int64),
         fingerprint_match=np.ones((batch, replicas)),
         trace_fields_ratio=np.ones((batch, replicas)),
-        offered=answered.sum(axis=1),
+        offered=answered.sum(axis=2),
         engine=_synthetic_counters(now_s, batch, replicas),
         probes=drawn,
     )
+
+
+def all_at_once(answered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Histograms [..., F, E + 1] of ``answered`` [...] requests below the first edge."""
+    shape = (*answered.shape, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+    return np.broadcast_to(answered[..., None, None], shape).copy()
 
 
 def _synthetic_counters(now_s: float, batch: int, replicas: int) -> EngineCounters:

@@ -25,7 +25,7 @@ from simulator.engine.spec import EngineEffect
 from simulator.lives import ReplicaLives
 from simulator.parts import Parts, Steps
 from simulator.telemetry.probes import Probes
-from simulator.telemetry.scrapes import Telemetry
+from simulator.telemetry.scrapes import Latencies, Telemetry
 from simulator.truth.recorder import Keeper, Recorder
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
@@ -144,7 +144,7 @@ class FleetSimulation:
         parts.engine.set_rotation(in_rotation)
         self._traffic.feed(parts.engine, (parts.tick + 1) * parts.tick_s)
         parts.keeper.open(parts.tick, plan, in_rotation, self._driver.capacity_move)
-        parts.probes.open(parts.tick, parts.board.condition, parts.board.answers)
+        parts.probes.open(parts.tick, parts.board.condition, parts.board.probed)
 
     def _read(self) -> FleetTelemetry:
         """Advance to the end of the running interval and write down what happened and what shows of it."""
@@ -153,10 +153,9 @@ class FleetSimulation:
         parts.engine.advance(now_s)
         self._counters = counters = parts.engine.drain_counters()
         parts.gauges = parts.engine.gauges()
-        probes = parts.probes.close(~parts.board.telemetry_lost)
-        seen = parts.telemetry.read(
-            tick, now_s, counters, parts.gauges, parts.engine.latency_counts, parts.board, probes
-        )
+        probes = parts.probes.close(~parts.board.telemetry_lost, parts.gauges)
+        latencies = Latencies(parts.engine.latency_counts, parts.engine.served_counts)
+        seen = parts.telemetry.read(tick, now_s, counters, parts.gauges, latencies, parts.board, probes)
         parts.keeper.close(tick, counters, parts.board, parts.probes)
         return seen
 

@@ -51,7 +51,7 @@ class ReplicaLives:
             self._enter(fleet, replica, ReplicaState.DEAD, now_s)
             return
         parts.engine.start(fleet, replica)
-        parts.telemetry.forget(fleet, replica, parts.engine.latency_counts)
+        parts.telemetry.forget(fleet, replica, parts.engine.served_counts)
         self._enter(fleet, replica, ReplicaState.READY, now_s)
 
     def start(self, fleet: int, replica: int, cold_start_s: float) -> None:

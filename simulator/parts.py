@@ -49,5 +49,5 @@ class Parts:
 
     def show_probes(self, fleet: int, replica: int, at_s: float) -> None:
         """Let a replica's probes follow its state from ``at_s`` on."""
-        condition, answers = self.board.condition[fleet, replica], self.board.answers[fleet, replica]
-        self.probes.change(fleet, replica, at_s, int(condition), bool(answers))
+        condition, outcome = self.board.condition[fleet, replica], self.board.probed[fleet, replica]
+        self.probes.change(fleet, replica, at_s, int(condition), int(outcome))

@@ -25,6 +25,8 @@ from contracts.telemetry import (
     LATENCY_FAMILIES,
     EngineCounters,
     FleetTelemetry,
+    GatewayCounts,
+    ProbeOutcome,
     ProbeSamples,
     ReplicaState,
 )
@@ -104,13 +106,14 @@ class _Batch:
     def run(self, driver: Driver) -> list[EpisodeRecord]:
         """Drive to the horizon."""
         scenario, batch = self._scenario, len(self._fleets)
-        answers = np.ones(self._faulty.shape, dtype=np.bool_)
+        everyone = np.ones(self._faulty.shape, dtype=np.bool_)
+        answered = np.full(self._faulty.shape, int(ProbeOutcome.ANSWERED), dtype=np.int8)
         plan = driver.begin(batch)
         for tick in range(scenario.ticks):
             self._write(tick, plan, driver.capacity_move)
             condition = np.where(self._is_faulty_at(tick)[:, None], self._faulty, 0)
-            self._probes.open(tick, condition, answers)
-            seen = self._still.at(tick, self._probes.close(answers))
+            self._probes.open(tick, condition, answered)
+            seen = self._still.at(tick, self._probes.close(everyone))
             plan = driver.step(seen)
             if self._settled(tick):
                 self._hold(tick + 1, plan)
@@ -211,16 +214,16 @@ class _StillTelemetry:
     """Telemetry of idle, healthy replicas; scrapes come at their interval, all replicas in one phase."""
 
     def __init__(self, scenario: CompiledScenario, batch: int) -> None:
-        _, slices, replicas = scenario.layout.shape
+        kernels, slices, replicas = scenario.layout.shape
         self._tick_s, self._wait_s = scenario.tick_s, scenario.telemetry.scrape_interval_s
-        self._shape, self._slices = (batch, replicas), slices
-        self._none = np.zeros((batch, replicas, slices), dtype=np.int64)
+        self._shape = (batch, replicas)
         self._offered = np.zeros((batch, slices), dtype=np.int64)
-        buckets = (batch, replicas, slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
-        self._latencies = np.zeros(buckets, dtype=np.int64)
+        buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+        self._latencies = np.zeros((batch, replicas, *buckets), dtype=np.int64)
+        self._gateway = GatewayCounts.nothing(batch, slices, kernels)
         self._state = np.full(self._shape, int(ReplicaState.READY), dtype=np.int8)
         self._zeros, self._ones = np.zeros(self._shape), np.ones(self._shape)
-        self._failed = np.zeros(self._shape, dtype=np.int64)
+        self._none = np.zeros(self._shape, dtype=np.int64)
         self._engine = EngineCounters.unknown(*self._shape)
 
     def at(self, tick: int, probes: ProbeSamples) -> FleetTelemetry:
@@ -236,8 +239,9 @@ class _StillTelemetry:
             kv_used_ratio=self._zeros,
             answered=self._none,
             failed=self._none,
+            consecutive_failed=self._none,
             latency_le=self._latencies,
-            consecutive_failed=self._failed,
+            gateway=self._gateway,
             fingerprint_match=self._ones,
             trace_fields_ratio=self._ones,
             offered=self._offered,

@@ -1,6 +1,8 @@
 """False switches per slice-month, split into an ARL0 for every stream, as a record that can be reported.
 
 A slice's row can be moved by an alarm of any of its streams: each replica and each kernel, for each clause.
+Of traffic a replica has one stream per clause, of all its requests, and the shares of the slices that the
+clause applies to.
 If stream i alarms at most ``b_i`` times a month under its null, and the ``b_i`` of a slice sum to the
 budget, then so do false switches, whatever depends on what (a union bound). ``b_i`` times a stream's
 observations per month gives ``ARL0_i = observations per month / b_i``.
@@ -21,7 +23,7 @@ import numpy as np
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import SampleRates, Source
-from controller.detect.clauses import Kind, plan_clauses
+from controller.detect.clauses import Kind, from_traffic, plan_clauses, replica_places
 from controller.detect.streams.protocol import Floats
 from controller.detect.streams.thresholds import guaranteed_threshold
 
@@ -108,22 +110,23 @@ def split_budget(
     plan = plan_clauses(contract)
     watched = contract.applies.T & (plan.kind == Kind.BETTING)  # [S, C]
     clauses = np.maximum(watched.sum(axis=1), 1)[:, None]
-    rate = np.where(
-        contract.source == Source.PROBE, rates.probes_per_s / slices, 1.0 / rates.scrape_interval_s
+    replica_rate, kernel_rate = _rates(contract, layout, rates)
+    each = allowed.per_slice_month * (1.0 - allowed.kernel_share) / (clauses * replicas * slices)
+    replica_alarms = np.where(from_traffic(contract), (each * watched).sum(axis=0), each)
+    kernel_alarms = np.broadcast_to(
+        allowed.per_slice_month * allowed.kernel_share / (clauses * kernels), watched.shape
     )
-    of_kernel = np.bincount(layout.replica_kernel, minlength=kernels).astype(np.float64)
-    replica_alarms = allowed.per_slice_month * (1.0 - allowed.kernel_share) / (clauses * replicas * slices)
-    kernel_alarms = allowed.per_slice_month * allowed.kernel_share / (clauses * kernels)
-    replica_arl0 = _arl0(np.broadcast_to(rate, (replicas, 1, rate.size)), replica_alarms, watched)
-    kernel_arl0 = _arl0(of_kernel[:, None, None] * rate, kernel_alarms, watched)
+    booked = watched & replica_places(contract)
+    replica_arl0 = _arl0(np.tile(replica_rate, (replicas, 1, 1)), replica_alarms, booked)
+    kernel_arl0 = _arl0(kernel_rate[:, None], kernel_alarms, watched)
     parts = (
-        _Part("replica", replicas, rate, replica_alarms, replica_arl0),
-        _Part("kernel", kernels, of_kernel.max() * rate, kernel_alarms, kernel_arl0),
+        _Part("replica", replicas, replica_rate, replica_alarms, replica_arl0),
+        _Part("kernel", kernels, kernel_rate.max(axis=0), kernel_alarms, kernel_arl0),
     )
     lines = tuple(
         _line(contract, part, s, c, bool(plan.guaranteed[c]))
-        for part in parts
-        for s, c in zip(*np.nonzero(watched), strict=True)
+        for part, places in zip(parts, (booked, watched), strict=True)
+        for s, c in zip(*np.nonzero(places), strict=True)
     )
     ids = np.array(contract.clause_ids)
     at_once = tuple(str(name) for name in ids[plan.kind == Kind.AT_ONCE])
@@ -132,8 +135,20 @@ def split_budget(
     )
 
 
+def _rates(contract: CompiledContract, layout: FleetLayout, rates: SampleRates) -> tuple[Floats, Floats]:
+    """Observations per second of a replica's streams [C], and of each kernel's [K, C]."""
+    kernels, slices, _ = layout.shape
+    at_gateway = 1.0 / rates.gateway_interval_s
+    replica = np.where(
+        contract.source == Source.PROBE, rates.probes_per_s / slices, 1.0 / rates.scrape_interval_s
+    )
+    replica = np.where(contract.source == Source.FAILED, at_gateway, replica)
+    members = np.bincount(layout.replica_kernel, minlength=kernels).astype(np.float64)
+    return replica, np.where(from_traffic(contract), 1.0, members[:, None]) * replica
+
+
 def _arl0(rate: Floats, alarms: Floats, watched: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Floats:
-    """[U, S, C] from observations per second [U, 1, C], alarms per month [S, 1]; inf: no stream."""
+    """[U, S, C] from observations per second [U, 1, C], alarms per month [S, C]; inf: no stream."""
     with np.errstate(divide="ignore", over="ignore"):
         samples = np.maximum(rate * MONTH_S / alarms[None], 2.0)
     return np.where(watched[None] & (samples < MOST_ARL0), samples, np.inf)
@@ -145,7 +160,7 @@ class _Part(NamedTuple):
     unit: str
     streams: int
     samples_per_s: Floats  # [C], of the stream with the highest rate
-    alarms_per_month: Floats  # [S, 1]
+    alarms_per_month: Floats  # [S, C]
     arl0: Floats  # [U, S, C], in samples
 
 
@@ -157,7 +172,7 @@ def _line(contract: CompiledContract, part: _Part, place: int, clause: int, guar
         unit=part.unit,
         streams=part.streams,
         samples_per_s=float(part.samples_per_s[clause]),
-        alarms_per_month=float(part.alarms_per_month[place, 0]),
+        alarms_per_month=float(part.alarms_per_month[place, clause]),
         arl0=largest,
         threshold=guaranteed_threshold(largest) if math.isfinite(largest) else math.inf,
         guaranteed=guaranteed,

@@ -158,6 +158,18 @@ def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
+def replica_places(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [S, C]: where evidence that a replica breaks a clause is booked.
+
+    Of a clause on traffic on the first slice that it applies to alone: servers know no slices, so what a
+    replica shows of it is of all its requests. Of every other clause where it applies.
+    """
+    known = applies(contract)
+    first = known & (np.cumsum(known, axis=0) == 1)
+    return np.where(from_traffic(contract), first, known)
+
+
+@lru_cache(maxsize=64)
 def zero_tolerance(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: a hard rate clause with limit 0, where one observation over the threshold is an alarm."""
     return contract.hard & contract.is_rate & (contract.rate_limit <= 0.0)

@@ -38,8 +38,9 @@ SHIPPED = "package:contracts/library/calibration/traffic.json"
 MOST = 0.99 * math.log(CEILING)
 #: What a stream of the table is of: a latency family, or KV use.
 KINDS = (*LATENCY_FAMILIES, "kv_used_ratio")
-#: Whose observations a stream is of: a replica's on one slice, its own pooled over slices, a kernel's.
-UNITS = ("replica", "over_slices", "kernel")
+#: Whose observations a stream is of: what the server of a replica counts of all its requests between two
+#: scrapes, or what the gateway counts of a slice on a kernel between two flushes.
+UNITS = ("replica", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +53,13 @@ class TrafficStream:
     unit: str
     #: Of the kernel.
     replicas: int
-    #: float64 [P], ascending, in scrapes.
+    #: float64 [P], ascending, in observations.
     arl0: Floats
     #: float64 [P], ascending, log-evidence.
     threshold: Floats
 
     def level(self, arl0: Floats) -> Floats:
-        """Log-evidence of an alarm at each ``arl0`` in scrapes; inf stays."""
+        """Log-evidence of an alarm at each ``arl0`` in observations; inf stays."""
         x, known = np.log(self.arl0), np.isfinite(arl0)
         wanted = np.log(np.where(known, arl0, 2.0))
         slope = (self.threshold[-1] - self.threshold[-3:][0]) / (x[-1] - x[-3:][0])

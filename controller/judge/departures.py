@@ -2,7 +2,8 @@
 
 A replica *departs* where it is in alarm on a clause and most of its peers with evidence on that clause are
 inside the limit, or where the pool of its kernel is beyond the limit with it and not without it. Replicas
-that are in alarm *together* say something of the build and condemn the kernel instead.
+that are in alarm *together* say something of the build and condemn the kernel instead; but not on traffic,
+where what a replica shows is of no slice and the kernel has counts of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
-from controller.detect.clauses import applies, moves_traffic, zero_tolerance
+from controller.detect.clauses import (
+    applies,
+    from_traffic,
+    moves_traffic,
+    replica_places,
+    zero_tolerance,
+)
 from controller.detect.detector import AlarmState, PooledAlarms
 from controller.detect.significance import beyond_limit
 from controller.detect.sums import COUNT, Sums, excess_of_sums
@@ -133,6 +140,25 @@ def _by_closed_windows(case: Case) -> Flags | None:
     return _guilty(state.window, counted, beyond, case)
 
 
+def of_kernels(found: Flags, contract: CompiledContract) -> Flags:
+    """``found`` bool [B, K, S, C], of pooled evidence of replicas, on the slices that it says something of.
+
+    What replicas show of traffic is of all their requests: it holds on whatever slice.
+    """
+    return np.where(from_traffic(contract), _anywhere(found, contract), found)
+
+
+def _of_replicas(found: Flags, contract: CompiledContract) -> Flags:
+    """``found`` bool [B, K, S, C], of kernels, where the evidence of their replicas is booked."""
+    somewhere = found.any(axis=2, keepdims=True) & replica_places(contract)
+    return np.where(from_traffic(contract), somewhere, found)
+
+
+def _anywhere(found: Flags, contract: CompiledContract) -> Flags:
+    """bool [B, K, 1, C]: found where evidence of replicas is booked."""
+    return np.asarray((found & replica_places(contract)).any(axis=2, keepdims=True))
+
+
 def _by_recent_sums(case: Case, pooled: PooledAlarms) -> Flags | None:
     """The same at the tick of a pool's alarm, by the recent sums of its members."""
     raised, verdicts = pooled.alarms.alarm & ~pooled.was_alarm, case.verdicts.replicas
@@ -140,7 +166,8 @@ def _by_recent_sums(case: Case, pooled: PooledAlarms) -> Flags | None:
     if not bool(raised.any()) or not bool((raised & moves).any()):
         return None
     counted = case.ready & ~case.estimate.state.quarantined
-    guilty = _guilty(verdicts.judged, counted, raised & moves, case)
+    beyond = _of_replicas(raised & moves, case.setup.contract)
+    guilty = _guilty(verdicts.judged, counted, beyond, case)
     against = _speaks_against(verdicts, case.setup.contract) & counted[:, :, None, None]
     others = kernel_count(against, case.owner, case.kernels)[:, case.owner] - against
     return np.asarray(guilty & (others == 0))
@@ -176,5 +203,6 @@ def spread_of(alarms: Alarms | None, state: ControllerState, setup: ControllerSe
     if alarms is None:
         return None
     spread, zero = np.zeros_like(alarms.severe), zero_tolerance(setup.contract)
-    some = stay_with_kernel(spread, alarms, setup.options.quarantine, zero, state.quarantined)
+    counted = from_traffic(setup.contract)
+    some = stay_with_kernel(spread, alarms, setup.options.quarantine, zero, counted, state.quarantined)
     return spread if some else None

@@ -135,10 +135,11 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
 
 
 @compiled
-def stay_with_kernel(spread, alarms, capped, zero, quarantined):
+def stay_with_kernel(spread, alarms, capped, zero, traffic, quarantined):
     """Alarms of replicas in rotation that speak against the whole kernel; whether there are any.
 
-    capped: replicas that depart and still serve, because the cap kept them, count as well.
+    capped: replicas that depart and still serve, because the cap kept them, count as well. On the clauses
+    ``traffic`` [C] none does: there the gateway speaks for the kernel.
     """
     alarms = borrowed(alarms)
     severe, departs, together = alarms
@@ -149,6 +150,8 @@ def stay_with_kernel(spread, alarms, capped, zero, quarantined):
                 continue
             for s in range(spread.shape[2]):
                 for c in range(spread.shape[3]):
+                    if traffic[c]:
+                        continue
                     at = (b, r, s, c)
                     spread[at] = together[at] | (severe[at] & zero[c]) | (capped & departs[at])
                     some |= spread[at]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
-from controller.detect.clauses import moves_traffic, probe_clauses
+from controller.detect.clauses import from_traffic, moves_traffic, probe_clauses
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
 from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
-from controller.judge.departures import Case
+from controller.judge.departures import Case, of_kernels
 from controller.judge.judge_pass import (
     READY,
     Failing,
@@ -121,12 +121,22 @@ def _pooled(case: Case, state: ControllerState, consume: bool) -> tuple[AlarmSta
 
 
 def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> Sums | None:
-    """Window sums of the kernels, pooled, where the window closes, zero elsewhere; None: nowhere."""
+    """Window sums of the kernels where the window closes, zero elsewhere; None: nowhere.
+
+    Of traffic as the gateway counted it, of all else pooled over the replicas.
+    """
     if not bool(estimate.closed.any()):
         return None
     kernels, _, _ = setup.layout.shape
     counted = ~state.quarantined & estimate.closed[:, None]
-    return pool(state.window, counted, setup.layout.replica_kernel, kernels)
+    pooled = pool(state.window, counted, setup.layout.replica_kernel, kernels)
+    pooled[:, :, :, from_traffic(setup.contract)] = 0.0
+    return np.asarray(pooled + np.where(_wide(estimate.closed), state.kernel_window, 0.0))
+
+
+def _wide(closed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """``closed`` bool [B] beside sums of windows."""
+    return closed[:, None, None, None, None]
 
 
 def _without_the_departed(
@@ -138,7 +148,8 @@ def _without_the_departed(
         return pooled.alarms, pooled.memory
     left = kernel_count(gone, case.owner, case.kernels) > 0
     rest = pool(case.verdicts.replicas.judged, ~state.quarantined, case.owner, case.kernels)
-    dropped = left[:, :, None, None] & (excess_of_sums(rest, case.setup.contract) <= 0.0)
+    kept = of_kernels(excess_of_sums(rest, case.setup.contract) <= 0.0, case.setup.contract)
+    dropped = left[:, :, None, None] & kept
     alarm = np.where(dropped, pooled.was_alarm, pooled.alarms.alarm)
     excess = np.where(alarm, pooled.alarms.excess, 0.0)
     memory = case.setup.detector.forget(pooled.memory, dropped)

@@ -6,7 +6,8 @@ when requests run on it and none is answered.
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
 in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
-kernel on the clauses it breaks: its traffic would otherwise go on being served badly.
+kernel on the clauses it breaks: its traffic would otherwise go on being served badly. Of clauses on traffic
+the gateway's own counts say so.
 """
 
 from __future__ import annotations

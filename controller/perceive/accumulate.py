@@ -1,6 +1,10 @@
-"""Compiled loops from telemetry to sums: every observation adds to a cell (replica, slice, clause).
+"""Compiled loops from telemetry to sums: every observation adds to a cell of a replica, or of a kernel.
 
-Each fleet is worked through by itself and in one fixed order, so no result depends on the batch.
+A cell is one of (replica, slice, clause) for probes and gauges. Traffic is counted twice, by who knows what:
+what a replica's server and the gateway's host counters say of it is of all its requests and adds to one cell
+of each clause (``clauses.replica_places``); what the gateway counts of a slice on a kernel adds to that
+(kernel, slice, clause). Each fleet is worked through by itself and in one fixed order, so no result depends
+on the batch.
 
 Records cross the border as plain tuples, which numba reads in a third of the time of named ones (0.1 us an
 array); inside they are named again.
@@ -31,6 +35,9 @@ class Sinks(NamedTuple):
     sums: NDArray[np.float64]  # the same of this tick alone; without a fleet (B = 0) where nobody asks
     news: NDArray[np.bool_]  # [B, R, S], where anything came; without a fleet as well
     probed_at_s: NDArray[np.float64]  # [B, R, S], newest probe
+    kernel_window: NDArray[np.float64]  # [B, K, S, C, 4], what the gateway adds to the running window
+    kernel_sums: NDArray[np.float64]  # the same of this tick alone; without a fleet where nobody asks
+    kernel_news: NDArray[np.bool_]  # [B, K, S]; without a fleet as well
 
 
 class Probes(NamedTuple):
@@ -44,15 +51,23 @@ class Probes(NamedTuple):
 
 
 class Scrapes(NamedTuple):
-    """Counters and gauges of one telemetry."""
+    """Counters and gauges of the replicas in one telemetry."""
 
-    answered: NDArray[np.int64]  # [B, R, S], requests since the last telemetry
-    failed: NDArray[np.int64]  # [B, R, S]
-    latency_le: NDArray[np.int64]  # [B, R, S, F, E + 1], answers below each edge, the total last
+    answered: NDArray[np.int64]  # [B, R], attempts since the last telemetry
+    failed: NDArray[np.int64]  # [B, R]
+    latency_le: NDArray[np.int64]  # [B, R, F, E + 1], answers below each edge, the total last
     fingerprint_match: NDArray[np.float64]  # [B, R], 0..1
     trace_fields_ratio: NDArray[np.float64]  # [B, R], 0..1
     kv_used_ratio: NDArray[np.float64]  # [B, R], 0..1
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+
+
+class Gateway(NamedTuple):
+    """``GatewayCounts`` of one telemetry."""
+
+    answered: NDArray[np.int64]  # [B, S, K]
+    failed: NDArray[np.int64]  # [B, S, K]
+    latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1]
 
 
 class Clauses(NamedTuple):
@@ -70,6 +85,7 @@ class Clauses(NamedTuple):
     sense: NDArray[np.float64]  # [C], 1: at most, -1: at least
     clip: NDArray[np.float64]  # [C]
     applies: NDArray[np.bool_]  # [C, S]
+    place: NDArray[np.int64]  # [C], slice that traffic of a replica is booked on; -1: on none
 
 
 class Overload(NamedTuple):
@@ -82,15 +98,19 @@ class Overload(NamedTuple):
 
 
 @compiled
-def accumulate_tick(sinks, probes, scrapes, clauses, overload):
+def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
     """Add one telemetry's observations; latencies of overloaded kernels are dropped again."""
     sinks, probes, scrapes = borrowed((Sinks(*sinks), Probes(*probes), Scrapes(*scrapes)))
-    clauses, overload = borrowed((Clauses(*clauses), Overload(*overload)))
+    gateway, clauses, overload = borrowed((Gateway(*gateway), Clauses(*clauses), Overload(*overload)))
     _accumulate_probes(sinks, probes, clauses)
     _accumulate_requests(sinks, scrapes, clauses)
+    _accumulate_gateway(sinks, gateway, clauses)
     _accumulate_gauges(sinks, scrapes, clauses)
-    _excuse_overloaded(sinks.window, overload, clauses.latency)
-    _excuse_overloaded(sinks.sums, overload, clauses.latency)
+    kernels = np.arange(overload.overloaded_at_s.shape[1])
+    _excuse_overloaded(sinks.window, overload, overload.owner, clauses.latency)
+    _excuse_overloaded(sinks.sums, overload, overload.owner, clauses.latency)
+    _excuse_overloaded(sinks.kernel_window, overload, kernels, clauses.latency)
+    _excuse_overloaded(sinks.kernel_sums, overload, kernels, clauses.latency)
 
 
 @compiled
@@ -107,7 +127,7 @@ def _add(sums, b, r, s, c, value, clip, threshold, sense):
 @compiled
 def _accumulate_probes(sinks, probes, clauses):
     """Each received probe sample is one observation for every probe clause of its slice."""
-    window, sums, news, probed_at_s = sinks
+    window, sums, news, probed_at_s = sinks.window, sinks.sums, sinks.news, sinks.probed_at_s
     threshold, sense, clip = clauses.threshold, clauses.sense, clauses.clip
     twice = sums.shape[0] > 0
     for b in range(probes.received.shape[0]):
@@ -128,36 +148,61 @@ def _accumulate_probes(sinks, probes, clauses):
 
 @compiled
 def _accumulate_requests(sinks, scrapes, clauses):
-    """Each answer is an observation of the latency clauses, each ended request one of the failure clauses.
+    """Each answer of a replica is an observation of the latency clauses, each attempt one of the failures.
 
     Latencies come with a fresh scrape; without one they are not even looked at. Edge -1 (a threshold above
     every edge) reads the total: nothing is known to lie over it.
     """
-    window, sums, news, _ = sinks
+    window, sums, news = sinks.window, sinks.sums, sinks.news
     answered, failed, latency_le, fresh = scrapes.answered, scrapes.failed, scrapes.latency_le, scrapes.fresh
+    source, column, edge, place = clauses.source, clauses.column, clauses.edge, clauses.place
+    twice, last = sums.shape[0] > 0, latency_le.shape[3] - 1
+    for b in range(answered.shape[0]):
+        for r in range(answered.shape[1]):
+            over_now = failed[b, r]
+            ended = answered[b, r] + over_now
+            if not fresh[b, r] and ended == 0 and over_now == 0:
+                continue
+            for c in clauses.requests if fresh[b, r] else clauses.failing:
+                if source[c] == FAILED:
+                    count, over = ended, over_now
+                else:
+                    count = latency_le[b, r, column[c], last]
+                    over = count - latency_le[b, r, column[c], edge[c]]
+                if place[c] < 0 or (count == 0 and over == 0):
+                    continue
+                _add_counts(window, b, r, place[c], c, count, over)
+                if twice:
+                    _add_counts(sums, b, r, place[c], c, count, over)
+                    news[b, r, place[c]] = True
+
+
+@compiled
+def _accumulate_gateway(sinks, gateway, clauses):
+    """The same of each slice on each kernel, as the gateway counts it."""
+    window, sums, news = sinks.kernel_window, sinks.kernel_sums, sinks.kernel_news
+    answered, failed, latency_le = gateway.answered, gateway.failed, gateway.latency_le
     source, column, edge = clauses.source, clauses.column, clauses.edge
     twice, last = sums.shape[0] > 0, latency_le.shape[4] - 1
     for b in range(answered.shape[0]):
-        for r in range(answered.shape[1]):
-            for s in range(answered.shape[2]):
-                over_now = failed[b, r, s]
-                ended = answered[b, r, s] + over_now
-                if not fresh[b, r] and ended == 0 and over_now == 0:
+        for s in range(answered.shape[1]):
+            for k in range(answered.shape[2]):
+                over_now = failed[b, s, k]
+                ended = answered[b, s, k] + over_now
+                if ended == 0 and over_now == 0 and latency_le[b, s, k, 0, last] == 0:
                     continue
-                for c in clauses.requests if fresh[b, r] else clauses.failing:
-                    if not clauses.applies[c, s]:
-                        continue
+                for c in clauses.requests:
                     if source[c] == FAILED:
                         count, over = ended, over_now
                     else:
-                        count = latency_le[b, r, s, column[c], last]
-                        over = count - latency_le[b, r, s, column[c], edge[c]]
-                    if count == 0 and over == 0:
+                        count = latency_le[b, s, k, column[c], last]
+                        over = count - latency_le[b, s, k, column[c], edge[c]]
+                    if not clauses.applies[c, s] or (count == 0 and over == 0):
                         continue
-                    _add_counts(window, b, r, s, c, count, over)
+                    _add_counts(window, b, k, s, c, count, over)
                     if twice:
-                        _add_counts(sums, b, r, s, c, count, over)
-                        news[b, r, s] = True
+                        _add_counts(sums, b, k, s, c, count, over)
+                        news[b, k, s] = True
 
 
 @compiled
@@ -172,7 +217,7 @@ def _add_counts(sums, b, r, s, c, count, over):
 @compiled
 def _accumulate_gauges(sinks, scrapes, clauses):
     """Each fresh scrape is one observation of the fingerprint, trace-field and KV clauses, on every slice."""
-    window, sums, news, _ = sinks
+    window, sums, news = sinks.window, sinks.sums, sinks.news
     for b in range(scrapes.fresh.shape[0]):
         for r in range(scrapes.fresh.shape[1]):
             if not scrapes.fresh[b, r]:
@@ -201,13 +246,15 @@ def _add_to_every_slice(sums, b, r, c, value, clauses):
 
 
 @compiled
-def _excuse_overloaded(sums, overload, latency):
-    """Drop the ``latency`` clauses of replicas whose kernel is, or within ``window_s`` was, overloaded."""
-    owner, now_s = overload.owner, overload.now_s
+def _excuse_overloaded(sums, overload, owner, latency):
+    """Drop ``latency`` clauses of subjects whose kernel ``owner`` [U] is, or within ``window_s`` was,
+    overloaded.
+    """
+    now_s = overload.now_s
     for b in range(sums.shape[0]):
-        for r in range(len(owner)):
-            if now_s[b] - overload.overloaded_at_s[b, owner[r]] < overload.window_s:
+        for u in range(len(owner)):
+            if now_s[b] - overload.overloaded_at_s[b, owner[u]] < overload.window_s:
                 for s in range(sums.shape[2]):
                     for c in latency:
                         for x in range(sums.shape[4]):
-                            sums[b, r, s, c, x] = 0.0
+                            sums[b, u, s, c, x] = 0.0

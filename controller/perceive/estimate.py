@@ -1,8 +1,10 @@
 """Telemetry to evidence: what each replica showed on each slice for each clause, and how old it is.
 
 Every observation adds to four sums (count, clipped values, squares, count over the threshold) of the running
-window. Sums are kept per replica; those of a kernel are the sums of its replicas that are not quarantined.
-What is missing or late adds nothing: stale is not bad.
+window. Sums are kept per replica, those of a kernel are the sums of its replicas that are not quarantined:
+so for probes and gauges. Of clauses on traffic the gateway tells what each kernel did with each slice; a
+replica's own counts, of all its requests, only say how it stands among its peers. What is missing or late
+adds nothing: stale is not bad.
 
 Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
 traffic is overloaded next. The running window forgets the latencies of kernels that are, or lately were,
@@ -23,10 +25,19 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import MS_PER_S
-from controller.detect.clauses import probe_clauses
+from controller.cells import News, pool_news
+from controller.detect.clauses import from_traffic, probe_clauses, replica_places
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
-from controller.perceive.accumulate import Clauses, Overload, Probes, Scrapes, Sinks, accumulate_tick
+from controller.perceive.accumulate import (
+    Clauses,
+    Gateway,
+    Overload,
+    Probes,
+    Scrapes,
+    Sinks,
+    accumulate_tick,
+)
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.reception import (
     Arrived,
@@ -58,6 +69,8 @@ class Estimate:
     since_s: NDArray[np.float64]  # [B], time since the last tick, >= 0
     sums: Sums  # [B, R, S, C, 4], of this tick alone; B = 0 where the detector judges windows alone
     news: NDArray[np.bool_]  # [B, R, S], where anything came; B = 0 as well
+    kernel_sums: Sums  # [B, K, S, C, 4], of this tick, of the gateway and the replicas in rotation; B = 0 too
+    kernel_news: NDArray[np.bool_]  # [B, K, S], where anything came; B = 0 as well
 
 
 def accumulate(
@@ -76,6 +89,8 @@ def accumulate(
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     overload = Overload(excused_at_s, now_s, owner, window_s)
     _accumulate_all(sinks, telemetry, clocks, overload, setup.contract)
+    if setup.detector.by_observation:
+        _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
     return Estimate(
         state=altered(
@@ -84,6 +99,7 @@ def accumulate(
             now_s=now_s,
             window_began_at_s=clocks.window_began_at_s,
             window=sinks.window,
+            kernel_window=sinks.kernel_window,
             received_at_s=clocks.received_at_s,
             scraped_at_s=clocks.scraped_at_s,
             progressed_at_s=rates.progressed_at_s,
@@ -103,6 +119,8 @@ def accumulate(
         since_s=np.maximum(clocks.since_s, 0.0),
         sums=sinks.sums,
         news=sinks.news,
+        kernel_sums=sinks.kernel_sums,
+        kernel_news=sinks.kernel_news,
     )
 
 
@@ -172,12 +190,16 @@ def _follow(
 def _sinks(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sinks:
     """Arrays that this tick's observations are added to."""
     window = state.window if consume else state.window.copy()
+    kernel_window = state.kernel_window if consume else state.kernel_window.copy()
     fleets = len(window) if setup.detector.by_observation else 0
     return Sinks(
         window=window,
         sums=np.zeros((fleets, *window.shape[1:])),
         news=np.zeros((fleets, *window.shape[1:3]), dtype=np.bool_),
         probed_at_s=state.probed_at_s.copy(),
+        kernel_window=kernel_window,
+        kernel_sums=np.zeros((fleets, *kernel_window.shape[1:])),
+        kernel_news=np.zeros((fleets, *kernel_window.shape[1:3]), dtype=np.bool_),
     )
 
 
@@ -202,7 +224,23 @@ def _accumulate_all(
         _plain(telemetry.kv_used_ratio),
         clocks.fresh,
     )
-    accumulate_tick(tuple(sinks), tuple(samples), tuple(scrapes), _clauses(contract), tuple(overload))
+    counts = telemetry.gateway
+    gateway = Gateway(_plain(counts.answered), _plain(counts.failed), _plain(counts.latency_le))
+    accumulate_tick(
+        tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _clauses(contract), tuple(overload)
+    )
+
+
+def _pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSetup) -> None:
+    """Add what probes and gauges of the ``members`` bool [B, R] brought to the sums of their kernels."""
+    onto, given = News(sinks.kernel_sums, sinks.kernel_news), News(sinks.sums, sinks.news)
+    pool_news(onto, given, members, setup.layout.replica_kernel, _of_replicas(setup.contract))
+
+
+@lru_cache(maxsize=64)
+def _of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
+    """Places of the clauses that a kernel is judged on by what its replicas showed."""
+    return np.flatnonzero(~from_traffic(contract))
 
 
 @lru_cache(maxsize=64)
@@ -221,8 +259,15 @@ def _clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
         sense=contract.sense,
         clip=contract.clip,
         applies=_plain(contract.applies),
+        place=_places(contract),
     )
     return tuple(clauses)
+
+
+def _places(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64 [C]: the first slice of ``replica_places``; -1 where there is none."""
+    booked = replica_places(contract)
+    return np.where(booked.any(axis=0), np.argmax(booked, axis=0), -1)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
-from controller.cells import News, kernel_count, pool_news
+from controller.cells import kernel_count
 from controller.detect.certified_drift import drifted_replicas
 from controller.detect.detector import EvidenceBatch
 from controller.detect.tick import DetectorInputs
@@ -29,7 +29,7 @@ def gather(
         probes=telemetry.probes,
         received=estimate.received,
         replicas=replicas,
-        kernels=None if replicas is None else _of_kernels(before, replicas, setup),
+        kernels=None if replicas is None else _of_kernels(before, estimate, replicas, setup),
     )
 
 
@@ -50,22 +50,22 @@ def _of_replicas(
     )
 
 
-def _of_kernels(before: ControllerState, replicas: EvidenceBatch, setup: ControllerSetup) -> EvidenceBatch:
-    """The same, pooled over the replicas of each kernel that were in rotation before this tick."""
+def _of_kernels(
+    before: ControllerState, estimate: Estimate, replicas: EvidenceBatch, setup: ControllerSetup
+) -> EvidenceBatch:
+    """The same of each kernel: of its replicas that were in rotation before this tick, and of the gateway."""
     kernels, _, _ = setup.layout.shape
     members, owner = ~before.quarantined, setup.layout.replica_kernel
     mine = np.take_along_axis(members, replicas.probes.replica, axis=1)
-    told = np.ones(replicas.sums.shape[:3], dtype=np.bool_) if replicas.news is None else replicas.news
-    pooled = pool_news(News(replicas.sums, told), members, owner, kernels)
     return EvidenceBatch(
         pooled=True,
         probes=replicas.probes,
         received=replicas.received & mine,
         subject_of=owner,
-        sums=pooled.sums,
+        sums=estimate.kernel_sums,
         doubted=before.condemned,
         since_s=replicas.since_s,
-        news=pooled.news,
+        news=estimate.kernel_news,
         drifted=_drifted_kernels(replicas.drifted, members, owner, kernels),
     )
 

@@ -59,8 +59,8 @@ class Traffic(NamedTuple):
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
     running: NDArray[np.float64]  # [B, R], requests
     replica_state: NDArray[np.int8]  # [B, R], a ``ReplicaState``
-    answered: NDArray[np.int64]  # [B, R, S], requests since the last telemetry
-    failed: NDArray[np.int64]  # [B, R, S]
+    answered: NDArray[np.int64]  # [B, R], attempts since the last telemetry
+    failed: NDArray[np.int64]  # [B, R]
     offered: NDArray[np.int64]  # [B, S]
 
 
@@ -158,10 +158,7 @@ def _follow_rates(rates, traffic, pace):
     for b in range(len(now_s)):
         new = 1.0 if first[b] else 1.0 - keep[b]
         for r in range(progressed_at_s.shape[1]):
-            healthy, unhealthy = 0, 0
-            for s in range(answered.shape[2]):
-                healthy += answered[b, r, s]
-                unhealthy += failed[b, r, s]
+            healthy, unhealthy = answered[b, r], failed[b, r]
             rates.failing_now[b, r] = unhealthy > 0
             idle = (fresh[b, r] and not running[b, r] > 0.0) or replica_state[b, r] != READY
             if idle or healthy > 0 or np.isnan(progressed_at_s[b, r]):

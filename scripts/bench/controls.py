@@ -174,7 +174,7 @@ def _probes(table: Floats, chosen: NDArray[np.int64], received: NDArray[np.bool_
     replica = np.repeat(np.arange(replicas, dtype=np.int64), slices)
     place = np.tile(np.arange(slices, dtype=np.int64), replicas)
     shape = chosen.shape
-    return ProbeSamples(
+    return ProbeSamples.of_results(
         replica=np.broadcast_to(replica, shape).copy(),
         slice=np.broadcast_to(place, shape).copy(),
         prompt=chosen,

@@ -39,19 +39,32 @@ def count_ended(at: int, fleet: Fleet) -> None:
 def count_answer(at: int, replica: Record, request: Record, fleet: Fleet) -> None:
     """Enter one answer of replica number ``at`` into histograms, counters, excess TV and useful tokens.
 
-    Of use are the tokens of an answer within its slice's objectives whose replica broke nothing that a hard
-    clause guards when it was routed there, less their excess TV.
+    The client's times begin with its request and end with the last byte; those of the server begin when the
+    replica got the request. Of use are the tokens of an answer within its slice's objectives whose replica
+    broke nothing that a hard clause guards when it was routed there, less their excess TV.
     """
     part = request.slice
-    cells, histogram, rules = fleet.cells, fleet.histogram, fleet.rules
+    cells, histogram, served, rules = fleet.cells, fleet.histogram, fleet.served, fleet.rules
     ended_at_s = request.due_or_ended_at_s
     latency_ms = (ended_at_s + request.http_latency_s - request.arrived_at_s) * 1000.0
     ttft_ms = (request.first_token_at_s + request.http_latency_s - request.arrived_at_s) * 1000.0
     gap_ms = (ended_at_s - request.first_token_at_s) * 1000.0 / max(request.output_tokens - 1, 1)
     credit(request, request.output_tokens, replica, rules.quality)
-    histogram[at, part, 0, bucket(latency_ms, rules.edges_ms)] += 1
-    histogram[at, part, 1, bucket(ttft_ms, rules.edges_ms)] += 1
-    histogram[at, part, 2, bucket(gap_ms, rules.edges_ms)] += 1
+    whole, first, gap = (
+        bucket(latency_ms, rules.edges_ms),
+        bucket(ttft_ms, rules.edges_ms),
+        bucket(gap_ms, rules.edges_ms),
+    )
+    histogram[at, part, 0, whole] += 1
+    histogram[at, part, 1, first] += 1
+    histogram[at, part, 2, gap] += 1
+    before_ms = (request.routed_at_s + request.http_latency_s - request.arrived_at_s) * 1000.0
+    if before_ms != 0.0:
+        whole = bucket(latency_ms - before_ms, rules.edges_ms)
+        first = bucket(ttft_ms - before_ms, rules.edges_ms)
+    served[at, 0, whole] += 1
+    served[at, 1, first] += 1
+    served[at, 2, gap] += 1
     cells[at, part, column.ANSWERED] += 1
     cells[at, part, column.TOKENS] += request.output_tokens
     slo_ms = rules.slo_ms

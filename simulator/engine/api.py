@@ -197,6 +197,14 @@ class FleetEngine:
         """
         return self._memory.histogram
 
+    @property
+    def served_counts(self) -> NDArray[np.int32]:
+        """The same answers as the servers count them, int32 [B, R, F, E + 1]: a live view, copy it.
+
+        From the reception of a request on: without the attempts before and the way to the replica.
+        """
+        return self._memory.served
+
     def gauges(self) -> Gauges:
         """State of every replica at its fleet's current time."""
         shape = self._memory.replicas.shape

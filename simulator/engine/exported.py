@@ -10,10 +10,12 @@ from contracts.jit import compiled
 from simulator.engine.memory import Array, Record
 from simulator.engine.stretch import stretch_s
 
-#: Columns of ``Gauges.measured``; from the second on in the order of ``contracts.telemetry.EngineCounters``.
+#: Columns of ``Gauges.measured``; the second to the tenth as in ``contracts.telemetry.EngineCounters``.
 KV_USED, ITERATIONS, PROMPT_TOKENS, GENERATION_TOKENS, INTER_TOKEN_S, INTER_TOKENS = range(6)
 QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(6, 10)
-MEASURED_COLUMNS = 10
+#: No server exports these: time of a decode step of the batch that runs, and of each token prefilled in it.
+STEP_S, PREFILL_S = 10, 11
+MEASURED_COLUMNS = 12
 
 
 @compiled(nogil=True)
@@ -59,3 +61,6 @@ def read_exported(replica: Record, done: int, out: Array) -> None:
     out[ADMITTED] = replica.admitted
     out[FINISHED] = replica.finished
     out[PREEMPTIONS] = replica.preemptions
+    out[PREFILL_S] = replica.prefill_s
+    context_tokens = replica.context_tokens + replica.running * done
+    out[STEP_S] = replica.base_s + replica.decode_s * replica.running + replica.context_s * context_tokens

@@ -47,6 +47,8 @@ def fetch_fleet(fleet: Fleet) -> None:
     histogram, cells, free, arrivals = fleet.histogram, fleet.cells, fleet.free, fleet.arrivals
     for r in range(fleet.replicas.shape[0]):
         fetch_replica(fleet.replicas[r])
+        for f in range(fleet.served.shape[1]):
+            prefetch_row(fleet.served[r, f])
         for s in range(histogram.shape[1]):
             for f in range(histogram.shape[2]):
                 prefetch_row(histogram[r, s, f])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.exported import ITERATIONS, KV_USED
+from simulator.engine.exported import ITERATIONS, KV_USED, PREFILL_S, STEP_S
 
 #: Rows of ``Gauges.counts``.
 RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED, ALIVE = range(5)
@@ -31,7 +31,17 @@ class Gauges:
     @property
     def exported(self) -> NDArray[np.float64]:
         """What ``simulator.engine.exported`` counts since the process began, [B, R, columns]."""
-        return self.measured[..., ITERATIONS:]
+        return self.measured[..., ITERATIONS:STEP_S]
+
+    @property
+    def step_s(self) -> NDArray[np.float64]:
+        """Duration of a decode step of the batch that runs; contiguous."""
+        return np.ascontiguousarray(self.measured[..., STEP_S])
+
+    @property
+    def prefill_s(self) -> NDArray[np.float64]:
+        """What each token that is prefilled adds to a step; contiguous."""
+        return np.ascontiguousarray(self.measured[..., PREFILL_S])
 
     @property
     def running(self) -> NDArray[np.int64]:

@@ -53,7 +53,8 @@ class Memory(NamedTuple):
     excess_tv: NDArray[np.float64]  # [B, R, S] of answered tokens
     useful: NDArray[np.float64]  # [B, R, S] answered tokens that are of use
     per_slice: NDArray[np.int64]  # [B, S, SLICE_COLUMNS]
-    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1]
+    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1] of answers, as their clients wait
+    served: NDArray[np.int32]  # [B, R, F, E + 1] of the same answers, as their servers count
 
 
 class Fleet(NamedTuple):
@@ -74,6 +75,7 @@ class Fleet(NamedTuple):
     useful: Array
     per_slice: Array
     histogram: Array
+    served: Array
     rules: Rules
 
 
@@ -99,5 +101,6 @@ def fleet_of(memory: Memory, rules: Rules, b: int) -> Fleet:
         borrowed(memory.useful[b]),
         borrowed(memory.per_slice[b]),
         borrowed(memory.histogram[b]),
+        borrowed(memory.served[b]),
         rules,
     )

@@ -50,6 +50,7 @@ def allocated(spec: EngineSpec, batch: int) -> Memory:
         useful=np.empty(shape),
         per_slice=np.empty((batch, spec.slices, SLICE_COLUMNS), np.int64),
         histogram=np.empty((*shape, spec.families, buckets), np.int32),
+        served=np.empty((batch, spec.replicas, spec.families, buckets), np.int32),
     )
 
 
@@ -59,7 +60,8 @@ def begin(memory: Memory, fresh: NDArray[np.void]) -> None:
     memory.fleets["retry_head"] = NONE
     _bytes_of(memory.replicas)[:] = _bytes_of(fresh)
     memory.free[:] = np.arange(memory.free.shape[1])
-    for counts in (memory.violating, memory.cells, memory.per_slice, memory.histogram, memory.sessions):
+    latencies, cells = (memory.histogram, memory.served), (memory.cells, memory.per_slice)
+    for counts in (memory.violating, memory.sessions, *cells, *latencies):
         _bytes_of(counts)[...] = 0
     for numbers in (memory.row_changed_at_s, memory.excess_tv, memory.useful, memory.table):
         numbers.fill(0.0)

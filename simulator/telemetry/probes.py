@@ -6,8 +6,10 @@ is what was measured of (kernel, condition in force, prompt, repeat); no indepen
 Only with ``repeat_noise`` above 0 (hosts that are not bit-exact) is each value multiplied by
 ``exp(repeat_noise * z)``, z standard normal.
 
-A probe counts for the tick in which the replica computes it; a dead, hung or starting one returns
-nothing. Quarantined replicas are probed like the others.
+A probe counts for the tick in which the replica computes it. A dead or starting one refuses it, a hung one
+lets it run out of time (``PROBE_LIMIT_S``). Its latency is half of the engine step that runs then, on
+average, and one with its prompt in it; nothing is said of a queue before it. Quarantined replicas are
+probed like the others.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from contracts.rng import stream
-from contracts.telemetry import ProbeSamples
+from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
+from simulator.engine.gauges import Gauges
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: From sending to computing; an idle measured engine answers a probe of 64 tokens in 37 ms, a busy one in
-#: up to 90 ms.
-PROBE_LATENCY_S = 0.06
+#: Who has not answered by then does not answer.
+PROBE_LIMIT_S = 2.0
+# Plain integers, because compiled code does not know the enumeration.
+NONE, ANSWERED = int(ProbeOutcome.NONE), int(ProbeOutcome.ANSWERED)
+TIMED_OUT = int(ProbeOutcome.TIMED_OUT)
 
 
 def slots_per_replica(scenario: CompiledScenario) -> int:
@@ -65,6 +70,17 @@ class Measured(NamedTuple):
     kernel: NDArray[np.int64]  # [P]
 
 
+class States(NamedTuple):
+    """What replicas are like when their probes are computed."""
+
+    condition: NDArray[np.int64]  # [B, P]
+    outcome: NDArray[np.int8]  # [B, P] a ``ProbeOutcome``
+    since_s: NDArray[np.float64]  # [B, R] when the newest outcome of each replica began to hold
+    delivered: NDArray[np.bool_]  # [B, R] results arrive
+    step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where nobody knows
+    prefill_s: NDArray[np.float64]  # [B, R] of each token of a prompt
+
+
 class Results(NamedTuple):
     """Results of one tick. P slots, M metrics."""
 
@@ -73,6 +89,8 @@ class Results(NamedTuple):
     sampled_at_ms: NDArray[np.float64]  # [B, P]
     values: NDArray[np.float64]  # [B, P, M]
     valid: NDArray[np.bool_]  # [B, P]
+    outcome: NDArray[np.int8]  # [B, P]
+    latency_ms: NDArray[np.float64]  # [B, P]
 
 
 class Probes:
@@ -105,31 +123,38 @@ class Probes:
         self._noise = scenario.telemetry.repeat_noise
         self._rngs = [stream(seed, "repeat_noise") for seed in seeds] if self._noise > 0.0 else []
         self._condition = np.zeros(shape, dtype=np.int64)
-        self._answers = np.zeros(shape, dtype=np.bool_)
+        self._outcome = np.zeros(shape, dtype=np.int8)
+        self._latest = np.full((len(seeds), replicas), ANSWERED, dtype=np.int8)
+        self._since_s = np.full((len(seeds), replicas), -np.inf)
 
-    def open(self, tick: int, condition: NDArray[np.int64], answers: NDArray[np.bool_]) -> None:
+    def open(self, tick: int, condition: NDArray[np.int64], outcome: NDArray[np.int8]) -> None:
         """Begin ``tick``, one after the other from 0 on, with the states of the replicas.
 
-        ``condition`` int64 [B, R], ``answers`` bool [B, R].
+        ``condition`` int64 [B, R], ``outcome`` int8 [B, R], a ``ProbeOutcome`` each.
         """
         last = tick == self._scenario.ticks - 1
         _schedule(tick, last, self._packed_plan, self._packed_slots)
         self._condition = np.take(condition, self._replica, axis=1)
-        self._answers = np.take(answers, self._replica, axis=1)
+        self._outcome = np.take(outcome, self._replica, axis=1)
 
     @property
     def due(self) -> NDArray[np.bool_]:
         """Bool [B, P]: the slot is used in the tick that is open."""
         return np.asarray(np.isfinite(self.slots.at_s))
 
-    def change(self, fleet: int, replica: int, at_s: float, condition: int, answers: bool) -> None:
+    def change(self, fleet: int, replica: int, at_s: float, condition: int, outcome: int) -> None:
         """From ``at_s`` on, within the tick that is open, the replica is in another state."""
+        if outcome != self._latest[fleet, replica]:
+            self._latest[fleet, replica], self._since_s[fleet, replica] = outcome, at_s
         later = (self._replica == replica) & (self.slots.at_s[fleet] > at_s)
         self._condition[fleet, later] = condition
-        self._answers[fleet, later] = answers
+        self._outcome[fleet, later] = outcome
 
-    def close(self, delivered: NDArray[np.bool_]) -> ProbeSamples:
-        """Results of the tick that is open; ``delivered`` bool [B, R] is False where telemetry is lost."""
+    def close(self, delivered: NDArray[np.bool_], gauges: Gauges | None = None) -> ProbeSamples:
+        """Results of the tick that is open; ``delivered`` bool [B, R] is False where telemetry is lost.
+
+        gauges: of the engines, for the latencies (None: nobody knows them).
+        """
         shape = self.slots.place.shape
         results = Results(
             slices=np.empty(shape, dtype=np.int64),
@@ -137,9 +162,11 @@ class Probes:
             sampled_at_ms=np.empty(shape),
             values=np.empty((*shape, self._measured.values.shape[4])),
             valid=np.empty(shape, dtype=np.bool_),
+            outcome=np.empty(shape, dtype=np.int8),
+            latency_ms=np.empty(shape),
         )
-        states = self._condition, self._answers, delivered
-        _collect(self._packed_slots, states, self._packed_measured, tuple(results))
+        states = self._states(delivered, gauges)
+        _collect(self._packed_slots, tuple(states), self._packed_measured, tuple(results))
         return ProbeSamples(
             replica=self._owner.copy(),
             slice=results.slices,
@@ -147,12 +174,25 @@ class Probes:
             sampled_at_ms=results.sampled_at_ms,
             values=self._noisy(results.values),
             valid=results.valid,
+            outcome=results.outcome,
+            latency_ms=results.latency_ms,
+        )
+
+    def _states(self, delivered: NDArray[np.bool_], gauges: Gauges | None) -> States:
+        unknown = np.full(delivered.shape, np.nan)
+        return States(
+            condition=self._condition,
+            outcome=self._outcome,
+            since_s=self._since_s,
+            delivered=delivered,
+            step_s=unknown if gauges is None else gauges.step_s,
+            prefill_s=unknown if gauges is None else gauges.prefill_s,
         )
 
     def tokens(self) -> NDArray[np.float64]:
         """Probe tokens that the replicas of each kernel computed in the open tick, float64 [B, K]."""
-        total = np.zeros((len(self._answers), self._measured.values.shape[0]))
-        _add_tokens(self._packed_slots, self._answers, self._packed_measured, total)
+        total = np.zeros((len(self._outcome), self._measured.values.shape[0]))
+        _add_tokens(self._packed_slots, self._outcome, self._packed_measured, total)
         return total
 
     def _noisy(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -217,31 +257,43 @@ def _schedule(tick, last, packed_plan, packed_slots):
 
 
 @compiled
-def _collect(packed_slots, states, packed_measured, packed_results):
-    """Look up what was measured; ``states``: condition and answers [B, P], delivered [B, R]."""
+def _collect(packed_slots, packed_states, packed_measured, packed_results):
+    """Look up what was measured, and how long it took.
+
+    A probe that runs out of time was sent so long before: to a replica that hung already, or nobody knows.
+    """
     slots, measured = borrowed(ProbeSlots(*packed_slots)), borrowed(Measured(*packed_measured))
     results = borrowed(Results(*packed_results))
-    condition, answers, delivered = borrowed(states)
+    states = borrowed(States(*packed_states))
     for b in range(slots.place.shape[0]):
         for p in range(slots.place.shape[1]):
-            n, at_s = slots.place[b, p], slots.at_s[b, p]
-            received = np.isfinite(at_s) and answers[b, p] and delivered[b, measured.replica[p]]
+            n, at_s, r = slots.place[b, p], slots.at_s[b, p], measured.replica[p]
+            outcome, took_s = states.outcome[b, p], 0.0
+            if outcome == ANSWERED:
+                took_s = 1.5 * states.step_s[b, r] + measured.tokens_of[n] * states.prefill_s[b, r]
+            elif outcome == TIMED_OUT:
+                took_s = PROBE_LIMIT_S
+            early = outcome == TIMED_OUT and at_s - took_s < states.since_s[b, r]
+            if not (np.isfinite(at_s) and states.delivered[b, r]) or early:
+                outcome = NONE
             results.slices[b, p], results.prompts[b, p] = measured.slice_of[n], measured.id_of[n]
-            results.valid[b, p] = received
-            sent_at_s = max(at_s - PROBE_LATENCY_S, 0.0)
-            results.sampled_at_ms[b, p] = sent_at_s * MS_PER_S if received else 0.0
-            kernel, state, repeat = measured.kernel[p], condition[b, p], slots.repeat[b, p]
+            results.outcome[b, p], results.valid[b, p] = outcome, outcome == ANSWERED
+            results.latency_ms[b, p] = took_s * MS_PER_S if outcome == ANSWERED else np.nan
+            sent_at_s = max(at_s - (0.0 if np.isnan(took_s) else took_s), 0.0)
+            results.sampled_at_ms[b, p] = 0.0 if outcome == NONE else sent_at_s * MS_PER_S
+            kernel, state, repeat = measured.kernel[p], states.condition[b, p], slots.repeat[b, p]
             for m in range(results.values.shape[2]):
-                results.values[b, p, m] = measured.values[kernel, state, n, repeat, m]
+                value = measured.values[kernel, state, n, repeat, m]
+                results.values[b, p, m] = value if outcome == ANSWERED else np.nan
 
 
 @compiled
-def _add_tokens(packed_slots, answers, packed_measured, total):
+def _add_tokens(packed_slots, outcome, packed_measured, total):
     """Add the tokens of the probes that were computed to ``total`` [B, K]."""
     slots, measured = borrowed(ProbeSlots(*packed_slots)), borrowed(Measured(*packed_measured))
     for b in range(slots.place.shape[0]):
         for p in range(slots.place.shape[1]):
-            if np.isfinite(slots.at_s[b, p]) and answers[b, p]:
+            if np.isfinite(slots.at_s[b, p]) and outcome[b, p] == ANSWERED:
                 total[b, measured.kernel[p]] += measured.tokens_of[slots.place[b, p]]
 
 
@@ -273,6 +325,16 @@ def warm() -> None:
         plan = ProbePlan(1.0, 1.0, numbers, whole, whole.copy(), order, place + 1, 1)
         slots = tuple(ProbeSlots(whole.copy(), whole.copy(), numbers.copy()))
         _schedule(0, True, tuple(plan), slots)
-        results = Results(whole.copy(), whole.copy(), numbers.copy(), np.zeros((*one, 1)), flags.copy())
-        _collect(slots, (whole, flags, flags), measured, tuple(results))
-        _add_tokens(slots, flags, measured, np.zeros(one))
+        ended = np.full(one, ANSWERED, dtype=np.int8)
+        results = Results(
+            whole.copy(),
+            whole.copy(),
+            numbers.copy(),
+            np.zeros((*one, 1)),
+            flags.copy(),
+            ended,
+            numbers.copy(),
+        )
+        states = States(whole, ended.copy(), numbers, flags, numbers, numbers)
+        _collect(slots, tuple(states), measured, tuple(results))
+        _add_tokens(slots, ended, measured, np.zeros(one))

@@ -1,11 +1,12 @@
 """Telemetry as a real fleet shows it: scraped at intervals, delayed, sometimes lost, never the truth.
 
-Three channels with their own honesty. Discovery and the gateway's counters are there at once. Metrics of
-a replica are scraped every ``scrape_interval_s`` (each replica in its own phase), arrive
-``scrape_delay_s`` later and may be lost; counters are cumulative, so the next scrape brings what a lost
-one would have, and of the engine's own counters a record carries the difference between two scrapes that
-arrived. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost
-shows nothing of its own, which is not the same as showing something bad.
+Three channels with their own honesty. Discovery and the gateway's counters are there at once, by slice and
+kernel or by replica; its histograms every ``scrape_interval_s``, when it merges them. Metrics of a replica,
+which knows no slices, are scraped every ``scrape_interval_s`` (each replica in its own phase), arrive
+``scrape_delay_s`` later and may be lost; counters are cumulative, so the next scrape brings what a lost one
+would have, and of the engine's own counters a record carries the difference between two scrapes that
+arrived. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost shows
+nothing of its own, which is not the same as showing something bad.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from contracts.telemetry import (
     LATENCY_FAMILIES,
     EngineCounters,
     FleetTelemetry,
+    GatewayCounts,
     ProbeSamples,
     ReplicaState,
 )
 from contracts.units import MS_PER_S
 from simulator.engine import exported
 from simulator.engine import gauges as gauge
-from simulator.engine.counters import Counters
+from simulator.engine.counters import ANSWERED, ATTEMPTS_FAILED, CELL_COLUMNS, Counters
 from simulator.engine.gauges import Gauges
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
@@ -38,6 +40,13 @@ from simulator.world.compiled_scenario import CompiledScenario
 #: What a scrape brings beside the histograms.
 SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS = range(6)
 _GAUGES = 6
+
+
+class Latencies(NamedTuple):
+    """Answers by bucket since the start, not summed over edges."""
+
+    clients: NDArray[np.int32]  # [B, R, S, F, E + 1] as clients of the gateway wait
+    servers: NDArray[np.int32]  # [B, R, F, E + 1] as the servers count
 
 
 class Schedule(NamedTuple):
@@ -58,13 +67,13 @@ class Shown(NamedTuple):
     trace_missing: NDArray[np.float64]  # [B, R] share of the answers
     gauges: NDArray[np.int64]  # [rows, B, R], ``Gauges.counts``
     measured: NDArray[np.float64]  # [B, R, columns], ``Gauges.measured``
-    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1] since the start
+    histogram: NDArray[np.int32]  # [B, R, F, E + 1] since the start
 
 
 class Seen(NamedTuple):
     """What replicas showed at their last scrape, of all that is cumulative."""
 
-    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1]
+    histogram: NDArray[np.int32]  # [B, R, F, E + 1]
     engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] when, in s, and what; NaN before the first
 
 
@@ -72,7 +81,7 @@ class Scraped(NamedTuple):
     """Scrapes that are under way together."""
 
     filled: NDArray[np.bool_]  # [B, R] holds something
-    histogram: NDArray[np.int64]  # [B, R, S, F, E + 1] since the last scrape, summed over edges
+    histogram: NDArray[np.int64]  # [B, R, F, E + 1] since the last scrape, summed over edges
     gauges: NDArray[np.float64]  # [B, R, _GAUGES]
     engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] since the last scrape
 
@@ -85,11 +94,16 @@ class Telemetry:
 
     def __init__(self, each: Sequence[CompiledScenario], seeds: list[int], *, reuse: bool = False) -> None:
         scenario = each[0]
-        _, slices, replicas = scenario.layout.shape
+        kernels, slices, replicas = scenario.layout.shape
         shape, self._reuse = (len(seeds), replicas), reuse
         self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / scenario.tick_s - 1e-9))
         self._packed_schedule = tuple(_schedule(each, seeds))
-        buckets = (slices, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+        buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+        self._owner = scenario.layout.replica_kernel
+        self._counted = (len(seeds), slices, kernels)
+        self._clients = np.zeros(
+            (*shape, slices, *buckets), dtype=np.int32
+        )  # the gateway's, at the last tick
         self._seen = Seen(
             histogram=np.zeros((*shape, *buckets), dtype=np.int32),
             engine=np.full((*shape, ENGINE_COUNTERS), np.nan),
@@ -108,9 +122,9 @@ class Telemetry:
         self._shown = np.full((*shape, _GAUGES), np.nan)
         self._shown[:, :, RUNNING : KV_USED + 1] = 0.0
 
-    def forget(self, fleet: int, replica: int, latency_counts: NDArray[np.int32]) -> None:
+    def forget(self, fleet: int, replica: int, served: NDArray[np.int32]) -> None:
         """A new process starts its counters at zero: what nobody scraped of the old one is gone."""
-        self._seen.histogram[fleet, replica] = latency_counts[fleet, replica]
+        self._seen.histogram[fleet, replica] = served[fleet, replica]
         self._seen.engine[fleet, replica] = np.nan
 
     def read(
@@ -119,13 +133,13 @@ class Telemetry:
         now_s: float,
         counters: Counters,
         gauges: Gauges,
-        latency_counts: NDArray[np.int32],
+        latencies: Latencies,
         board: ReplicaBoard,
         probes: ProbeSamples,
     ) -> FleetTelemetry:
         """All that arrives at the end of ``tick``, at ``now_s``."""
         leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
-        now = _shown_now(gauges, latency_counts, board)
+        now = _shown_now(gauges, latencies.servers, board)
         out = tuple(self._under_way[leaves])
         _scrape(tick, now_s, self._packed_schedule, tuple(now), self._packed_seen, out)
         arrived = self._under_way[slot]
@@ -142,11 +156,11 @@ class Telemetry:
             running=shown[RUNNING],
             waiting=shown[WAITING],
             kv_used_ratio=shown[KV_USED],
-            # Contiguous once and for all: every reader in the controller wants them so.
-            answered=np.ascontiguousarray(counters.answered),
-            failed=np.ascontiguousarray(counters.attempts_failed),
-            latency_le=arrived.histogram,
+            answered=counters.answered.sum(axis=2),
+            failed=counters.attempts_failed.sum(axis=2),
             consecutive_failed=gauges.consecutive_failed,
+            latency_le=arrived.histogram,
+            gateway=self._gateway(tick, counters, latencies.clients),
             fingerprint_match=shown[FINGERPRINT],
             trace_fields_ratio=shown[TRACE_FIELDS],
             offered=counters.offered,
@@ -154,8 +168,16 @@ class Telemetry:
             probes=probes,
         )
 
+    def _gateway(self, tick: int, counters: Counters, clients: NDArray[np.int32]) -> GatewayCounts:
+        """What the gateway counted in the tick that ended, and its histograms if they are merged then."""
+        counts = GatewayCounts.nothing(*self._counted)
+        _count((counts.answered, counts.failed), counters.cells, self._owner)
+        for fleet in np.flatnonzero((tick + 1) % self._packed_schedule[0] == 0):
+            _flush(counts.latency_le[fleet], clients[fleet], self._clients[fleet], self._owner)
+        return counts
 
-def _shown_now(gauges: Gauges, latency_counts: NDArray[np.int32], board: ReplicaBoard) -> Shown:
+
+def _shown_now(gauges: Gauges, served: NDArray[np.int32], board: ReplicaBoard) -> Shown:
     return Shown(
         loss=board.scrape_loss,
         lost=board.telemetry_lost,
@@ -164,7 +186,7 @@ def _shown_now(gauges: Gauges, latency_counts: NDArray[np.int32], board: Replica
         trace_missing=board.trace_missing,
         gauges=gauges.counts,
         measured=gauges.measured,
-        histogram=latency_counts,
+        histogram=served,
     )
 
 
@@ -222,13 +244,39 @@ def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out)
 @compiled
 def _scrape_histogram(b, r, counts, seen, out):
     """Answers of a replica since its last scrape, summed over edges; ``counts`` and ``seen`` are not."""
-    for s in range(counts.shape[2]):
-        for f in range(counts.shape[3]):
-            total = 0
-            for e in range(counts.shape[4]):
-                total += counts[b, r, s, f, e] - seen[b, r, s, f, e]
-                seen[b, r, s, f, e] = counts[b, r, s, f, e]
-                out[b, r, s, f, e] = total
+    for f in range(counts.shape[2]):
+        total = 0
+        for e in range(counts.shape[3]):
+            total += counts[b, r, f, e] - seen[b, r, f, e]
+            seen[b, r, f, e] = counts[b, r, f, e]
+            out[b, r, f, e] = total
+
+
+@compiled
+def _count(packed_counts, cells, owner):
+    """Into attempts answered and failed [B, S, K], which are 0: those of ``cells`` [B, R, S, columns]."""
+    answered, failed = borrowed(packed_counts)
+    for b in range(cells.shape[0]):
+        for r in range(cells.shape[1]):
+            for s in range(cells.shape[2]):
+                answered[b, s, owner[r]] += cells[b, r, s, ANSWERED]
+                failed[b, s, owner[r]] += cells[b, r, s, ATTEMPTS_FAILED]
+
+
+@compiled
+def _flush(out, clients, before, owner):
+    """Into histograms [S, K, F, E + 1] of a fleet, which are 0: answers since the last flush, by kernel.
+
+    Summed over edges; ``clients`` and ``before`` [R, S, F, E + 1] are not.
+    """
+    for r in range(clients.shape[0]):
+        for s in range(clients.shape[1]):
+            for f in range(clients.shape[2]):
+                total = 0
+                for e in range(clients.shape[3]):
+                    total += clients[r, s, f, e] - before[r, s, f, e]
+                    before[r, s, f, e] = clients[r, s, f, e]
+                    out[s, owner[r], f, e] += total
 
 
 @compiled
@@ -267,7 +315,7 @@ def _arrive(packed_arrived, shown, out, engine):
 
 def warm() -> None:
     """Compile what this module compiles, so that no job pays for it after a fork."""
-    buckets = (1, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+    buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
     for batch in (1, 2):
         each = (batch, 1)
         numbers, no = np.zeros(each), np.zeros(each, dtype=np.bool_)
@@ -282,3 +330,8 @@ def warm() -> None:
         out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)), engine)
         _scrape(0, 0.0, tuple(schedule), tuple(shown), (counts.copy(), engine.copy()), tuple(out))
         _arrive(tuple(out), out.gauges.copy(), np.zeros((_GAUGES, *each)), np.zeros((ENGINE_COUNTERS, *each)))
+        nothing = GatewayCounts.nothing(batch, 1, 1)
+        clients = np.zeros((*each, 1, *buckets), dtype=np.int32)
+        cells, owner = np.zeros((*each, 1, CELL_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        _count((nothing.answered, nothing.failed), cells, owner)
+        _flush(nothing.latency_le[0], clients[0], clients[0].copy(), owner)

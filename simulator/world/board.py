@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from contracts.telemetry import ReplicaState
+from contracts.telemetry import ProbeOutcome, ReplicaState
 from faults.effects import HEALTHY, ReplicaEffect
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -21,8 +21,9 @@ class ReplicaBoard:
         self.state[np.stack([scenario.absent for scenario in each])] = int(ReplicaState.ABSENT)
         #: Measured condition in force.
         self.condition = np.zeros(shape, dtype=np.int64)
-        #: The process computes: it is neither dead, starting nor hung.
-        self.answers = self.state == int(ReplicaState.READY)
+        #: Int8: how a probe ends, a ``ProbeOutcome``; nobody probes what is absent.
+        self.probed = np.where(self.is_ready(), int(ProbeOutcome.ANSWERED), int(ProbeOutcome.NONE))
+        self.probed = self.probed.astype(np.int8)
         #: A fault keeps it dead.
         self.crashed = np.zeros(shape, dtype=np.bool_)
         self.hung = np.zeros(shape, dtype=np.bool_)
@@ -60,5 +61,8 @@ class ReplicaBoard:
 
     def _settle(self, fleet: int, replica: int) -> None:
         place = fleet, replica
-        runs = self.state[place] in (int(ReplicaState.READY), int(ReplicaState.DRAINING))
-        self.answers[place] = runs and not self.hung[place]
+        state = ReplicaState(int(self.state[place]))
+        runs = state in (ReplicaState.READY, ReplicaState.DRAINING)
+        refused = ProbeOutcome.NONE if state == ReplicaState.ABSENT else ProbeOutcome.REFUSED
+        computed = ProbeOutcome.TIMED_OUT if self.hung[place] else ProbeOutcome.ANSWERED
+        self.probed[place] = int(computed if runs else refused)

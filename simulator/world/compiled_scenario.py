@@ -121,6 +121,7 @@ class CompiledScenario:
             rates=SampleRates(
                 probes_per_s=self.telemetry.probes_per_s,
                 scrape_interval_s=self.telemetry.scrape_interval_s,
+                gateway_interval_s=self.tick_s,
             ),
             quality_loss=self.certified_loss,
             certified_units=certified_probe_values(self.tables, self.prompts, len(self.layout.slices)),

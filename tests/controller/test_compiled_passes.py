@@ -37,6 +37,7 @@ from tests.support.builders import (
     make_layout,
     quiet_telemetry,
     with_probes,
+    with_traffic,
 )
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=3)
@@ -68,17 +69,16 @@ def storm(seed: int) -> list[FleetTelemetry]:
         values[rng.random(values.shape) < 0.1] = np.nan
         seen = with_probes(quiet_telemetry(LAYOUT, float(now), BATCH), LAYOUT, values)
         seen.probes.valid[:] &= rng.random(seen.probes.valid.shape) < 0.5
-        answered = rng.integers(0, 6, seen.answered.shape) * ~hung[:, :, None]
-        late = rng.integers(0, 2, seen.latency_le.shape)
+        answered = rng.integers(0, 6, (*shape, 2)) * ~hung[:, :, None]
+        late = rng.integers(0, 2, (*shape, 2, *seen.latency_le.shape[2:]))
+        failed = rng.integers(0, 3, answered.shape) * failing[:, :, None]
+        latency_le = np.cumsum(late, axis=-1)
         out.append(
             replace(
-                seen,
+                with_traffic(seen, LAYOUT, answered=answered, failed=failed, latency_le=latency_le),
                 replica_state=np.where(gone, 4, seen.replica_state).astype(np.int8),
                 scraped_at_ms=np.where(silent, np.nan, seen.scraped_at_ms),
-                answered=answered,
-                failed=rng.integers(0, 3, answered.shape) * failing[:, :, None],
                 consecutive_failed=rng.integers(0, 9, shape) * failing,
-                latency_le=np.cumsum(late, axis=-1),
                 fingerprint_match=np.where(wrong, 0.0, 1.0),
                 kv_used_ratio=rng.uniform(0.0, 1.0, shape),
                 offered=rng.integers(0, 260, seen.offered.shape),

@@ -19,7 +19,7 @@ from controller.options import ControllerOptions
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state_json import STATE_VERSION, state_from_json, state_to_json
 from policies.registry import BASELINES, make_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.builders import make_fleet, make_layout, with_traffic
 from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.support.port_suite import ClockSuite, RouteActuatorSuite, TelemetrySourceSuite
 from tests.support.worlds import Edit, drift, run, script, silence
@@ -38,14 +38,14 @@ def weather(seed: int, ticks: int, batch: int = 1) -> list[FleetTelemetry]:
         unhealthy = phases[index // 15]
         seen.probes.values[..., 0] += 0.4 * np.take_along_axis(unhealthy, seen.probes.replica, axis=1)
         lost = rng.random(seen.scraped_at_ms.shape) < 0.3
-        failed = rng.integers(0, 2, seen.failed.shape) * unhealthy[:, :, None]
+        shape = (*seen.failed.shape, 2)
+        failed = rng.integers(0, 2, shape) * unhealthy[:, :, None]
+        answered = rng.integers(0, 9, shape)
         out.append(
             replace(
-                seen,
+                with_traffic(seen, LAYOUT, answered=answered, failed=failed),
                 scraped_at_ms=np.where(lost, np.nan, seen.scraped_at_ms),
-                failed=failed,
                 consecutive_failed=rng.integers(0, 7, seen.consecutive_failed.shape) * unhealthy,
-                answered=rng.integers(0, 9, seen.answered.shape),
                 offered=rng.integers(0, 300, seen.offered.shape),
                 replica_state=rng.choice([2, 2, 2, 2, 4], seen.replica_state.shape).astype(np.int8),
             )

@@ -144,16 +144,16 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
         "window_began_at_s": started,
         "progressed_at_s": _progressed_s(state, seen, now_s, fresh),
         "offered_rps": offered_rps,
-        "answered_rps": smooth(seen.answered.sum(axis=2), state.answered_rps),
-        "failed_rps": smooth(seen.failed.sum(axis=2), state.failed_rps),
+        "answered_rps": smooth(seen.answered, state.answered_rps),
+        "failed_rps": smooth(seen.failed, state.failed_rps),
         "overloaded_at_s": overloaded_at_s,
-        "window": _window(state, seen, setup, now_s, overloaded_at_s),
+        **_windows(state, seen, setup, now_s, overloaded_at_s),
         "closed": now_s - started >= contract.window_s - 1e-6,
         "fresh": fresh,
         "received": received,
         "silent_s": silent_s,
         "stale": silent_s > contract.stale_after_s,
-        "failing_now": seen.failed.sum(axis=2) > 0,
+        "failing_now": seen.failed > 0,
     }
 
 
@@ -161,18 +161,22 @@ def _progressed_s(state: ControllerState, seen: FleetTelemetry, now_s: Floats, f
     """When each replica [B, R] last answered, had nothing to do, or was not ready."""
     idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
     known = np.where(np.isnan(state.progressed_at_s), now_s[:, None], state.progressed_at_s)
-    return np.where(idle | (seen.answered.sum(axis=2) > 0), now_s[:, None], known)
+    return np.where(idle | (seen.answered > 0), now_s[:, None], known)
 
 
-def _window(
+def _windows(
     state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup, now_s: Floats, overloaded: Floats
-) -> Floats:
-    """The running window without latencies of kernels that were ``overloaded`` [B, K] lately, in s."""
+) -> dict[str, Floats]:
+    """The running windows without latencies of kernels that were ``overloaded`` [B, K] lately, in s."""
     contract, options = setup.contract, replace(setup.options, overload_ratio=np.inf)
-    lately = (now_s[:, None] - overloaded < contract.window_s)[:, setup.layout.replica_kernel]
-    excused = lately[:, :, None, None] & (contract.source == Source.LATENCY)
-    everything = accumulate(state, seen, replace(setup, options=options))
-    return np.where(excused[..., None], 0.0, everything.state.window)
+    lately = now_s[:, None] - overloaded < contract.window_s
+    everything = accumulate(state, seen, replace(setup, options=options)).state
+    late = (contract.source == Source.LATENCY)[:, None]
+    owner = setup.layout.replica_kernel
+    return {
+        "window": np.where(lately[:, owner, None, None, None] & late, 0.0, everything.window),
+        "kernel_window": np.where(lately[:, :, None, None, None] & late, 0.0, everything.kernel_window),
+    }
 
 
 def load_rps(state: ControllerState, offered_rps: Floats) -> Floats:

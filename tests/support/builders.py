@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import (
-    HISTOGRAM_EDGES_MS,
-    LATENCY_FAMILIES,
     EngineCounters,
     FleetTelemetry,
+    GatewayCounts,
     ProbeSamples,
     ReplicaState,
     Source,
 )
 from controller.fleet import FleetSetup
-from policies.synthetic_fleet import METRICS, SyntheticClause, synthetic_contract
+from policies.synthetic_fleet import METRICS, SyntheticClause, all_at_once, synthetic_contract
 
 PROBE_METRICS = METRICS
 
@@ -92,7 +91,7 @@ def make_fleet(layout: FleetLayout | None = None, **changes: Any) -> FleetSetup:
 
 def no_probes(batch: int, slots: int, metrics: int = len(PROBE_METRICS)) -> ProbeSamples:
     """Probe arrays with every slot unused."""
-    return ProbeSamples(
+    return ProbeSamples.of_results(
         replica=np.zeros((batch, slots), dtype=np.int64),
         slice=np.zeros((batch, slots), dtype=np.int64),
         prompt=np.zeros((batch, slots), dtype=np.int64),
@@ -104,25 +103,54 @@ def no_probes(batch: int, slots: int, metrics: int = len(PROBE_METRICS)) -> Prob
 
 def quiet_telemetry(layout: FleetLayout, now_s: float, batch: int = 1) -> FleetTelemetry:
     """All replicas ready and freshly scraped, ten answers each per slice, no probe."""
-    _, slices, replicas = layout.shape
-    families, columns = len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1
-    answered = np.full((batch, replicas, slices), 10, dtype=np.int64)
-    return FleetTelemetry(
+    kernels, slices, replicas = layout.shape
+    none = np.zeros((batch, replicas), dtype=np.int64)
+    seen = FleetTelemetry(
         now_ms=np.full(batch, now_s * 1000.0),
         replica_state=np.full((batch, replicas), int(ReplicaState.READY), dtype=np.int8),
         scraped_at_ms=np.full((batch, replicas), now_s * 1000.0),
         running=np.full((batch, replicas), 2.0),
         waiting=np.zeros((batch, replicas)),
         kv_used_ratio=np.full((batch, replicas), 0.3),
-        answered=answered,
-        failed=np.zeros_like(answered),
-        latency_le=np.repeat(np.repeat(answered[..., None, None], families, axis=3), columns, axis=4),
-        consecutive_failed=np.zeros((batch, replicas), dtype=np.int64),
+        answered=none,
+        failed=none,
+        consecutive_failed=none,
+        latency_le=all_at_once(none),
+        gateway=GatewayCounts.nothing(batch, slices, kernels),
         fingerprint_match=np.ones((batch, replicas)),
         trace_fields_ratio=np.ones((batch, replicas)),
         offered=np.full((batch, slices), 10, dtype=np.int64),
         engine=EngineCounters.unknown(batch, replicas),
         probes=no_probes(batch, 0),
+    )
+    return with_traffic(seen, layout, answered=np.full((batch, replicas, slices), 10, dtype=np.int64))
+
+
+def with_traffic(
+    seen: FleetTelemetry,
+    layout: FleetLayout,
+    *,
+    answered: NDArray[np.int64],
+    failed: NDArray[np.int64] | None = None,
+    latency_le: NDArray[np.int64] | None = None,
+) -> FleetTelemetry:
+    """``seen`` with what replicas did on slices, as servers and gateway tell it.
+
+    ``answered``, ``failed``: [B, R, S]; ``latency_le`` [B, R, S, F, E + 1], by default below every edge.
+    """
+    failed = np.zeros_like(answered) if failed is None else failed
+    latency_le = all_at_once(answered) if latency_le is None else latency_le
+    of_kernel = np.eye(len(layout.kernels), dtype=np.int64)[layout.replica_kernel]  # [R, K]
+    return replace(
+        seen,
+        answered=answered.sum(axis=2),
+        failed=failed.sum(axis=2),
+        latency_le=latency_le.sum(axis=2),
+        gateway=GatewayCounts(
+            answered=np.einsum("brs,rk->bsk", answered, of_kernel),
+            failed=np.einsum("brs,rk->bsk", failed, of_kernel),
+            latency_le=np.einsum("brsfe,rk->bskfe", latency_le, of_kernel),
+        ),
     )
 
 
@@ -135,7 +163,7 @@ def with_probes(
     full = np.broadcast_to(values, (batch, replicas, slices, len(layout.probe_metrics)))
     slots = replicas * slices
     replica, slice_ = np.divmod(np.arange(slots), slices)
-    probes = ProbeSamples(
+    probes = ProbeSamples.of_results(
         replica=np.tile(replica, (batch, 1)),
         slice=np.tile(slice_, (batch, 1)),
         prompt=np.tile(np.arange(slots), (batch, 1)),

@@ -69,7 +69,7 @@ def probes_at(
     row = rng.integers(0, PROMPTS, replica.size)
     values = known.values[LAYOUT.replica_kernel[replica], row, 0]
     values = change(values, replica, now_s) * np.exp(known.repeat_noise * rng.standard_normal(values.shape))
-    return ProbeSamples(
+    return ProbeSamples.of_results(
         replica=replica[None],
         slice=slice_[None],
         prompt=known.prompts[row][None],

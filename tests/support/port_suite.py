@@ -10,7 +10,13 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from contracts.compiled.layout import FleetLayout
-from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetTelemetry, ReplicaState
+from contracts.telemetry import (
+    HISTOGRAM_EDGES_MS,
+    LATENCY_FAMILIES,
+    FleetTelemetry,
+    ProbeOutcome,
+    ReplicaState,
+)
 from controller.ports import Clock, RouteActuator, RoutingPlan, TelemetrySource
 
 
@@ -45,11 +51,25 @@ class TelemetrySourceSuite(ABC):
                 "trace_fields_ratio",
             ):
                 assert getattr(seen, name).shape == (self.batch, replicas), name
-            assert seen.answered.shape == seen.failed.shape == (self.batch, replicas, slices)
+            assert seen.answered.shape == seen.failed.shape == (self.batch, replicas)
             columns = len(HISTOGRAM_EDGES_MS) + 1
             assert seen.latency_le.shape == (*seen.answered.shape, len(LATENCY_FAMILIES), columns)
+            counted = (self.batch, slices, kernels)
+            assert seen.gateway.answered.shape == seen.gateway.failed.shape == counted
+            assert seen.gateway.latency_le.shape == (*counted, len(LATENCY_FAMILIES), columns)
             assert seen.offered.shape == (self.batch, slices)
             assert seen.probes.values.shape == (*seen.probes.valid.shape, len(self.layout.probe_metrics))
+
+    def test_probes_end_in_one_way(self) -> None:
+        """Only answered ones bring values or take time; the others say how they ended, or nothing."""
+        for seen in self.reads():
+            probes = seen.probes
+            assert probes.outcome.shape == probes.latency_ms.shape == probes.valid.shape
+            np.testing.assert_array_equal(probes.valid, probes.outcome == ProbeOutcome.ANSWERED)
+            assert np.isin(probes.outcome, list(ProbeOutcome)).all()
+            assert np.isnan(probes.latency_ms[~probes.valid]).all()
+            known = probes.latency_ms[~np.isnan(probes.latency_ms)]
+            assert (known >= 0.0).all()
 
     def test_clock_never_goes_back(self) -> None:
         """Now does not decrease, and nothing was scraped or probed after now."""
@@ -70,6 +90,9 @@ class TelemetrySourceSuite(ABC):
                 seen.answered,
                 seen.failed,
                 seen.latency_le,
+                seen.gateway.answered,
+                seen.gateway.failed,
+                seen.gateway.latency_le,
                 seen.offered,
                 seen.consecutive_failed,
             ):
@@ -77,6 +100,7 @@ class TelemetrySourceSuite(ABC):
             for ratio in (seen.kv_used_ratio, seen.fingerprint_match, seen.trace_fields_ratio):
                 assert (np.isnan(ratio) | ((ratio >= 0.0) & (ratio <= 1.0))).all()
             assert (np.diff(seen.latency_le, axis=-1) >= 0).all()
+            assert (np.diff(seen.gateway.latency_le, axis=-1) >= 0).all()
             assert np.isin(seen.replica_state, [int(state) for state in ReplicaState]).all()
             valid = seen.probes.valid
             assert (seen.probes.replica[valid] < replicas).all()

@@ -43,7 +43,7 @@ def arrivals(values: np.ndarray, contract: CompiledContract, *, doubted: bool = 
     """One tick of B fleets with the probes ``values`` [B, P] of one replica and slice, pooled by kernel."""
     batch, slots = values.shape
     zeros = np.zeros((batch, slots), dtype=np.int64)
-    probes = ProbeSamples(
+    probes = ProbeSamples.of_results(
         replica=zeros,
         slice=zeros,
         prompt=zeros,

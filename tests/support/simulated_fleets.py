@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,17 @@ class FixedDriver:
         for replica, tick in self.out_from.items():
             in_rotation[:, replica] &= len(self.seen) < tick
         return RoutingPlan(table=self._plan.table, in_rotation=in_rotation, version=self._plan.version)
+
+
+def arrays_of(record: object, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
+    """Every array of a record and of the records in it, by its name from the top."""
+    assert is_dataclass(record)
+    for entry in fields(record):
+        value = getattr(record, entry.name)
+        if is_dataclass(value):
+            yield from arrays_of(value, f"{prefix}{entry.name}.")
+        else:
+            yield f"{prefix}{entry.name}", value
 
 
 Build = Callable[..., CompiledScenario]

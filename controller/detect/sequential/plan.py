@@ -17,7 +17,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from controller.detect.budget import Budget, BudgetSplit, split_budget
 from controller.detect.certified_drift import FLAG_SHARE, DriftPlan, drift_plan
-from controller.detect.clauses import ClausePlan, Kind, moves_traffic, plan_clauses
+from controller.detect.clauses import ClausePlan, Kind, from_traffic, moves_traffic, plan_clauses
 from controller.detect.detector import CertifiedFleet
 from controller.detect.sequential.evidence import EvidencePlan, evidence_plan
 from controller.detect.sequential.health import clean_gain
@@ -61,9 +61,9 @@ class SequentialSettings:
 class Thresholds:
     """Log-evidence of an alarm (inf: never, or at once as ``ClausePlan.kind`` says)."""
 
-    #: float64 [N, R, S, C], of a replica beside 1 to N peers that serve.
+    #: float64 [N, R, S, C], of a replica beside 1 to N peers that serve; on traffic where it is booked alone.
     replica: Floats
-    #: float64 [N, R, C], of a replica, pooled over slices.
+    #: float64 [N, R, C], of a replica, pooled over slices; inf on traffic, which is so as it is.
     over_slices: Floats
     #: float64 [K, S, C].
     kernel: Floats
@@ -158,14 +158,16 @@ def _thresholds(
         known = traffic.levels(arl0, contract, subject, replicas)
         return np.where(clauses.guaranteed | np.isnan(known), stated, known)
 
-    replica = 2.0 * split.replica_arl0  # the other half of the share is for ``over_slices``
-    finite = np.where(np.isfinite(replica), replica, 0.0).max(axis=1)
+    # Half of the share is for ``over_slices``; but a replica's traffic is pooled over slices as it is.
+    pooled_already = from_traffic(contract)
+    replica = np.where(pooled_already, 1.0, 2.0) * split.replica_arl0
+    finite = np.where(np.isfinite(replica) & ~pooled_already, replica, 0.0).max(axis=1)
     whole = np.where(finite > 0.0, finite, np.inf)
     received = range(2, max(*members, 2) + 1)
     pooled = zip(split.kernel_arl0, members, strict=True)
     return Thresholds(
         replica=np.stack([levels(replica, "replica", count) for count in received]),
-        over_slices=np.stack([levels(whole, "over_slices", count) for count in received]),
+        over_slices=np.stack([levels(whole, "replica", count) for count in received]),
         kernel=np.stack([levels(arl0, "kernel", count) for arl0, count in pooled]),
         lowered=_lowered(contract, clauses, split.kernel_arl0, settings.lowered_arl0),
         against=guaranteed_threshold(AGAINST_ARL0),

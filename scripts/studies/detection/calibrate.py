@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from contracts.loading.files import json_text
 from contracts.loading.uris import resolve_uri
+from contracts.telemetry import LATENCY_FAMILIES
 from controller.detect.calibration.calibrate import BLOCK_MARGIN
 from controller.detect.streams.eprocess import Betting, exceedances
 from controller.detect.streams.protocol import Floats
@@ -32,13 +33,16 @@ from scripts.studies.detection.telemetry import BLOCK, HORIZON_S, alarms_of, fle
 #: First seeds of the fleets to learn from and of those to check on; how many of either, by replicas.
 SEED, CHECK_SEED = 11, 10_011
 FLEETS = {1: 960, 2: 1200, 3: 480, 4: 600, 8: 192, 16: 72}
-#: Declared ARL0 of the calibrated points, in scrapes, and those that are checked.
+#: Of the latencies of kernels alone. A kernel of one replica is as it was when it was told by that replica.
+KERNEL_FLEETS = {2: 240, 3: 240, 4: 240}
+#: Declared ARL0 of the calibrated points, in observations, and those that are checked.
 POINTS = np.array([100.0, 300.0, 1000.0, 3000.0, 20_000.0, 100_000.0])
 CHECKED = np.array([500.0, 2000.0, 20_000.0, 100_000.0])
 #: Fleets on which the line beyond the points is checked, by replicas, and at which declared ARL0.
 FAR_SEED, FAR_FLEETS, FAR = 100_011, {2: 4800, 4: 2400}, 1e6
 #: Thresholds that are tried, in nats.
 LEVELS = np.geomspace(1.0, 500.0, 110)
+COMMAND = "python -m scripts.studies.detection.calibrate"
 #: What thresholds were raised by before there was a table.
 OLD_FACTOR = 14.0
 
@@ -74,7 +78,7 @@ def calibrated(
 
 
 def _measured(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> list[dict[str, float]]:
-    """Mean run length on other fleets at each level, in scrapes, with limits bootstrapped over fleets."""
+    """Mean run length on other fleets at each level, with limits bootstrapped over fleets."""
     runs = alarms_of(detector, levels, fleets)
     return [
         {"alarms": int(alarms), "arl0": round(arl0, 1), "low": round(low, 1), "high": round(high, 1)}
@@ -87,14 +91,14 @@ def _measured(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> 
     ]
 
 
-def table(fleets: Mapping[int, int] = FLEETS) -> dict[str, Any]:
-    """The whole table, as it is shipped; ``fleets``: by replicas."""
+def table(fleets: Mapping[int, int] = FLEETS, units: Sequence[str] = UNITS) -> dict[str, Any]:
+    """The whole table, or the streams of some ``units``; ``fleets``: by replicas."""
     streams, hashes = [], {}
     for replicas, count in fleets.items():
         learned = record(count, replicas, seed=SEED)
         hashes[str(replicas)] = learned.scenario_sha256
         other = record(count, replicas, seed=CHECK_SEED, kv_edge=learned.kv_edge)
-        for unit in UNITS if replicas > 1 else ("kernel",):
+        for unit in units if replicas > 1 else ("kernel",):
             mine = series_of(learned, unit)
             checked = series_of(other, unit, mine.means)
             streams += [
@@ -105,7 +109,7 @@ def table(fleets: Mapping[int, int] = FLEETS) -> dict[str, Any]:
             ]
     return {
         "provenance": {
-            "command": "python -m scripts.studies.detection.calibrate",
+            "command": COMMAND,
             "seed": SEED,
             "check_seed": CHECK_SEED,
             "fleets": {str(replicas): count for replicas, count in fleets.items()},
@@ -119,6 +123,27 @@ def table(fleets: Mapping[int, int] = FLEETS) -> dict[str, Any]:
         },
         "streams": streams,
     }
+
+
+def with_kernels(known: dict[str, Any], fleets: Mapping[int, int] = KERNEL_FLEETS) -> dict[str, Any]:
+    """``known`` with latencies of kernels anew, as the gateway counts them; what it cannot tell goes.
+
+    All else is as it was: replicas, KV use, and kernels of one replica.
+    """
+    found = table(fleets, ("kernel",))
+    fresh = [row for row in found["streams"] if row["kind"] in LATENCY_FAMILIES]
+    old = [
+        row
+        for row in known["streams"]
+        if row["unit"] != "kernel" or row["kind"] not in LATENCY_FAMILIES or row["replicas"] == 1
+    ]
+    kept = known["provenance"].get("kept", known["provenance"])
+    provenance = found["provenance"] | {"command": f"{COMMAND} kernels", "kept": kept}
+    order = {row: place for place, row in enumerate((unit, count) for count in FLEETS for unit in UNITS)}
+    streams = sorted(
+        old + fresh, key=lambda row: (order[row["unit"], row["replicas"]], KINDS.index(row["kind"]))
+    )
+    return {"provenance": provenance, "streams": streams}
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -166,13 +191,19 @@ def far(known: TrafficCalibration, replicas: int, fleets: int) -> str:
 
 
 def main(out: Path) -> None:
-    """Write the table to ``out``; to ``far``: print how the one that ships fares beyond its points."""
+    """Write the table to ``out``; to ``far``: print how the one that ships fares beyond its points.
+
+    To ``kernels``: write the one that ships with streams of kernels anew.
+    """
+    file = resolve_uri(SHIPPED, "selvage")
     if out == Path("far"):
-        file = resolve_uri(SHIPPED, "selvage")
         for replicas, fleets in FAR_FLEETS.items():
             sys.stdout.write(far(parse_traffic(file.read_text(), str(file)), replicas, fleets))
         return
-    text = f"{json_text(table(), indent=2)}\n"
+    anew = out == Path("kernels")
+    out = file if anew else out
+    found = with_kernels(json.loads(file.read_text())) if anew else table()
+    text = f"{json_text(found, indent=2)}\n"
     parse_traffic(text, str(out))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, text)

@@ -209,7 +209,7 @@ def probes_to_alarm(
 
 def _probe(place: int, values: NDArray[np.float64]) -> ProbeSamples:
     shape = (values.shape[0], 1)
-    return ProbeSamples(
+    return ProbeSamples.of_results(
         replica=np.zeros(shape, dtype=np.int64),
         slice=np.full(shape, place, dtype=np.int64),
         prompt=np.zeros(shape, dtype=np.int64),

@@ -1,9 +1,10 @@
 """Healthy telemetry of simulated fleets, and the units that traffic thresholds are calibrated on.
 
 Fault-free fleets of one to sixteen measured replicas run at a load where queues form, with sessions that
-stick and three slices, one of which has few requests. A unit is the share of a scrape's requests over the
-histogram edge that comes nearest to a clause's 5 %, or KV use over its own 95 % point; of replicas, weighed
-by their peers' last scrapes as the sequential detector does.
+stick and three slices. A unit is a share of requests over the histogram edge that comes nearest to a
+clause's 5 %, or KV use over its own 95 % point. Of replicas: of all requests that its server answered
+between two scrapes, weighed by its peers' last scrapes as the sequential detector does. Of kernels: of what
+the gateway saw of the busiest slice between two flushes; of KV use, of all replicas scraped in a tick.
 """
 
 from __future__ import annotations
@@ -33,39 +34,37 @@ LOAD_RPS = {1: 10.0, 2: 21.0, 3: 31.5, 4: 42.0, 8: 86.0, 16: 173.0}
 #: Edges that about 5 % of the requests are over at this load, in ms, and the share of scrapes that are over
 #: the edge of KV use.
 EDGES_MS, RATE = (8000.0, 80.0, 20.0), 0.05
-#: Places in the contract of the slices that the recorded fleet serves: with 32 requests a scrape, 16 and 5.
-SLICES = [0, 2, 4]
-BUSY, MIDDLE, THIN = 0, 1, 2
+#: Place in the contract of the busiest slice, with six requests in ten: six a second and replica.
+BUSY = 0
 #: Memory of the peers' last scrapes, in s: half the window of the shipped contract.
 MEMORY_S = 30.0
-#: Of each unit of the table: the slice whose law it is, and whether peers are heard.
-LAWS = {"replica": (THIN, True), "over_slices": (MIDDLE, True), "kernel": (BUSY, False)}
 
 
 @dataclass(slots=True)
-class _SliceWatcher(ScrapeWatcher):
-    """Writes down (requests, over the edge) of every new scrape, float32 [B, R, S, kinds, 2]."""
+class _Watcher(ScrapeWatcher):
+    """Writes down (requests, over the edge), float32: of scrapes [B, R, kinds, 2], of ticks [B, kinds, 2]."""
 
-    seen: list[NDArray[np.float32]] = field(default_factory=list)
+    scraped: list[NDArray[np.float32]] = field(default_factory=list)
+    passed: list[NDArray[np.float32]] = field(default_factory=list)
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
         """See ``ScrapeWatcher``. KV use stands where the count of those over will be."""
-        le = telemetry.latency_le[:, : self.replicas, SLICES]
-        cell = np.ones((*le.shape[:3], len(KINDS), 2), dtype=np.float32)
-        for place, edge in enumerate(EDGES_MS):
-            cell[..., place, 0] = le[..., place, -1]
-            cell[..., place, 1] = le[..., place, -1] - le[..., place, HISTOGRAM_EDGES_MS.index(edge)]
-        cell[..., -1, 1] = telemetry.kv_used_ratio[:, : self.replicas, None]
-        cell[~fresh] = 0.0
-        self.seen.append(cell)
+        scraped = _counted(telemetry.latency_le[:, : self.replicas])
+        scraped[..., -1, 0] = 1.0
+        scraped[..., -1, 1] = telemetry.kv_used_ratio[:, : self.replicas]
+        scraped[~fresh] = 0.0
+        self.scraped.append(scraped)
+        self.passed.append(_counted(telemetry.gateway.latency_le[:, BUSY, 0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """Healthy telemetry of fleets."""
 
-    #: [B, T, R, S, kinds, 2]: requests and those over the edge, 0 without a scrape.
-    seen: NDArray[np.float32]
+    #: [B, T, R, kinds, 2]: requests and those over the edge, 0 without a scrape.
+    scraped: NDArray[np.float32]
+    #: [B, T, kinds, 2]: the same of the kernel in a tick.
+    passed: NDArray[np.float32]
     #: KV use that ``RATE`` of the scrapes are over, if this is what is learned from.
     kv_edge: float
     scenario_sha256: str
@@ -73,35 +72,48 @@ class Recorded:
 
 
 class Series(NamedTuple):
-    """Of each kind: its mean, and units alone and beside peers, by fleet and series, scrape by scrape."""
+    """Of each kind: its mean, and units alone and beside peers, by fleet and series, in their order."""
 
     means: Floats
     alone: list[list[list[Floats]]]
     units: list[list[list[Floats]]]
 
 
+def _counted(le: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(requests, over the edge) of histograms [..., F, E + 1], float32 [..., kinds, 2]; 0 of KV use."""
+    cells = np.zeros((*le.shape[:-2], len(KINDS), 2), dtype=np.float32)
+    for place, edge in enumerate(EDGES_MS):
+        cells[..., place, 0] = le[..., place, -1]
+        cells[..., place, 1] = le[..., place, -1] - le[..., place, HISTOGRAM_EDGES_MS.index(edge)]
+    return cells
+
+
 def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = None) -> Recorded:
     """Run ``fleets`` fleets without a fault, from ``seed`` on; ``kv_edge``: of those learned from."""
     scenario, sha256 = queues(mixed=True, replicas=replicas, rate_rps=LOAD_RPS[replicas])
-    seen = np.empty(0, dtype=np.float32)
+    parts: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
     for first in range(0, fleets, BATCH):
-        watcher, seeds = _SliceWatcher(scenario, replicas=replicas), range(fleets)[first : first + BATCH]
+        watcher, seeds = _Watcher(scenario, replicas=replicas), range(fleets)[first : first + BATCH]
         run_episodes(scenario, watcher, range(seed + seeds[0], seed + seeds[-1] + 1), batch=BATCH)
-        part = np.stack(watcher.seen, axis=1)
-        seen = seen if seen.size else np.empty((fleets, *part.shape[1:]), dtype=np.float32)
-        seen[seeds[0] : seeds[-1] + 1] = part
-    used = seen[..., -1, 1]
-    edge = float(np.quantile(used[seen[..., -1, 0] > 0.0], 1.0 - RATE)) if kv_edge is None else kv_edge
+        parts.append((np.stack(watcher.scraped, axis=1), np.stack(watcher.passed, axis=1)))
+    scraped, passed = (np.concatenate(each) for each in zip(*parts, strict=True))
+    used, known = scraped[..., -1, 1], scraped[..., -1, 0] > 0.0
+    edge = float(np.quantile(used[known], 1.0 - RATE)) if kv_edge is None else kv_edge
     used[:] = used > edge
-    return Recorded(seen=seen, kv_edge=edge, scenario_sha256=sha256, profile_sha256=scenario.profile_sha256)
+    passed[..., -1, :] = scraped[..., -1, :].sum(axis=2)
+    return Recorded(
+        scraped=scraped,
+        passed=passed,
+        kv_edge=edge,
+        scenario_sha256=sha256,
+        profile_sha256=scenario.profile_sha256,
+    )
 
 
 def series_of(seen: Recorded, unit: str, means: Floats | None = None) -> Series:
     """Units of ``unit``; ``means`` [kinds]: of what was learned from, else its own."""
-    place, compared = LAWS[unit]
-    cells = seen.seen[:, :, :, place]
-    if not compared:  # a kernel has one unit per tick, of all replicas that were scraped in it
-        cells = cells.sum(axis=2, keepdims=True)
+    compared = unit == "replica"
+    cells = seen.scraped if compared else seen.passed[:, :, None]
     if means is None:
         total = [_shares(part).reshape(-1, len(KINDS)) for part in _batches(cells)]
         received = sum(np.isfinite(part).sum(axis=0) for part in total)

@@ -51,7 +51,7 @@ def accumulate_ms() -> float:
         return float("nan")
     plan, rng = plan_for(samples, 1.0), stream(SEED, "fold")
     shape = (fleets, 12)
-    probes = ProbeSamples(
+    probes = ProbeSamples.of_results(
         replica=np.broadcast_to(np.arange(12), shape).copy(),
         slice=rng.integers(0, 5, shape),
         prompt=np.zeros(shape, dtype=np.int64),

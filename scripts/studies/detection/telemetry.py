@@ -132,7 +132,7 @@ class ScrapeWatcher:
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
         """Write down one tick; ``fresh`` bool [B, R]: whose scrape is new."""
-        counts = telemetry.latency_le[:, : self.replicas].sum(axis=2)[:, :, TTFT].astype(np.float32)
+        counts = telemetry.latency_le[:, : self.replicas, TTFT].astype(np.float32)
         counts[~fresh] = np.nan
         self.counts.append(counts)
         self.used.append(np.where(fresh, telemetry.kv_used_ratio[:, : self.replicas], np.nan))

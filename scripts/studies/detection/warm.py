@@ -44,7 +44,7 @@ def _warm_evidence() -> None:
         fair=np.zeros((1, 1, 1, SPREADS)),
     )
     none = np.zeros((1, 0), dtype=np.int64)
-    probes = ProbeSamples(
+    probes = ProbeSamples.of_results(
         replica=none,
         slice=none,
         prompt=none,

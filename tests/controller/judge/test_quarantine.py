@@ -198,6 +198,7 @@ def test_one_replica_of_every_ready_kernel_stays_in_rotation(seed: int) -> None:
             failed=rng.integers(0, 2, seen.failed.shape),
             consecutive_failed=rng.integers(0, 9, seen.consecutive_failed.shape),
             answered=rng.integers(0, 2, seen.answered.shape),
+            gateway=replace(seen.gateway, failed=rng.integers(0, 9, seen.gateway.failed.shape)),
         )
 
     result = run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 40, chaos))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.telemetry import FleetTelemetry, Source
+from contracts.telemetry import FleetTelemetry, GatewayCounts, Source
 from controller.cells import pool
 from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL
 from controller.initial import initial_state
@@ -46,13 +46,17 @@ def random_telemetry(seed: int, now_s: float = 1.0, batch: int = 1) -> FleetTele
     values = rng.uniform(0.0, 1.0, (batch, 4, 2, 2))
     values[rng.random(values.shape) < 0.2] = np.nan
     seen = with_probes(quiet_telemetry(LAYOUT, now_s, batch), LAYOUT, values)
-    answered = rng.integers(0, 5, seen.answered.shape)
-    buckets = rng.integers(0, 3, seen.latency_le.shape)
+    gateway = seen.gateway
     return replace(
         seen,
-        answered=answered,
-        failed=rng.integers(0, 3, answered.shape),
-        latency_le=np.cumsum(buckets, axis=-1),
+        answered=rng.integers(0, 5, seen.answered.shape),
+        failed=rng.integers(0, 3, seen.answered.shape),
+        latency_le=np.cumsum(rng.integers(0, 3, seen.latency_le.shape), axis=-1),
+        gateway=GatewayCounts(
+            answered=rng.integers(0, 5, gateway.answered.shape),
+            failed=rng.integers(0, 3, gateway.answered.shape),
+            latency_le=np.cumsum(rng.integers(0, 3, gateway.latency_le.shape), axis=-1),
+        ),
         fingerprint_match=rng.choice([0.0, 1.0, np.nan], seen.fingerprint_match.shape),
         kv_used_ratio=rng.uniform(0.0, 1.0, seen.kv_used_ratio.shape),
     )
@@ -60,7 +64,10 @@ def random_telemetry(seed: int, now_s: float = 1.0, batch: int = 1) -> FleetTele
 
 @given(st.integers(0, 10_000))
 def test_sums_are_what_the_definition_says(seed: int) -> None:
-    """Count, total, squares and exceedances of every cell equal a plain recomputation."""
+    """Count, total, squares and exceedances of every cell equal a plain recomputation.
+
+    What a replica shows of its traffic is of all its requests, and stands on one slice.
+    """
     seen = random_telemetry(seed)
     window = accumulate(initial_state(setup(), 1), seen, setup()).state.window[0]
     for r in range(4):
@@ -69,17 +76,38 @@ def test_sums_are_what_the_definition_says(seed: int) -> None:
             first, second = (seen.probes.values[0, probes, m] for m in (0, 1))
             _same(window[r, s, 0], np.minimum(first, 0.5), first > 0.3, first)
             _same(window[r, s, 1], second, second > 0.3, second if s == 1 else second[:0])
-            total, under = seen.latency_le[0, r, s, 1, -1], seen.latency_le[0, r, s, 1, 8]
-            assert window[r, s, 2, COUNT] == total
-            assert window[r, s, 2, OVER] == total - under
-            assert window[r, s, 3].tolist() == [
-                seen.answered[0, r, s] + seen.failed[0, r, s],
-                *[seen.failed[0, r, s]] * 3,
-            ]
+            total, under = (int(seen.latency_le[0, r, 1, place]) * (s == 0) for place in (-1, 8))
+            assert window[r, s, 2].tolist() == [total, *[total - under] * 3]
+            failed = int(seen.failed[0, r]) * (s == 0)
+            assert window[r, s, 3].tolist() == [int(seen.answered[0, r]) * (s == 0) + failed, *[failed] * 3]
             match = seen.fingerprint_match[0, r]
             assert window[r, s, 4, COUNT] == (0.0 if np.isnan(match) else 1.0)
             assert window[r, s, 4, OVER] == (1.0 if match == 0.0 else 0.0)
             assert window[r, s, 5, OVER] == float(seen.kv_used_ratio[0, r] > 0.9)
+
+
+@given(st.integers(0, 10_000))
+def test_a_kernel_is_what_the_gateway_counts_of_it(seed: int) -> None:
+    """Of traffic, slice by slice; where nobody judges windows, with all else pooled over its replicas."""
+    seen = random_telemetry(seed)
+    for name in ("fixed", "sequential"):
+        config = replace(setup(), detector=make_configuration(name, setup().fleet).detector)
+        found = accumulate(initial_state(config, 1), seen, config)
+        window, gateway = found.state.kernel_window[0], seen.gateway
+        for k in range(2):
+            for s in range(2):
+                total, under = (int(gateway.latency_le[0, s, k, 1, place]) for place in (-1, 8))
+                assert window[k, s, 2].tolist() == [total, *[total - under] * 3]
+                failed = int(gateway.failed[0, s, k])
+                assert window[k, s, 3].tolist() == [int(gateway.answered[0, s, k]) + failed, *[failed] * 3]
+        traffic = [2, 3]
+        others = [0, 1, 4, 5]
+        assert (window[:, :, others] == 0.0).all()
+        if config.detector.by_observation:
+            pooled = pool(found.sums, np.ones((1, 4), dtype=np.bool_), LAYOUT.replica_kernel, 2)
+            np.testing.assert_array_equal(found.kernel_sums[0][:, :, traffic], window[:, :, traffic])
+            np.testing.assert_array_equal(found.kernel_sums[:, :, :, others], pooled[:, :, :, others])
+            assert (found.kernel_news | ~(found.kernel_sums[..., COUNT] > 0.0).any(axis=3)).all()
 
 
 def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: np.ndarray) -> None:

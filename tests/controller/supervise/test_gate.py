@@ -147,11 +147,12 @@ def mixed(first: FleetTelemetry, second: FleetTelemetry) -> FleetTelemetry:
     def joined(left: Any, right: Any) -> Any:
         return {n: join(getattr(left, n), getattr(right, n)) for n in left.__slots__ if n not in records}
 
-    records = ("probes", "engine")
+    records = ("probes", "engine", "gateway")
     arrays = joined(first, second)
     probes = replace(first.probes, **joined(first.probes, second.probes))
     engine = replace(first.engine, **joined(first.engine, second.engine))
-    return replace(first, probes=probes, engine=engine, **arrays)
+    gateway = replace(first.gateway, **joined(first.gateway, second.gateway))
+    return replace(first, probes=probes, engine=engine, gateway=gateway, **arrays)
 
 
 def test_restored_in_the_middle_it_goes_on_as_it_would_have() -> None:

@@ -9,10 +9,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.telemetry.probes import Probes
+from contracts.telemetry import ProbeOutcome
+from simulator.telemetry.probes import PROBE_LIMIT_S, Probes
 from simulator.world.compiled_scenario import CompiledScenario
 from tests.support.synthetic import contract_document
 from tests.support.synthetic_kernels import SLICES
+
+
+def answered(shape: tuple[int, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
+    """Everybody answers."""
+    return np.full(shape, int(ProbeOutcome.ANSWERED), dtype=np.int8)
 
 
 def test_probe_metrics_are_those_of_the_contract(world: CompiledScenario) -> None:
@@ -27,7 +33,7 @@ def test_probe_budget_is_kept(world: CompiledScenario, seed: int) -> None:
     probes, replicas = Probes(world, [seed]), len(world.layout.replicas)
     computed, mine = 0, []
     for tick in range(world.ticks):
-        probes.open(tick, np.zeros((1, replicas), dtype=np.int64), np.ones((1, replicas), dtype=np.bool_))
+        probes.open(tick, np.zeros((1, replicas), dtype=np.int64), answered((1, replicas)))
         at_s = probes.slots.at_s[probes.due]
         assert ((at_s > tick) & (at_s <= tick + 1)).all()
         computed += at_s.size
@@ -42,7 +48,7 @@ def test_probes_replay_measured_values(world: CompiledScenario) -> None:
     shape = (1, len(world.layout.replicas))
     condition = np.zeros(shape, dtype=np.int64)
     condition[0, 3] = 7
-    probes.open(0, condition, np.ones(shape, dtype=np.bool_))
+    probes.open(0, condition, answered(shape))
     seen = probes.close(np.ones(shape, dtype=np.bool_))
     for slot in np.flatnonzero(seen.valid[0]):
         replica = int(seen.replica[0, slot])
@@ -58,10 +64,10 @@ def test_a_probe_sees_the_condition_at_its_instant(world: CompiledScenario) -> N
     nothing, everyone = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.bool_)
     for at_s, hit in ((0.0, True), (1.0, False)):
         probes = Probes(world, [5])
-        probes.open(0, nothing, everyone)
-        probes.change(0, 3, at_s, 7, True)
+        probes.open(0, nothing, answered(shape))
+        probes.change(0, 3, at_s, 7, int(ProbeOutcome.ANSWERED))
         changed, clean = probes.close(everyone), Probes(world, [5])
-        clean.open(0, nothing, everyone)
+        clean.open(0, nothing, answered(shape))
         differs = (changed.values != clean.close(everyone).values).any(axis=2)[0]
         assert differs.any() == (hit and bool(probes.due[0, 3]))
 
@@ -75,8 +81,36 @@ def test_repeat_noise_is_off_unless_stated(tmp_path: Path, world: CompiledScenar
         probes = Probes(scenario, [5])
         values = []
         for tick in range(40):
-            probes.open(tick, np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.bool_))
+            probes.open(tick, np.zeros(shape, dtype=np.int64), answered(shape))
             values.append(probes.close(np.ones(shape, dtype=np.bool_)).values)
         runs.append(np.stack(values))
     ratio = np.log(runs[1] / runs[0])
     assert 0.08 < ratio.std() < 0.12
+
+
+def test_a_probe_ends_as_its_replica_is(world: CompiledScenario) -> None:
+    """Dead: refused, at once. Hung: out of time, from the limit on; before, nobody knows how it will end."""
+    shape = (1, len(world.layout.replicas))
+    probes, nothing, everyone = (
+        Probes(world, [5]),
+        np.zeros(shape, dtype=np.int64),
+        np.ones(shape, dtype=np.bool_),
+    )
+    state, hung_at_s = answered(shape), 3.5
+    for tick in range(9):
+        probes.open(tick, nothing, state)
+        if tick == int(hung_at_s):
+            for replica, outcome in ((1, ProbeOutcome.TIMED_OUT), (2, ProbeOutcome.REFUSED)):
+                probes.change(0, replica, hung_at_s, 0, int(outcome))
+                state[0, replica] = int(outcome)
+        at_s, seen = probes.slots.at_s.copy(), probes.close(everyone)
+        for slot in np.flatnonzero(np.isfinite(at_s[0])):
+            replica, age_s = int(seen.replica[0, slot]), at_s[0, slot] - hung_at_s
+            expected = ProbeOutcome.ANSWERED
+            if replica == 2 and age_s > 0.0:
+                expected = ProbeOutcome.REFUSED
+            elif replica == 1 and age_s > 0.0:
+                expected = ProbeOutcome.NONE if age_s < PROBE_LIMIT_S else ProbeOutcome.TIMED_OUT
+            assert seen.outcome[0, slot] == expected
+            assert seen.valid[0, slot] == (expected == ProbeOutcome.ANSWERED)
+            assert np.isnan(seen.values[0, slot]).all() == (expected != ProbeOutcome.ANSWERED)

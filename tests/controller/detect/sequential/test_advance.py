@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def _tick(
     count, replicas = 8, len(FLEET.layout.replicas)
     values = rng.exponential([5e-4, 0.02], (BATCH, count, 2)) * (6.0 if bad else 1.0)
     values[rng.random(values.shape) < 0.1] = np.nan
-    probes = ProbeSamples(
+    probes = ProbeSamples.of_results(
         replica=rng.integers(0, replicas, (BATCH, count)),
         slice=rng.integers(0, slices, (BATCH, count)),
         prompt=np.zeros((BATCH, count), dtype=np.int64),
@@ -126,7 +127,7 @@ def test_no_fleet_looks_at_another() -> None:
 
 
 def _second(seen: EvidenceBatch) -> EvidenceBatch:
-    names = ("replica", "slice", "prompt", "sampled_at_ms", "values", "valid")
+    names = [entry.name for entry in fields(ProbeSamples)]
     probes = ProbeSamples(**{name: getattr(seen.probes, name)[1:] for name in names})
     assert seen.news is not None
     return EvidenceBatch(

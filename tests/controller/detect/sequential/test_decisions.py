@@ -71,10 +71,10 @@ def late(from_s: float, offered: int) -> Edit:
     """From ``from_s`` on all answers are late; all the while ``offered`` requests a second per slice."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-        latency_le = seen.latency_le.copy()
         if now_s > from_s:
-            latency_le[..., :-1] = 0
-        return replace(seen, latency_le=latency_le, offered=np.full_like(seen.offered, offered))
+            seen.latency_le[..., :-1] = 0
+            seen.gateway.latency_le[..., :-1] = 0
+        return replace(seen, offered=np.full_like(seen.offered, offered))
 
     return edit
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,7 +50,7 @@ def probes(seed: int, batch: int, count: int, scale: float = 1.0) -> ProbeSample
         axis=-1,
     )
     values[rng.random(values.shape) < 0.05] = np.nan
-    return ProbeSamples(
+    return ProbeSamples.of_results(
         replica=rng.integers(0, REPLICAS, (batch, count)),
         slice=rng.integers(0, 2, (batch, count)),
         prompt=np.zeros((batch, count), dtype=np.int64),
@@ -104,12 +106,12 @@ def test_ticks_and_fleets_can_be_cut_anywhere(seed: int, cut: int) -> None:
 
 
 def _columns(seen: ProbeSamples, columns: slice) -> ProbeSamples:
-    names = ("replica", "slice", "prompt", "sampled_at_ms", "values", "valid")
+    names = [entry.name for entry in fields(ProbeSamples)]
     return ProbeSamples(**{name: getattr(seen, name)[:, columns] for name in names})
 
 
 def _fleet(seen: ProbeSamples, b: int) -> ProbeSamples:
-    names = ("replica", "slice", "prompt", "sampled_at_ms", "values", "valid")
+    names = [entry.name for entry in fields(ProbeSamples)]
     return ProbeSamples(**{name: getattr(seen, name)[b : b + 1] for name in names})
 
 
@@ -117,7 +119,7 @@ def test_a_hard_zero_limit_alarms_at_its_first_unit() -> None:
     """One flip over the threshold: alarm at once, on that stream only, until it is reset."""
     seen = probes(1, 1, 1)
     values = np.array([[[1e-5, 1.0, 0.99]]])
-    hit = ProbeSamples(
+    hit = ProbeSamples.of_results(
         replica=np.array([[1]]),
         slice=np.array([[0]]),
         prompt=seen.prompt,
@@ -140,7 +142,7 @@ def test_a_poisoned_replica_alarms_and_a_healthy_one_does_not() -> None:
         values = seen.values.copy()
         values[..., 1] = 0.0
         values[..., 0] *= np.where(seen.replica == 2, 10.0, 1.0)
-        sick = ProbeSamples(
+        sick = ProbeSamples.of_results(
             replica=seen.replica,
             slice=seen.slice,
             prompt=seen.prompt,
@@ -222,7 +224,7 @@ def test_a_healed_stream_comes_inside_and_a_broken_one_does_not() -> None:
         seen = probes(tick, 1, 24)
         values = seen.values.copy()
         values[..., 0] *= 20.0 if tick < 60 else 0.1
-        sick = ProbeSamples(
+        sick = ProbeSamples.of_results(
             replica=seen.replica,
             slice=seen.slice,
             prompt=seen.prompt,
