@@ -65,6 +65,7 @@ class MetricSpec:
     estimators: tuple[str, ...]
     columns: tuple[str, ...]  # per estimator, of the samples file; of distances "<column>@<estimator>"
     source: Source  # telemetry that feeds it online; ``OFFLINE``: judged by ``evaluate`` only
+    indicator: bool  # an observation is 0 or 1 by definition, so its share has exact limits
     summary: str  # one line for people
 
     def column(self, estimator: str) -> str:
@@ -95,11 +96,13 @@ def register_metric(
     judgement: str = "mean",
     sense: str = "at_most",
     source: Source = Source.PROBE,
+    indicator: bool = False,
 ) -> Callable[[Function], Function]:
     """Register the decorated function as the definition of metric ``name``.
 
     ``judgement`` is ``mean``, ``per_observation`` or ``percentile(XX)``; ``columns`` maps estimator to
-    column, and its keys are the estimators. The function's first docstring line becomes the summary.
+    column, and its keys are the estimators. ``indicator``: an observation is 0 or 1 and nothing else.
+    The function's first docstring line becomes the summary.
     A name may be registered once; a second time is a ValueError.
     """
     kind, percentile = _parse_judgement(judgement)
@@ -117,6 +120,7 @@ def register_metric(
             estimators=tuple(str(Estimator(estimator)) for estimator in columns),
             columns=tuple(columns.values()),
             source=source,
+            indicator=indicator,
             summary=(function.__doc__ or "").strip().split("\n")[0],
         )
         _METRICS.register(name, spec)

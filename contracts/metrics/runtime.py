@@ -95,6 +95,7 @@ def kv_used_ratio(used_blocks: float, total_blocks: float) -> float:
     unit="ratio",
     columns={"none": "failed"},
     source=Source.FAILED,
+    indicator=True,
 )
 def failed(status: int | None) -> float:
     """1 for a request that errored (5xx), was reset or timed out (status None), else 0."""
