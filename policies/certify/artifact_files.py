@@ -1,8 +1,8 @@
 """Artefacts on disk: an ONNX file and its manifest, written whole and loaded only when everything fits.
 
 Refused are an ONNX file whose hash is not the manifest's, another encoding version, a missing or failing
-certificate, and a certificate that speaks of another network, of other fixed rules or of another
-configuration. No pickle anywhere.
+certificate, and a certificate that speaks of another network, of other fixed rules, of another
+configuration or of another meta-contract than the manifest's. No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from policies.learned.runner import LearnedPolicy, learned_policy
 
 #: The policy that ships with the library.
 SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
-#: The meta-contract that a certificate must pass.
+#: The meta-contract that a certificate must pass where the manifest names none.
 META = "package:contracts/library/meta-contract.yaml"
 
 
@@ -56,8 +56,12 @@ def write_artefact(
     training: Training,
     certificate: Certificate | None = None,
     recurrent: RecurrentState | None = None,
+    *,
+    meta_contract: str | None = None,
 ) -> Path:
     """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
+
+    meta_contract: URI as seen from ``folder``; None: the shipped one.
 
     Equal arguments give equal bytes.
     """
@@ -71,6 +75,7 @@ def write_artefact(
             encoding_version=ENCODING_VERSION,
             recurrent=recurrent,
             training=training,
+            meta_contract=meta_contract,
             certificate=certificate,
         ),
     )
@@ -83,7 +88,12 @@ def with_certificate(artefact: Artefact, certificate: Certificate, facts: Facts)
     """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
     spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
     manifest = artefact.manifest.model_copy(update={"spec": spec})
-    refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(artefact.file))
+    refuse_unless_certified(
+        manifest,
+        named_meta(manifest, artefact.file),
+        manifest_subject(manifest, facts),
+        str(artefact.file),
+    )
     return manifest
 
 
@@ -111,7 +121,8 @@ def load_artefact(uri: str, facts: Facts | None) -> Artefact:
             ]
         )
     if facts is not None:
-        refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(file))
+        meta = named_meta(manifest, file)
+        refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts), str(file))
     return Artefact(manifest=manifest, file=file, content=content)
 
 
@@ -120,8 +131,9 @@ def manifest_subject(manifest: PolicyArtifact, facts: Facts) -> Subject:
     return learned_subject(manifest.spec.onnx.sha256, facts, manifest.spec.encoding_version)
 
 
-def _meta() -> MetaContract:
-    return load_as(MetaContract, resolve_uri(META, "artefact"))
+def named_meta(manifest: PolicyArtifact, file: Path | str) -> MetaContract:
+    """The meta-contract that ``manifest``, read from ``file``, names; else the shipped one."""
+    return load_as(MetaContract, resolve_uri(manifest.spec.meta_contract or META, file))
 
 
 def load_learned(

@@ -16,7 +16,7 @@ from typing import Annotated, get_args
 import typer
 
 from contracts.assess.register import RecordedVerdict, RegisterEntry, Submission, append_entry, read_register
-from contracts.documents import KINDS, Document, KernelContract, KernelProfile
+from contracts.documents import KINDS, Document, KernelContract, KernelProfile, Scenario
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
 from contracts.loading.loader import cautions, document_sha256, load_as, load_text, read_text
@@ -53,8 +53,8 @@ def check(file: str, *, references: bool = True) -> Checked:
     """Load ``file`` (a path or a ``package:`` name) and keep what there is to say about it."""
     try:
         text = read_text(resolve_uri(file, "selvage"))
-        document = load_text(text, file)
-        broken = reference_problems(document, text, file) if references else []
+        document = load_text(text, file, every_kind())
+        broken = [*reference_problems(document, text, file), *_unread(document, file)] if references else []
         if broken:
             raise DocumentError(broken)
     except DocumentError as error:
@@ -66,6 +66,26 @@ def check(file: str, *, references: bool = True) -> Checked:
         cautions=tuple(cautions(text, file)),
         notes=tuple(notes(document, text, file)),
     )
+
+
+def every_kind() -> tuple[type[Document], ...]:
+    """Every kind that a file may hold: those of a cluster, and recipes of training runs."""
+    from policies.train.recipe import TrainingRecipe
+
+    return (*KINDS, TrainingRecipe)
+
+
+def _unread(document: Document, file: str) -> list[Problem]:
+    """Scenarios that a recipe trains on and that cannot be loaded."""
+    from policies.train.recipe import TrainingRecipe
+
+    found: list[Problem] = []
+    for uri in document.spec.episodes.scenarios if isinstance(document, TrainingRecipe) else ():
+        try:
+            load_as(Scenario, resolve_uri(uri, resolve_uri(file, "selvage")))
+        except DocumentError as error:
+            found += error.problems
+    return found
 
 
 @app.command()
@@ -121,9 +141,9 @@ def schema(
 ) -> None:
     """Print the JSON Schema of KIND."""
     if not kind:
-        typer.echo("\n".join(one.__name__ for one in KINDS))
+        typer.echo("\n".join(one.__name__ for one in every_kind()))
         return
-    model = kind_named(kind)
+    model = kind_named(kind, every_kind())
     found = structural_schema(model) if structural else json_schema(model)
     typer.echo(json_text(found, indent=2))
 

@@ -9,14 +9,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from contracts.compiled.meta import compile_meta
+from contracts.documents import MetaContract
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
+from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from policies.registry import make_configuration, make_policy
-from policies.supervised import shipped_meta, under
+from policies.supervised import SHIPPED_META, under
 from scripts.cli.explaining import METHODS, Explained, Tick, Wanted, from_log, from_scenario
 from scripts.cli.options import options
 from simulator.world.compiled_scenario import CompiledScenario
@@ -40,6 +43,7 @@ class ExplainOptions:
     supervised: Annotated[
         bool, typer.Option("--supervised", help="Under the shipped meta-contract, as when it serves.")
     ] = False
+    meta: Annotated[str, typer.Option(help="Under this MetaContract instead of the shipped one.")] = ""
     method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
     features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
     reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
@@ -54,7 +58,7 @@ def explain(asked: ExplainOptions) -> None:
         found = from_log(Path(asked.source), asked.seed, asked.at)
     else:
         world = load_scenario(resolve_uri(asked.source, "selvage"))
-        setup, baseline = _configuration(asked.policy, asked.baseline, world, asked.supervised)
+        setup, baseline = _configuration(asked, world)
         wanted = Wanted(
             at_s=asked.at, method=asked.method, features=asked.features, reference_s=asked.reference
         )
@@ -66,15 +70,16 @@ def explain(asked: ExplainOptions) -> None:
         print_explained(found)
 
 
-def _configuration(
-    policy: str, baseline: str, world: CompiledScenario, supervised: bool
-) -> tuple[ControllerSetup, Policy | None]:
+def _configuration(asked: ExplainOptions, world: CompiledScenario) -> tuple[ControllerSetup, Policy | None]:
     try:
-        setup = make_configuration(policy, world.setup)
-        asked = make_policy(baseline, setup.fleet) if baseline else None
+        setup = make_configuration(asked.policy, world.setup)
+        baseline = make_policy(asked.baseline, setup.fleet) if asked.baseline else None
     except ValueError as error:
         raise _refused("--policy", "a policy", str(error)) from None
-    return (under(shipped_meta(), setup) if supervised else setup), asked
+    if not (asked.supervised or asked.meta):
+        return setup, baseline
+    meta = load_as(MetaContract, resolve_uri(asked.meta or SHIPPED_META, "selvage explain"))
+    return under(compile_meta(meta), setup), baseline
 
 
 def print_explained(found: Explained) -> None:

@@ -20,6 +20,7 @@ from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
+from policies.certify.artifact_files import named_meta
 from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
 from scripts.output import ready_folder, write_whole
@@ -121,17 +122,24 @@ def run_certification(plan: CertificationPlan) -> Certificate:
 
 def show(
     file: Annotated[Path, typer.Argument(help="Certificate (JSON), or the manifest of an artefact (YAML).")],
-    meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that it must keep; the manifest's own, or the shipped one.")
+    ] = "",
 ) -> None:
     """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
-    document = load_as(MetaContract, resolve_uri(meta, "selvage policy show"))
     if file.suffix == ".json":
+        document = load_as(MetaContract, resolve_uri(meta or SHIPPED_META, "selvage policy show"))
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
         _verdict(lambda: _refuse_unless_of_today(found, document, file))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     subject = manifest_subject(artefact.manifest)
+    document = (
+        load_as(MetaContract, resolve_uri(meta, "selvage policy show"))
+        if meta
+        else named_meta(artefact.manifest, artefact.file)
+    )
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
@@ -165,11 +173,12 @@ def print_manifest(manifest: PolicyArtifact) -> None:
         "description": spec.description,
         "onnx sha256": spec.onnx.sha256,
         "encoding": str(spec.encoding_version),
+        "meta-contract": spec.meta_contract or "the shipped one",
         "trained by": spec.training.command,
         "seeds": ", ".join(str(seed) for seed in spec.training.seeds),
     }
     for name, value in rows.items():
-        typer.echo(f"{name:<12}  {value}")
+        typer.echo(f"{name:<13}  {value}")
 
 
 def certificate_json(certificate: Certificate) -> str:

@@ -83,6 +83,7 @@ def simulate(asked: SimulateOptions) -> None:
     route = _route(asked.route_policy, policy, asked.scenario, compiled)
     policy = policy or DEFAULT if route is None else route.document.spec.policy
     setup = _configuration(policy, compiled) if route is None else route.setup
+    _say_uncertified(route)
     if asked.out is not None:
         ready_folder(asked.out)
     chosen = list(range(asked.first_seed, asked.first_seed + asked.seeds))
@@ -185,6 +186,11 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
     return load_route(uri, scenario_uri, scenario)
 
 
+def _say_uncertified(route: Route | None) -> None:
+    for reason in () if route is None else route.uncertified:
+        typer.echo(f"observing without a certificate: {reason}", err=True)
+
+
 def _named(route: Route | None) -> dict[str, Any]:
     """What the summary says of the document that drove."""
     if route is None:
@@ -194,6 +200,7 @@ def _named(route: Route | None) -> dict[str, Any]:
         "route_policy": document.metadata.name,
         "route_policy_sha256": document_sha256(document),
         "mode": document.spec.mode,
+        "uncertified": list(route.uncertified),
     }
 
 

@@ -17,17 +17,21 @@ from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from controller.state import ControllerState
-from policies.route import route_setup
+from policies.route import route_setup, uncertified
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A document and the set-up that it asks for."""
+    """A document and the set-up that it asks for.
+
+    uncertified: why it could not be enforced, which keeps nobody from observing.
+    """
 
     document: RoutePolicy
     setup: ControllerSetup
+    uncertified: tuple[str, ...] = ()
 
     @property
     def observes(self) -> bool:
@@ -60,7 +64,8 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     """``load_route`` for a scenario whose pool is known to be the document's."""
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
-    return Route(document=document, setup=route_setup(document, str(file), scenario.setup))
+    setup = route_setup(document, str(file), scenario.setup)
+    return Route(document=document, setup=setup, uncertified=uncertified(document, str(file)))
 
 
 def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:
