@@ -27,6 +27,8 @@ from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationPlan, CertificationRequest, certify, plan_certification
 
 EXIT_FAILED = 1
+#: Least width of a table where no terminal says its own.
+WIDTH = 118
 
 
 def register(app: typer.Typer) -> None:
@@ -202,6 +204,8 @@ def print_certificate(certificate: Certificate) -> None:
             "kept" if clause.passed else "broken",
         )
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     console.print(table)
     console.print(
         f"{certificate.episodes} episodes, {certificate.seeds} seeds, "

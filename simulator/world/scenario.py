@@ -18,6 +18,7 @@ from contracts.documents.scenario import Scenario, ScenarioSpec
 from contracts.loading.loader import document_sha256, load_as
 from controller.fleet import stages_of
 from faults.schedule import expand
+from simulator.world.at_rest import broken_in
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import compile_changes, compile_faults, compile_surges, extra_replicas
 from simulator.world.engine_setup import (
@@ -90,6 +91,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),
         surges=surges,
+        at_rest=broken_in(pool),
     )
 
 
