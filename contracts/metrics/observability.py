@@ -33,7 +33,6 @@ def determinism_window(repeats: Sequence[float]) -> float:
     judgement="per_observation",
     columns={"none": "trace_fields_missing"},
     source=Source.TRACE_FIELDS,
-    indicator=True,
 )
 def trace_fields_missing(record: Mapping[str, object], required: Sequence[str]) -> float:
     """1 where an answer's trace lacks a required field (absent, None or empty), else 0."""
@@ -47,7 +46,6 @@ def trace_fields_missing(record: Mapping[str, object], required: Sequence[str]) 
     judgement="per_observation",
     columns={"none": "fingerprint_mismatch"},
     source=Source.FINGERPRINT,
-    indicator=True,
 )
 def fingerprint_mismatch(expected: Mapping[str, str], seen: Mapping[str, str]) -> float:
     """1 where a replica's fingerprint departs from the contracted one in any field, else 0."""
@@ -61,7 +59,6 @@ def fingerprint_mismatch(expected: Mapping[str, str], seen: Mapping[str, str]) -
     judgement="per_observation",
     columns={"none": "replay_mismatch"},
     source=Source.OFFLINE,
-    indicator=True,
 )
 def replay_mismatch(logged: str, replayed: str) -> float:
     """1 where replaying a logged request gave another signature, else 0."""

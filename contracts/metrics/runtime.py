@@ -93,9 +93,9 @@ def kv_used_ratio(used_blocks: float, total_blocks: float) -> float:
     "failure_rate",
     family="R",
     unit="ratio",
+    judgement="share",
     columns={"none": "failed"},
     source=Source.FAILED,
-    indicator=True,
 )
 def failed(status: int | None) -> float:
     """1 for a request that errored (5xx), was reset or timed out (status None), else 0."""

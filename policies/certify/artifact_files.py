@@ -56,12 +56,8 @@ def write_artefact(
     training: Training,
     certificate: Certificate | None = None,
     recurrent: RecurrentState | None = None,
-    *,
-    meta_contract: str | None = None,
 ) -> Path:
     """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
-
-    meta_contract: URI as seen from ``folder``; None: the shipped one.
 
     Equal arguments give equal bytes.
     """
@@ -75,7 +71,6 @@ def write_artefact(
             encoding_version=ENCODING_VERSION,
             recurrent=recurrent,
             training=training,
-            meta_contract=meta_contract,
             certificate=certificate,
         ),
     )

@@ -46,21 +46,26 @@ def check(file: str, *, references: bool = True) -> Checked:
 
 def _broken_at_rest(document: Document, file: str) -> list[str]:
     """What home kernels of a scenario, or of a suite's scenarios, break with nothing injected."""
-    if not isinstance(document, (Scenario, Suite)):
-        return []
-    from scripts.e5.suite import expand_suite
-    from simulator.world.at_rest import CONSEQUENCE, broken_at_rest
-
     place = resolve_uri(file, "selvage")
     if isinstance(document, Scenario):
-        worlds = [(document.spec, str(place))]
-    else:
-        worlds = [(entry.scenario().spec, entry.file) for entry in expand_suite(document, place)]
-    distinct = {
-        spec.model_dump_json(include={"pool", "pool_uri", "contract"}): (spec, at) for spec, at in worlds
-    }
-    found = dict.fromkeys(str(b) for spec, at in distinct.values() for b in broken_at_rest(spec, at))
-    return [f"{each}; {CONSEQUENCE}" for each in found]
+        return _told(document, str(place))
+    if not isinstance(document, Suite):
+        return []
+    spec = document.spec
+    bases = dict.fromkeys(row.uri or row.base or spec.base for row in spec.scenarios)
+    files = [resolve_uri(uri, place) for uri in bases if uri is not None]
+    told = [line for each in files for line in _told(load_as(Scenario, each), str(each))]
+    return list(dict.fromkeys(told))
+
+
+def _told(scenario: Scenario, file: str) -> list[str]:
+    """One line for each clause; nothing of a fleet that cannot be put together, which running it tells."""
+    from simulator.world.at_rest import CONSEQUENCE, broken_at_rest
+
+    try:
+        return [f"{each}; {CONSEQUENCE}" for each in broken_at_rest(scenario.spec, file)]
+    except DocumentError:
+        return []
 
 
 def every_kind() -> tuple[type[Document], ...]:

@@ -24,12 +24,12 @@ from simulator.world.at_rest import CONSEQUENCE
 
 #: Columns of the printed table: measure, head, unit, whether its limits are shown.
 COLUMNS = (
-    ("quality_preservation", "quality kept, %", "ratio", True),
+    ("quality_preservation", "quality kept", "ratio", True),
     ("mttr_s", "MTTR, s", "s", True),
-    ("unrecovered", "unrecovered, %", "ratio", False),
+    ("unrecovered", "unrecovered", "ratio", False),
     ("detection_lag_s", "lag, s", "s", False),
-    ("failed_ratio_incident", "failed, %", "ratio", False),
-    ("false_switches_per_slice_month", "false switches, per slice-month", "1/slice-month", True),
+    ("failed_ratio_incident", "failed", "ratio", False),
+    ("false_switches_per_slice_month", "false switches per slice-month", "1/slice-month", True),
 )
 #: Least width of the printed table where no terminal says its own.
 WIDTH = 118

@@ -91,7 +91,6 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),
         surges=surges,
-        at_rest=broken_in(pool),
     )
 
 
@@ -100,6 +99,7 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
     return {
         "profile_sha256": tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         "stage": stages_of(kernel.entry for kernel in pool.kernels),
+        "at_rest": broken_in(pool),
         "certified_loss": np.stack(
             [certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]
         ),

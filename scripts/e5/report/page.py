@@ -185,7 +185,7 @@ def _harm_section(harm: dict[str, Any]) -> Section:
 
 def _front_section(report: ReportInput) -> Section:
     text = (FRONT_TEXT,)
-    heads = ("setting", "MTTR, s", "false switches, per slice-month", "on the front")
+    heads = ("setting", "MTTR, s", "false switches per slice-month", "on the front")
     rows = tuple(
         (
             Cell(text=f"{p.policy} {p.setting}".strip()),

@@ -14,7 +14,7 @@ HARM_TOLD = 0.2
 _LABELS = {measure.name: measure.label for measure in MEASURES}
 _UNITS = {measure.name: measure.unit for measure in MEASURES}
 #: How a unit stands in a header, where it is not its own name.
-_SHOWN_UNITS = {"ratio": "%", "1/slice-month": "per slice-month"}
+_SHOWN_UNITS = {"ratio": ", %", "1/slice-month": " per slice-month"}
 _BETTER = {measure.name: measure.better for measure in MEASURES}
 
 
@@ -121,7 +121,8 @@ def slice_table(rows: dict[str, Any], policies: Sequence[str], slices: Sequence[
 
 
 def _unit_note(name: str) -> str:
-    return f", {_SHOWN_UNITS.get(_UNITS[name], _UNITS[name])}"
+    unit = _UNITS[name]
+    return _SHOWN_UNITS.get(unit, f", {unit}")
 
 
 def _leaf_cell(leaf: dict[str, Any], unit: str) -> Cell:

@@ -10,10 +10,10 @@ import yaml
 
 pytest.importorskip("torch")
 
-from contracts.documents import MetaContract, RoutePolicy
+from contracts.documents import MetaContract, PolicyArtifact, RoutePolicy
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError
-from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.uris import resolve_uri
 from controller.encoding.features import ENCODING_VERSION
 from policies.artefacts import load_artefact, load_learned
@@ -41,8 +41,12 @@ def artefact(folder: Path, *, names: bool, certified: bool = True) -> Path:
     """A manifest certified under the folder's own meta-contract, which it ``names`` or does not."""
     onnx, meta = content(), own_meta(folder)
     held = held_by(meta, onnx) if certified else None
-    named = "../meta.yaml" if names else None
-    return write_artefact(folder / "art", "own", onnx, "A test.", TRAINING, held, meta_contract=named)
+    path = write_artefact(folder / "art", "own", onnx, "A test.", TRAINING, held)
+    if names:
+        found = load_as(PolicyArtifact, path)
+        spec = found.spec.model_copy(update={"meta_contract": "../meta.yaml"})
+        path.write_text(dump_text(found.model_copy(update={"spec": spec})))
+    return path
 
 
 def test_loading_asks_for_the_certificate_under_the_named_meta_contract(tmp_path: Path) -> None:

@@ -101,6 +101,6 @@ def test_every_header_has_a_unit() -> None:
     assert heads == (
         "quality preserved, %",
         "MTTR, s",
-        "false switches, per slice-month",
+        "false switches per slice-month",
         "exposures from onset, answers",
     )
