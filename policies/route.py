@@ -1,23 +1,25 @@
 """A ``RoutePolicy`` as a controller's set-up: who decides, behind which shield, kept by which meta-contract.
 
-Every world compiles its document here. What drives (mode ``enforce``) must hand over to a baseline whose
-certificate fits the meta-contract and the baseline as it is set today.
+Every world compiles its document here. What drives (mode ``enforce``) must be certified under the document's
+meta-contract, and must hand over to a baseline whose certificate fits the meta-contract and the baseline as
+it is set today.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from contracts.compiled.meta import compile_meta
 from contracts.documents import MetaContract, RoutePolicy
 from contracts.errors import DocumentError, Problem
-from contracts.loading.loader import load_as, read_text
+from contracts.loading.loader import document_sha256, load_as, read_text
 from contracts.loading.uris import read_pinned, resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
-from policies.artefacts import builtin_sha256
-from policies.certify.admission import load_certificate, refuse_unless_passing
+from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
+from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
 from policies.registry import make_configuration
 from policies.supervised import KnownGoodPolicy, under
 
@@ -30,23 +32,73 @@ def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> Controll
     meta-contract.
 
     Raises DocumentError for a policy, artefact or meta-contract that does not fit, and where ``fleet`` is
-    judged by another contract or ticks at another pace than the document says.
+    judged by another contract or ticks at another pace than the document says. A policy or a baseline without
+    a certificate under this meta-contract may observe (``uncertified`` says so), never drive.
     """
     spec = document.spec
     _expect(file, "contract", fleet.contract.name, spec.contract, "name the contract that the fleet keeps")
     _expect(file, "tick_s", f"{fleet.tick_s:g}", f"{spec.tick_s:g}", "give the tick of the world it runs in")
-    place = resolve_uri(spec.meta_contract, file)
-    meta = load_as(MetaContract, place)
-    if spec.mode == "enforce":
-        refuse_uncertified_baseline(meta, place)
+    meta, _ = _meta_of(document, file)
+    _check_artefact(document, file)
+    lacking = _without_certificate(document, file)
+    if lacking and spec.mode == "enforce":
+        raise next(iter(lacking.values()))
     try:
-        configuration = make_configuration(_configuration_text(document, file), fleet)
+        configuration = make_configuration(
+            _configuration_text(document, file, "artefact" not in lacking), fleet
+        )
     except ValueError as error:
         raise _refused(file, "policy", "a policy", str(error), "e.g. hysteresis") from None
     limited = replace(
         configuration, options=replace(configuration.options, limits=ShieldLimits.of(spec.shield))
     )
     return under(compile_meta(meta), limited)
+
+
+def uncertified(document: RoutePolicy, file: str) -> tuple[str, ...]:
+    """Why ``document``, read from ``file``, could not be enforced; nothing where it can."""
+    return tuple(str(error) for error in _without_certificate(document, file).values())
+
+
+def _without_certificate(document: RoutePolicy, file: str) -> dict[str, DocumentError]:
+    """What the certificates of the ``artefact`` and of the ``baseline`` lack under the document's
+    meta-contract.
+    """
+    meta, place = _meta_of(document, file)
+    checks = {
+        "artefact": partial(_refuse_uncertified_artefact, document, file, meta, place),
+        "baseline": partial(refuse_uncertified_baseline, meta, place),
+    }
+    found = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except DocumentError as error:
+            found[name] = error
+    return found
+
+
+def _meta_of(document: RoutePolicy, file: str) -> tuple[MetaContract, Path]:
+    """The document's meta-contract, which must be the pinned one, and where it lies."""
+    place = resolve_uri(document.spec.meta_contract, file)
+    meta, pinned = load_as(MetaContract, place), document.spec.meta_contract_sha256
+    if pinned is not None:
+        hint = "review what changed in it, then pin what it is now"
+        _expect(file, "meta_contract_sha256", document_sha256(meta), pinned, hint)
+    return meta, place
+
+
+def _refuse_uncertified_artefact(
+    document: RoutePolicy, file: str, meta: MetaContract, meta_file: Path
+) -> None:
+    """DocumentError unless the document's artefact, if it has one, is certified under ``meta``, which was
+    read from ``meta_file``.
+    """
+    if document.spec.artifact is None:
+        return
+    place = resolve_uri(document.spec.artifact.uri, file)
+    manifest = load_artefact(str(place), allow_uncertified=True).manifest
+    refuse_unless_certified(manifest, meta, manifest_subject(manifest), str(place), meta_file)
 
 
 def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
@@ -68,17 +120,27 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
     refuse_unless_passing(found, meta, str(place), file)
 
 
-def _configuration_text(document: RoutePolicy, file: str) -> str:
-    """Policy and artefact as the text of a configuration; the manifest must be the pinned one."""
+def _check_artefact(document: RoutePolicy, file: str) -> None:
+    """DocumentError unless a learned policy, and no other, has an artefact, of the pinned manifest."""
     name, artefact = document.spec.policy, document.spec.artifact
     if (name == "learned") != (artefact is not None):
         expected = "a manifest" if name == "learned" else f"nothing, as {name!r} is built in"
         actual = "nothing" if artefact is None else artefact.uri
         raise _refused(file, "artifact", expected, actual, "policy learned and artifact go together")
+    if artefact is not None:
+        read_pinned(artefact, file)
+
+
+def _configuration_text(document: RoutePolicy, file: str, certified: bool) -> str:
+    """Policy and artefact as the text of a configuration; the bare network where that is not certified."""
+    name, artefact = document.spec.policy, document.spec.artifact
     if artefact is None:
         return name
-    read_pinned(artefact, file)
-    return f"{name}:artefact={resolve_uri(artefact.uri, file)}"
+    place = resolve_uri(artefact.uri, file)
+    if certified:
+        return f"{name}:artefact={place}"
+    manifest = load_artefact(str(place), allow_uncertified=True).manifest
+    return f"{name}:onnx={resolve_uri(manifest.spec.onnx.uri, place)}"
 
 
 def _expect(file: str, key: str, expected: str, actual: str, next_step: str) -> None:

@@ -8,21 +8,24 @@ A clause is judged on each slice it names, by the estimator its threshold was se
   over the threshold; at a tolerated rate of 0 one exceedance fails, and none among enough passes;
 * in between, or with too few observations, *inconclusive*; without any of that estimator, *not measured*.
 
-Contracted convergence: every hard clause passes on every slice it names and every soft one keeps its
-budget. Clauses not measured leave it undetermined but do not make the evaluation inconclusive: a profile
-holds no latencies, and nothing is filled in. Same samples, same bytes.
+The verdict of the whole is ``contracts.assess.gate``'s: what is hard or of level L3 and was not measured
+leaves it inconclusive, unless it is waived by name and reason. Contracted convergence: every hard clause
+passes on every slice it names and every soft one keeps its budget; a clause that was not measured leaves it
+undetermined, waived or not. Nothing is filled in. Same samples, same bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.assess.gate import GateOutcome, Waiver, outcome_of, overall, refuse_strange
 from contracts.assess.limits import Limits
-from contracts.assess.observations import Observations
+from contracts.assess.observations import EvidencePart, Observations
 from contracts.assess.verdicts import ClauseTerms, Exceedance, Outcome, Verdict, judge_observations
 from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract
@@ -65,6 +68,7 @@ class ClauseVerdict:
     judged: Limits | None  # clipped mean, or share of observations over the threshold; None: not measured
     exceedance: Exceedance | None
     pooled: bool  # a default slice without observations of its own, judged on all slices together
+    waived: str = ""  # why it may stay undecided; empty: it may not, or it is decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +77,21 @@ class Evaluation:
 
     contract: str
     contract_sha256: str
-    samples_sha256: str
+    samples_sha256: str  # of the samples of a profile; of the log, or the logs together, where there is none
+    inputs: tuple[EvidencePart, ...]  # every file that was judged
     condition: str
     split: str  # of the prompts that were looked at
     confidence: float  # one-sided
     least_observations: int
     verdict: Verdict
     convergence: Convergence
+    waivers: tuple[Waiver, ...]
     clauses: tuple[ClauseVerdict, ...]
+
+    @property
+    def outcome(self) -> GateOutcome:
+        """The verdict in the words of rollout tools."""
+        return outcome_of(self.verdict)
 
 
 def evaluate(
@@ -89,8 +100,14 @@ def evaluate(
     *,
     confidence: float = CONFIDENCE,
     least_observations: int = LEAST_OBSERVATIONS,
+    waivers: Sequence[Waiver] = (),
 ) -> Evaluation:
-    """Judge ``observations`` against every clause of ``contract``."""
+    """Judge ``observations`` against every clause of ``contract``.
+
+    waivers: what may stay undecided. Raises DocumentError for one that names nothing of the contract.
+    """
+    names = [slice_.name for slice_ in contract.spec.slices]
+    refuse_strange(waivers, [clause.id for clause in contract.spec.clauses], names)
     compiled = compile_contract(contract, _layout(contract, observations))
     cases = _Cases(
         contract=contract,
@@ -100,7 +117,7 @@ def evaluate(
         least_observations=least_observations,
     )
     clauses = tuple(
-        _judge(cases, index, place)
+        _waived(_judge(cases, index, place), waivers)
         for index in range(len(compiled.clause_ids))
         for place in np.flatnonzero(compiled.applies[index]).tolist()
     )
@@ -108,12 +125,14 @@ def evaluate(
         contract=compiled.name,
         contract_sha256=compiled.sha256,
         samples_sha256=observations.sha256,
+        inputs=observations.parts,
         condition=observations.condition,
         split=observations.split,
         confidence=confidence,
         least_observations=least_observations,
-        verdict=_overall(clauses),
+        verdict=overall(clauses),
         convergence=_convergence(clauses),
+        waivers=tuple(waivers),
         clauses=clauses,
     )
 
@@ -181,6 +200,7 @@ def _terms(cases: _Cases, index: int) -> ClauseTerms:
         clip=float(compiled.clip[index]),
         confidence=cases.confidence,
         least_observations=cases.least_observations,
+        indicator=metric(clause.metric).indicator,
     )
 
 
@@ -207,13 +227,12 @@ def _absent(clause: Clause, observations: Observations) -> Outcome:
     return Outcome(verdict=Verdict.NOT_MEASURED, reason=reason)
 
 
-def _overall(clauses: tuple[ClauseVerdict, ...]) -> Verdict:
-    found = {clause.verdict for clause in clauses}
-    if Verdict.FAIL in found:
-        return Verdict.FAIL
-    return (
-        Verdict.PASS if Verdict.PASS in found and Verdict.INCONCLUSIVE not in found else Verdict.INCONCLUSIVE
-    )
+def _waived(judged: ClauseVerdict, waivers: Sequence[Waiver]) -> ClauseVerdict:
+    """``judged`` with the reason of the waiver that covers it, where it is undecided."""
+    if judged.verdict in (Verdict.PASS, Verdict.FAIL):
+        return judged
+    reasons = [each.reason for each in waivers if each.covers(judged.clause_id, judged.slice)]
+    return replace(judged, waived=reasons[0]) if reasons else judged
 
 
 def _convergence(clauses: tuple[ClauseVerdict, ...]) -> Convergence:

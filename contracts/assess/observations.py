@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 
 #: Split that takes every prompt.
 ALL_SPLITS = "all"
+#: Condition of what was logged in service.
+LOGGED = "logged"
 
 #: Judges that a log line may name, and the column that their paired difference fills.
 JUDGES: tuple[tuple[str, str, Judge], ...] = (
@@ -60,13 +62,28 @@ class ObservedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePart:
+    """One file that observations came from."""
+
+    sha256: str  # hex
+    condition: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
     """All observations of one evaluation, and where they came from."""
 
-    sha256: str  # hex, of the file
+    sha256: str  # hex, of the file; of several, of the samples, or of all logs together
     condition: str  # "logged" for a log
     split: str  # of the prompts
     columns: tuple[ObservedColumn, ...]
+    several: tuple[EvidencePart, ...] = ()  # the files where there are several
+
+    @property
+    def parts(self) -> tuple[EvidencePart, ...]:
+        """The files, one or several."""
+        return self.several or (EvidencePart(sha256=self.sha256, condition=self.condition, split=self.split),)
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -120,10 +137,12 @@ def _windows(samples: KernelSamples, condition: str, rows: NDArray[np.int64]) ->
     return np.asarray(block.max(axis=1) - block.min(axis=1))
 
 
-def known_columns() -> frozenset[str]:
-    """Columns that a registered metric reads, that a profile holds, or that an assumption is checked on."""
-    read = {spec.column(estimator) for spec in METRICS.values() for estimator in spec.estimators}
-    return frozenset(read) | frozenset(COLUMN_NAMES) | EVIDENCE_COLUMNS
+def known_columns() -> dict[str, bool]:
+    """Columns that a registered metric reads, that a profile holds, or that an assumption is checked on, and
+    whether an observation of it is 0 or 1 by definition.
+    """
+    known = dict.fromkeys([*COLUMN_NAMES, *sorted(EVIDENCE_COLUMNS)], False)
+    return known | {name: spec.indicator for spec in METRICS.values() for name in spec.columns}
 
 
 def load_log(path: Path) -> Observations:
@@ -146,14 +165,14 @@ def load_log(path: Path) -> Observations:
         for (name, column), values in found.items()
     )
     return Observations(
-        sha256=hashlib.sha256(content).hexdigest(), condition="logged", split=ALL_SPLITS, columns=columns
+        sha256=hashlib.sha256(content).hexdigest(), condition=LOGGED, split=ALL_SPLITS, columns=columns
     )
 
 
 def _collect(
     line: str,
     number: int,
-    known: frozenset[str],
+    known: Mapping[str, bool],
     found: dict[tuple[str, str], list[Floats]],
     problems: list[tuple[int, str, str]],
 ) -> None:
@@ -172,7 +191,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return record
 
 
-def _observation(record: object, known: frozenset[str]) -> tuple[str, str, Floats]:
+def _observation(record: object, known: Mapping[str, bool]) -> tuple[str, str, Floats]:
     """(column, slice, value) of one log line; ValueError says what is wrong."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
@@ -184,10 +203,12 @@ def _observation(record: object, known: frozenset[str]) -> tuple[str, str, Float
     domain = domain_of(column)
     if not domain.holds(value):
         raise ValueError(f"{column} is {domain}, got {value:g}")
+    if known[column] and value not in (0.0, 1.0):
+        raise ValueError(f"{column} is 0 or 1, got {value:g}")
     return column, place, np.array(value)
 
 
-def _column(record: Mapping[str, object], known: frozenset[str]) -> str:
+def _column(record: Mapping[str, object], known: Mapping[str, bool]) -> str:
     """The column of a line; one that no metric reads would be passed over in silence."""
     name = _name(record, "column")
     if name not in known:

@@ -54,6 +54,7 @@ class ClauseTerms:
     clip: float  # values are clipped here before averaging, inf: not
     confidence: float  # one-sided
     least_observations: int  # fewer say nothing
+    indicator: bool = False  # observations are 0 or 1: the mean is a share, with exact limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,8 @@ def judge_observations(values: Floats, terms: ClauseTerms, name: str) -> Outcome
     exceedance = _exceedance(values, terms)
     if terms.tolerated is not None:
         return _by_rate(exceedance, terms.tolerated, terms)
+    if terms.indicator and np.isin(values, (0.0, 1.0)).all():
+        return _by_share(values, exceedance, terms)
     if terms.column in _SIGNED:
         limits = absolute_mean_limits(values, terms.confidence)
     else:
@@ -105,6 +108,23 @@ def _by_mean(limits: Limits, count: int, exceedance: Exceedance | None, terms: C
     return Outcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
 
 
+def _by_share(values: Floats, exceedance: Exceedance, terms: ClauseTerms) -> Outcome:
+    """The mean of 0/1 observations is a share: exact limits, which say at any number what they are worth."""
+    ones, count, most = int(values.sum()), int(values.size), min(1.0, terms.clip)
+    share, at_most = terms.threshold / most, terms.sense > 0.0
+    bad, tolerated = (ones, share) if at_most else (count - ones, 1.0 - share)
+    worse = Exceedance(
+        count=bad,
+        observations=count,
+        rate=rate_limits(bad, count, terms.confidence),
+        tolerated=tolerated,
+    )
+    verdict, reason = _rate_verdict(worse, tolerated, terms)
+    found = rate_limits(ones, count, terms.confidence)
+    limits = Limits(value=most * found.value, low=most * found.low, high=most * found.high)
+    return Outcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
+
+
 def _by_rate(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> Outcome:
     verdict, reason = _rate_verdict(exceedance, tolerated, terms)
     return Outcome(verdict=verdict, reason=reason, judged=exceedance.rate, exceedance=exceedance)
@@ -122,12 +142,13 @@ def _rate_verdict(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) 
         return Verdict.INCONCLUSIVE, _too_few(exceedance.observations, terms.least_observations)
     needed = observations_needed(tolerated, terms.confidence)
     if exceedance.observations < needed:
-        return (
-            Verdict.INCONCLUSIVE,
-            f"{exceedance.observations} observations; at least {needed} show a share of {tolerated:g}",
-        )
+        return Verdict.INCONCLUSIVE, _too_few_for(exceedance.observations, needed, tolerated)
     return Verdict.INCONCLUSIVE, "the tolerated share lies between the confidence limits"
 
 
 def _too_few(count: int, least: int) -> str:
     return f"{count} observations; at least {least} are needed"
+
+
+def _too_few_for(count: int, needed: int, share: float) -> str:
+    return f"{count} observations; at least {needed} show a share of {share:g}"

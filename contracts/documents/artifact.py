@@ -16,6 +16,7 @@ from contracts.documents.envelope import (
     Sha256,
     Strict,
     Text,
+    Uri,
 )
 from contracts.documents.profile import Version
 
@@ -129,6 +130,9 @@ class ArtifactSpec(Strict):
     recurrent: RecurrentState | None = None
     """Absent: the network remembers nothing of its own."""
     training: Training
+    meta_contract: Uri | None = None
+    """``MetaContract`` that the certificate must pass; absent: the shipped one. Which one a route
+    accepts, its ``RoutePolicy`` says."""
     certificate: Certificate | None = None
     """Absent: not certified, so refused wherever it would drive."""
 

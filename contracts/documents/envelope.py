@@ -42,6 +42,7 @@ class Strict(BaseModel):
         serialize_by_alias=True,
         protected_namespaces=(),
         use_attribute_docstrings=True,
+        defer_build=True,  # of all kinds that are imported a command reads one or two
     )
 
 

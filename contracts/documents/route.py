@@ -15,6 +15,7 @@ from contracts.documents.envelope import (
     Positive,
     PositiveCount,
     Ratio,
+    Sha256,
     Strict,
     Text,
     Uri,
@@ -61,6 +62,9 @@ class RoutePolicySpec(Strict):
     pool: Name
     contract: Name
     meta_contract: Uri
+    meta_contract_sha256: Sha256 | None = None
+    """Of its canonical form, as `selvage contract validate` prints it; absent: pinned by the artefact's
+    certificate alone, or for a built-in policy not at all."""
     shield: ShieldSettings = ShieldSettings()
     route: OwnedRoute
 

@@ -92,14 +92,15 @@ def _field_names(model: type[BaseModel], path: KeyPath) -> list[str]:
         if isinstance(step, int):
             continue
         by_key = {field.alias or name: field for name, field in current.model_fields.items()}
-        nested = _models_in(by_key[step].annotation) if step in by_key else []
+        nested = models_in(by_key[step].annotation) if step in by_key else []
         if not nested:
             break
         current = nested[0]
     return [field.alias or name for name, field in current.model_fields.items()]
 
 
-def _models_in(annotation: object) -> list[type[BaseModel]]:
+def models_in(annotation: object) -> list[type[BaseModel]]:
+    """Models that ``annotation`` names, on any level of it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+    return [model for part in get_args(annotation) for model in models_in(part)]

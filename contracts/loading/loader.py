@@ -7,6 +7,7 @@ next step. ``load_text(dump_text(x), ...) == x``. Nothing else is ever raised fo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,13 +19,13 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.explain_errors import problems_from
 from contracts.loading.files import canonical_text
 from contracts.loading.scalars import needs_quotes
+from contracts.loading.sound_part import other_breaches
 from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse
 from contracts.regular_files import open_regular
-from contracts.rules import breaches
+from contracts.rules import Breach, breaches
 
 DocumentT = TypeVar("DocumentT", bound=Document)
-
-_BY_KIND = {kind.model_fields["kind"].default: kind for kind in KINDS}
+Kinds = Sequence[type[Document]]
 
 
 def read_text(path: Path | str) -> str:
@@ -54,23 +55,33 @@ def load_as(kind: type[DocumentT], path: Path | str) -> DocumentT:
     raise _one(str(path), f"kind {wanted}", f"kind {document.kind}", f"give the path of a {wanted}")
 
 
-def load_text(text: str, file: str) -> Document:
-    """The document in ``text``; ``file`` names its origin in messages."""
+def load_text(text: str, file: str, kinds: Kinds = KINDS) -> Document:
+    """The document in ``text``, one of ``kinds``; ``file`` names its origin in messages.
+
+    Raises DocumentError with every problem of the document, rules between fields included, in its order.
+    """
     written = parse(text, file)
-    model = _model_of(written)
+    model, head = _model_of(written, kinds)
     try:
         document = model.model_validate(written.value)
     except ValidationError as error:
-        raise DocumentError(problems_from(error, model, written)) from None
-    broken = breaches(document)
-    if broken:
-        raise DocumentError(
-            [
-                Problem(file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
-                for b in broken
-            ]
-        )
+        found = [
+            one for one in problems_from(error, model, written) if not (head and one.path == head[0].path)
+        ]
+        found += head
+        found += _broken(other_breaches(model, written.value), written)
+        raise DocumentError(sorted(found, key=lambda problem: (problem.line, problem.path))) from None
+    if broken := breaches(document):
+        raise DocumentError(_broken(broken, written))
     return document
+
+
+def _broken(found: Iterable[Breach], written: PositionedYaml) -> list[Problem]:
+    """Broken rules as problems, where they are written."""
+    return [
+        Problem(written.file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
+        for b in found
+    ]
 
 
 def cautions(text: str, file: str) -> list[Problem]:
@@ -114,21 +125,32 @@ def _one(file: str, expected: str, actual: str, next_step: str) -> DocumentError
     return DocumentError([Problem(file, 0, "", expected, actual, next_step)])
 
 
-def _model_of(written: PositionedYaml) -> type[Document]:
-    value = written.value
+def _model_of(written: PositionedYaml, kinds: Kinds) -> tuple[type[Document], list[Problem]]:
+    """The kind that the document says it is, and what is wrong with its head besides; DocumentError for none
+    of ``kinds``.
+    """
+    value, by_kind = written.value, {kind.model_fields["kind"].default: kind for kind in kinds}
     if not isinstance(value, dict):
         expected = "a mapping with apiVersion, kind, metadata and spec"
         actual = "a list" if isinstance(value, tuple) else "a single value"
         line, hint = written.line_of(()), "start the file with apiVersion: and kind:"
         raise DocumentError([Problem(written.file, line, "", expected, actual, hint)])
-    for key, allowed in (("apiVersion", (API_VERSION,)), ("kind", tuple(_BY_KIND))):
-        found = value.get(key)
-        if not isinstance(found, str) or found not in allowed:
-            actual = "nothing" if key not in value else repr(found)[:80]
-            hint = f"write {key}: {allowed[0]}" if len(allowed) == 1 else "name one of these kinds"
-            line = written.line_of((key,))
-            raise DocumentError([Problem(written.file, line, key, " or ".join(allowed), actual, hint)])
-    return _BY_KIND[value["kind"]]
+    found = [
+        _strange(written, key, allowed)
+        for key, allowed in (("apiVersion", (API_VERSION,)), ("kind", tuple(by_kind)))
+        if not isinstance(value.get(key), str) or value[key] not in allowed
+    ]
+    if any(problem.path == "kind" for problem in found):
+        raise DocumentError(found)
+    return by_kind[value["kind"]], found
+
+
+def _strange(written: PositionedYaml, key: str, allowed: tuple[str, ...]) -> Problem:
+    """``key`` of the head of a document that is none of ours."""
+    assert isinstance(written.value, dict)  # the caller looked
+    actual = repr(written.value[key])[:80] if key in written.value else "nothing"
+    hint = f"write {key}: {allowed[0]}" if len(allowed) == 1 else "name one of these kinds"
+    return Problem(written.file, written.line_of((key,)), key, " or ".join(allowed), actual, hint)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -7,6 +7,7 @@ API server fills in the defaults, so a stored object and a loaded file have the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from contracts.documents import KINDS, Document
@@ -33,12 +34,12 @@ _KEPT = (
 )
 
 
-def kind_named(name: str) -> type[Document]:
+def kind_named(name: str, kinds: Sequence[type[Document]] = KINDS) -> type[Document]:
     """The document model of kind ``name`` (any case); ``DocumentError`` lists the kinds otherwise."""
-    for kind in KINDS:
+    for kind in kinds:
         if kind.__name__.lower() == name.lower():
             return kind
-    known = ", ".join(kind.__name__ for kind in KINDS)
+    known = ", ".join(kind.__name__ for kind in kinds)
     raise DocumentError([Problem("KIND", 0, "", f"one of {known}", repr(name), "name a kind of document")])
 
 

@@ -29,6 +29,10 @@ class JudgedBy(StrEnum):
     PER_OBSERVATION = "per_observation"  # rate of 1{value > threshold} <= rho, or <= null rate when rho = 0
 
 
+#: Judgement of a mean whose observations are 0 or 1: it has exact limits.
+SHARE = "share"
+
+
 class Sense(StrEnum):
     """Which side of the threshold is good."""
 
@@ -65,6 +69,7 @@ class MetricSpec:
     estimators: tuple[str, ...]
     columns: tuple[str, ...]  # per estimator, of the samples file; of distances "<column>@<estimator>"
     source: Source  # telemetry that feeds it online; ``OFFLINE``: judged by ``evaluate`` only
+    indicator: bool  # an observation is 0 or 1 by definition, so its share has exact limits
     summary: str  # one line for people
 
     def column(self, estimator: str) -> str:
@@ -98,8 +103,9 @@ def register_metric(
 ) -> Callable[[Function], Function]:
     """Register the decorated function as the definition of metric ``name``.
 
-    ``judgement`` is ``mean``, ``per_observation`` or ``percentile(XX)``; ``columns`` maps estimator to
-    column, and its keys are the estimators. The function's first docstring line becomes the summary.
+    ``judgement`` is ``mean``, ``share`` (a mean of observations that are 0 or 1), ``per_observation`` or
+    ``percentile(XX)``; ``columns`` maps estimator to column, and its keys are the estimators. The function's
+    first docstring line becomes the summary.
     A name may be registered once; a second time is a ValueError.
     """
     kind, percentile = _parse_judgement(judgement)
@@ -117,6 +123,7 @@ def register_metric(
             estimators=tuple(str(Estimator(estimator)) for estimator in columns),
             columns=tuple(columns.values()),
             source=source,
+            indicator=judgement == SHARE,
             summary=(function.__doc__ or "").strip().split("\n")[0],
         )
         _METRICS.register(name, spec)
@@ -131,7 +138,7 @@ def _parse_judgement(text: str) -> tuple[JudgedBy, float | None]:
         if not 0.0 < share < 100.0:
             raise ValueError(f"percentile must lie between 0 and 100, got {share}")
         return JudgedBy.PERCENTILE, share
-    return JudgedBy(text), None
+    return JudgedBy.MEAN if text == SHARE else JudgedBy(text), None
 
 
 def metric(name: str) -> MetricSpec:

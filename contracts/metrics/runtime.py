@@ -93,6 +93,7 @@ def kv_used_ratio(used_blocks: float, total_blocks: float) -> float:
     "failure_rate",
     family="R",
     unit="ratio",
+    judgement="share",
     columns={"none": "failed"},
     source=Source.FAILED,
 )

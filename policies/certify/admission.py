@@ -114,7 +114,7 @@ def refuse_unless_passing(
             "meta_contract_sha256",
             f"{found}, of {meta.metadata.name}",
             certificate.meta_contract_sha256,
-            "certify again: the meta-contract is another one",
+            "certify again: the meta-contract is another one; or name its own with --meta",
         )
     if certificate.seeds < meta.spec.suite_seeds:
         least = f"at least {meta.spec.suite_seeds}"

@@ -1,8 +1,8 @@
 """Artefacts on disk: an ONNX file and its manifest, written whole and loaded only when everything fits.
 
 Refused are an ONNX file whose hash is not the manifest's, another encoding version, a missing or failing
-certificate, and a certificate that speaks of another network, of other fixed rules or of another
-configuration. No pickle anywhere.
+certificate, and a certificate that speaks of another network, of other fixed rules, of another
+configuration or of another meta-contract than the manifest's. No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from policies.learned.runner import LearnedPolicy, learned_policy
 
 #: The policy that ships with the library.
 SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"  # as ``policies.registry`` says
-#: The meta-contract that a certificate must pass.
+#: The meta-contract that a certificate must pass where the manifest names none.
 META = "package:contracts/library/meta-contract.yaml"
 
 
@@ -84,7 +84,8 @@ def with_certificate(artefact: Artefact, certificate: Certificate, facts: Facts)
     """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
     spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
     manifest = artefact.manifest.model_copy(update={"spec": spec})
-    refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(artefact.file))
+    meta, place = named_meta(manifest, artefact.file)
+    refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts), str(artefact.file), place)
     return manifest
 
 
@@ -112,7 +113,8 @@ def load_artefact(uri: str, facts: Facts | None) -> Artefact:
             ]
         )
     if facts is not None:
-        refuse_unless_certified(manifest, _meta(), manifest_subject(manifest, facts), str(file))
+        meta, place = named_meta(manifest, file)
+        refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts), str(file), place)
     return Artefact(manifest=manifest, file=file, content=content)
 
 
@@ -121,8 +123,10 @@ def manifest_subject(manifest: PolicyArtifact, facts: Facts) -> Subject:
     return learned_subject(manifest.spec.onnx.sha256, facts, manifest.spec.encoding_version)
 
 
-def _meta() -> MetaContract:
-    return load_as(MetaContract, resolve_uri(META, "artefact"))
+def named_meta(manifest: PolicyArtifact, file: Path | str) -> tuple[MetaContract, Path]:
+    """The meta-contract that ``manifest``, read from ``file``, names, else the shipped one; where it lies."""
+    place = resolve_uri(manifest.spec.meta_contract or META, file)
+    return load_as(MetaContract, place), place
 
 
 def load_learned(

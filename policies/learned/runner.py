@@ -132,11 +132,17 @@ def learned_policy(
         raise _refused(file, f"{layout.size} inputs (this encoding)", f"{runner.size} inputs")
     if runner.slices != len(fleet.home) or kernels >= runner.choices:
         actual = f"{kernels} kernels and {len(fleet.home)} slices in the fleet"
-        raise _refused(file, f"at most {runner.choices - 1} kernels and {runner.slices} slices", actual)
+        hint = (
+            "name a fleet like the one it was trained for; `selvage policy suite SCENARIO` writes "
+            "certification suites and a meta-contract for a fleet of your own"
+        )
+        expected = f"at most {runner.choices - 1} kernels and {runner.slices} slices"
+        raise _refused(file, expected, actual, hint)
     chooser = Chooser.of(layout.encoder, kernels, fleet.home, fleet.contract)
     return LearnedPolicy(policy_id=policy_id, chooser=chooser, runner=runner)
 
 
-def _refused(file: str, expected: str, actual: str) -> DocumentError:
-    problem = Problem(file, 0, "onnx", expected, actual, "train and export it again with this version")
-    return DocumentError([problem])
+def _refused(
+    file: str, expected: str, actual: str, hint: str = "train and export it again with this version"
+) -> DocumentError:
+    return DocumentError([Problem(file, 0, "onnx", expected, actual, hint)])

@@ -1,7 +1,7 @@
 """``TrainingRecipe``: everything that decides what a training run learns, as one document.
 
 A run is a recipe and a seed; the recipe's hash stands in the manifest of what comes out. Not a cluster
-resource, so not among ``contracts.documents.KINDS``; loaded with the same messages.
+resource, so not among ``contracts.documents.KINDS``; loaded and validated with the same messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from contracts.documents.envelope import (
     Count,
@@ -25,10 +25,7 @@ from contracts.documents.envelope import (
     Text,
     Uri,
 )
-from contracts.errors import DocumentError, Problem
-from contracts.loading.explain_errors import problems_from
-from contracts.loading.loader import read_text
-from contracts.loading.yaml_positions import parse
+from contracts.loading.loader import load_text, read_text
 from contracts.scoring.reward import RewardWeights
 
 Floats = NDArray[np.float64]
@@ -184,15 +181,9 @@ class TrainingRecipe(Document):
 
 def load_recipe(path: Path | str) -> TrainingRecipe:
     """The recipe at ``path``; DocumentError with file, line and dotted path for anything else."""
-    written = parse(read_text(path), str(path))
-    try:
-        return TrainingRecipe.model_validate(written.value)
-    except ValidationError as error:
-        if isinstance(written.value, dict):
-            raise DocumentError(problems_from(error, TrainingRecipe, written)) from None
-    raise DocumentError(
-        [Problem(str(path), 0, "", "a TrainingRecipe", "no mapping", "start it with apiVersion: and kind:")]
-    )
+    document = load_text(read_text(path), str(path), kinds=(TrainingRecipe,))
+    assert isinstance(document, TrainingRecipe)  # no other kind was asked for
+    return document
 
 
 def seed_folder(out: Path, seed: int) -> Path:

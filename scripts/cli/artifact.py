@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from contracts.documents import FileRef, PolicyArtifact, Scenario
+from contracts.documents import FileRef, MetaContract, PolicyArtifact, Scenario
 from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of, write_pinned
-from contracts.loading.loader import document_sha256, dump_text, load_as
-from contracts.loading.uris import resolve_uri
+from contracts.loading.loader import document_sha256, dump_text, load_as, read_text
+from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
-from policies.certify.artifact_files import SHIPPED_ARTEFACT, write_artefact
+from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact, write_artefact
 from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
 from scripts.cli.options import MOST_SEEDS
 from scripts.e5.experiment import Options
@@ -45,20 +47,47 @@ def export(
     seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None,
     recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE,
     certificate: Annotated[Path | None, typer.Option(help="JSON of `selvage policy certify`.")] = None,
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that the certificate passes, if not the shipped one.")
+    ] = "",
 ) -> None:
     """Write the ONNX file and its manifest; equal runs give equal bytes.
 
-    Without --certificate the artefact may be evaluated and certified, but drives nowhere.
+    Without --certificate the artefact may be evaluated, certified and observed, but drives nowhere.
     """
     ready_folder(out)
     path = run if run.is_file() else _write_run(run, out, name, seed, recipe)
-    if certificate is not None:
-        artefact = load_artefact(str(path), allow_uncertified=True)
-        found = load_certificate(certificate.read_text(), str(certificate))
-        path = out / f"{name}.yaml"
-        write_pinned(path, dump_text(with_certificate(artefact, found)).encode())
-        write_pinned(out / artefact.manifest.spec.onnx.uri, artefact.content)
+    if certificate is not None or meta:
+        path = _completed(path, out, name, certificate, meta)
     typer.echo(str(path))
+
+
+def _completed(manifest: Path, out: Path, name: str, certificate: Path | None, meta: str) -> Path:
+    """The artefact of ``manifest`` in ``out`` with its meta-contract and certificate; where it lies now."""
+    artefact = load_artefact(str(manifest), allow_uncertified=True)
+    path = out / f"{name}.yaml"
+    spec = artefact.manifest.spec.model_copy(update={"meta_contract": _from(out, meta, artefact)})
+    found = artefact.manifest.model_copy(update={"spec": spec})
+    if certificate is not None:
+        placed = replace(artefact, manifest=found, file=path)
+        found = with_certificate(placed, load_certificate(read_text(certificate), str(certificate)))
+    write_pinned(path, dump_text(found).encode())
+    write_pinned(out / spec.onnx.uri, artefact.content)
+    return path
+
+
+def _from(out: Path, meta: str, artefact: Artefact) -> str | None:
+    """The URI of the meta-contract as a manifest in ``out`` names it: that of the command line, else the
+    artefact's own; DocumentError where it is none.
+    """
+    uri, origin = (
+        (meta, "selvage policy export") if meta else (artefact.manifest.spec.meta_contract, artefact.file)
+    )
+    if uri is None:
+        return None
+    file = resolve_uri(uri, origin)
+    load_as(MetaContract, file)
+    return uri if uri.startswith(PACKAGE_PREFIX) else os.path.relpath(file.absolute(), out.absolute())
 
 
 def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:

@@ -15,15 +15,14 @@ from typing import Annotated
 import typer
 
 from contracts.assess.register import RegisterEntry, Submission, append_entry, read_register
-from contracts.documents import KINDS, Document, KernelContract, KernelProfile
+from contracts.documents import KernelContract, KernelProfile
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
-from contracts.loading.loader import cautions, document_sha256, load_as, load_text, read_text
-from contracts.loading.notes import Note, notes
-from contracts.loading.references import reference_problems
+from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.schema import json_schema, kind_named, structural_schema
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import hash_regular
+from scripts.cli.contract_checks import Checked, check, every_kind
 from scripts.cli.options import options
 from scripts.cli.register_evidence import Build, read_evidence
 
@@ -37,36 +36,6 @@ app.add_typer(register_app, name="register")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RegisterFile = Annotated[Path, typer.Option("--file", "-f", help="The register.")]
 DEFAULT_REGISTER = Path("selvage-register.jsonl")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What came of one file; ``document`` is None where it was refused."""
-
-    file: str
-    document: Document | None
-    problems: tuple[Problem, ...]
-    cautions: tuple[Problem, ...]
-    notes: tuple[Note, ...]
-
-
-def check(file: str, *, references: bool = True) -> Checked:
-    """Load ``file`` (a path or a ``package:`` name) and keep what there is to say about it."""
-    try:
-        text = read_text(resolve_uri(file, "selvage"))
-        document = load_text(text, file)
-        broken = reference_problems(document, text, file) if references else []
-        if broken:
-            raise DocumentError(broken)
-    except DocumentError as error:
-        return Checked(file=file, document=None, problems=error.problems, cautions=(), notes=())
-    return Checked(
-        file=file,
-        document=document,
-        problems=(),
-        cautions=tuple(cautions(text, file)),
-        notes=tuple(notes(document, text, file)),
-    )
 
 
 @app.command()
@@ -95,6 +64,7 @@ def _report(one: Checked) -> dict[str, object]:
         "kind": found.kind if found else None,
         "name": found.metadata.name if found else None,
         "sha256": document_sha256(found) if found else None,
+        "broken_at_rest": list(one.broken_at_rest),
         "problems": [asdict(problem) for problem in one.problems],
         "cautions": [asdict(problem) for problem in one.cautions],
         "notes": [asdict(note) for note in one.notes],
@@ -102,6 +72,8 @@ def _report(one: Checked) -> dict[str, object]:
 
 
 def _say(one: Checked, *, quiet: bool) -> None:
+    for told in one.broken_at_rest:
+        typer.echo(f"broken at rest: {told}", err=True)
     for problem in one.problems:
         typer.echo(f"error: {problem}", err=True)
     for problem in one.cautions:
@@ -122,9 +94,9 @@ def schema(
 ) -> None:
     """Print the JSON Schema of KIND."""
     if not kind:
-        typer.echo("\n".join(one.__name__ for one in KINDS))
+        typer.echo("\n".join(one.__name__ for one in every_kind()))
         return
-    model = kind_named(kind)
+    model = kind_named(kind, every_kind())
     found = structural_schema(model) if structural else json_schema(model)
     typer.echo(json_text(found, indent=2))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from contracts.assess.joined import joined
 from contracts.assess.observations import Observations, from_samples, load_log
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.assess.sources import SourceBound, quantisation_bits, source_bounds
@@ -45,6 +47,33 @@ def load_judged(name: str, condition: str, split: str) -> Judged:
     if path.suffix == ".jsonl":
         return Judged(observations=load_log(path), samples=None, profile=None)
     raise refused(name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix")
+
+
+def load_all(names: Sequence[str], condition: str, split: str) -> Judged:
+    """Observations of several inputs together: the files of one kernel, and logs.
+
+    Raises DocumentError where profiles are of different builds, or ``joined`` refuses.
+    """
+    parts = [load_judged(name, condition, split) for name in names]
+    _refuse_other_builds(names, parts)
+    try:
+        together = joined([part.observations for part in parts])
+    except ValueError as error:
+        raise refused(", ".join(names), "inputs of one kernel, each once", str(error)) from None
+    first = next((part for part in parts if part.profile is not None), parts[0])
+    return replace(first, observations=together)
+
+
+def _refuse_other_builds(names: Sequence[str], parts: Sequence[Judged]) -> None:
+    builds = {
+        name: (part.profile.spec.kernel, part.profile.spec.fingerprint)
+        for name, part in zip(names, parts, strict=True)
+        if part.profile is not None
+    }
+    first = next(iter(builds.values()), None)
+    for name, build in builds.items():
+        if build != first:
+            raise refused(name, "profiles of one build", f"another: {build[0]}", "evaluate each by itself")
 
 
 def load_profile(path: Path) -> tuple[KernelProfile, KernelSamples]:

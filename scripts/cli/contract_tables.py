@@ -14,8 +14,10 @@ from contracts.assess.assumptions import Assumption
 from contracts.assess.attribution import Attribution
 from contracts.assess.bound_table import BoundRow
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
+from contracts.assess.gate import GateOutcome, open_promises, unseen_slices
 from contracts.assess.limits import Limits
 from contracts.assess.verdicts import Verdict
+from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 
 #: Least width of a table where no terminal says its own.
@@ -33,11 +35,21 @@ def evaluation_json(
     evaluation: Evaluation, attributions: Sequence[Attribution], assumptions: Sequence[Assumption]
 ) -> str:
     """Everything, sorted keys; limits that do not exist (one observation) and missing bounds are null."""
+    outcome = evaluation.outcome
     record = asdict(evaluation) | {
+        "outcome": outcome,
+        "exit_code": outcome.exit_code,
         "attributions": [asdict(each) for each in attributions],
         "assumptions": [asdict(each) for each in assumptions],
     }
     return json_text(record, indent=2)
+
+
+def error_json(error: DocumentError) -> str:
+    """Where nothing could be judged: the outcome and the problems, sorted keys."""
+    outcome = GateOutcome.ERROR
+    problems = [asdict(problem) for problem in error.problems]
+    return json_text({"outcome": outcome, "exit_code": outcome.exit_code, "problems": problems}, indent=2)
 
 
 def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> str:
@@ -67,19 +79,26 @@ def show_evaluation(console: Console, evaluation: Evaluation) -> None:
     for verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_MEASURED):
         for line in _undecided(evaluation, verdict):
             console.print(line, style=_STYLES[verdict])
+    for name in unseen_slices(evaluation.clauses):
+        console.print(f"slice {name}: no sample", style=_STYLES[Verdict.INCONCLUSIVE])
     style = _STYLES[evaluation.verdict]
     counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
-    console.print(Text.assemble("verdict ", (str(evaluation.verdict), style), f" ({counts})"))
+    console.print(Text.assemble("verdict ", (str(evaluation.outcome), style), f" ({counts})"))
     console.print(f"contracted convergence: {evaluation.convergence}")
 
 
 def _undecided(evaluation: Evaluation, verdict: Verdict) -> list[str]:
-    places: dict[tuple[str, str], list[str]] = {}
+    """One line for each clause and reason; what keeps the evaluation open says so."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    still_open = {(each.clause_id, each.slice) for each in open_promises(evaluation.clauses)}
     for clause in evaluation.clauses:
         if clause.verdict is verdict:
-            places.setdefault((clause.clause_id, clause.reason), []).append(clause.slice)
+            binds = (clause.clause_id, clause.slice) in still_open
+            note = f"; waived: {clause.waived}" if clause.waived else "; must be shown or waived"
+            note = note if binds or clause.waived else ""
+            places.setdefault((clause.clause_id, clause.reason, note), []).append(clause.slice)
     label = str(verdict).replace("_", " ")
-    return [f"{label}: {name} on {', '.join(on)}: {why}" for (name, why), on in places.items()]
+    return [f"{label}: {name} on {', '.join(on)}: {why}{note}" for (name, why, note), on in places.items()]
 
 
 def _cells(clause: ClauseVerdict) -> list[str]:

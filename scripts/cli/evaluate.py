@@ -1,6 +1,6 @@
 """``selvage contract evaluate|propose|bounds``: judge samples, write a contract, print the bound chain.
 
-``evaluate`` exits 0 passed, 1 failed, 2 bad input, 3 inconclusive. Results go to stdout.
+``evaluate`` exits 0 Successful, 1 Failed, 2 Error (bad input), 3 Inconclusive. Results go to stdout.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contracts.assess.assumptions import Assumption, check_assumptions
 from contracts.assess.attribution import Attribution, attribute
 from contracts.assess.bound_table import BoundRow, clause_rows, distance_rows, sample_rows
 from contracts.assess.evaluate import CONFIDENCE, LEAST_OBSERVATIONS, Evaluation, evaluate
+from contracts.assess.gate import GateOutcome, parse_waiver
 from contracts.assess.observations import ALL_SPLITS, Observations
 from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose
-from contracts.assess.verdicts import Verdict
 from contracts.documents import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.errors import DocumentError, Problem
@@ -29,15 +29,15 @@ from scripts.cli.contract_inputs import (
     Judged,
     certified_units,
     known_sources,
+    load_all,
     load_contract,
     load_judged,
     load_profile,
     refused,
 )
+from scripts.cli.junit import junit_error, junit_xml
 from scripts.cli.options import options
 from scripts.output import write_whole
-
-EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}
 
 ContractName = Annotated[
     str, typer.Argument(help="KernelContract: a path, or package:... for a shipped one.")
@@ -65,7 +65,10 @@ class EvaluateOptions:
 
     contract: ContractName
     samples: Annotated[
-        str, typer.Argument(help="Profile (.yaml), samples (.npz) or log of observations (.jsonl).")
+        list[str],
+        typer.Argument(
+            help="Profile (.yaml), samples (.npz), logs of observations (.jsonl): one verdict on all."
+        ),
     ]
     condition: Condition = HEALTHY
     split: Split = ALL_SPLITS
@@ -74,26 +77,52 @@ class EvaluateOptions:
         int, typer.Option(help="Fewer observations of a mean are inconclusive.")
     ] = LEAST_OBSERVATIONS
     truncated_sampling: Truncated = None
+    waive: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="CLAUSE=reason, CLAUSE/SLICE=reason or */SLICE=reason: may stay undecided; repeatable."
+        ),
+    ] = None
     as_json: AsJson = False
+    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")] = None
     out: Out = None
 
 
 def evaluate_command(asked: EvaluateOptions) -> None:
-    """Judge SAMPLES by CONTRACT: exits 0 passed, 1 failed, 2 bad input, 3 inconclusive."""
+    """Judge SAMPLES by CONTRACT: exits 0 Successful, 1 Failed, 2 Error (bad input), 3 Inconclusive.
+
+    Inconclusive is what hard clauses, clauses of level L3 and slices without a sample leave open, unless
+    --waive names them with a reason.
+    """
+    try:
+        outcome = _evaluated(asked)
+    except DocumentError as error:
+        _tell_error(asked, error)
+        raise
+    raise typer.Exit(outcome.exit_code)
+
+
+def _evaluated(asked: EvaluateOptions) -> GateOutcome:
+    """Judge, write and show; what came out."""
     if not 0.5 < asked.confidence < 1.0 or asked.least_observations < 2:
         raise refused(
             "--confidence",
             "between 0.5 and 1, and --least-observations >= 2",
             f"{asked.confidence}, {asked.least_observations}",
         )
-    terms, judged = load_contract(asked.contract), load_judged(asked.samples, asked.condition, asked.split)
+    terms, judged = load_contract(asked.contract), load_all(asked.samples, asked.condition, asked.split)
     result = evaluate(
-        terms, judged.observations, confidence=asked.confidence, least_observations=asked.least_observations
+        terms,
+        judged.observations,
+        confidence=asked.confidence,
+        least_observations=asked.least_observations,
+        waivers=[parse_waiver(text) for text in asked.waive or ()],
     )
     causes = _causes(terms, judged, result)
     assumed = _assumptions(terms, judged.observations, asked.truncated_sampling)
     text = tables.evaluation_json(result, causes, assumed)
     _write(asked.out, text)
+    _write(asked.junit, junit_xml(result) if asked.junit else "")
     if asked.as_json:
         typer.echo(text)
     else:
@@ -101,7 +130,15 @@ def evaluate_command(asked: EvaluateOptions) -> None:
         tables.show_evaluation(console, result)
         tables.show_attributions(console, causes)
         tables.show_assumptions(console, assumed)
-    raise typer.Exit(EXIT_CODES[result.verdict])
+    return result.outcome
+
+
+def _tell_error(asked: EvaluateOptions, error: DocumentError) -> None:
+    """The outcome Error in the formats that were asked for; the message itself goes to stderr."""
+    if asked.as_json:
+        typer.echo(tables.error_json(error))
+    if asked.junit is not None and asked.junit.parent.is_dir():
+        _write(asked.junit, junit_error(asked.contract, error))
 
 
 def _causes(terms: KernelContract, judged: Judged, result: Evaluation) -> tuple[Attribution, ...]:

@@ -10,20 +10,27 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from contracts.compiled.meta import compile_meta
+from contracts.documents import MetaContract
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
+from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
 from policies.registry import make_configuration, make_policy
-from policies.supervised import shipped_meta, under
+from policies.supervised import SHIPPED_META, under
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
 from scripts.cli.options import LARGEST_SEED, options
+from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
+
+#: The policy where none is named.
+DEFAULT = "sequential"
 
 
 def register(app: typer.Typer) -> None:
@@ -36,13 +43,17 @@ class ExplainOptions:
     """The options of ``selvage explain``."""
 
     source: Annotated[str, typer.Argument(help="Scenario document (package:... too), or decisions.jsonl.")]
-    policy: Annotated[str, typer.Option(help="name or name:key=value,...")] = "sequential"
+    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the episode.")] = 0
     at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
     baseline: Annotated[str, typer.Option(help="Policy asked what-if; '' for none.")] = "hysteresis"
     supervised: Annotated[
         bool, typer.Option("--supervised", help="Under the shipped meta-contract, as when it serves.")
     ] = False
+    route_policy: Annotated[
+        str, typer.Option(help="RoutePolicy document: policy, mode, shield, meta-contract, for --policy.")
+    ] = ""
+    meta: Annotated[str, typer.Option(help="Under this MetaContract instead of the shipped one.")] = ""
     method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
     features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
     reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
@@ -60,12 +71,12 @@ def explain(asked: ExplainOptions) -> None:
         found = from_log(Path(asked.source), asked.seed, asked.at)
     else:
         world = load_scenario(resolve_uri(asked.source, "selvage"))
-        setup, baseline = _configuration(asked.policy, asked.baseline, world, asked.supervised)
+        setup, baseline, observes = _configuration(asked, world)
         wanted = Wanted(
             at_s=asked.at, method=asked.method, features=asked.features, reference_s=asked.reference
         )
         with Console(stderr=True).status(f"running {world.name} again"):
-            found = from_scenario(world, setup, baseline, asked.seed, wanted)
+            found = from_scenario(world, setup, baseline, asked.seed, wanted, observes=observes)
     if asked.as_json:
         typer.echo(json_text(found.plain()))
     else:
@@ -73,14 +84,24 @@ def explain(asked: ExplainOptions) -> None:
 
 
 def _configuration(
-    policy: str, baseline: str, world: CompiledScenario, supervised: bool
-) -> tuple[ControllerSetup, Policy | None]:
+    asked: ExplainOptions, world: CompiledScenario
+) -> tuple[ControllerSetup, Policy | None, bool]:
+    """``(set-up, baseline asked what-if, whether nothing is executed)``."""
+    if asked.route_policy and (asked.policy or asked.supervised or asked.meta):
+        raise _refused("--route-policy", "no --policy, --supervised or --meta beside it", asked.route_policy)
     try:
-        setup = make_configuration(policy, world.setup)
-        asked = make_policy(baseline, setup.fleet) if baseline else None
+        if asked.route_policy:
+            route = load_route(asked.route_policy, asked.source, world)
+            setup, observes = route.setup, route.observes
+        else:
+            setup, observes = make_configuration(asked.policy or DEFAULT, world.setup), False
+        baseline = make_policy(asked.baseline, setup.fleet) if asked.baseline else None
     except ValueError as error:
         raise _refused("--policy", "a policy", str(error)) from None
-    return (under(shipped_meta(), setup) if supervised else setup), asked
+    if not (asked.supervised or asked.meta):
+        return setup, baseline, observes
+    meta = load_as(MetaContract, resolve_uri(asked.meta or SHIPPED_META, "selvage explain"))
+    return under(compile_meta(meta), setup), baseline, observes
 
 
 def print_explained(found: Explained) -> None:
@@ -103,15 +124,33 @@ def text_lines(found: Explained) -> list[str]:
 
 
 def _incident(incident: dict[str, Any]) -> str:
-    lag = f"{incident['detection_lag_s']:g} s" if incident["detected"] else "never"
-    end = f"{incident['mttr_s']:g} s" if incident["recovered"] else "not recovered"
-    onset = f"incident {incident['fault']}: onset {incident['onset_at_s']:g} s"
-    return f"{onset}, acted on after {lag}, over after {end}"
+    head = f"incident {incident['fault']}: onset {incident['onset_at_s']:g} s, "
+    if "enforced" not in incident:
+        return head + _course(incident)
+    lines = [head + f"nothing executed, {_end(incident)}"]
+    if incident["decided"] is not None:
+        lines.append(f"  its decisions: {_acted(incident['decided'])}")
+    if incident["enforced"] is not None:
+        lines.append(f"  had they been enforced: {_course(incident['enforced'])}")
+    return "\n".join(lines)
+
+
+def _course(incident: dict[str, Any]) -> str:
+    return f"{_acted(incident)}, {_end(incident)}"
+
+
+def _acted(incident: dict[str, Any]) -> str:
+    return f"acted on after {incident['detection_lag_s']:g} s" if incident["detected"] else "never acted on"
+
+
+def _end(incident: dict[str, Any]) -> str:
+    return f"over after {incident['mttr_s']:g} s" if incident["recovered"] else "not recovered"
 
 
 def tick_lines(tick: Tick) -> list[str]:
     """One decision record as lines of text."""
     flags = [name for name in ("held", "degraded", "capacity_move") if tick.get(name)]
+    flags += [] if tick.get("executed", True) else ["observed, not executed"]
     head = f"{tick['now_s']:g} s, plan {tick['plan_version']}" + (f" ({', '.join(flags)})" if flags else "")
     lines = [head]
     if tick.get("demoted"):
@@ -181,7 +220,7 @@ def _evidence_lines(tick: Tick) -> list[str]:
     moved = {move["slice"] for move in tick["moves"]} or {e["slice"] for e in tick["evidence"]}
     return [
         f"  alarm {e['clause_id']} on {e['kernel']}/{e['slice']}: "
-        f"{_known(e['estimate'])} against {_known(e['limit'])} from {e['observations']:g} observations"
+        f"{_known(e['estimate'])} against {_known(e['limit'])} from {e['observations']:.0f} observations"
         for e in tick["evidence"]
         if e["slice"] in moved
     ]

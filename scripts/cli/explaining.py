@@ -24,10 +24,13 @@ from controller.state import ControllerState
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
 from scripts.cli.decision_log import Tick, read_decisions, refused
+from scripts.e5.route import ObservingDriver
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 
+#: What stands for the mode in which decisions are taken and not carried out.
+OBSERVED = "observe (nothing below was executed)"
 METHODS = {"occlusion": occlusion, "gradients": integrated_gradients}
 
 _SLACK_S = 1e-6
@@ -53,6 +56,7 @@ class Watcher:
     setup: ControllerSetup
     wanted: Wanted
     baseline: Policy | None
+    executed: bool = True
     memory: PolicyState = field(default_factory=dict)
     reference: NDArray[np.float64] | None = None
     demoted: bool = False
@@ -68,6 +72,7 @@ class Watcher:
         if self._keeps(before, after, decision):
             record = json.loads(record_json(explain(before, after, decision, self.setup, 0, asked)))
             record["attribution"] = self._attribution(before, after, inputs)
+            record["executed"] = self.executed
             self.ticks.append(record)
         self.demoted = bool(decision.demoted[0])
 
@@ -182,19 +187,34 @@ class Explained:
 
 
 def from_scenario(
-    world: CompiledScenario, setup: ControllerSetup, baseline: Policy | None, seed: int, wanted: Wanted
+    world: CompiledScenario,
+    setup: ControllerSetup,
+    baseline: Policy | None,
+    seed: int,
+    wanted: Wanted,
+    *,
+    observes: bool = False,
 ) -> Explained:
-    """Run the episode again and explain it; ``baseline`` is asked at every tick."""
-    watcher = Watcher(setup=setup, wanted=wanted, baseline=baseline)
-    driver = ControllerDriver(setup, log=watcher.take)
+    """Run the episode again and explain it; ``baseline`` is asked at every tick.
+
+    observes: nothing is executed; the incident then says beside what happened when the decisions acted
+    (``decided``) and what the same episode came to under them (``enforced``).
+    """
+    watcher = Watcher(setup=setup, wanted=wanted, baseline=baseline, executed=not observes)
+    kind = ObservingDriver if observes else ControllerDriver
+    driver = kind(setup, log=watcher.take)
     record = run_episodes(world, driver, [seed], batch=1)[0]
+    incident = _incident(record)
+    if isinstance(driver, ObservingDriver) and incident is not None:
+        incident["decided"] = _incident(driver.decided(record, 0))
+        incident["enforced"] = _incident(run_episodes(world, ControllerDriver(setup), [seed], batch=1)[0])
     header = {
         "scenario": world.name,
         "policy": setup.policy.policy_id,
         "baseline": "" if baseline is None else baseline.policy_id,
         "seed": seed,
-    }
-    return Explained(header=header, incident=_incident(record), ticks=watcher.ticks)
+    } | ({"mode": OBSERVED} if observes else {})
+    return Explained(header=header, incident=incident, ticks=watcher.ticks)
 
 
 def _incident(record: EpisodeRecord) -> dict[str, Any] | None:
@@ -216,4 +236,5 @@ def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     else:
         ticks = [line for line in own if line["now_s"] <= at_s + _SLACK_S][-1:]
     header = {"log": str(file), "policy": own[0]["policy_id"], "seed": seed}
+    header |= {} if own[0].get("executed", True) else {"mode": OBSERVED}
     return Explained(header=header, incident=None, ticks=ticks)

@@ -26,16 +26,16 @@ EXIT_FAILED = 1
 #: Command -> (modules of this package that provide it, line shown by ``selvage --help``).
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "contract": (
-        ("contract", "evaluate"),
-        "Validate, evaluate, propose, bound and register kernel contracts.",
+        ("contract", "evaluate", "init"),
+        "Write, validate, evaluate, propose, bound and register kernel contracts.",
     ),
     "profile": (("profile",), "Measure kernels against the reference kernel."),
     "simulate": (("simulate",), "Run one scenario on the simulated fleet."),
     "explain": (("explain",), "Say why a tick or an incident went as it did."),
     "e5": (("e5",), "Compare policies under injected faults (experiment E5)."),
     "policy": (
-        ("policy", "artifact"),
-        "Certify routing policies, and show, export and evaluate their artefacts.",
+        ("policy", "artifact", "suite"),
+        "Certify routing policies on suites, and show, export and evaluate their artefacts.",
     ),
     "tune": (("tune",), "Search the settings of a baseline on training episodes."),
     "train": (("train",), "Train routing policies by a recipe, several seeds."),

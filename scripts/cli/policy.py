@@ -21,6 +21,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
+from policies.certify.artifact_files import named_meta
 from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
 from scripts.cli.options import MOST_SEEDS
@@ -28,6 +29,8 @@ from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationPlan, CertificationRequest, certify, plan_certification
 
 EXIT_FAILED = 1
+#: Least width of a table where no terminal says its own.
+WIDTH = 118
 
 
 def register(app: typer.Typer) -> None:
@@ -117,22 +120,29 @@ def run_certification(plan: CertificationPlan) -> Certificate:
 
 def show(
     file: Annotated[Path, typer.Argument(help="Certificate (JSON), or the manifest of an artefact (YAML).")],
-    meta: Annotated[str, typer.Option(help="MetaContract that it must keep.")] = SHIPPED_META,
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that it must keep; the manifest's own, or the shipped one.")
+    ] = "",
 ) -> None:
     """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
-    place = resolve_uri(meta, "selvage policy show")
-    document = load_as(MetaContract, place)
     if file.suffix == ".json":
+        document, place = _meta(meta or SHIPPED_META)
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
         _verdict(lambda: _refuse_unless_of_today(found, document, file, place))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     subject = manifest_subject(artefact.manifest)
+    document, place = _meta(meta) if meta else named_meta(artefact.manifest, artefact.file)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
     _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file), place))
+
+
+def _meta(uri: str) -> tuple[MetaContract, Path]:
+    place = resolve_uri(uri, "selvage policy show")
+    return load_as(MetaContract, place), place
 
 
 def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, meta_file: Path) -> None:
@@ -162,11 +172,12 @@ def print_manifest(manifest: PolicyArtifact) -> None:
         "description": spec.description,
         "onnx sha256": spec.onnx.sha256,
         "encoding": str(spec.encoding_version),
+        "meta-contract": spec.meta_contract or "the shipped one",
         "trained by": spec.training.command,
         "seeds": ", ".join(str(seed) for seed in spec.training.seeds),
     }
     for name, value in rows.items():
-        typer.echo(f"{name:<12}  {value}")
+        typer.echo(f"{name:<13}  {value}")
 
 
 def certificate_json(certificate: Certificate) -> str:
@@ -190,6 +201,8 @@ def print_certificate(certificate: Certificate) -> None:
             _verdict_on(clause),
         )
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     console.print(table)
     console.print(
         f"{certificate.episodes} episodes, {certificate.seeds} seeds, "

@@ -153,12 +153,17 @@ def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
         seed=request.seed,
         repeats=request.repeats,
         doses=tuple(one for one in doses if not request.doses or one.name in request.doses),
-        restarts=kernel.restart_faults if injectable else (),
+        restarts=tuple(
+            one
+            for one in (kernel.restart_faults if injectable else ())
+            if not request.doses or one.name in request.doses
+        ),
     )
 
 
 def _refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> None:
-    known = {dose.name for plan in plans for dose in plan.doses}
+    known = {one.name for plan in plans for one in plan.doses}
+    known |= {one.name for plan in plans for one in plan.restarts}
     unknown = sorted(set(request.doses) - known)
     if unknown:
         wanted = "a fault condition of a kernel that is measured under faults"

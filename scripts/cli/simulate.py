@@ -7,7 +7,7 @@ written as well, one line per tick and seed.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from contracts.loading.files import json_text, plain
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
+from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measure_table import MEASURES, Measure
 from contracts.scoring.measures import EpisodeMeasures, measure_episode
 from contracts.scoring.quality import healthy_quality, pool_quality
@@ -33,10 +34,11 @@ from policies.registry import configuration_sha256, make_configuration
 from policies.spec import parse_spec
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.configurations import notices_for
-from scripts.e5.route import Route, load_route
+from scripts.e5.route import ObservingDriver, Route, load_route
 from scripts.output import ready_folder, write_json, write_whole
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
+from simulator.world.at_rest import CONSEQUENCE
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario, load_scenario, with_trace
 
@@ -82,17 +84,23 @@ def simulate(asked: SimulateOptions) -> None:
     """Simulate SCENARIO under one policy, or under one RoutePolicy, and print what came of it."""
     policy = asked.policy
     compiled = _load(resolve_uri(asked.scenario, "selvage"), asked.trace)
+    for broken in compiled.at_rest:
+        typer.echo(f"broken at rest: {broken}; {CONSEQUENCE}", err=True)
     route = _route(asked.route_policy, policy, asked.scenario, compiled)
     policy = policy or DEFAULT if route is None else route.document.spec.policy
     setup = _configuration(policy, compiled) if route is None else route.setup
+    _say_uncertified(route)
     if asked.out is not None:
         ready_folder(asked.out)
     chosen = list(range(asked.first_seed, asked.first_seed + asked.seeds))
-    log = DecisionLog(setup=setup, seeds=chosen, lines=[]) if asked.out is not None else None
+    executed = route is None or not route.observes
+    log = DecisionLog(setup=setup, seeds=chosen, lines=[], executed=executed) if asked.out else None
     take = log.take if log else None
     driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
     records = _run(compiled, driver, chosen)
     summary = summarise(compiled, policy, records) | _named(route, policy)
+    if isinstance(driver, ObservingDriver):
+        summary["would_have"] = _would_have(compiled, policy, driver, setup, records)
     if asked.out is not None and log is not None:
         write_json(asked.out / "summary.json", summary)
         write_whole(asked.out / "decisions.jsonl", "\n".join(log.lines) + "\n")
@@ -109,12 +117,30 @@ class DecisionLog:
     setup: ControllerSetup
     seeds: list[int]
     lines: list[str]
+    executed: bool = True
+    """False: nobody carried the decisions out."""
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:
         """Explain one tick of every fleet."""
         for fleet in range(len(after.ticks)):
             line = record_json(explain(before, after, decision, self.setup, fleet))
-            self.lines.append(json_text({"seed": self.seeds[fleet], **json.loads(line)}))
+            told = {"seed": self.seeds[fleet], "executed": self.executed, **json.loads(line)}
+            self.lines.append(json_text(told))
+
+
+def _would_have(
+    world: CompiledScenario,
+    policy: str,
+    driver: ObservingDriver,
+    setup: ControllerSetup,
+    records: list[EpisodeRecord],
+) -> dict[str, Any]:
+    """What an observing policy would have brought: when its decisions acted; the same episodes enforced."""
+    decided = [measure_incident(driver.decided(record, fleet)) for fleet, record in enumerate(records)]
+    lags = [None if one is None or not one.detected else one.detection_lag_s for one in decided]
+    enforced = _run(world, ControllerDriver(setup), [record.seed for record in records])
+    found = summarise(world, policy, enforced)
+    return {"decision_lag_s": lags, "episodes": found["episodes"], "mean": found["mean"]}
 
 
 def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeRecord]) -> dict[str, Any]:
@@ -135,6 +161,7 @@ def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeReco
         "policy": policy,
         "seeds": [record.seed for record in records],
         "horizon_s": scenario.horizon_s,
+        "broken_at_rest": [asdict(broken) for broken in scenario.at_rest],
         "episodes": episodes,
         "mean": {key: _mean([episode[key] for episode in episodes]) for key in episodes[0] if key != "seed"},
     }
@@ -189,6 +216,11 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
     return load_route(uri, scenario_uri, scenario)
 
 
+def _say_uncertified(route: Route | None) -> None:
+    for reason in () if route is None else route.uncertified:
+        typer.echo(f"observing without a certificate: {reason}", err=True)
+
+
 def _named(route: Route | None, policy: str) -> dict[str, Any]:
     """What the summary says of the policy, or of the document that drove."""
     if route is None:
@@ -199,6 +231,7 @@ def _named(route: Route | None, policy: str) -> dict[str, Any]:
         "route_policy_sha256": document_sha256(document),
         "meta_contract_sha256": None if route.setup.meta is None else route.setup.meta.sha256,
         "mode": document.spec.mode,
+        "uncertified": list(route.uncertified),
     }
 
 
@@ -219,9 +252,19 @@ def _print_table(summary: dict[str, Any]) -> None:
     units = {measure.name: "episodes" if measure.is_count else measure.unit for measure in MEASURES}
     labels = {_plain(measure): f"{measure.label} ({units[measure.name]})" for measure in MEASURES}
     table = Table(title=f"{summary['scenario']}, {summary['policy']}, {len(summary['seeds'])} seeds")
+    other = summary.get("would_have")
+    heads = ("mean",) if other is None else ("observed, nothing executed", "had it been enforced")
     table.add_column("measure")
-    table.add_column("mean", justify="right")
-    for name, value in summary["mean"].items():
+    for head in heads:
+        table.add_column(head, justify="right")
+    means = [summary["mean"]] if other is None else [summary["mean"], other["mean"]]
+    for name in summary["mean"]:
         if name in SHOWN or name.endswith("_requests"):
-            table.add_row(labels.get(name, name), "–" if value is None else f"{value:.6g}")
+            table.add_row(labels.get(name, name), *(_number(mean[name]) for mean in means))
+    if other is not None:
+        table.add_row("first decision to act after (s)", _number(_mean(other["decision_lag_s"])), "")
     Console().print(table)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.6g}"

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.documents import Suite
+from contracts.documents import KernelPool, Suite
 from contracts.loading.files import plain, sha256_of
-from contracts.loading.loader import document_sha256
+from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.workload.azure_trace import load_trace
@@ -30,6 +30,8 @@ from scripts.e5.route import read_route, refuse_other_pool
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.output import ready_folder, write_json, write_whole
 from scripts.provenance import git_sha, machine_facts
+from simulator.world.at_rest import BrokenAtRest
+from simulator.world.compiled_scenario import CompiledScenario
 
 #: Version of the layout of ``e5.json``.
 FORMAT = 3
@@ -247,6 +249,8 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policy_sha256": _policy_hashes(plan),
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": _route_sha256(plan),
+        "pools": sorted({_pool_name(entry) for entry in plan.entries}),
+        "broken_at_rest": _broken_at_rest(scenarios),
         "kernels": list(first.layout.kernels),
         "replicas": len(first.layout.replicas),
         "slices": list(first.layout.slices),
@@ -267,6 +271,23 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
             for entry in plan.entries
         ],
     }
+
+
+def _broken_at_rest(scenarios: dict[str, CompiledScenario]) -> list[dict[str, Any]]:
+    """What home kernels break with nothing injected, and in which scenarios."""
+    found: dict[BrokenAtRest, list[str]] = {}
+    for name, scenario in scenarios.items():
+        for broken in scenario.at_rest:
+            found.setdefault(broken, []).append(name)
+    return [asdict(broken) | {"text": str(broken), "scenarios": names} for broken, names in found.items()]
+
+
+def _pool_name(entry: SuiteEntry) -> str:
+    """Name of the scenario's pool; of one that stands in the scenario the scenario's own."""
+    document = entry.scenario()
+    if document.spec.pool_uri is None:
+        return f"in {document.metadata.name}"
+    return load_as(KernelPool, resolve_uri(document.spec.pool_uri, entry.file)).metadata.name
 
 
 def _policy_hashes(plan: RunPlan) -> dict[str, str]:

@@ -39,7 +39,7 @@ INK = "#7d8590"
 def markdown(table: Table) -> str:
     """``table`` as Markdown, limits in brackets."""
     rows = [[f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in row] for row in table.rows]
-    heads = [f"{head} per slice-month" if head == "false switches" else head for head in table.heads]
+    heads = [head.removesuffix(", %") for head in table.heads]  # the cells have it
     lines = [heads, ["---"] + ["---:"] * (len(table.heads) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +12,27 @@ from contracts.documents import KernelPool, RoutePolicy, Scenario
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
+from contracts.scoring.episode import EpisodeRecord
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from controller.state import ControllerState
-from policies.route import route_setup
+from policies.route import route_setup, uncertified
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A document and the set-up that it asks for."""
+    """A document and the set-up that it asks for.
+
+    uncertified: why it could not be enforced, which keeps nobody from observing.
+    """
 
     document: RoutePolicy
     setup: ControllerSetup
+    uncertified: tuple[str, ...] = ()
 
     @property
     def observes(self) -> bool:
@@ -60,7 +65,8 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     """``load_route`` for a scenario whose pool is known to be the document's."""
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
-    return Route(document=document, setup=route_setup(document, str(file), scenario.setup))
+    setup = route_setup(document, str(file), scenario.setup)
+    return Route(document=document, setup=setup, uncertified=uncertified(document, str(file)))
 
 
 def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:
@@ -84,14 +90,33 @@ class ObservingDriver(ControllerDriver):
     def begin(self, batch: int) -> RoutingPlan:
         """The plan that stays in force."""
         self._first = super().begin(batch)
+        self._decided = [_copied(self._first)]
         return self._first
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
         """One control tick, watched and logged; the first plan again."""
-        super().step(telemetry)
+        self._decided.append(_copied(super().step(telemetry)))
         return self._first
 
     @property
     def capacity_move(self) -> NDArray[np.bool_]:
         """Bool [B]: nothing moves."""
         return np.zeros_like(super().capacity_move)
+
+    def decided(self, record: EpisodeRecord, fleet: int) -> EpisodeRecord:
+        """``record`` of ``fleet`` with the tables and rotations that were decided instead of those in force.
+
+        What happened to requests stays what it was, so only what a decision is may be read from it: when it
+        was taken, and what it took traffic from.
+        """
+        rows = self._decided[: len(record.table)]
+        table = np.stack([plan.table[fleet] for plan in rows]).astype(record.table.dtype)
+        rotation = np.stack([plan.in_rotation[fleet] for plan in rows])
+        return replace(record, table=table, in_rotation=record.in_rotation & rotation)
+
+
+def _copied(plan: RoutingPlan) -> RoutingPlan:
+    """``plan`` with arrays of its own: the controller goes on writing into its."""
+    return RoutingPlan(
+        table=plan.table.copy(), in_rotation=plan.in_rotation.copy(), version=plan.version.copy()
+    )

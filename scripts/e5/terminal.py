@@ -15,10 +15,12 @@ from rich.table import Table
 
 from contracts.loading.files import json_text
 from scripts.e5.experiment import Options, RunPlan, plan_run, run, write_results
+from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
 from scripts.e5.suite import GROUP_LABELS
 from scripts.output import ready_folder
 from scripts.setup.warm import warm
+from simulator.world.at_rest import CONSEQUENCE
 
 #: Columns of the printed table: measure, head, unit, whether its limits are shown.
 COLUMNS = (
@@ -37,6 +39,7 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
     """Run E5 as ``options`` say, write ``e5.json`` and the report, print the tables or the JSON."""
     plan = plan_run(options)
     ready_folder(options.out)
+    _say_broken(plan)
     started_s = time.monotonic()
     content, page = _run_with_progress(plan, options)
     write_results(options.out, content, page)
@@ -46,6 +49,13 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
         typer.echo(json_text(content))
     else:
         _print_tables(content, plan)
+
+
+def _say_broken(plan: RunPlan) -> None:
+    """What home kernels break with nothing injected, before hours are spent on it."""
+    told = dict.fromkeys(str(broken) for entry in plan.entries for broken in compiled(entry).at_rest)
+    for text in told:
+        typer.echo(f"broken at rest: {text}; {CONSEQUENCE}", err=True)
 
 
 def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any], str]:

@@ -16,6 +16,7 @@ from contracts.telemetry import SampleRates
 from controller.fleet import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.engine.spec import EngineSpec
+from simulator.world.at_rest import BrokenAtRest
 from simulator.world.tables import KernelTable, PromptPlan, certified_probe_values
 from simulator.world.workload import WorkloadSpec
 
@@ -101,6 +102,8 @@ class CompiledScenario:
     """Timed changes of the plans' intensities."""
     changes: tuple[FleetChange, ...] = ()
     surges: tuple[Surge, ...] = ()
+    at_rest: tuple[BrokenAtRest, ...] = ()
+    """What home kernels break with nothing injected."""
 
     @property
     def ticks(self) -> int:

@@ -20,6 +20,7 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from controller.fleet import stages_of
 from faults.schedule import expand
+from simulator.world.at_rest import broken_in
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import compile_changes, compile_faults, compile_surges, extra_replicas
 from simulator.world.engine_setup import (
@@ -102,6 +103,7 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
     return {
         "profile_sha256": tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         "stage": stages_of(kernel.entry for kernel in pool.kernels),
+        "at_rest": broken_in(pool),
         "certified_loss": np.stack(
             [certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]
         ),

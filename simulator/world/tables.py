@@ -160,13 +160,22 @@ def judge_values(
 
 def clause_broken(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.bool_]:
     """Bool [Q]: the observations ``values`` [Q, n] break the clause; what was not measured does not count."""
+    found = clause_value(values, contract, clause)
     if contract.is_rate[clause]:
-        return np.asarray(share_beyond(values, contract, clause) > contract.rate_limit[clause])
+        return np.asarray(found > contract.rate_limit[clause])
     sense, threshold = float(contract.sense[clause]), float(contract.threshold[clause])
+    return np.asarray(np.isfinite(values).any(axis=1) & (sense * found > sense * threshold))
+
+
+def clause_value(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.float64]:
+    """Float64 [Q] that the clause is judged by: the share beyond the threshold, or the clipped mean, of the
+    measured observations of ``values`` [Q, n]; 0 where there are none.
+    """
+    if contract.is_rate[clause]:
+        return share_beyond(values, contract, clause)
     known = np.isfinite(values)
     clipped = np.where(known, np.minimum(values, contract.clip[clause]), 0.0)
-    mean = clipped.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    return np.asarray(known.any(axis=1) & (sense * mean > sense * threshold))
+    return np.asarray(clipped.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
 
 
 def share_beyond(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.float64]:

@@ -107,6 +107,51 @@ def test_observing_decides_and_moves_nothing(scenario: Path, tmp_path: Path) -> 
     assert found["enforce"]["episodes"] != found["observe"]["episodes"]
 
 
+@pytest.mark.usefixtures("meta")
+@pytest.mark.timeout(180)
+def test_observing_is_told_beside_what_would_have_happened(tmp_path: Path) -> None:
+    """Nothing executed, nothing recovers; the decisions' own lag and the enforced episodes stand beside it,
+    in the summary, in the log and in the explanation.
+    """
+    fault: dict[str, Any] = {
+        "name": "bad",
+        "kind": "requantise",
+        "condition": "requantise-w3",
+        "onset_s": 40.0,
+    }
+    fault["target"] = {"kernel": "bf16"}
+    scenario = write_world(tmp_path, scenario_document(faults=[fault], horizon_s=160.0))
+    found = {}
+    for mode in ("observe", "enforce"):
+        route = write(tmp_path, policy="threshold", mode=mode)
+        words = [
+            "simulate",
+            str(scenario),
+            "--json",
+            "--out",
+            str(tmp_path / mode),
+            "--route-policy",
+            str(route),
+        ]
+        found[mode] = json.loads(CliRunner().invoke(app, words).stdout)
+    assert "would_have" not in found["enforce"]
+    told = found["observe"]["would_have"]
+    assert told["episodes"] == found["enforce"]["episodes"]
+    assert found["observe"]["mean"]["unrecovered"] == 1.0
+    assert 0.0 < told["decision_lag_s"][0] < 120.0
+    log = tmp_path / "observe" / "decisions.jsonl"
+    assert {json.loads(line)["executed"] for line in log.read_text().splitlines()} == {False}
+    from_log = CliRunner().invoke(app, ["explain", str(log)])
+    assert "mode observe (nothing below was executed)" in from_log.stdout
+    assert "observed, not executed" in from_log.stdout
+    route = write(tmp_path, policy="threshold", mode="observe")
+    again = CliRunner().invoke(app, ["explain", str(scenario), "--route-policy", str(route)])
+    assert again.exit_code == 0, again.output
+    assert "nothing executed, not recovered" in again.stdout
+    assert "  its decisions: acted on after" in again.stdout
+    assert "  had they been enforced: acted on after" in again.stdout
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown policy": ({"policy": "nope"}, "unknown policy 'nope'"),
     "another contract": ({"contract": "other"}, "expected synthetic-contract"),

@@ -28,10 +28,10 @@ def _clause(
     return row | more
 
 
-def contract_document(name: str = "synthetic-contract") -> dict[str, object]:
+def contract_document(name: str = "synthetic-contract", names: tuple[str, ...] = SLICES) -> dict[str, object]:
     """A contract that every healthy synthetic kernel keeps and ``requantise-w4`` breaks."""
     slo = {"latency_ms": 15000.0, "ttft_ms": 2000.0, "inter_token_ms": 80.0}
-    slices = [{"name": s, "priority": 1 + i, "default": i == 0, "slo": slo} for i, s in enumerate(SLICES)]
+    slices = [{"name": s, "priority": 1 + i, "default": i == 0, "slo": slo} for i, s in enumerate(names)]
     clauses = [
         _clause("N-kl", "N", "kl_mean", "full_vocab", 2e-3, clip=0.2),
         _clause("N-tv", "N", "tv_mean", "full_vocab", 0.04, level="L2"),
@@ -76,7 +76,7 @@ def pool_spec(kernels: tuple[SyntheticKernel, ...] = KERNELS) -> dict[str, objec
         }
         for kernel in kernels
     ]
-    home = [{"slice": s, "kernel": serving[i % len(serving)]} for i, s in enumerate(SLICES)]
+    home = [{"slice": s, "kernel": serving[i % len(serving)]} for i, s in enumerate(kernels[0].slices)]
     return {"kernels": rows, "home": home}
 
 
@@ -99,7 +99,7 @@ def scenario_document(
         "workload": {
             "rate_rps": rate_rps,
             "arrivals": "poisson",
-            "slice_mix": [{"slice": s, "share": 1.0 / len(SLICES)} for s in SLICES],
+            "slice_mix": [{"slice": s, "share": 1.0 / len(kernels[0].slices)} for s in kernels[0].slices],
             "prompt_tokens": {"distribution": "lognormal", "mean": 256.0, "sigma": 0.8},
             "output_tokens": {"distribution": "lognormal", "mean": 64.0, "sigma": 0.8},
             "session_share": 0.3,

@@ -53,6 +53,7 @@ class SyntheticKernel:
     base_ms: float = 4.0
     role: str = "candidate"
     replicas: int = 3
+    slices: tuple[str, ...] = SLICES
 
 
 KERNELS = (
@@ -65,7 +66,7 @@ KERNELS = (
 def sample_values(kernel: SyntheticKernel, seed: int) -> NDArray[np.float64]:
     """Values ``[conditions, prompts, repeats, metrics]``; repeats are equal, as measured engines are."""
     rng = stream(seed, "synthetic", "prompts")
-    prompts = PROMPTS_PER_SLICE * len(SLICES) * len(SPLITS)
+    prompts = PROMPTS_PER_SLICE * len(kernel.slices) * len(SPLITS)
     spread = rng.lognormal(-0.08, 0.4, prompts)
     doses = np.array([dose for _, _, dose, _ in CONDITIONS.values()])
     kl = (kernel.drift_kl + doses)[:, None] * spread[None, :]
@@ -85,9 +86,9 @@ def write_samples(path: Path, kernel: SyntheticKernel, seed: int = 1) -> str:
         np.savez(
             file,
             condition_names=np.array(list(CONDITIONS)),
-            prompt_ids=np.arange(count * len(SLICES), dtype=np.int64),
-            prompt_slice=np.repeat(np.array(SLICES), count),
-            prompt_split=np.tile(np.repeat(np.array(SPLITS), PROMPTS_PER_SLICE), len(SLICES)),
+            prompt_ids=np.arange(count * len(kernel.slices), dtype=np.int64),
+            prompt_slice=np.repeat(np.array(kernel.slices), count),
+            prompt_split=np.tile(np.repeat(np.array(SPLITS), PROMPTS_PER_SLICE), len(kernel.slices)),
             metric_names=np.array(COLUMNS),
             values=sample_values(kernel, seed),
         )
@@ -114,7 +115,7 @@ def _conditions(kernel: SyntheticKernel, seed: int) -> list[dict[str, object]]:
     rows = []
     for index, (name, (fault, setting, _, step)) in enumerate(CONDITIONS.items()):
         measures = []
-        for place, slice_name in enumerate(SLICES):
+        for place, slice_name in enumerate(kernel.slices):
             first = place * PROMPTS_PER_SLICE * len(SPLITS)
             certify = values[index, first : first + PROMPTS_PER_SLICE]
             measures += [_measure(slice_name, COLUMNS[m], certify[:, m]) for m in (0, 2, 7)]
@@ -132,13 +133,13 @@ def _conditions(kernel: SyntheticKernel, seed: int) -> list[dict[str, object]]:
     return rows
 
 
-def write_prompts(folder: Path) -> Path:
+def write_prompts(folder: Path, slices: tuple[str, ...] = SLICES) -> Path:
     """Write the fictitious golden prompts, the long ones four times as long, and return their path."""
     count = PROMPTS_PER_SLICE * len(SPLITS)
     path = folder / "prompts.jsonl"
     lines = []
-    for number in range(count * len(SLICES)):
-        name = SLICES[number // count]
+    for number in range(count * len(slices)):
+        name = slices[number // count]
         split = SPLITS[number % count // PROMPTS_PER_SLICE]
         tokens = [0] * (256 if name == "long" else 64)
         lines.append({"id": number, "slice": name, "split": split, "token_ids": tokens})
@@ -152,7 +153,7 @@ def _digest(path: Path) -> str:
 
 def profile_document(kernel: SyntheticKernel, samples: Path, seed: int = 1) -> dict[str, object]:
     """The ``KernelProfile`` document of a synthetic kernel whose samples lie at ``samples``."""
-    digest, prompts = _digest(samples), write_prompts(samples.parent)
+    digest, prompts = _digest(samples), write_prompts(samples.parent, kernel.slices)
     fingerprint = {
         "engine": "synthetic",
         "engine_version": "0",

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from scripts.e5.budget import budget_table, budget_text
 from scripts.e5.report.plots import FrontPoint, Timeline, front_svg, slices_svg, timeline_svg
+from scripts.e5.report.sections import Fold, Section, at_rest_section
 from scripts.e5.report.tables import (
     Cell,
     Table,
@@ -87,26 +88,6 @@ COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_mov
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
-    """Plots and tables behind a summary line."""
-
-    title: str
-    plots: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """One heading with its text, plots, tables and folded parts."""
-
-    title: str
-    text: tuple[str, ...] = ()
-    plots: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    folds: tuple[Fold, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInput:
     """What a report is made of; ``content`` is the object of ``e5.json``.
 
@@ -149,16 +130,20 @@ def _summary(report: ReportInput) -> str:
 
 
 def _subtitle(header: dict[str, Any]) -> str:
+    pools = ", ".join(header.get("pools", ())) or "unnamed"
     return (
-        f"{header['seeds']} paired seeds, {len(header['scenarios'])} scenarios, horizon "
-        f"{header['horizon_s']:.0f} s. "
+        f"Pool {pools} under contract {header['contract']}. "
+        f"{header['seeds']} paired seeds, {len(header['scenarios'])} scenarios, "
+        f"horizon {header['horizon_s']:.0f} s. "
         "Simulated fleet; kernels and numeric faults as measured in the profiles named below."
     )
 
 
 def _sections(report: ReportInput) -> list[Section]:
     content = report.content
-    found = [_group_section(report, group) for group in ("silent_numeric",) if group in content["groups"]]
+    broken = content["header"].get("broken_at_rest", [])
+    found = [at_rest_section(broken)] if broken else []
+    found += [_group_section(report, group) for group in ("silent_numeric",) if group in content["groups"]]
     found += [_harm_section(content["harm"])]
     found += [_front_section(report), _timeline_section(report), _slice_section(report)]
     found += [
@@ -204,11 +189,11 @@ def _harm_section(harm: dict[str, Any]) -> Section:
 
 def _front_section(report: ReportInput) -> Section:
     text = (FRONT_TEXT,)
-    heads = ("setting", "MTTR", "false switches /slice-month", "on the front")
+    heads = ("setting", "MTTR, s", "false switches per slice-month", "on the front")
     rows = tuple(
         (
             Cell(text=f"{p.policy} {p.setting}".strip()),
-            Cell(text=f"{p.mttr_s[1]:.1f} s", note=f"{p.mttr_s[0]:.1f} to {p.mttr_s[2]:.1f}"),
+            Cell(text=f"{p.mttr_s[1]:.1f}", note=f"{p.mttr_s[0]:.1f} to {p.mttr_s[2]:.1f}"),
             Cell(
                 text=f"{p.false_switches[1]:.1f}",
                 note=f"{p.false_switches[0]:.1f} to {p.false_switches[2]:.1f}",
@@ -292,7 +277,8 @@ def _scenario_section(report: ReportInput) -> Section:
 
 
 def _header(header: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, _plain(value)) for name, value in header.items() if name not in ("scenarios",)]
+    told = ("scenarios", "broken_at_rest")
+    return [(name, _plain(value)) for name, value in header.items() if name not in told]
 
 
 def _plain(value: object) -> str:

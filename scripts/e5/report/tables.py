@@ -13,6 +13,8 @@ HARM_TOLD = 0.2
 
 _LABELS = {measure.name: measure.label for measure in MEASURES}
 _UNITS = {measure.name: measure.unit for measure in MEASURES}
+#: How a unit stands in a header, where it is not its own name.
+_SHOWN_UNITS = {"ratio": ", %", "1/slice-month": " per slice-month"}
 _BETTER = {measure.name: measure.better for measure in MEASURES}
 
 
@@ -67,7 +69,7 @@ def ratio_table(ratios: dict[str, Any], policies: Sequence[str], measure: str) -
         (Cell(text=name), *(_ratio_cell(row[policy][measure]) for policy in present))
         for name, row in ratios.items()
     )
-    return Table(heads=(_LABELS[measure], *present), rows=rows)
+    return Table(heads=(f"{_LABELS[measure]}, ratio", *present), rows=rows)
 
 
 def _ratio_cell(leaf: dict[str, Any]) -> Cell:
@@ -115,12 +117,12 @@ def slice_table(rows: dict[str, Any], policies: Sequence[str], slices: Sequence[
         (Cell(text=policy), *(_leaf_cell(rows[policy][name][measure], "ratio") for name in slices))
         for policy in policies
     )
-    return Table(heads=("policy", *slices), rows=body)
+    return Table(heads=("policy", *(f"{name}, %" for name in slices)), rows=body)
 
 
 def _unit_note(name: str) -> str:
     unit = _UNITS[name]
-    return "" if unit in ("ratio", "1/slice-month") else f", {unit}"
+    return _SHOWN_UNITS.get(unit, f", {unit}")
 
 
 def _leaf_cell(leaf: dict[str, Any], unit: str) -> Cell:

@@ -67,6 +67,36 @@ def test_hard_clause_at_null_rate_zero_fails_on_one_unit() -> None:
     assert verdicts(evaluate(contract(KL), observed(kl=np.full(4, 0.001)))) == {"inconclusive"}
 
 
+@pytest.mark.parametrize(
+    ("n", "failed", "expected"),
+    [
+        (20, 0, "inconclusive"),
+        (148, 0, "inconclusive"),
+        (149, 0, "pass"),
+        (5, 5, "fail"),
+        (400, 8, "inconclusive"),
+    ],
+)
+def test_shares_of_0_and_1_have_exact_limits(n: int, failed: int, expected: str) -> None:
+    """A failure rate of 2 % is shown by 149 clean requests and by no fewer; 20 leave up to 13.9 %."""
+    clause = {"metric": "failure_rate", "threshold": 0.02, "estimator": "none", "family": "R"}
+    result = evaluate(contract(clause), observed(failed=np.arange(n) < failed))
+    assert verdicts(result) == {expected}
+    judged = result.clauses[0].judged
+    assert judged is not None
+    assert judged.value == failed / n
+    if (n, failed) == (20, 0):
+        assert judged.high == pytest.approx(0.139, abs=5e-4)
+        assert "at least 149" in result.clauses[0].reason
+
+
+def test_a_failure_rate_of_nothing_is_a_law() -> None:
+    """With threshold 0 one failure fails, and none among enough requests passes."""
+    clause = {"metric": "failure_rate", "threshold": 0, "estimator": "none", "family": "R"}
+    assert verdicts(evaluate(contract(clause), observed(failed=np.arange(40) < 1))) == {"fail"}
+    assert verdicts(evaluate(contract(clause), observed(failed=np.zeros(40)))) == {"pass"}
+
+
 def test_soft_clause_spends_its_budget() -> None:
     """A soft per-observation clause tolerates its budget of exceedances, and no more."""
     clause = KL | {"budget": 0.2, "extra": ""}
@@ -101,8 +131,9 @@ def test_only_the_named_estimator_judges() -> None:
 
 
 def test_clauses_not_measured_leave_convergence_open() -> None:
-    """What is measured decides the verdict; convergence needs every clause."""
-    latency = {"metric": "latency_ms_p95", "threshold": 100, "estimator": "none", "family": "R"}
+    """Of soft clauses what is measured decides the verdict; convergence needs every clause."""
+    soft = {"estimator": "none", "family": "R", "budget": 0.05}
+    latency = {"metric": "latency_ms_p95", "threshold": 100} | soft
     result = evaluate(contract(MEAN, latency), observed(kl=drifts(0.001)))
     assert (result.verdict, result.convergence) == (Verdict.PASS, Convergence.UNDETERMINED)
     assert evaluate(contract(MEAN), observed(kl=drifts(0.001))).convergence is Convergence.HOLDS
@@ -179,6 +210,7 @@ def test_labelled_samples_are_judged(tmp_path: Path) -> None:
         ("[1]", "not an object"),
         ("", "at least one observation"),
         ("[" * 100_000, "one observation"),
+        ('{"slice": "a", "column": "failed", "value": 0.5}', "failed is 0 or 1"),
     ],
 )
 def test_bad_log_lines_are_named(tmp_path: Path, line: str, said: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -89,13 +92,113 @@ def test_a_log_and_an_archive_are_judged_like_a_profile(tmp_path: Path, profile:
 
 
 def test_proposals_are_kept_by_their_kernel(tmp_path: Path, profile: Path) -> None:
-    """A proposed file loads, its kernel passes it and its fault fails it."""
+    """A proposed file loads, its kernel passes it, its fault fails it; what serving alone shows is open."""
     target = tmp_path / "proposed.yaml"
     shown = run("contract", "propose", profile, "--name", "mine", "--out", target)
     assert shown.exit_code == 0
     assert load_as(KernelContract, target).metadata.name == "mine"
-    assert run(*EVALUATE, target, profile).exit_code == 0
+    assert run(*EVALUATE, target, profile).exit_code == 3
+    waived = ("--waive", "O-fingerprint=no server runs yet")
+    assert run(*EVALUATE, target, profile, *waived).exit_code == 0
     assert run(*EVALUATE, target, profile, "--condition", "requantise-w4").exit_code == 1
+
+
+def two_sided(folder: Path) -> Path:
+    """A contract with a hard numeric clause and a failure rate, hard too."""
+    rate = {"metric": "failure_rate", "threshold": 0.02, "estimator": "none", "family": "R"}
+    path = folder / "contract.yaml"
+    path.write_text(dump_text(contract({"metric": "kl_mean", "threshold": 5e-4}, rate)))
+    return path
+
+
+def request_log(folder: Path, count: int) -> Path:
+    """A log of ``count`` requests on each slice, none of which failed."""
+    log = folder / "requests.jsonl"
+    rows = [{"slice": name, "column": "failed", "value": 0} for name in ("code", "prose")]
+    log.write_text("\n".join(json.dumps(row) for row in rows * count))
+    return log
+
+
+def test_a_profile_and_a_log_meet_in_one_verdict(tmp_path: Path, profile: Path) -> None:
+    """What each input leaves open the other shows; the table says what is missing, the JSON what was read."""
+    made = two_sided(tmp_path)
+    alone = run(*EVALUATE, made, profile)
+    assert alone.exit_code == 3
+    assert "verdict Inconclusive" in alone.stdout
+    assert "c1 on code, prose: no observations of failed; must be shown or waived" in alone.stdout
+    both = run(*EVALUATE, made, profile, request_log(tmp_path, 200), "--json")
+    assert both.exit_code == 0
+    found = json.loads(both.stdout)
+    assert (found["outcome"], found["verdict"], found["exit_code"]) == ("Successful", "pass", 0)
+    assert [each["condition"] for each in found["inputs"]] == ["healthy", "logged"]
+    assert run(*EVALUATE, made, profile, request_log(tmp_path, 20)).exit_code == 3
+    assert run(*EVALUATE, made, profile, profile).exit_code == 2
+
+
+def test_waivers_are_told(tmp_path: Path, profile: Path) -> None:
+    """A waived clause leaves exit code 0, and its reason stands in table and JSON."""
+    words = (*EVALUATE, two_sided(tmp_path), profile, "--waive", "c1=no traffic yet")
+    shown = run(*words)
+    assert shown.exit_code == 0
+    assert "waived: no traffic yet" in shown.stdout
+    found = json.loads(run(*words, "--json").stdout)
+    assert found["waivers"] == [{"clause_id": "c1", "slice": "*", "reason": "no traffic yet"}]
+    assert run(*EVALUATE, two_sided(tmp_path), profile, "--waive", "c9=x").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "waive", "counts"),
+    [
+        ("healthy", (), (4, 0, 2, 0)),
+        ("healthy", ("--waive", "c1=no traffic yet"), (4, 0, 0, 2)),
+        ("requantise-w4", (), (4, 2, 2, 0)),
+    ],
+)
+def test_junit_counts_what_the_verdict_rests_on(
+    tmp_path: Path, profile: Path, condition: str, waive: tuple[str, ...], counts: tuple[int, ...]
+) -> None:
+    """Broken clauses are failures, open ones errors, waived ones skipped; the outcome is a property."""
+    out = tmp_path / "junit.xml"
+    made = two_sided(tmp_path)
+    result = run(*EVALUATE, made, profile, "--condition", condition, *waive, "--junit", out, "--json")
+    suite = ElementTree.parse(out).getroot()
+    assert tuple(int(suite.get(n, "")) for n in ("tests", "failures", "errors", "skipped")) == counts
+    told = suite.find("properties/property")
+    assert told is not None
+    assert told.get("value") == json.loads(result.stdout)["outcome"]
+
+
+def test_bad_input_is_an_error_in_every_format(tmp_path: Path) -> None:
+    """Exit 2 comes with the outcome Error in JSON and JUnit, and with the message on stderr."""
+    out = tmp_path / "junit.xml"
+    result = run(*EVALUATE, written(tmp_path, 5e-4), tmp_path / "none.npz", "--json", "--junit", out)
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["outcome"] == "Error"
+    assert "none.npz" in result.stderr
+    assert ElementTree.parse(out).getroot().get("errors") == "1"
+
+
+#: What takes long to import, and is no business of a gate in a pipeline.
+HEAVY = ("numba", "llvmlite", "torch", "simulator", "controller", "policies", "faults", "simpy", "gymnasium")
+
+
+def test_the_gate_imports_no_engine(tmp_path: Path, profile: Path) -> None:
+    """``contract evaluate`` runs without the simulator, the controller, numba, torch and matplotlib."""
+    code = f"""
+import sys
+from scripts.cli.main import app
+words = {["contract", "evaluate", str(written(tmp_path, 5e-4)), str(profile)]!r}
+try:
+    app(words)
+except SystemExit as end:
+    assert end.code == 0, end.code
+loaded = {{name.partition(".")[0] for name in sys.modules}}
+heavy = loaded & {set(HEAVY) | {"matplotlib", "jinja2", "httpx"}!r}
+assert not heavy, heavy
+assert "scipy.stats" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_bounds_stand_beside_measurements(tmp_path: Path, profile: Path) -> None:
@@ -112,7 +215,7 @@ def test_bounds_stand_beside_measurements(tmp_path: Path, profile: Path) -> None
 def test_tables_say_what_json_says(tmp_path: Path, profile: Path) -> None:
     """People see the verdict, the convergence and each clause."""
     shown = run(*EVALUATE, written(tmp_path, 5e-4), profile).stdout
-    assert "verdict pass (2 pass)" in shown
+    assert "verdict Successful (2 pass)" in shown
     assert "contracted convergence: holds" in shown
 
 

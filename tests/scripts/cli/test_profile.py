@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from typer.testing import CliRunner
 
 from contracts.documents.profile import KernelProfile
 from contracts.loading.loader import load_as
+from live.measure.kernels import VLLM_KERNELS, RestartFault, kernel_named
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
 from scripts.cli.main import app
+from scripts.cli.profile_run import BackendName, ProfileRequest, _plan
 
 RUN = CliRunner()
 
@@ -66,3 +69,27 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["profile", "table", str(tmp_path)])
     assert result.exit_code == 2
     assert "a folder with profiles" in result.output
+
+
+def test_a_named_dose_is_measured_alone(tmp_path: Path) -> None:
+    """With --dose nothing else is measured, restarts included; a restart's condition can be named as well."""
+    request = ProfileRequest(
+        model="",
+        kernels=(),
+        backend=BackendName.VLLM,
+        endpoint="",
+        endpoint_model="",
+        prompts=None,
+        faults=True,
+        doses=("requantise-w4",),
+        repeats=1,
+        out=tmp_path,
+        seed=0,
+    )
+    restarts = (RestartFault(name="isa-no-vnni", kind="kernel_regression", description="tests only"),)
+    kernel = replace(kernel_named("bf16", VLLM_KERNELS), restart_faults=restarts)
+    plan = _plan(request, kernel)
+    assert [one.name for one in plan.doses] == ["requantise-w4"]
+    assert plan.restarts == ()
+    other = _plan(replace(request, doses=("isa-no-vnni",)), kernel)
+    assert (other.doses, other.restarts) == ((), restarts)

@@ -8,6 +8,7 @@ import numpy as np
 
 from scripts.e5.example import timeline, trailing_quality
 from scripts.e5.report.plots import INK, FrontPoint, front_svg, timeline_svg
+from scripts.e5.report.sections import at_rest_section
 from scripts.e5.report.tables import difference_table, number, policy_table
 from tests.support.episodes import broken_record, move_at
 
@@ -81,3 +82,25 @@ def test_numbers_are_for_people() -> None:
     shown = [number(0.98765, "ratio"), number(-1e-9, "ratio"), number(12345.6, "s"), number(None, "s")]
     assert shown == ["98.77 %", "0.00 %", "12,346", "–"]
     assert math.isclose(float(number(3.14159, "s")), 3.1)
+
+
+def test_what_is_broken_at_rest_stands_with_clause_and_numbers() -> None:
+    """One row for each home kernel, slice and clause, and what it means for every number below."""
+    row = {"kernel": "fast", "slice": "sql", "clause_id": "N-kl", "hard": True, "value": 1.05e-4}
+    row |= {"limit": 1e-4, "unit": "nats", "scenarios": ["a", "b"]}
+    section = at_rest_section([row])
+    cells = [cell.text for cell in section.tables[0].rows[0]]
+    assert cells == ["fast", "sql", "N-kl (hard)", "0.000105", "0.0001", "nats", "2"]
+    assert "MTTR says nothing" in section.text[0]
+
+
+def test_every_header_has_a_unit() -> None:
+    """Shares are percent, counts per slice-month, times seconds."""
+    names = ("quality_preservation", "mttr_s", "false_switches_per_slice_month", "exposed_total")
+    heads = policy_table({}, [], names).heads[1:]
+    assert heads == (
+        "quality preserved, %",
+        "MTTR, s",
+        "false switches per slice-month",
+        "exposures from onset, answers",
+    )

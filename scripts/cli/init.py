@@ -1,0 +1,105 @@
+"""``selvage contract init``: write a commented contract from flags, or from answers on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_text
+from contracts.loading.template import (
+    OBJECTIVES,
+    PROMISE_NAMES,
+    TemplateAnswers,
+    TemplateSlice,
+    contract_text,
+    parse_hard,
+    parse_slice,
+)
+from scripts.output import write_whole
+
+Estimators = ("full_vocab", "top_k")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the ``contract`` group."""
+    app.command()(init)
+
+
+def init(
+    name: Annotated[str, typer.Option(help="Name of the contract.")] = "serving",
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice", help="NAME[:ttft_ms=2000,latency_ms=15000,inter_token_ms=80,default]; repeatable."
+        ),
+    ] = None,
+    hard: Annotated[
+        list[str] | None,
+        typer.Option(help=f"PROMISE or PROMISE/SLICE, of {', '.join(PROMISE_NAMES)}; repeatable."),
+    ] = None,
+    estimator: Annotated[
+        str, typer.Option(help="full_vocab, or top_k where only an endpoint is measured.")
+    ] = "full_vocab",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a commented contract: slices, their objectives, and which promises are hard.
+
+    Without --slice the questions are asked on the terminal. Without --hard fingerprints alone are hard.
+    """
+    if estimator not in Estimators:
+        raise _refused("--estimator", " or ".join(Estimators), repr(estimator))
+    if out is not None and out.exists() and not force:
+        raise _refused("--out", "a file that is not there yet", str(out), "name another, or add --force")
+    given = tuple(parse_slice(text) for text in slices or ()) or _asked_slices()
+    names = [one.name for one in given]
+    wanted = _asked_hard() if not slices and hard is None else hard
+    answers = TemplateAnswers(
+        name=name,
+        slices=given,
+        estimator=estimator,
+        hard=tuple(parse_hard(text, names) for text in (["fingerprint"] if wanted is None else wanted)),
+    )
+    text = contract_text(answers)
+    load_text(text, str(out or "selvage contract init"))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(out, text)
+        typer.echo(f"next: selvage contract validate {out}", err=True)
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at the terminal."""
+    return sys.stdin.isatty()
+
+
+def _asked_slices() -> tuple[TemplateSlice, ...]:
+    """Slices as somebody at the terminal says; DocumentError where nobody can be asked."""
+    if not can_ask():
+        raise _refused("--slice", "one or more slices, or a terminal to ask on", "neither")
+    names = [part.strip() for part in typer.prompt("slices, comma-separated").split(",") if part.strip()]
+    default = typer.prompt("which takes requests without a known header", default=names[-1])
+    found = []
+    for name in names:
+        told = {key: typer.prompt(f"{name}: {key}, 0 for none", default=0.0) for key in OBJECTIVES}
+        objectives = {key: value for key, value in told.items() if value > 0.0}
+        found.append(TemplateSlice(name=name, objectives=objectives, default=name == default))
+    return tuple(found)
+
+
+def _asked_hard() -> list[str]:
+    """Hard promises as somebody at the terminal says."""
+    told = typer.prompt(
+        f"hard promises of {', '.join(PROMISE_NAMES)} (or PROMISE/SLICE)", default="fingerprint"
+    )
+    return [part.strip() for part in told.split(",") if part.strip()]
+
+
+def _refused(path: str, expected: str, actual: str, hint: str = "") -> DocumentError:
+    example = hint or "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
+    return DocumentError([Problem("selvage contract init", 0, path, expected, actual, example)])

@@ -1,0 +1,215 @@
+"""What is not known is not good: holes leave an evaluation inconclusive, and hide no proven violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.assess.evaluate import Evaluation, evaluate
+from contracts.assess.gate import GateOutcome, Waiver, parse_waiver
+from contracts.assess.joined import joined
+from contracts.assess.observations import LOGGED, Observations, ObservedColumn
+from contracts.assess.verdicts import Verdict
+from contracts.documents import KernelContract
+from contracts.errors import DocumentError
+from contracts.rng import stream
+from tests.support.contracts_made import contract
+
+SLICES = ("sql", "support")
+OF_REQUESTS = {"estimator": "none", "family": "R"}
+CLAUSES = (
+    {"id": "N-kl", "metric": "kl_mean", "threshold": 0.01, "level": "L3"},
+    {"id": "N-flip", "metric": "top1_flip", "threshold": 0.05, "level": "L3", "budget": 0.05},
+    {"id": "R-failed", "metric": "failure_rate", "threshold": 0.02, "level": "L1"} | OF_REQUESTS,
+    {"id": "R-ttft", "metric": "ttft_ms_p95", "threshold": 2000, "level": "L3", "budget": 0.05} | OF_REQUESTS,
+    {
+        "id": "O-print",
+        "metric": "fingerprint_match",
+        "threshold": 0,
+        "estimator": "none",
+        "family": "O",
+        "level": "L3",
+        "extra": "      null_rate: 0\n",
+    },
+)
+#: Column of each clause, and one number that breaks it when all observations are it.
+BREAKING = {
+    "kl_mean@full_vocab": 0.02,
+    "top1_flip@full_vocab": 0.2,
+    "failed": 1.0,
+    "ttft_ms": 5000.0,
+    "fingerprint_mismatch": 1.0,
+}
+HEALTHY = {
+    "kl_mean@full_vocab": 0.004,
+    "top1_flip@full_vocab": 0.01,
+    "failed": 0.0,
+    "ttft_ms": 300.0,
+    "fingerprint_mismatch": 0.0,
+}
+INDICATORS = ("failed", "fingerprint_mismatch")
+
+
+def terms() -> KernelContract:
+    """Hard promises and promises of level L3 on two slices, and a default one that is judged on both."""
+    return contract(*CLAUSES, slices=(*SLICES, "rest"))
+
+
+def spread(value: float, column: str, seed: int) -> np.ndarray:
+    """200 observations around ``value``; of indicators all the same."""
+    wave = stream(seed, column).uniform(0.8, 1.2, size=200)
+    return np.full(200, value) if column in INDICATORS else value * wave
+
+
+def columns_of(seed: int, broken: tuple[str, str] | None) -> tuple[ObservedColumn, ...]:
+    """Everything that the contract asks for; ``broken`` (slice, column) violates its clause."""
+    return tuple(
+        ObservedColumn(
+            slice=place,
+            column=name,
+            values=spread(BREAKING[name] if (place, name) == broken else HEALTHY[name], name, seed),
+        )
+        for place in SLICES
+        for name in HEALTHY
+    )
+
+
+def judged(columns: tuple[ObservedColumn, ...], *waivers: Waiver) -> Evaluation:
+    """The verdict on ``columns``."""
+    seen = Observations(sha256="00", condition="healthy", split="all", columns=columns)
+    return evaluate(terms(), seen, waivers=waivers)
+
+
+def missing(one: ObservedColumn) -> ObservedColumn | None:
+    """The part is not there."""
+    return None
+
+
+def too_few(one: ObservedColumn) -> ObservedColumn:
+    """Only the first three observations are there, none of them bad: a law is broken by one."""
+    return replace(one, values=np.full(3, HEALTHY[one.column]))
+
+
+def other_estimator(one: ObservedColumn) -> ObservedColumn | None:
+    """Measured by another estimator than the threshold's; what has no estimator is missing."""
+    name, at, _ = one.column.partition("@")
+    return replace(one, column=f"{name}@top_k") if at else None
+
+
+HOLES: tuple[Callable[[ObservedColumn], ObservedColumn | None], ...] = (missing, too_few, other_estimator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin:
+    """A complete set and the same with a hole where the violation is, or would be."""
+
+    complete: tuple[ObservedColumn, ...]
+    holed: tuple[ObservedColumn, ...]
+    violates: bool
+    place: tuple[str, str]
+
+
+def twin(seed: int) -> Twin:
+    """Every second one violates; slice, part and kind of the hole take turns."""
+    place = (SLICES[seed // 2 % 2], tuple(HEALTHY)[seed // 2 % len(HEALTHY)])
+    violates = seed % 2 == 0
+    complete = columns_of(seed, place if violates else None)
+    hole = HOLES[seed % 3]
+    parts = [hole(one) if (one.slice, one.column) == place else one for one in complete]
+    holed = tuple(one for one in parts if one is not None)
+    return Twin(complete=complete, holed=holed, violates=violates, place=place)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_holes_are_inconclusive_and_complete_twins_are_judged(seed: int) -> None:
+    """A set with a hole decides nothing, whatever the hole hides; its complete twin is judged right."""
+    case = twin(seed)
+    expected = GateOutcome.FAILED if case.violates else GateOutcome.SUCCESSFUL
+    assert judged(case.complete).outcome is expected
+    assert judged(case.holed).outcome is GateOutcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_proven_hard_violation_fails_despite_holes_elsewhere(seed: int) -> None:
+    """Fingerprints that do not match fail although another part is missing."""
+    case = twin(seed)
+    broken = ("sql" if case.place[0] == "support" else "support", "fingerprint_mismatch")
+    parts = [
+        replace(one, values=np.ones(200)) if (one.slice, one.column) == broken else one for one in case.holed
+    ]
+    assert judged(tuple(parts)).outcome is GateOutcome.FAILED
+
+
+@given(st.sets(st.tuples(st.sampled_from(SLICES), st.sampled_from(tuple(HEALTHY)))))
+def test_taking_evidence_away_never_makes_a_pass(gone: set[tuple[str, str]]) -> None:
+    """Whatever is missing: what passes with less evidence passed with all of it, and all was there."""
+    kept = tuple(one for one in columns_of(1, None) if (one.slice, one.column) not in gone)
+    assert (judged(kept).outcome is GateOutcome.SUCCESSFUL) == (not gone)
+
+
+def test_a_slice_without_a_sample_is_inconclusive_although_its_promises_are_soft() -> None:
+    """A named slice that nobody looked at leaves the verdict open; the default slice is judged on all."""
+    soft = {"metric": "kl_mean", "threshold": 0.01, "budget": 0.05, "level": "L1"}
+    seen = tuple(one for one in columns_of(1, None) if one.slice == "support")
+    observations = Observations(sha256="00", condition="healthy", split="all", columns=seen)
+    result = evaluate(contract(soft, slices=SLICES), observations)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    waiver = Waiver(clause_id="*", slice="sql", reason="not served yet")
+    assert evaluate(contract(soft, slices=SLICES), observations, waivers=[waiver]).verdict is Verdict.PASS
+    whole = evaluate(contract(soft, slices=("support", "rest")), observations)
+    assert whole.verdict is Verdict.PASS
+    assert whole.clauses[-1].pooled
+
+
+def test_a_waiver_closes_what_it_names_and_stands_in_the_result() -> None:
+    """Named clause and slice may stay undecided; another slice, or a violation, may not."""
+    gone = {("sql", "ttft_ms"), ("support", "ttft_ms")}
+    kept = tuple(one for one in columns_of(1, None) if (one.slice, one.column) not in gone)
+    part, whole = parse_waiver("R-ttft/sql=no traffic yet"), parse_waiver("R-ttft = measured in staging")
+    assert judged(kept, part).outcome is GateOutcome.INCONCLUSIVE
+    result = judged(kept, whole)
+    assert result.outcome is GateOutcome.SUCCESSFUL
+    assert {each.waived for each in result.clauses if each.clause_id == "R-ttft"} == {"measured in staging"}
+    assert result.waivers == (whole,)
+    broken = columns_of(1, ("sql", "ttft_ms"))
+    assert judged(broken, whole).outcome is GateOutcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "text", ["R-ttft", "R-ttft=", "=reason", "*=reason", "*/*=reason", "R-ttft/=reason", "nope=r", "*/nope=r"]
+)
+def test_waivers_without_a_name_or_a_reason_are_refused(text: str) -> None:
+    """A waiver of nothing, of everything, or without a reason is bad input."""
+    with pytest.raises(DocumentError, match="--waive"):
+        judged(columns_of(1, None), parse_waiver(text))
+
+
+def test_samples_and_logs_meet_in_one_verdict() -> None:
+    """Numerics from a profile and requests from logs decide together what neither decides alone."""
+    every = columns_of(1, None)
+    numeric = Observations(
+        sha256="aa", condition="healthy", split="all", columns=tuple(o for o in every if "@" in o.column)
+    )
+    logs = [
+        Observations(sha256=name, condition=LOGGED, split="all", columns=(one,))
+        for name, one in ((str(i), o) for i, o in enumerate(every) if "@" not in o.column)
+    ]
+    assert evaluate(terms(), numeric).outcome is GateOutcome.INCONCLUSIVE
+    assert evaluate(terms(), joined(logs)).outcome is GateOutcome.INCONCLUSIVE
+    together = evaluate(terms(), joined([*logs, numeric]))
+    assert together.outcome is GateOutcome.SUCCESSFUL
+    assert (together.samples_sha256, together.condition, len(together.inputs)) == ("aa", "healthy", 7)
+
+
+def test_inputs_that_are_not_of_one_kernel_are_refused() -> None:
+    """Neither the same file twice nor two sets of samples of the same numbers make one verdict."""
+    one = Observations(sha256="aa", condition="healthy", split="all", columns=columns_of(1, None))
+    with pytest.raises(ValueError, match="twice"):
+        joined([one, one])
+    with pytest.raises(ValueError, match="two files"):
+        joined([one, replace(one, sha256="bb")])

@@ -1,0 +1,88 @@
+"""One pass tells everything: errors of single fields and broken rules between the others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.errors import DocumentError
+from contracts.loading.loader import load_text
+from tests.support.own_fleet import KERNELS
+from tests.support.synthetic import contract_document, scenario_document
+
+#: Errors of one field each: what is done to the spec of a contract, and where it is told.
+FIELDS: dict[str, tuple[Any, str]] = {
+    "a misspelt key": (lambda s: s["clauses"][0].update(treshold=1), "spec.clauses[0].treshold"),
+    "a text for a number": (lambda s: s["clauses"][1].update(threshold="much"), "spec.clauses[1].threshold"),
+    "no reason": (lambda s: s["clauses"][2].pop("reason"), "spec.clauses[2].reason"),
+    "a bad optional": (lambda s: s["detection"].update(window_s=-1.0), "spec.detection.window_s"),
+    "a bad slice": (lambda s: s["slices"][3].update(priority=-5), "spec.slices[3].priority"),
+}
+#: Broken rules between fields that are each well-formed.
+RULES: dict[str, tuple[Any, str]] = {
+    "an unknown slice": (lambda s: s["clauses"][4].update(slices=["nowhere"]), "spec.clauses[4].slices[0]"),
+    "an unknown metric": (lambda s: s["clauses"][5].update(metric="kl_men"), "spec.clauses[5].metric"),
+    "guard above fallback": (
+        lambda s: s["escalation"].update(guard_threshold=9.0),
+        "spec.escalation.fallback_threshold",
+    ),
+    "a null rate too much": (lambda s: s["clauses"][3].update(null_rate=0.1), "spec.clauses[3].null_rate"),
+    "a clip that passes nothing": (lambda s: s["clauses"][2].update(clip=0.001), "spec.clauses[2].clip"),
+}
+
+
+def told(document: dict[str, Any]) -> list[str]:
+    """Paths of every problem of ``document``."""
+    try:
+        load_text(json.dumps(document), "made.yaml")  # JSON is YAML without aliases
+    except DocumentError as error:
+        return [problem.path for problem in error.problems]
+    return []
+
+
+@settings(max_examples=20)
+@given(st.sets(st.sampled_from(sorted(FIELDS))), st.sets(st.sampled_from(sorted(RULES))))
+def test_every_error_is_told_in_one_pass(fields: set[str], rules: set[str]) -> None:
+    """Whatever is wrong together is told together, and nothing else is."""
+    document: dict[str, Any] = contract_document()
+    chosen = [FIELDS[name] for name in sorted(fields)] + [RULES[name] for name in sorted(rules)]
+    for change, _ in chosen:
+        change(document["spec"])
+    assert sorted(told(document)) == sorted(path for _, path in chosen)
+
+
+def test_what_follows_from_an_error_is_not_told() -> None:
+    """A default slice with a bad name is one problem: not also that none is the default."""
+    document: dict[str, Any] = contract_document()
+    document["spec"]["slices"][0]["name"] = "no name at all"
+    document["spec"]["clauses"][0]["slices"] = ["no name at all"]
+    assert sorted(told(document)) == ["spec.clauses[0].slices[0]", "spec.slices[0].name"]
+
+
+def test_places_are_those_of_the_file() -> None:
+    """An entry that is taken out moves no later one: the line and the place are the file's."""
+    document: dict[str, Any] = scenario_document(kernels=KERNELS)
+    spec = document["spec"]
+    fault = {"kind": "crash", "onset_s": 5.0}
+    spec["faults"] = [
+        fault | {"name": "a", "onset_s": "soon"},
+        fault | {"name": "b", "target": {"kernel": "nobody"}},
+    ]
+    assert told(document) == ["spec.faults[0].onset_s", "spec.faults[1].target.kernel"]
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", []])
+def test_a_document_without_a_sound_part_is_told_as_it_is(value: object) -> None:
+    """Where nothing can be saved the field's own error stands alone."""
+    assert told(contract_document() | {"spec": value}) == ["spec"]
+
+
+def test_the_head_does_not_hide_the_rest() -> None:
+    """Another apiVersion is one problem among the others."""
+    document: dict[str, Any] = contract_document() | {"apiVersion": "selvage.dev/v2"}
+    document["spec"]["clauses"][0]["treshold"] = 1
+    assert told(document) == ["apiVersion", "spec.clauses[0].treshold"]

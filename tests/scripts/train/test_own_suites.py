@@ -1,0 +1,71 @@
+"""Certification suites for a fleet of one's own: what is made of a scenario, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contracts.documents import MetaContract, Suite
+from contracts.errors import DocumentError
+from contracts.loading.loader import load_as, read_text
+from contracts.loading.references import reference_problems
+from scripts.train.own_suites import SuiteRequest, WrittenSuites, write_suites
+from tests.support.own_fleet import KERNELS, write_own_fleet
+
+SINGLE = tuple(replace(kernel, replicas=1) for kernel in KERNELS)
+
+
+def made(folder: Path, **changes: object) -> WrittenSuites:
+    """Suites for the fleet in ``folder``, in a folder beside it."""
+    request = SuiteRequest(scenario=str(folder / "scenario.yaml"), out=folder / "certify", **changes)  # type: ignore[arg-type]
+    return write_suites(request)
+
+
+def test_the_documents_fit_each_other(tmp_path: Path) -> None:
+    """Every document loads, leads to files and doses that are there, and the worlds are pinned."""
+    write_own_fleet(tmp_path)
+    found = made(tmp_path, seeds=3, quiet_days=0.5)
+    meta = load_as(MetaContract, found.meta)
+    assert meta.spec.certification is not None
+    assert meta.spec.certification.worlds_sha256 is not None
+    assert (meta.spec.suite_seeds, meta.spec.certification.quiet_slice_days) == (3, 0.5)
+    for path in sorted((tmp_path / "certify").glob("*.yaml")):
+        document = load_as(Suite, path) if path.stem in ("incidents", "quiet") else None
+        if document is not None:
+            assert reference_problems(document, read_text(path), str(path)) == []
+    assert found.left_out == ()
+
+
+def test_incidents_break_the_home_kernel_and_leave_somewhere_to_go(tmp_path: Path) -> None:
+    """Measured conditions of the home kernel alone, mildest and gravest, a lost replica, a busy day."""
+    write_own_fleet(tmp_path)
+    found = made(tmp_path)
+    assert {"fast-regression", "fast-requantise-w3", "fast-crash", "fast-hang", "busy-day"} <= set(
+        found.incidents
+    )
+    suite = load_as(Suite, tmp_path / "certify" / "incidents.yaml")
+    faults = [fault for row in suite.spec.scenarios for fault in row.faults]
+    assert {fault.target.kernel for fault in faults} == {"fast"}
+    assert len({fault.onset_s for fault in faults}) == len(faults)
+
+
+def test_what_no_policy_can_mitigate_is_left_out(tmp_path: Path) -> None:
+    """Where the other kernel breaks the contract at rest, and no replica is spare, nothing can be made."""
+    bad = (SINGLE[0], replace(SINGLE[1], drift_kl=0.05))
+    write_own_fleet(tmp_path, kernels=bad)
+    with pytest.raises(DocumentError, match="no other kernel keeps the contract"):
+        made(tmp_path)
+    write_own_fleet(tmp_path, kernels=SINGLE)
+    found = made(tmp_path)
+    assert found.left_out == ("a lost replica of fast: it has no other",)
+    assert "fast-crash" not in found.incidents
+
+
+def test_the_folder_can_be_moved_with_its_fleet(tmp_path: Path) -> None:
+    """Paths are relative, so the pin holds elsewhere."""
+    write_own_fleet(tmp_path / "a")
+    first = load_as(MetaContract, made(tmp_path / "a").meta)
+    write_own_fleet(tmp_path / "b")
+    assert load_as(MetaContract, made(tmp_path / "b").meta) == first
