@@ -25,9 +25,9 @@ HEADS = (
     "streams of",
     "slices",
     "streams per slice",
-    "units per s",
+    "observations per s",
     "alarms per month and stream",
-    "ARL0, units",
+    "ARL0, observations",
     "threshold, nats",
     "guaranteed",
 )

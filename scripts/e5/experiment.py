@@ -249,6 +249,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policy_sha256": _policy_hashes(plan),
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": _route_sha256(plan),
+        "route_policy_uncertified": list(observed_without_certificate(plan)),
         "pools": sorted({_pool_name(entry) for entry in plan.entries}),
         "broken_at_rest": _broken_at_rest(scenarios),
         "kernels": list(first.layout.kernels),
@@ -280,6 +281,12 @@ def _broken_at_rest(scenarios: dict[str, CompiledScenario]) -> list[dict[str, An
         for broken in scenario.at_rest:
             found.setdefault(broken, []).append(name)
     return [asdict(broken) | {"text": str(broken), "scenarios": names} for broken, names in found.items()]
+
+
+def observed_without_certificate(plan: RunPlan) -> tuple[str, ...]:
+    """Why the RoutePolicy among the configurations may only observe; nothing where there is none."""
+    routes = [one.route for one in plan.configurations if one.route]
+    return tuple(r for uri in routes for r in read_route(uri, compiled(plan.entries[0])).uncertified)
 
 
 def _pool_name(entry: SuiteEntry) -> str:

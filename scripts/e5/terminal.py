@@ -14,7 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from contracts.loading.files import json_text
-from scripts.e5.experiment import Options, RunPlan, plan_run, run, write_results
+from scripts.e5.experiment import (
+    Options,
+    RunPlan,
+    observed_without_certificate,
+    plan_run,
+    run,
+    write_results,
+)
 from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
 from scripts.e5.suite import GROUP_LABELS
@@ -52,10 +59,12 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
 
 
 def _say_broken(plan: RunPlan) -> None:
-    """What home kernels break with nothing injected, before hours are spent on it."""
+    """What home kernels break with nothing injected, and who only observes, before hours are spent on it."""
     told = dict.fromkeys(str(broken) for entry in plan.entries for broken in compiled(entry).at_rest)
     for text in told:
         typer.echo(f"broken at rest: {text}; {CONSEQUENCE}", err=True)
+    for reason in observed_without_certificate(plan):
+        typer.echo(f"observing without a certificate: {reason}", err=True)
 
 
 def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any], str]:

@@ -118,9 +118,9 @@ RATIO_TEXT = "Times of recovery as ratios to hysteresis, whose windows are the c
 BUDGET_TEXT = (
     "What each detector with a budget may cost: alarms of all streams that can move one slice add up to at "
     "most the budget, each under the null that its clause holds, however streams depend on each other. "
-    "A unit is one probe or one scrape. Thresholds are log-evidence in nats. A replica's streams share their "
-    "budget with one stream over all slices; those of traffic are not guaranteed, because scrapes follow "
-    "each other's queues."
+    "An observation is one probe or one scrape. Thresholds are log-evidence in nats. A replica's streams "
+    "share their budget with one stream over all slices; those of traffic are not guaranteed, because "
+    "scrapes follow each other's queues."
 )
 COST_TEXT = "Over every scenario. Every policy has the same probe budget per replica."
 GROUP_TEXT = {
