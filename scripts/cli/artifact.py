@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import posixpath
 import tempfile
@@ -16,11 +17,13 @@ from contracts.documents.artifact import ComparedBaseline, RecurrentState, Train
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of, write_pinned
-from contracts.loading.loader import document_sha256, dump_text, load_as
+from contracts.loading.loader import document_sha256, dump_text, load_as, read_text
 from contracts.loading.uris import resolve_uri
+from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import SHIPPED_ARTEFACT, write_artefact
+from policies.certify.evidence import evidence_file
 from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
 from scripts.cli.options import MOST_SEEDS
 from scripts.e5.experiment import Options
@@ -54,10 +57,12 @@ def export(
     path = run if run.is_file() else _write_run(run, out, name, seed, recipe)
     if certificate is not None:
         artefact = load_artefact(str(path), allow_uncertified=True)
-        found = load_certificate(certificate.read_text(), str(certificate))
+        found = load_certificate(read_text(certificate), str(certificate))
         path = out / f"{name}.yaml"
         write_pinned(path, dump_text(with_certificate(artefact, found)).encode())
         write_pinned(out / artefact.manifest.spec.onnx.uri, artefact.content)
+        if (episodes := evidence_file(certificate)).exists():
+            write_pinned(evidence_file(path), read_regular(episodes, TEXT_BYTES))
     typer.echo(str(path))
 
 
@@ -98,10 +103,11 @@ def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, Recurr
 
 def _read_training(run: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads((run / "training.json").read_text())
-    except (OSError, ValueError):
+        content: dict[str, Any] = json.loads(read_regular(run / "training.json", TEXT_BYTES))
+        finished = all(row["finished"] for row in content["runs"])
+    except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
         raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
-    if not all(row["finished"] for row in content["runs"]):
+    if not finished:
         raise _refused(run, "a finished training", "seeds that were interrupted")
     return content
 
@@ -117,8 +123,14 @@ def _encoder(recipe: RecipeSpec, file: str) -> Any:
 
 def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
     """Arrays of ``file`` whose names begin with ``prefix``, without it."""
-    with np.load(file, allow_pickle=False) as stored:
-        return {name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)}
+    content = io.BytesIO(read_regular(file, ARCHIVE_BYTES))
+    try:
+        with np.load(content, allow_pickle=False) as stored:
+            return {
+                name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)
+            }
+    except Exception as error:  # as of every damaged archive
+        raise _refused(file, "arrays of `selvage train`", f"{error}"[:200]) from None
 
 
 def _manifest_training(

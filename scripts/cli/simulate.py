@@ -186,7 +186,10 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
             "selvage simulate", 0, "--policy", "none beside --route-policy", policy, "leave out one of them"
         )
         raise DocumentError([problem])
-    return load_route(uri, scenario_uri, scenario)
+    route = load_route(uri, scenario_uri, scenario)
+    for gap in route.gaps:
+        typer.echo(f"caution: {gap}", err=True)
+    return route
 
 
 def _named(route: Route | None, policy: str) -> dict[str, Any]:
@@ -199,6 +202,7 @@ def _named(route: Route | None, policy: str) -> dict[str, Any]:
         "route_policy_sha256": document_sha256(document),
         "meta_contract_sha256": None if route.setup.meta is None else route.setup.meta.sha256,
         "mode": document.spec.mode,
+        "uncovered": list(route.gaps),
     }
 
 

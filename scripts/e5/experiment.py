@@ -227,6 +227,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policy_sha256": _policy_hashes(plan),
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": _route_sha256(options.route_policy),
+        "route_policy_uncovered": _uncovered(plan, options.route_policy),
         "kernels": list(first.layout.kernels),
         "replicas": len(first.layout.replicas),
         "slices": list(first.layout.slices),
@@ -253,6 +254,13 @@ def _policy_hashes(plan: RunPlan) -> dict[str, str]:
     """Settings and files of every configuration; of a document there is ``route_policy_sha256``."""
     every = (*plan.configurations, *plan.sweep)
     return {one.name: configuration_sha256(one.spec) for one in every if not one.route}
+
+
+def _uncovered(plan: RunPlan, uri: str) -> list[str]:
+    """Why a fallback drove instead of the document's policy, on whichever scenario."""
+    if not uri:
+        return []
+    return sorted({gap for entry in plan.entries for gap in read_route(uri, compiled(entry)).gaps})
 
 
 def _route_sha256(uri: str) -> str | None:

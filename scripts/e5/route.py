@@ -17,7 +17,7 @@ from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from controller.state import ControllerState
-from policies.route import route_setup
+from policies.route import coverage_gaps, route_setup
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -28,6 +28,8 @@ class Route:
 
     document: RoutePolicy
     setup: ControllerSetup
+    gaps: tuple[str, ...] = ()
+    """Why a fallback drives instead; empty where the certificates speak of this fleet."""
 
     @property
     def observes(self) -> bool:
@@ -60,7 +62,24 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     """``load_route`` for a scenario whose pool is known to be the document's."""
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
-    return Route(document=document, setup=route_setup(document, str(file), scenario.setup))
+    setup = route_setup(document, str(file), scenario.setup)
+    gaps = _gaps(document, str(file), scenario) if document.spec.mode == "enforce" else ()
+    return Route(document=document, setup=setup, gaps=gaps)
+
+
+def _gaps(document: RoutePolicy, file: str, scenario: CompiledScenario) -> tuple[str, ...]:
+    """Why a fallback drives, a line each, and what to do about it."""
+    found = coverage_gaps(document, file, scenario.setup)
+    policy, meta = document.spec.policy, document.spec.meta_contract
+    named = f"{policy}:onnx=FILE" if policy == "learned" else policy
+    commands = {"policy": f"selvage policy certify {named} --meta {meta}", "baseline": f"--meta {meta}"}
+    commands["baseline"] = f"selvage policy certify BASELINE {commands['baseline']}"
+    return tuple(
+        f"{who} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with such "
+        f"fleets: {commands[who]}"
+        for who, gaps in (("policy", found.policy), ("baseline", found.baseline))
+        for gap in gaps
+    )
 
 
 def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:

@@ -31,6 +31,8 @@ from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
+from policies.certify.coverage import ranges
+from policies.certify.evidence import evidence_text, text_sha256
 from policies.registry import make_configuration
 from policies.supervised import SHIPPED_META, under
 from scripts.e5.jobs import compiled
@@ -143,6 +145,11 @@ def make(spec: str, world: CompiledScenario, meta: CompiledMeta) -> ControllerSe
 
 def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certificate:
     """Run both suites and judge; ``progress`` is called with the share that is done."""
+    return certificate_of(plan, run_suites(plan, progress))
+
+
+def run_suites(plan: CertificationPlan, progress: Progress | None = None) -> CertificationEvidence:
+    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it."""
     warm()
     total = plan.incidents.fleet_s + plan.quiet.fleet_s
     done_s = 0.0
@@ -153,13 +160,13 @@ def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certif
             done_s += spent_s
             if progress is not None:
                 progress(done_s / total)
-    evidence = CertificationEvidence(
+    return CertificationEvidence(
         incidents=tuple(found["incidents"]), quiet=tuple(found["quiet"]), decision_ms=_timed(plan)
     )
-    return _certificate(plan, evidence)
 
 
-def _certificate(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
+def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
+    """The certificate that ``evidence`` of the suites of ``plan`` gives."""
     request = plan.request
     clauses = judge_clauses(plan.document, evidence)
     return Certificate(
@@ -170,6 +177,8 @@ def _certificate(plan: CertificationPlan, evidence: CertificationEvidence) -> Ce
         suite_sha256=document_sha256(plan.incidents.document),
         quiet_suite_sha256=document_sha256(plan.quiet.document),
         worlds_sha256=worlds_sha256(plan),
+        evidence_sha256=text_sha256(evidence_text(evidence)),
+        covers=ranges(compiled(e).setup for course in (plan.incidents, plan.quiet) for e in course.entries),
         command=request.command,
         code_version=f"{package_version('selvage-fleet')} {git_sha() or ''}".strip(),
         seeds=len(plan.incidents.seeds),
