@@ -7,7 +7,6 @@ what a controller is told of its fleet, so every world can ask.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -21,8 +20,10 @@ from controller.fleet import FleetSetup
 Facts = dict[str, tuple[float, float]]
 
 _STEP = ("base", "prefill_token", "decode_sequence", "context_token")
-#: Two numbers that differ by less are the same: documents are written with fewer digits than a float has.
-_TOLERANCE = 1e-9
+#: What is measured or declared may lie so far beyond its range; written terms and counts may not.
+TOLERANCE = 0.1
+_EXACT = ("threshold of ", "replicas ")
+_ROUNDING = 1e-9
 
 
 def fleet_facts(fleet: FleetSetup) -> Facts:
@@ -89,15 +90,15 @@ def outside(certificate: Certificate, fleet: FleetSetup) -> tuple[str, ...]:
     return tuple(
         _told(name, low, high, known.get(name))
         for name, (low, high) in facts.items()
-        if not _holds(known.get(name), low, high)
+        if not _holds(name, known.get(name), low, high)
     )
 
 
-def _holds(certified: CertifiedRange | None, low: float, high: float) -> bool:
+def _holds(name: str, certified: CertifiedRange | None, low: float, high: float) -> bool:
     if certified is None:
         return False
-    slack = _TOLERANCE * max(abs(certified.low), abs(certified.high), math.ulp(0.0))
-    return certified.low - slack <= low and high <= certified.high + slack
+    slack = 1.0 + (_ROUNDING if name.startswith(_EXACT) else TOLERANCE)
+    return certified.low <= low * slack and high <= certified.high * slack
 
 
 def _told(name: str, low: float, high: float, certified: CertifiedRange | None) -> str:

@@ -44,6 +44,15 @@ def test_what_lies_outside_is_named(change: object, said: str) -> None:
     assert all(gap.startswith(said) and "certified on" in gap for gap in gaps)
 
 
+def test_what_is_measured_may_lie_a_tenth_beyond() -> None:
+    """Measured and declared numbers have a tolerance that is stated; thresholds have none."""
+    held = certificate(covers=ranges([FLEET]))
+    assert outside(held, replace(FLEET, capacity_rps=1.09 * FLEET.capacity_rps)) == ()
+    assert outside(held, replace(FLEET, capacity_rps=1.11 * FLEET.capacity_rps))
+    contract = replace(FLEET.contract, threshold=1.01 * FLEET.contract.threshold)
+    assert outside(held, replace(FLEET, contract=contract))
+
+
 def test_a_fact_that_was_not_recorded_is_not_covered() -> None:
     """A clause that the suites' contract did not have is outside."""
     held = certificate(covers=ranges([FLEET])[1:])

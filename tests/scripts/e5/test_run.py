@@ -45,7 +45,12 @@ def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
     whole = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
     ran: list[str] = []
     run_job = jobs.run_job
-    monkeypatch.setattr(jobs, "run_job", lambda job: (ran.append(job.configuration.name), run_job(job))[1])
+
+    def counted(job: jobs.Job) -> JobResult:
+        ran.append(job.configuration.name)
+        return run_job(job)
+
+    monkeypatch.setattr(jobs, "run_job", counted)
     (tmp_path / "out" / "e5.json").unlink()
     for file in sorted((tmp_path / "out" / "jobs").iterdir())[:2]:
         file.write_text("{}")
