@@ -7,12 +7,14 @@ it is set today.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from contracts.compiled.meta import compile_meta
-from contracts.documents import MetaContract, RoutePolicy
+from contracts.documents import MetaContract, PolicyArtifact, RoutePolicy
+from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256, load_as, read_text
 from contracts.loading.uris import read_pinned, resolve_uri
@@ -20,6 +22,7 @@ from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
+from policies.certify.coverage import outside
 from policies.registry import make_configuration
 from policies.supervised import KnownGoodPolicy, under
 
@@ -52,7 +55,8 @@ def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> Controll
     limited = replace(
         configuration, options=replace(configuration.options, limits=ShieldLimits.of(spec.shield))
     )
-    return under(compile_meta(meta), limited)
+    setup = under(compile_meta(meta), limited)
+    return setup if spec.mode != "enforce" else _covered(setup, document, file)
 
 
 def uncertified(document: RoutePolicy, file: str) -> tuple[str, ...]:
@@ -65,7 +69,7 @@ def _without_certificate(document: RoutePolicy, file: str) -> dict[str, Document
     meta-contract.
     """
     meta, place = _meta_of(document, file)
-    checks = {
+    checks: dict[str, Callable[[], object]] = {
         "artefact": partial(_refuse_uncertified_artefact, document, file, meta, place),
         "baseline": partial(refuse_uncertified_baseline, meta, place),
     }
@@ -101,14 +105,52 @@ def _refuse_uncertified_artefact(
     refuse_unless_certified(manifest, meta, manifest_subject(manifest), str(place), meta_file)
 
 
-def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
-    """DocumentError unless the baseline of ``meta``, read from ``file``, is certified as it is set today.
+def _covered(setup: ControllerSetup, document: RoutePolicy, file: str) -> ControllerSetup:
+    """``setup`` in which nobody drives a fleet that his certificate does not speak of: the baseline stands in
+    for the policy, and the known-good kernel for the baseline.
+    """
+    gaps = coverage_gaps(document, file, setup.fleet)
+    baseline = KnownGoodPolicy() if gaps.baseline else setup.baseline
+    assert baseline is not None  # every meta-contract has one
+    return replace(setup, baseline=baseline, policy=baseline if gaps.policy else setup.policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageGaps:
+    """What the certificates of policy and baseline do not speak of, for people; empty where they cover."""
+
+    policy: tuple[str, ...] = ()
+    baseline: tuple[str, ...] = ()
+
+
+def coverage_gaps(document: RoutePolicy, file: str, fleet: FleetSetup) -> CoverageGaps:
+    """Where ``fleet`` lies outside of what policy and baseline of ``document`` were certified on.
+
+    A built-in policy has no certificate of its own here, and is kept by the supervisor alone.
+    """
+    artefact = document.spec.artifact
+    held = None if artefact is None else _manifest_certificate(resolve_uri(artefact.uri, file))
+    place = resolve_uri(document.spec.meta_contract, file)
+    baseline = refuse_uncertified_baseline(load_as(MetaContract, place), place)
+    return CoverageGaps(
+        policy=() if held is None else outside(held, fleet),
+        baseline=() if baseline is None else outside(baseline, fleet),
+    )
+
+
+def _manifest_certificate(file: Path) -> Certificate | None:
+    return load_as(PolicyArtifact, file).spec.certificate
+
+
+def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> Certificate | None:
+    """The certificate of the baseline of ``meta``, which was read from ``file``; DocumentError unless it is
+    certified as it is set today.
 
     The known-good kernel alone decides nothing, and needs no certificate.
     """
     baseline = meta.spec.baseline
     if baseline == KnownGoodPolicy().policy_id:
-        return
+        return None
     place = file.parent / CERTIFICATE.format(baseline=baseline)
     next_step = f"selvage policy certify {baseline} --meta {file} --out {place}"
     if not place.is_file():
@@ -118,6 +160,7 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> None:
         expected = f"subject_sha256 {builtin_sha256(baseline)}, of {baseline} as it is set today"
         raise _refused(str(place), "subject_sha256", expected, found.subject_sha256, next_step)
     refuse_unless_passing(found, meta, str(place), file)
+    return found
 
 
 def _check_artefact(document: RoutePolicy, file: str) -> None:

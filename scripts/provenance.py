@@ -7,12 +7,15 @@ cheap enough for every report header.
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import platform
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from contracts.cache_folder import HOME
 
 #: Packages whose versions change results.
 RESULT_PACKAGES = ("numba", "numpy", "pydantic", "scipy", "selvage-fleet", "simpy")
@@ -72,6 +75,16 @@ def _cpuinfo_line(key: str) -> str:
         if name.strip() == key:
             return value.strip()
     return ""
+
+
+def sources_sha256() -> str:
+    """sha256 (hex) over every source that can decide a result, committed or not."""
+    digest = hashlib.sha256()
+    for layer in ("contracts", "controller", "faults", "policies", "scripts", "simulator"):
+        for file in sorted((HOME / layer).rglob("*.py")):
+            digest.update(file.relative_to(HOME).as_posix().encode() + b"\0")
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def git_sha() -> str | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -159,8 +160,19 @@ def _check_dtype(path: Path, name: str, array: NDArray[np.generic]) -> None:
     wanted = {"values": ("f", "floats"), "prompt_ids": ("i", "signed integers")}.get(name, ("U", "text"))
     if array.dtype.kind not in wanted[0]:
         raise _refuse(path, name, f"an array of {wanted[1]}", str(array.dtype), "measure the profile again")
+    if array.dtype.kind == "U" and not _is_text(array):
+        raise _refuse(path, name, "Unicode text", "a number that is no character", "measure again")
     if name != "values" and array.size > _MOST_NAMES:
         raise _refuse(path, name, f"at most {_MOST_NAMES} entries", f"{array.size}", "split the file")
+
+
+def _is_text(array: NDArray[np.generic]) -> bool:
+    """Every character of a text array exists; Python itself takes numbers for characters unseen."""
+    if array.dtype.itemsize == 0 or array.size == 0:
+        return True
+    plain = np.ascontiguousarray(array).reshape(-1)
+    codes = plain.view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
+    return not bool((codes > sys.maxunicode).any() or ((codes >= 0xD800) & (codes < 0xE000)).any())
 
 
 def _refuse(path: Path, where: str, expected: str, actual: str, next_step: str) -> DocumentError:

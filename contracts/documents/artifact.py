@@ -89,6 +89,15 @@ class CertifiedClause(Strict):
     passed: bool
 
 
+class CertifiedRange(Strict):
+    """What one fact of a fleet was in the worlds of the suites."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    """As ``policies.certify.coverage`` names it."""
+    low: float
+    high: float
+
+
 class Certificate(Strict):
     """The suites' verdict on one policy; an artefact without a passing one is refused."""
 
@@ -104,6 +113,10 @@ class Certificate(Strict):
     quiet_suite_sha256: Sha256 | None = None
     worlds_sha256: Sha256 | None = None
     """Over every scenario, contract and profile that the suites lead to."""
+    covers: Annotated[tuple[CertifiedRange, ...], Field(min_length=1, max_length=1024)] | None = None
+    """Ranges of the suites' worlds; a fleet outside is not spoken of. Absent: not recorded."""
+    evidence_sha256: Sha256 | None = None
+    """Of the file of all episodes, from which every clause can be judged again; absent: not kept."""
     command: Text
     code_version: Text
     seeds: PositiveCount

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from stable_baselines3 import PPO
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of, write_pinned
+from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.train.lagrangian import Multiplier
 
 FORMAT = 1
@@ -67,14 +69,16 @@ def load(folder: Path, model: PPO, recipe_sha256: str) -> tuple[dict[str, NDArra
 
     Raises DocumentError where it belongs to another recipe, or its two files do not belong together.
     """
-    plain = json.loads((folder / "checkpoint.json").read_text())
+    try:
+        plain = json.loads(read_regular(folder / "checkpoint.json", TEXT_BYTES))
+        arrays = _stored(folder)
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise _refused(folder, "a whole checkpoint", f"{error}"[:200]) from None
     found = plain.pop("format"), plain["recipe_sha256"]
     if found != (FORMAT, recipe_sha256):
         raise _refused(
             folder, f"format {FORMAT} of recipe {recipe_sha256}", f"format {found[0]} of {found[1]}"
         )
-    with np.load(folder / "checkpoint.npz", allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
     _check_pair(folder, str(plain.pop("arrays_sha256")))
     model.policy.load_state_dict({n: torch.from_numpy(v) for n, v in _under(arrays, "policy/").items()})
     _load_adam(model, _under(arrays, "adam/"))
@@ -85,6 +89,12 @@ def load(folder: Path, model: PPO, recipe_sha256: str) -> tuple[dict[str, NDArra
     plain |= {name: tuple(plain[name]) for name in ("curve", "best_rewards")}
     progress = Progress(multiplier=multiplier, **plain)
     return _under(arrays, "best/"), progress
+
+
+def _stored(folder: Path) -> dict[str, NDArray[Any]]:
+    content = io.BytesIO(read_regular(folder / "checkpoint.npz", ARCHIVE_BYTES))
+    with np.load(content, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def exists(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import posixpath
@@ -20,9 +21,11 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of, write_pinned
 from contracts.loading.loader import document_sha256, dump_text, load_as, read_text
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact, write_artefact
+from policies.certify.evidence import evidence_file
 from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
 from scripts.cli.options import MOST_SEEDS
 from scripts.e5.experiment import Options
@@ -71,6 +74,8 @@ def _completed(manifest: Path, out: Path, name: str, certificate: Path | None, m
     if certificate is not None:
         placed = replace(artefact, manifest=found, file=path)
         found = with_certificate(placed, load_certificate(read_text(certificate), str(certificate)))
+        if (episodes := evidence_file(certificate)).exists():
+            write_pinned(evidence_file(path), read_regular(episodes, TEXT_BYTES))
     write_pinned(path, dump_text(found).encode())
     write_pinned(out / spec.onnx.uri, artefact.content)
     return path
@@ -127,10 +132,11 @@ def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, Recurr
 
 def _read_training(run: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads((run / "training.json").read_text())
-    except (OSError, ValueError):
+        content: dict[str, Any] = json.loads(read_regular(run / "training.json", TEXT_BYTES))
+        finished = all(row["finished"] for row in content["runs"])
+    except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
         raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
-    if not all(row["finished"] for row in content["runs"]):
+    if not finished:
         raise _refused(run, "a finished training", "seeds that were interrupted")
     return content
 
@@ -146,8 +152,14 @@ def _encoder(recipe: RecipeSpec, file: str) -> Any:
 
 def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
     """Arrays of ``file`` whose names begin with ``prefix``, without it."""
-    with np.load(file, allow_pickle=False) as stored:
-        return {name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)}
+    content = io.BytesIO(read_regular(file, ARCHIVE_BYTES))
+    try:
+        with np.load(content, allow_pickle=False) as stored:
+            return {
+                name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)
+            }
+    except Exception as error:  # as of every damaged archive
+        raise _refused(file, "arrays of `selvage train`", f"{error}"[:200]) from None
 
 
 def _manifest_training(

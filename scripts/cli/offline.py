@@ -14,7 +14,7 @@ from rich.progress import Progress, track
 
 from contracts.documents import Suite
 from contracts.loading.files import json_text
-from contracts.loading.loader import load_text
+from contracts.loading.loader import load_document
 from contracts.loading.uris import resolve_uri
 from controller.encoding.encoder import Encoder
 from policies.artefacts import load_artefact
@@ -158,7 +158,7 @@ def _scenarios(text: str, drawn: int, seed: int) -> list[CompiledScenario]:
         base, space = load_base(path), EpisodeSpace()
         episodes = [draw_episode(base, space, seed, 0, number, "train") for number in range(drawn)]
         return [_named(episode.scenario, number) for number, episode in enumerate(episodes)]
-    document = load_text(path.read_text(), str(path))
+    document = load_document(path)
     if not isinstance(document, Suite):
         return [load_scenario(path)]
     suite, file = load_suite(path)

@@ -20,13 +20,26 @@ from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
-from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
+from policies.certify.admission import (
+    Subject,
+    load_certificate,
+    refuse_unless_certified,
+    refuse_unless_passing,
+)
 from policies.certify.artifact_files import named_meta
+from policies.certify.certificate import CertificationEvidence
+from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes
 from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
 from scripts.cli.options import MOST_SEEDS
 from scripts.output import ready_folder, write_whole
-from scripts.train.certify import CertificationPlan, CertificationRequest, certify, plan_certification
+from scripts.train.certify import (
+    CertificationPlan,
+    CertificationRequest,
+    certificate_of,
+    plan_certification,
+    run_suites,
+)
 
 EXIT_FAILED = 1
 #: Least width of a table where no terminal says its own.
@@ -68,10 +81,13 @@ def certify_policy(
         quiet_days=quiet_days,
         jobs=jobs,
     )
-    found = run_certification(plan_certification(request))
+    plan = plan_certification(request)
+    evidence = run_certification(plan)
+    found = certificate_of(plan, evidence)
     if out is not None:
         ready_folder(out.parent)
         write_whole(out, certificate_json(found))
+        write_whole(evidence_file(out), evidence_text(evidence))
     if as_json:
         typer.echo(certificate_json(found), nl=False)
     else:
@@ -110,12 +126,12 @@ def _refused(path: str, expected: str, actual: str) -> DocumentError:
     return DocumentError([Problem("selvage policy certify", 0, path, expected, actual, hint)])
 
 
-def run_certification(plan: CertificationPlan) -> Certificate:
-    """Certify with a progress bar on stderr."""
+def run_certification(plan: CertificationPlan) -> CertificationEvidence:
+    """Run the suites with a progress bar on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"certifying {plan.request.subject}", total=1.0)
-        return certify(plan, lambda share: bar.update(task, completed=share))
+        return run_suites(plan, lambda share: bar.update(task, completed=share))
 
 
 def show(
@@ -137,7 +153,16 @@ def show(
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
-    _verdict(lambda: refuse_unless_certified(artefact.manifest, document, subject, str(file), place))
+    _verdict(lambda: _refuse_unless_driving(artefact.manifest, document, subject, file, place))
+
+
+def _refuse_unless_driving(
+    manifest: PolicyArtifact, meta: MetaContract, subject: Subject, file: Path, meta_file: Path
+) -> None:
+    """DocumentError unless the artefact may drive, and the episodes beside it give its certificate again."""
+    refuse_unless_certified(manifest, meta, subject, str(file), meta_file)
+    assert manifest.spec.certificate is not None  # else it was refused
+    _refuse_other_episodes(manifest.spec.certificate, meta, file)
 
 
 def _meta(uri: str) -> tuple[MetaContract, Path]:
@@ -153,6 +178,14 @@ def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, 
     if not learned and subject_of(found.subject)[0] != found.subject_sha256:
         raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
     refuse_unless_passing(found, meta, str(file), meta_file)
+    _refuse_other_episodes(found, meta, file)
+
+
+def _refuse_other_episodes(found: Certificate, meta: MetaContract, file: Path) -> None:
+    """Judge the episodes beside ``file`` again, where they lie there."""
+    place = evidence_file(file)
+    if found.evidence_sha256 is not None and place.exists():
+        refuse_other_episodes(found, meta, place)
 
 
 def _verdict(check: Callable[[], None]) -> None:

@@ -213,7 +213,10 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
             "selvage simulate", 0, "--policy", "none beside --route-policy", policy, "leave out one of them"
         )
         raise DocumentError([problem])
-    return load_route(uri, scenario_uri, scenario)
+    route = load_route(uri, scenario_uri, scenario)
+    for gap in route.gaps:
+        typer.echo(f"caution: {gap}", err=True)
+    return route
 
 
 def _say_uncertified(route: Route | None) -> None:
@@ -232,6 +235,7 @@ def _named(route: Route | None, policy: str) -> dict[str, Any]:
         "meta_contract_sha256": None if route.setup.meta is None else route.setup.meta.sha256,
         "mode": document.spec.mode,
         "uncertified": list(route.uncertified),
+        "uncovered": list(route.gaps),
     }
 
 

@@ -23,6 +23,7 @@ from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
 from scripts.e5.harm import harm
 from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
+from scripts.e5.kept import KeptJobs
 from scripts.e5.report.page import ReportInput, render
 from scripts.e5.report.plots import FrontPoint, Timeline
 from scripts.e5.results import Episodes, front, summarise, tables
@@ -151,13 +152,18 @@ def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -
     """Run ``plan``; the content of ``e5.json`` and the report page.
 
     ``on_done`` is called after each job. Each job's measures are kept in ``out/parts`` at once, so
-    that an interrupted run leaves what it has finished.
+    that an interrupted run leaves what it has finished; finished jobs are kept in ``out/jobs``, and the same
+    run goes on from them. Parts of another run are removed first.
     """
     results: list[JobResult] = []
-    for result in run_jobs(list(plan.jobs), options.jobs):
+    kept = KeptJobs(options.out)
+    for part in (options.out / "parts").glob("*/*.json"):
+        part.unlink()
+    for result in run_jobs(list(plan.jobs), options.jobs, kept):
         _keep_part(options.out, result)
         results.append(result)
         on_done(result)
+    kept.tidy()
     episodes = _episodes(plan, results)
     early = {(r.configuration, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
     content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
@@ -250,6 +256,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": _route_sha256(plan),
         "route_policy_uncertified": list(observed_without_certificate(plan)),
+        "route_policy_uncovered": _uncovered(plan),
         "pools": sorted({_pool_name(entry) for entry in plan.entries}),
         "broken_at_rest": _broken_at_rest(scenarios),
         "kernels": list(first.layout.kernels),
@@ -301,6 +308,13 @@ def _policy_hashes(plan: RunPlan) -> dict[str, str]:
     """Settings and files of every configuration; of a document there is ``route_policy_sha256``."""
     every = (*plan.configurations, *plan.sweep)
     return {one.name: configuration_sha256(one.spec) for one in every if not one.route}
+
+
+def _uncovered(plan: RunPlan) -> list[str]:
+    """Why a fallback drove instead of the document's policy, on whichever scenario."""
+    routes = {one.route for one in plan.configurations if one.route}
+    worlds = [compiled(entry) for entry in plan.entries] if routes else []
+    return sorted({gap for uri in routes for world in worlds for gap in read_route(uri, world).gaps})
 
 
 def _route_sha256(plan: RunPlan) -> str | None:

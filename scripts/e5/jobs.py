@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -117,19 +118,49 @@ def _health(
     return health
 
 
-def run_jobs(jobs: list[Job], workers: int) -> Iterator[JobResult]:
+class Kept(Protocol):
+    """Where finished jobs are kept, for a run that goes on later."""
+
+    def load(self, job: Job) -> JobResult | None:
+        """What ``job`` left; None where it must be run."""
+
+    def save(self, job: Job, result: JobResult) -> None:
+        """Keep ``result`` of ``job``."""
+
+
+def run_jobs(jobs: list[Job], workers: int, kept: Kept | None = None) -> Iterator[JobResult]:
     """Results in the order in which they finish: baseline jobs first, then the rest with their baseline.
 
-    With one worker everything runs in this process. On interruption pending jobs are dropped.
+    With one worker everything runs in this process. On interruption pending jobs are dropped. What ``kept``
+    has is not run again.
     """
     first = [job for job in jobs if job.configuration.name == BASELINE_CONFIGURATION]
     rest = [job for job in jobs if job.configuration.name != BASELINE_CONFIGURATION]
     healthy: dict[str, SliceQuality] = {}
     with _Workers(workers) as run:
-        for result in run(first):
+        for result in _resumed(run, first, kept):
             healthy[result.scenario] = result.healthy
             yield result
-        yield from run([replace(job, healthy=healthy[job.entry.name]) for job in rest])
+        yield from _resumed(run, [replace(job, healthy=healthy[job.entry.name]) for job in rest], kept)
+
+
+def _resumed(
+    run: Callable[[Iterable[Job]], Iterator[JobResult]], jobs: list[Job], kept: Kept | None
+) -> Iterator[JobResult]:
+    """Results of ``jobs``, the kept ones first."""
+    if kept is None:
+        yield from run(jobs)
+        return
+    todo: dict[tuple[str, str], Job] = {}
+    for job in jobs:
+        found = kept.load(job)
+        if found is None:
+            todo[job.entry.name, job.configuration.name] = job
+        else:
+            yield found
+    for result in run(todo.values()):
+        kept.save(todo[result.scenario, result.configuration], result)
+        yield result
 
 
 class _Workers:

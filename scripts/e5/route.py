@@ -18,7 +18,7 @@ from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from controller.state import ControllerState
-from policies.route import route_setup, uncertified
+from policies.route import coverage_gaps, route_setup, uncertified
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -33,6 +33,8 @@ class Route:
     document: RoutePolicy
     setup: ControllerSetup
     uncertified: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    """Why a fallback drives instead; empty where the certificates speak of this fleet."""
 
     @property
     def observes(self) -> bool:
@@ -66,7 +68,23 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
     setup = route_setup(document, str(file), scenario.setup)
-    return Route(document=document, setup=setup, uncertified=uncertified(document, str(file)))
+    gaps = _gaps(document, str(file), scenario) if document.spec.mode == "enforce" else ()
+    return Route(document=document, setup=setup, uncertified=uncertified(document, str(file)), gaps=gaps)
+
+
+def _gaps(document: RoutePolicy, file: str, scenario: CompiledScenario) -> tuple[str, ...]:
+    """Why a fallback drives, a line each, and what to do about it."""
+    found = coverage_gaps(document, file, scenario.setup)
+    policy, meta = document.spec.policy, document.spec.meta_contract
+    named = f"{policy}:onnx=FILE" if policy == "learned" else policy
+    commands = {"policy": f"selvage policy certify {named} --meta {meta}", "baseline": f"--meta {meta}"}
+    commands["baseline"] = f"selvage policy certify BASELINE {commands['baseline']}"
+    return tuple(
+        f"{who} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with such "
+        f"fleets: {commands[who]}"
+        for who, gaps in (("policy", found.policy), ("baseline", found.baseline))
+        for gap in gaps
+    )
 
 
 def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:

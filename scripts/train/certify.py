@@ -28,6 +28,8 @@ from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
+from policies.certify.coverage import ranges
+from policies.certify.evidence import evidence_text, text_sha256
 from policies.supervised import SHIPPED_META
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
@@ -133,6 +135,11 @@ def _quiet_seeds(entries: tuple[SuiteEntry, ...], slice_days: float) -> int:
 
 def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certificate:
     """Run both suites and judge; ``progress`` is called with the share that is done."""
+    return certificate_of(plan, run_suites(plan, progress))
+
+
+def run_suites(plan: CertificationPlan, progress: Progress | None = None) -> CertificationEvidence:
+    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it."""
     warm()
     parts = _parts(plan)
     total, done_s = sum(part.fleet_s for part in parts), 0.0
@@ -145,8 +152,7 @@ def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certif
         if progress is not None:
             progress(done_s / total)
     incidents, quiet = (tuple(sorted(found[name], key=_place(plan))) for name in ("incidents", "quiet"))
-    evidence = CertificationEvidence(incidents=incidents, quiet=quiet, decision_ms=_timed(plan), still=still)
-    return _certificate(plan, evidence)
+    return CertificationEvidence(incidents=incidents, quiet=quiet, decision_ms=_timed(plan), still=still)
 
 
 def _parts(plan: CertificationPlan) -> list[Part]:
@@ -172,7 +178,8 @@ def _place(plan: CertificationPlan) -> Callable[[EpisodeEvidence], tuple[int, in
     return lambda episode: (order[episode.scenario], episode.seed)
 
 
-def _certificate(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
+def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
+    """The certificate that ``evidence`` of the suites of ``plan`` gives."""
     request = plan.request
     clauses = judge_clauses(plan.document, evidence)
     return Certificate(
@@ -183,6 +190,8 @@ def _certificate(plan: CertificationPlan, evidence: CertificationEvidence) -> Ce
         suite_sha256=document_sha256(plan.incidents.document),
         quiet_suite_sha256=document_sha256(plan.quiet.document),
         worlds_sha256=worlds_sha256(plan),
+        evidence_sha256=text_sha256(evidence_text(evidence)),
+        covers=ranges(compiled(e).setup for course in (plan.incidents, plan.quiet) for e in course.entries),
         command=request.command,
         code_version=f"{package_version('selvage-fleet')} {git_sha() or ''}".strip(),
         seeds=len(plan.incidents.seeds),

@@ -89,8 +89,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         fair_rps=fair_share(spec, layout, home, absent),
         absent=absent,
         **_of_kernels(pool, layout),
-        pool_sha256=canonical_sha256(pool.spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
-        trace_sha256=_trace_sha256(spec, file),
+        **_hashes(spec, pool, file),
         plans=plans,
         fault_changes=expand(plans, spec.horizon_s),
         changes=compile_changes(spec, layout, pool, file),
@@ -110,9 +109,11 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
     }
 
 
-def _trace_sha256(spec: ScenarioSpec, file: str) -> str | None:
-    uri = spec.workload.trace_uri
-    return None if uri is None else sha256_of(resolve_uri(uri, file))
+def _hashes(spec: ScenarioSpec, pool: MeasuredPool, file: str) -> dict[str, Any]:
+    """Of what the scenario's own hash and the profiles' do not cover."""
+    uri, plain = spec.workload.trace_uri, pool.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    trace = None if uri is None else sha256_of(resolve_uri(uri, file))
+    return {"pool_sha256": canonical_sha256(plain), "trace_sha256": trace}
 
 
 def _homes(pool: MeasuredPool, layout: FleetLayout) -> NDArray[np.int64]:

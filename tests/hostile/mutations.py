@@ -81,7 +81,8 @@ def repeat(content: bytes, rng: Generator) -> bytes:
 def insert(content: bytes, rng: Generator) -> bytes:
     """A hostile word stands somewhere."""
     place = int(rng.integers(len(content) + 1))
-    return content[:place] + pick(rng, WORDS) + content[place:]
+    word: bytes = pick(rng, WORDS)
+    return content[:place] + word + content[place:]
 
 
 def lines(content: bytes, rng: Generator) -> bytes:

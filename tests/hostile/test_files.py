@@ -8,6 +8,7 @@ import resource
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +113,18 @@ def test_names_without_length_do_not_run_for_ever(tmp_path: Path) -> None:
     (tmp_path / "empty.npz").write_bytes(buffer.getvalue())
     with pytest.raises(DocumentError):
         load_samples(tmp_path / "empty.npz")
+
+
+def test_names_of_what_is_no_character_are_refused(tmp_path: Path) -> None:
+    """A number beyond Unicode in a text array would end Python's own string functions."""
+    words: dict[str, Any] = {
+        name: np.array(["a"]) for name in ("condition_names", "prompt_slice", "metric_names")
+    }
+    split = np.frombuffer((0x00FFFFFF).to_bytes(4, "little"), dtype="<U1")
+    numbers: dict[str, Any] = {"prompt_ids": np.array([0]), "values": np.zeros((1, 1, 1, 1))}
+    np.savez(tmp_path / "x.npz", prompt_split=split, **words, **numbers)
+    with pytest.raises(DocumentError, match="no character"):
+        load_samples(tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY", b"not an archive"])

@@ -12,12 +12,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import policies.route
+import scripts.e5.route
 from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from policies.certify.artifact_files import SHIPPED_ARTEFACT
-from policies.route import route_setup
+from policies.route import CoverageGaps, route_setup
 from scripts.cli.main import app
 from scripts.e5.configurations import route_configuration
 from scripts.e5.experiment import Options, plan_run
@@ -208,6 +210,31 @@ def test_the_shipped_document_drives_the_fleet_of_e5() -> None:
     assert route.setup.policy.policy_id == f"learned:artefact={resolve_uri(SHIPPED_ARTEFACT, '')}"
     other = load_as(RoutePolicy, resolve_uri(SHIPPED, "")).model_copy(deep=True)
     assert route_setup(other, str(resolve_uri(SHIPPED, "")), world.setup).options == route.setup.options
+
+
+@pytest.mark.parametrize(
+    ("gaps", "driver", "fallback"),
+    [
+        (CoverageGaps(), "learned", "hysteresis"),
+        (CoverageGaps(policy=("a gap",)), "hysteresis", "hysteresis"),
+        (CoverageGaps(baseline=("a gap",)), "learned", "fixed_known_good"),
+        (CoverageGaps(policy=("a gap",), baseline=("a gap",)), "fixed_known_good", "fixed_known_good"),
+    ],
+)
+def test_nobody_drives_a_fleet_that_his_certificate_does_not_cover(
+    gaps: CoverageGaps, driver: str, fallback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of the policy's ranges the baseline drives, outside of the baseline's the known-good kernel."""
+    uri = "package:contracts/library/suites/e5-base.yaml"
+    world = load_scenario(resolve_uri(uri, ""))
+    monkeypatch.setattr(policies.route, "coverage_gaps", lambda *_: gaps)
+    monkeypatch.setattr(scripts.e5.route, "coverage_gaps", lambda *_: gaps)
+    route = load_route(SHIPPED, uri, world)
+    assert route.setup.baseline is not None
+    assert route.setup.policy.policy_id.partition(":")[0] == driver
+    assert route.setup.baseline.policy_id == fallback
+    assert len(route.gaps) == len(gaps.policy) + len(gaps.baseline)
+    assert all("selvage policy certify" in gap for gap in route.gaps)
 
 
 def test_policy_and_route_policy_exclude_each_other(scenario: Path) -> None:

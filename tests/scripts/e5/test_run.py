@@ -12,6 +12,7 @@ import pytest
 from contracts.scoring.intervals import poisson_rate
 from contracts.units import SECONDS_PER_MONTH
 from scripts.e5 import experiment as e5
+from scripts.e5 import jobs
 from scripts.e5.experiment import Options, plan_run, run, write_results
 from scripts.e5.jobs import JobResult
 from scripts.e5.results import front
@@ -32,9 +33,43 @@ def test_processes_and_batches_change_no_byte(tmp_path: Path, monkeypatch: pytes
     """One process with all seeds in lock-step and two with one seed at a time give equal bytes."""
     monkeypatch.setattr(e5, "git_sha", lambda: "0" * 40)
     run_small(tmp_path)
-    kept = [(tmp_path / "out" / name).read_bytes() for name in ("e5.json", "report.html")]
-    run_small(tmp_path, jobs=2, batch=1)
-    assert [(tmp_path / "out" / name).read_bytes() for name in ("e5.json", "report.html")] == kept
+    run_small(tmp_path, jobs=2, batch=1, out=tmp_path / "other")
+    for name in ("e5.json", "report.html"):
+        assert (tmp_path / "other" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command takes finished jobs from the folder, byte for byte; another one takes none of them."""
+    monkeypatch.setattr(e5, "git_sha", lambda: "0" * 40)
+    run_small(tmp_path)
+    whole = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
+    ran: list[str] = []
+    run_job = jobs.run_job
+
+    def counted(job: jobs.Job) -> JobResult:
+        ran.append(job.configuration.name)
+        return run_job(job)
+
+    monkeypatch.setattr(jobs, "run_job", counted)
+    (tmp_path / "out" / "e5.json").unlink()
+    for file in sorted((tmp_path / "out" / "jobs").iterdir())[:2]:
+        file.write_text("{}")
+    run_small(tmp_path)
+    examples = sum(
+        job.keep_example for job in plan_run(Options(out=tmp_path, suite=write_suite(tmp_path))).jobs
+    )
+    assert len(ran) == 2 + examples
+    assert {
+        path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "out").rglob("*.*")
+    } == whole
+    stale = tmp_path / "out" / "parts" / "gone" / "fixed.json"
+    stale.parent.mkdir()
+    stale.write_text("[]")
+    ran.clear()
+    content, _ = run_small(tmp_path, seeds=1)
+    assert content["header"]["seeds"] == 1
+    assert len(ran) > 2 + examples
+    assert not stale.exists()
 
 
 def test_results_have_the_promised_shape(tmp_path: Path) -> None:

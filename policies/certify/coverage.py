@@ -1,0 +1,106 @@
+"""Which fleets a certificate speaks of: those whose facts lie within what its suites had.
+
+A policy that was certified on one contract, on measured kernels and on some sizes of fleet says nothing of
+another contract, slower engines or healthy kernels that are closer to their thresholds. What is compared is
+what a controller is told of its fleet, so every world can ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.documents.artifact import Certificate, CertifiedRange
+from contracts.telemetry import Source
+from controller.fleet import FleetSetup
+
+#: Facts by name, least and largest.
+Facts = dict[str, tuple[float, float]]
+
+_STEP = ("base", "prefill_token", "decode_sequence", "context_token")
+#: What is measured or declared may lie so far beyond its range; written terms and counts may not.
+TOLERANCE = 0.1
+_EXACT = ("threshold of ", "replicas ")
+_ROUNDING = 1e-9
+
+
+def fleet_facts(fleet: FleetSetup) -> Facts:
+    """Size of the fleet, its kernels' engines, the declared request, and every clause's threshold with the
+    share of it that healthy kernels use.
+    """
+    replicas = np.bincount(fleet.layout.replica_kernel, minlength=len(fleet.layout.kernels))
+    found: Facts = {
+        "replicas of a kernel": _ends(replicas),
+        "requests/s of a replica": _ends(fleet.capacity_rps),
+    }
+    if fleet.engine is not None:
+        steps, demand = fleet.engine.step_s, fleet.engine.demand
+        found |= {f"step time per {name}, s": _ends(steps[:, place]) for place, name in enumerate(_STEP)}
+        found["prompt tokens"] = _ends(np.array([demand.prompt_tokens]))
+        found["output tokens"] = _ends(np.array([demand.output_tokens]))
+    return found | dict(_clauses(fleet))
+
+
+def _clauses(fleet: FleetSetup) -> Iterator[tuple[str, tuple[float, float]]]:
+    contract, units = fleet.contract, fleet.certified_units
+    for index, name in enumerate(contract.clause_ids):
+        threshold = float(contract.threshold[index])
+        yield f"threshold of {name}", (threshold, threshold)
+        if units is None or contract.source[index] != Source.PROBE or not threshold > 0.0:
+            continue
+        values = units[:, contract.applies[index], :, contract.column[index]]
+        with np.errstate(invalid="ignore"):
+            means = _means(values) / threshold
+        if np.isfinite(means).any():
+            yield f"healthy share of {name}", _ends(means[np.isfinite(means)])
+
+
+def _means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over the last axis of what is known; NaN where nothing is."""
+    known = np.isfinite(values)
+    total = np.where(known, values, 0.0).sum(axis=-1)
+    return np.where(known.any(axis=-1), total / np.maximum(known.sum(axis=-1), 1), np.nan)
+
+
+def _ends(values: NDArray[np.float64] | NDArray[np.int64]) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def ranges(fleets: Iterable[FleetSetup]) -> tuple[CertifiedRange, ...]:
+    """What the facts of all ``fleets`` span, by name. A fact that some fleet does not have is left out."""
+    every = [fleet_facts(fleet) for fleet in fleets]
+    names = sorted(set.intersection(*(set(facts) for facts in every)))
+    return tuple(
+        CertifiedRange(
+            name=name, low=min(facts[name][0] for facts in every), high=max(facts[name][1] for facts in every)
+        )
+        for name in names
+    )
+
+
+def outside(certificate: Certificate, fleet: FleetSetup) -> tuple[str, ...]:
+    """Facts of ``fleet`` that ``certificate`` does not speak of, for people; none where it is covered, or
+    where the certificate does not say what it covers.
+    """
+    if certificate.covers is None:
+        return ()
+    facts, known = fleet_facts(fleet), {one.name: one for one in certificate.covers}
+    return tuple(
+        _told(name, low, high, known.get(name))
+        for name, (low, high) in facts.items()
+        if not _holds(name, known.get(name), low, high)
+    )
+
+
+def _holds(name: str, certified: CertifiedRange | None, low: float, high: float) -> bool:
+    if certified is None:
+        return False
+    slack = 1.0 + (_ROUNDING if name.startswith(_EXACT) else TOLERANCE)
+    return certified.low <= low * slack and high <= certified.high * slack
+
+
+def _told(name: str, low: float, high: float, certified: CertifiedRange | None) -> str:
+    said = "nothing" if certified is None else f"{certified.low:.6g} to {certified.high:.6g}"
+    return f"{name}: {low:.6g} to {high:.6g} here, certified on {said}"

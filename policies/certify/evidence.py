@@ -1,0 +1,116 @@
+"""The episodes behind a certificate, as a file beside it: from them every clause can be judged again.
+
+The certificate holds the file's hash. JSON, one object; a number that is not known is null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from contracts.documents import MetaContract
+from contracts.documents.artifact import Certificate, CertifiedClause
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text
+from contracts.regular_files import TEXT_BYTES, read_regular
+from policies.certify.certificate import (
+    CertificationEvidence,
+    EpisodeEvidence,
+    ServiceShares,
+    judge_clauses,
+)
+
+_EPISODES = TypeAdapter(tuple[EpisodeEvidence, ...])
+_SHARES = TypeAdapter(ServiceShares)
+_TIMES = TypeAdapter(tuple[float, ...])
+
+
+def evidence_file(certificate: Path) -> Path:
+    """Where the episodes of the certificate (or manifest) at ``certificate`` lie."""
+    return certificate.with_name(f"{certificate.stem}-episodes.json")
+
+
+def evidence_text(evidence: CertificationEvidence) -> str:
+    """``evidence`` as it is written; equal evidence gives equal text."""
+    rows = {
+        "incidents": [asdict(episode) for episode in evidence.incidents],
+        "quiet": [asdict(episode) for episode in evidence.quiet],
+        "decision_ms": evidence.decision_ms.tolist(),
+        "still": [
+            {"scenario": scenario, "seed": seed, "service": asdict(service)}
+            for (scenario, seed), service in sorted(evidence.still.items())
+        ],
+    }
+    return json_text(rows) + "\n"
+
+
+def text_sha256(text: str) -> str:
+    """What the certificate holds of the text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def refuse_other_episodes(certificate: Certificate, meta: MetaContract, file: Path) -> None:
+    """DocumentError unless ``file`` holds the episodes of ``certificate``, and they give its clauses."""
+    content = read_regular(file, TEXT_BYTES)
+    found = hashlib.sha256(content).hexdigest()
+    if found != certificate.evidence_sha256:
+        raise _refused(file, f"sha256 {certificate.evidence_sha256}", f"sha256 {found}")
+    again = judge_clauses(meta, _evidence(content, file))
+    for expected, said in zip(again, certificate.clauses, strict=False):
+        if not _same(expected, said):
+            raise _refused(file, f"{said.id} as these episodes give it, {expected}", f"{said}")
+    if len(again) != len(certificate.clauses):
+        raise _refused(file, f"{len(again)} clauses", f"{len(certificate.clauses)}")
+
+
+def _same(one: CertifiedClause, other: CertifiedClause) -> bool:
+    """Equal, numbers to the last digits that another version of a library may round otherwise."""
+    numbers = ((one.value, other.value), (one.ci_high, other.ci_high))
+    close = all(
+        a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9)) for a, b in numbers
+    )
+    plain = [
+        (each.id, each.metric, each.judged_on, each.method, each.threshold, each.n, each.passed)
+        for each in (one, other)
+    ]
+    return close and plain[0] == plain[1]
+
+
+def _evidence(content: bytes, file: Path) -> CertificationEvidence:
+    try:
+        rows = json.loads(content)
+        return CertificationEvidence(
+            incidents=_episodes(rows["incidents"]),
+            quiet=_episodes(rows["quiet"]),
+            decision_ms=np.array(_TIMES.validate_python(rows["decision_ms"])),
+            still={
+                (str(row["scenario"]), int(row["seed"])): _SHARES.validate_python(row["service"])
+                for row in rows["still"]
+            },
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _refused(file, "episodes of a certification", f"{error}"[:200]) from None
+
+
+def _episodes(rows: Sequence[Any]) -> tuple[EpisodeEvidence, ...]:
+    return _EPISODES.validate_python([{**row, "incident": _known(row["incident"])} for row in rows])
+
+
+def _known(incident: dict[str, Any] | None) -> dict[str, Any] | None:
+    """``incident`` with NaN where a number is not known."""
+    if incident is None:
+        return None
+    return {name: math.nan if value is None else value for name, value in incident.items()}
+
+
+def _refused(file: Path, expected: str, actual: str) -> DocumentError:
+    hint = "restore the file that was written with the certificate, or certify again"
+    return DocumentError([Problem(str(file), 0, "episodes", expected, actual, hint)])

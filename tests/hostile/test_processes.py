@@ -1,0 +1,64 @@
+"""However a run with several processes ends, none of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.scripts.test_guard import is_running
+from tests.support.e5_world import write_suite
+from tests.support.paths import ROOT
+
+
+def children(process: int) -> set[int]:
+    """Processes that ``process`` started, at any depth."""
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    own = {int(child) for task in tasks for child in task.read_text().split()}
+    return own.union(*(children(child) for child in own))
+
+
+def until(what: str, holds: object, within_s: float) -> None:
+    """Wait for ``holds``; fails with ``what`` after so long."""
+    assert callable(holds)
+    end_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end_s:
+            pytest.fail(what)
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
+)
+def test_no_worker_outlives_an_experiment(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """TERM, HUP and KILL of ``e5 --jobs 2`` leave no process behind."""
+    suite = write_suite(tmp_path, 7200.0)
+    words = ["e5", "--suite", str(suite), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "scripts.cli.main", *words],
+        cwd=ROOT,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    seen: set[int] = set()
+    try:
+        until("no workers", lambda: run.poll() is not None or len(children(run.pid)) >= 3, 400.0)
+        seen = children(run.pid)
+        assert run.poll() is None
+        run.send_signal(number)
+        assert run.wait(timeout=60) == code
+        until("a worker outlived the run", lambda: not any(is_running(one) for one in seen), 60.0)
+    finally:
+        run.kill()
+        run.wait()
+        for one in filter(is_running, seen):
+            os.kill(one, signal.SIGKILL)

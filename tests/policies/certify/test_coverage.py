@@ -1,0 +1,78 @@
+"""A certificate speaks of the fleets whose facts lie within what its suites had, and of no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from controller.fleet import FleetSetup
+from policies.certify.coverage import fleet_facts, outside, ranges
+from policies.synthetic_fleet import synthetic_fleet
+from tests.policies.certify.test_certificate import certificate
+
+FLEET = synthetic_fleet(3, 2, 6)
+
+
+def loosened(fleet: FleetSetup) -> FleetSetup:
+    """Judged by thresholds of ten times the size."""
+    return replace(fleet, contract=replace(fleet.contract, threshold=10.0 * fleet.contract.threshold))
+
+
+def slower(fleet: FleetSetup) -> FleetSetup:
+    """Of replicas that are said to carry half."""
+    return replace(fleet, capacity_rps=0.5 * fleet.capacity_rps)
+
+
+def test_what_was_certified_is_covered() -> None:
+    """Every fleet of the suites, and every one between them."""
+    held = certificate(covers=ranges([FLEET, slower(FLEET)]))
+    for fleet in (FLEET, slower(FLEET), replace(FLEET, capacity_rps=0.7 * FLEET.capacity_rps)):
+        assert outside(held, fleet) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(loosened, "threshold of"), (slower, "requests/s of a replica")]
+)
+def test_what_lies_outside_is_named(change: object, said: str) -> None:
+    """A contract loosened after certification, or a slower profile, is told with both ranges."""
+    held = certificate(covers=ranges([FLEET]))
+    assert callable(change)
+    gaps = outside(held, change(FLEET))
+    assert gaps
+    assert all(gap.startswith(said) and "certified on" in gap for gap in gaps)
+
+
+def test_what_is_measured_may_lie_a_tenth_beyond() -> None:
+    """Measured and declared numbers have a tolerance that is stated; thresholds have none."""
+    held = certificate(covers=ranges([FLEET]))
+    assert outside(held, replace(FLEET, capacity_rps=1.09 * FLEET.capacity_rps)) == ()
+    assert outside(held, replace(FLEET, capacity_rps=1.11 * FLEET.capacity_rps))
+    contract = replace(FLEET.contract, threshold=1.01 * FLEET.contract.threshold)
+    assert outside(held, replace(FLEET, contract=contract))
+
+
+def test_a_fact_that_was_not_recorded_is_not_covered() -> None:
+    """A clause that the suites' contract did not have is outside."""
+    held = certificate(covers=ranges([FLEET])[1:])
+    assert any("certified on nothing" in gap for gap in outside(held, FLEET))
+
+
+def test_an_old_certificate_says_nothing_of_fleets() -> None:
+    """Without ranges nothing is compared."""
+    assert outside(certificate(), loosened(FLEET)) == ()
+
+
+def test_healthy_kernels_closer_to_a_threshold_are_outside() -> None:
+    """The share of a threshold that certified healthy kernels use is a fact of the fleet."""
+    shares = {name: ends for name, ends in fleet_facts(FLEET).items() if name.startswith("healthy share")}
+    if FLEET.certified_units is None:
+        assert not shares
+        units = np.full((*FLEET.layout.shape[:2], 4, len(FLEET.layout.probe_metrics)), 0.001)
+    else:
+        units = FLEET.certified_units
+    fleet = replace(FLEET, certified_units=units)
+    held = certificate(covers=ranges([fleet]))
+    assert outside(held, fleet) == ()
+    assert any("healthy share" in gap for gap in outside(held, replace(fleet, certified_units=1.5 * units)))

@@ -1,0 +1,61 @@
+"""The episodes beside a certificate: the same clauses come of them again, and of no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.documents.artifact import Certificate
+from contracts.errors import DocumentError
+from policies.certify.certificate import CertificationEvidence
+from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes, text_sha256
+from tests.policies.certify.test_certificate import META, certificate
+from tests.support.certification_evidence import episode, sound_evidence
+
+
+def kept(folder: Path, evidence: CertificationEvidence, **changes: Any) -> tuple[Certificate, Path]:
+    """A certificate of ``evidence`` with its episodes in a file."""
+    text = evidence_text(evidence)
+    file = folder / "c-episodes.json"
+    file.write_text(text, encoding="utf-8")
+    return certificate(evidence, evidence_sha256=text_sha256(text), **changes), file
+
+
+def test_the_episodes_give_the_certificate_again(tmp_path: Path) -> None:
+    """What was written beside a certificate proves each of its clauses, unknown numbers included."""
+    evidence = sound_evidence()
+    assert evidence.incidents[0].incident is not None
+    unknown = replace(evidence.incidents[0].incident, lower_bound_s=float("nan"), excess_s=float("nan"))
+    first = replace(evidence.incidents[0], incident=unknown)
+    held, file = kept(tmp_path, replace(evidence, incidents=(first, *evidence.incidents[1:])))
+    refuse_other_episodes(held, META, file)
+    assert evidence_file(tmp_path / "c.json") == file
+
+
+def test_other_episodes_are_another_file(tmp_path: Path) -> None:
+    """An altered byte is found by the hash that the certificate holds."""
+    held, file = kept(tmp_path, sound_evidence())
+    file.write_text(file.read_text().replace('"moves": 2', '"moves": 1', 1))
+    with pytest.raises(DocumentError, match="sha256"):
+        refuse_other_episodes(held, META, file)
+
+
+def test_a_clause_that_the_episodes_do_not_give_is_refused(tmp_path: Path) -> None:
+    """Better numbers in the certificate than in its own episodes are found, though every hash fits."""
+    evidence = sound_evidence()
+    worse = replace(evidence, incidents=(episode(0, "a", turns=9), *evidence.incidents[1:]))
+    held, file = kept(tmp_path, worse)
+    with pytest.raises(DocumentError, match="as these episodes give it"):
+        refuse_other_episodes(held.model_copy(update={"clauses": certificate().clauses}), META, file)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"incidents": [3], "quiet": [], "decision_ms": []}'])
+def test_what_are_no_episodes_is_refused(text: str, tmp_path: Path) -> None:
+    """A file of another form is refused by name, though its hash fits."""
+    file = tmp_path / "c-episodes.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError, match="c-episodes"):
+        refuse_other_episodes(certificate(evidence_sha256=text_sha256(text)), META, file)
