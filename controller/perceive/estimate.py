@@ -84,7 +84,7 @@ def accumulate(
     sinks = _sinks(state, setup, consume)
     owner, window_s = setup.layout.replica_kernel, setup.contract.window_s
     overload = Overload(rates.overloaded_at_s, now_s, owner, window_s)
-    _accumulate_all(sinks, telemetry, clocks, overload, setup.contract)
+    _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
@@ -200,7 +200,12 @@ def _sinks(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sin
 
 
 def _accumulate_all(
-    sinks: Sinks, telemetry: FleetTelemetry, clocks: Clocks, overload: Overload, contract: CompiledContract
+    sinks: Sinks,
+    telemetry: FleetTelemetry,
+    clocks: Clocks,
+    overload: Overload,
+    quarantined: NDArray[np.bool_],
+    contract: CompiledContract,
 ) -> None:
     """Add this tick's observations to ``sinks``, in place."""
     probes = telemetry.probes
@@ -221,7 +226,7 @@ def _accumulate_all(
         clocks.fresh,
     )
     counts = telemetry.gateway
-    gateway = Gateway(_plain(counts.answered), _plain(counts.failed), _plain(counts.latency_le))
+    gateway = Gateway(_plain(counts.answered), _plain(counts.failed), _plain(counts.latency_le), quarantined)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _clauses(contract), tuple(overload)
     )
