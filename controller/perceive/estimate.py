@@ -88,24 +88,9 @@ def accumulate(
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
+    learned = learn_capacity(state, telemetry, clocks, rates, setup)
     return Estimate(
-        state=altered(
-            state,
-            ticks=state.ticks + 1,
-            now_s=now_s,
-            window_began_at_s=clocks.window_began_at_s,
-            window=sinks.window,
-            kernel_window=sinks.kernel_window,
-            received_at_s=clocks.received_at_s,
-            scraped_at_s=clocks.scraped_at_s,
-            progressed_at_s=rates.progressed_at_s,
-            probed_at_s=sinks.probed_at_s,
-            offered_rps=rates.offered_rps,
-            answered_rps=rates.answered_rps,
-            failed_rps=rates.failed_rps,
-            overloaded_at_s=rates.overloaded_at_s,
-            **learn_capacity(state, telemetry, clocks, rates, setup),
-        ),
+        state=_moved_on(state, now_s, clocks, rates, sinks, learned),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
@@ -117,6 +102,34 @@ def accumulate(
         news=sinks.news,
         kernel_sums=sinks.kernel_sums,
         kernel_news=sinks.kernel_news,
+    )
+
+
+def _moved_on(
+    state: ControllerState,
+    now_s: NDArray[np.float64],
+    clocks: Clocks,
+    rates: Rates,
+    sinks: Sinks,
+    learned: dict[str, NDArray[np.float64]],
+) -> ControllerState:
+    """``state`` with what one telemetry brought."""
+    return altered(
+        state,
+        ticks=state.ticks + 1,
+        now_s=now_s,
+        window_began_at_s=clocks.window_began_at_s,
+        window=sinks.window,
+        kernel_window=sinks.kernel_window,
+        received_at_s=clocks.received_at_s,
+        scraped_at_s=clocks.scraped_at_s,
+        progressed_at_s=rates.progressed_at_s,
+        probed_at_s=sinks.probed_at_s,
+        offered_rps=rates.offered_rps,
+        answered_rps=rates.answered_rps,
+        failed_rps=rates.failed_rps,
+        overloaded_at_s=rates.overloaded_at_s,
+        **learned,
     )
 
 
