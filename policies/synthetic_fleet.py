@@ -118,6 +118,7 @@ def synthetic_telemetry(
     kernels, slices, replicas = fleet.layout.shape
     answered = rng.poisson(replicas / kernels, (batch, slices, kernels))
     each = rng.poisson(slices, (batch, replicas))
+    flushed = np.zeros_like(answered) if now_s % SCRAPE_INTERVAL_S else answered
     values = rng.exponential([5e-4, 0.02], (batch, probes, len(METRICS)))
     drawn = ProbeSamples.of_results(
         replica=rng.integers(0, replicas, (batch, probes)),
@@ -138,7 +139,7 @@ def synthetic_telemetry(
         failed=np.zeros_like(each),
         latency_le=all_at_once(each),
         gateway=GatewayCounts(
-            answered=answered, failed=np.zeros_like(answered), latency_le=all_at_once(answered)
+            answered=answered, failed=np.zeros_like(answered), latency_le=all_at_once(flushed)
         ),
         consecutive_failed=np.zeros((batch, replicas), dtype=np.int64),
         fingerprint_match=np.ones((batch, replicas)),

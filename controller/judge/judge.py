@@ -123,20 +123,18 @@ def _pooled(case: Case, state: ControllerState, consume: bool) -> tuple[AlarmSta
 def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSetup) -> Sums | None:
     """Window sums of the kernels where the window closes, zero elsewhere; None: nowhere.
 
-    Of traffic as the gateway counted it, of all else pooled over the replicas.
+    Of traffic as the gateway counted it, of all else pooled over the replicas. The gateway counts replicas
+    in quarantine as well: where those in rotation keep a clause, its counts say nothing of the kernel.
     """
     if not bool(estimate.closed.any()):
         return None
-    kernels, _, _ = setup.layout.shape
-    counted = ~state.quarantined & estimate.closed[:, None]
-    pooled = pool(state.window, counted, setup.layout.replica_kernel, kernels)
-    pooled[:, :, :, from_traffic(setup.contract)] = 0.0
-    return np.asarray(pooled + np.where(_wide(estimate.closed), state.kernel_window, 0.0))
-
-
-def _wide(closed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """``closed`` bool [B] beside sums of windows."""
-    return closed[:, None, None, None, None]
+    (kernels, _, _), owner = setup.layout.shape, setup.layout.replica_kernel
+    ends, contract = estimate.closed[:, None, None, None], setup.contract
+    pooled = pool(state.window, ~state.quarantined & estimate.closed[:, None], owner, kernels)
+    away = kernel_count(state.quarantined, owner, kernels)[:, :, None, None] > 0
+    told = ends & ~(away & of_kernels(excess_of_sums(pooled, contract) <= 0.0, contract))
+    counted = np.where(told[..., None], state.kernel_window, 0.0)
+    return np.asarray(np.where(from_traffic(contract)[:, None], counted, pooled))
 
 
 def _without_the_departed(

@@ -63,11 +63,12 @@ class Scrapes(NamedTuple):
 
 
 class Gateway(NamedTuple):
-    """``GatewayCounts`` of one telemetry."""
+    """``GatewayCounts`` of one telemetry, and whose attempts are none of the kernel's any more."""
 
     answered: NDArray[np.int64]  # [B, S, K]
     failed: NDArray[np.int64]  # [B, S, K]
     latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1]
+    quarantined: NDArray[np.bool_]  # [B, R]
 
 
 class Clauses(NamedTuple):
@@ -104,7 +105,7 @@ def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
     gateway, clauses, overload = borrowed((Gateway(*gateway), Clauses(*clauses), Overload(*overload)))
     _accumulate_probes(sinks, probes, clauses)
     _accumulate_requests(sinks, scrapes, clauses)
-    _accumulate_gateway(sinks, gateway, clauses)
+    _accumulate_gateway(sinks, gateway, scrapes, clauses, overload.owner)
     _accumulate_gauges(sinks, scrapes, clauses)
     kernels = np.arange(overload.overloaded_at_s.shape[1])
     _excuse_overloaded(sinks.window, overload, overload.owner, clauses.latency)
@@ -178,31 +179,56 @@ def _accumulate_requests(sinks, scrapes, clauses):
 
 
 @compiled
-def _accumulate_gateway(sinks, gateway, clauses):
-    """The same of each slice on each kernel, as the gateway counts it."""
+def _accumulate_gateway(sinks, gateway, scrapes, clauses, owner):
+    """The same of each slice on each kernel, as the gateway counts it.
+
+    What replicas in quarantine still end is no matter of the kernel: of its attempts their share is left
+    out, on every slice alike, because nobody knows which it was of.
+    """
     window, sums, news = sinks.kernel_window, sinks.kernel_sums, sinks.kernel_news
     answered, failed, latency_le = gateway.answered, gateway.failed, gateway.latency_le
     source, column, edge = clauses.source, clauses.column, clauses.edge
     twice, last = sums.shape[0] > 0, latency_le.shape[4] - 1
+    slices, kernels = answered.shape[1:]
+    kept = np.ones((kernels, 2))
     for b in range(answered.shape[0]):
-        for s in range(answered.shape[1]):
-            for k in range(answered.shape[2]):
-                over_now = failed[b, s, k]
-                ended = answered[b, s, k] + over_now
-                if ended == 0 and over_now == 0 and latency_le[b, s, k, 0, last] == 0:
+        _share_in_rotation(kept, gateway.quarantined, scrapes, owner, b)
+        for s in range(slices):
+            for k in range(kernels):
+                over_now = failed[b, s, k] * kept[k, 1]
+                ended = answered[b, s, k] * kept[k, 0] + over_now
+                if ended == 0.0 and latency_le[b, s, k, 0, last] == 0:
                     continue
                 for c in clauses.requests:
                     if source[c] == FAILED:
                         count, over = ended, over_now
                     else:
-                        count = latency_le[b, s, k, column[c], last]
+                        count = float(latency_le[b, s, k, column[c], last])
                         over = count - latency_le[b, s, k, column[c], edge[c]]
-                    if not clauses.applies[c, s] or (count == 0 and over == 0):
+                    if not clauses.applies[c, s] or (count == 0.0 and over == 0.0):
                         continue
                     _add_counts(window, b, k, s, c, count, over)
                     if twice:
                         _add_counts(sums, b, k, s, c, count, over)
                         news[b, k, s] = True
+
+
+@compiled
+def _share_in_rotation(kept, quarantined, scrapes, owner, b):
+    """Into ``kept`` [K, 2]: of each kernel's attempts answered and failed, what was not quarantined."""
+    kept[:] = 1.0
+    for k in range(kept.shape[0]):
+        mine, away = np.zeros(2), np.zeros(2)
+        for r in range(len(owner)):
+            if owner[r] == k:
+                mine[0] += scrapes.answered[b, r]
+                mine[1] += scrapes.failed[b, r]
+                if quarantined[b, r]:
+                    away[0] += scrapes.answered[b, r]
+                    away[1] += scrapes.failed[b, r]
+        for i in range(2):
+            if away[i] > 0.0:
+                kept[k, i] = max(1.0 - away[i] / mine[i], 0.0)
 
 
 @compiled

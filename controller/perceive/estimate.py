@@ -88,28 +88,13 @@ def accumulate(
     explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     overload = Overload(excused_at_s, now_s, owner, window_s)
-    _accumulate_all(sinks, telemetry, clocks, overload, setup.contract)
+    _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
+    learned = learn_capacity(state, telemetry, clocks, rates, setup)
     return Estimate(
-        state=altered(
-            state,
-            ticks=state.ticks + 1,
-            now_s=now_s,
-            window_began_at_s=clocks.window_began_at_s,
-            window=sinks.window,
-            kernel_window=sinks.kernel_window,
-            received_at_s=clocks.received_at_s,
-            scraped_at_s=clocks.scraped_at_s,
-            progressed_at_s=rates.progressed_at_s,
-            probed_at_s=sinks.probed_at_s,
-            offered_rps=rates.offered_rps,
-            answered_rps=rates.answered_rps,
-            failed_rps=rates.failed_rps,
-            overloaded_at_s=rates.overloaded_at_s,
-            **learn_capacity(state, telemetry, clocks, rates, setup),
-        ),
+        state=_moved_on(state, now_s, clocks, rates, sinks, learned),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
@@ -121,6 +106,34 @@ def accumulate(
         news=sinks.news,
         kernel_sums=sinks.kernel_sums,
         kernel_news=sinks.kernel_news,
+    )
+
+
+def _moved_on(
+    state: ControllerState,
+    now_s: NDArray[np.float64],
+    clocks: Clocks,
+    rates: Rates,
+    sinks: Sinks,
+    learned: dict[str, NDArray[np.float64]],
+) -> ControllerState:
+    """``state`` with what one telemetry brought."""
+    return altered(
+        state,
+        ticks=state.ticks + 1,
+        now_s=now_s,
+        window_began_at_s=clocks.window_began_at_s,
+        window=sinks.window,
+        kernel_window=sinks.kernel_window,
+        received_at_s=clocks.received_at_s,
+        scraped_at_s=clocks.scraped_at_s,
+        progressed_at_s=rates.progressed_at_s,
+        probed_at_s=sinks.probed_at_s,
+        offered_rps=rates.offered_rps,
+        answered_rps=rates.answered_rps,
+        failed_rps=rates.failed_rps,
+        overloaded_at_s=rates.overloaded_at_s,
+        **learned,
     )
 
 
@@ -204,7 +217,12 @@ def _sinks(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sin
 
 
 def _accumulate_all(
-    sinks: Sinks, telemetry: FleetTelemetry, clocks: Clocks, overload: Overload, contract: CompiledContract
+    sinks: Sinks,
+    telemetry: FleetTelemetry,
+    clocks: Clocks,
+    overload: Overload,
+    quarantined: NDArray[np.bool_],
+    contract: CompiledContract,
 ) -> None:
     """Add this tick's observations to ``sinks``, in place."""
     probes = telemetry.probes
@@ -225,7 +243,7 @@ def _accumulate_all(
         clocks.fresh,
     )
     counts = telemetry.gateway
-    gateway = Gateway(_plain(counts.answered), _plain(counts.failed), _plain(counts.latency_le))
+    gateway = Gateway(_plain(counts.answered), _plain(counts.failed), _plain(counts.latency_le), quarantined)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _clauses(contract), tuple(overload)
     )

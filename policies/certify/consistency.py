@@ -27,6 +27,8 @@ METHODS: dict[str, str] = {
     "empty_pool_ticks": "count",
     "decision_ms_p99": "order_statistic",
     "demoted_episode_ratio": "exact_binomial",
+    "useful_loss_ratio": "simultaneous_t",
+    "failed_excess_ratio": "simultaneous_t",
 }
 _SECONDS_PER_DAY = 86400.0
 _UPPER = 1.0 - (1.0 - CONFIDENCE) / 2.0

@@ -24,6 +24,14 @@ from contracts.rng import stream
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
 from simulator.engine.gauges import Gauges
+from simulator.telemetry.probe_plan import (
+    ProbePlan,
+    ProbeSlots,
+    probe_plan,
+    repeats_of,
+    schedule,
+    slots_per_replica,
+)
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: Who has not answered by then does not answer.
@@ -31,32 +39,6 @@ PROBE_LIMIT_S = 2.0
 # Plain integers, because compiled code does not know the enumeration.
 NONE, ANSWERED = int(ProbeOutcome.NONE), int(ProbeOutcome.ANSWERED)
 TIMED_OUT = int(ProbeOutcome.TIMED_OUT)
-
-
-def slots_per_replica(scenario: CompiledScenario) -> int:
-    """Most probes of one replica in one tick."""
-    return int(np.ceil(scenario.telemetry.probes_per_s * scenario.tick_s - 1e-9))
-
-
-class ProbePlan(NamedTuple):
-    """Which probe a replica computes when. R replicas, S slices, n prompts of the largest slice."""
-
-    tick_s: float
-    gap_s: float  # between two probes of a replica, inf for none
-    phase: NDArray[np.float64]  # [B, R] of the gap, when the first one comes
-    planned: NDArray[np.int64]  # [B, R] probes until the horizon
-    done: NDArray[np.int64]  # [B, R] probes of earlier ticks
-    order: NDArray[np.int32]  # [B, R, S, n] places on the probe axis
-    sizes: NDArray[np.int64]  # [S] prompts of each slice
-    repeats: int  # that every kernel was measured with
-
-
-class ProbeSlots(NamedTuple):
-    """The probes of one tick. P slots: so many of each replica, one replica after the other."""
-
-    place: NDArray[np.int64]  # [B, P] on the probe axis
-    repeat: NDArray[np.int64]  # [B, P]
-    at_s: NDArray[np.float64]  # [B, P] when it is computed, inf where the slot is not used
 
 
 class Measured(NamedTuple):
@@ -99,7 +81,7 @@ class Probes:
     def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
         self._scenario, slots = scenario, slots_per_replica(scenario)
         replicas = len(scenario.layout.replicas)
-        self._packed_plan = tuple(_plan(scenario, seeds))
+        self._packed_plan = tuple(probe_plan(scenario, seeds))
         replica = np.repeat(np.arange(replicas, dtype=np.int64), slots)
         shape = len(seeds), replica.size
         self._owner = np.broadcast_to(replica, shape)
@@ -133,7 +115,7 @@ class Probes:
         ``condition`` int64 [B, R], ``outcome`` int8 [B, R], a ``ProbeOutcome`` each.
         """
         last = tick == self._scenario.ticks - 1
-        _schedule(tick, last, self._packed_plan, self._packed_slots)
+        schedule(tick, last, self._packed_plan, self._packed_slots)
         self._condition = np.take(condition, self._replica, axis=1)
         self._outcome = np.take(outcome, self._replica, axis=1)
 
@@ -202,60 +184,6 @@ class Probes:
         return np.asarray(values * np.exp(self._noise * factors))
 
 
-def _plan(scenario: CompiledScenario, seeds: list[int]) -> ProbePlan:
-    """The probes of every fleet, each drawn from its own seed."""
-    slots = slots_per_replica(scenario)
-    replicas, slices = len(scenario.layout.replicas), len(scenario.layout.slices)
-    of_slices = [scenario.prompts.probe_of(index) for index in range(slices)]
-    sizes = np.array([prompts.size for prompts in of_slices], dtype=np.int64)
-    order = np.zeros((len(seeds), replicas, slices, int(sizes.max())), dtype=np.int32)
-    phase = np.zeros((len(seeds), replicas))
-    for index, prompts in enumerate(of_slices):
-        order[:, :, index, : prompts.size] = prompts
-    for fleet, seed in enumerate(seeds if slots else ()):
-        for replica in range(replicas):
-            rng = stream(seed, "probes", replica)
-            phase[fleet, replica] = rng.random()
-            for index, prompts in enumerate(of_slices):
-                rng.shuffle(order[fleet, replica, index, : prompts.size])
-    gap_s = 1.0 / scenario.telemetry.probes_per_s if slots else np.inf
-    # Instants in (0, horizon].
-    count = np.floor(scenario.horizon_s / gap_s - phase - 1e-9) + 1.0
-    return ProbePlan(
-        tick_s=scenario.tick_s,
-        gap_s=gap_s,
-        phase=phase,
-        planned=np.maximum(count, 0.0).astype(np.int64),
-        done=np.zeros(phase.shape, dtype=np.int64),
-        order=order,
-        sizes=sizes,
-        repeats=_repeats(scenario),
-    )
-
-
-@compiled
-def _schedule(tick, last, packed_plan, packed_slots):
-    """The probes of ``tick``: replica r begins with slice r, goes round, and repeats each slice's order.
-
-    The last tick takes what rounding left over.
-    """
-    plan, slots = borrowed(ProbePlan(*packed_plan)), borrowed(ProbeSlots(*packed_slots))
-    batch, replicas, slices, _ = plan.order.shape
-    each = slots.place.shape[1] // replicas
-    for b in range(batch):
-        for p in range(slots.place.shape[1]):
-            r, n = p // each, plan.done[b, p // each]
-            at_s = (plan.phase[b, r] + 1e-9 + n) * plan.gap_s
-            if n < plan.planned[b, r] and (last or int(np.ceil(at_s / plan.tick_s)) - 1 <= tick):
-                s = (n + r) % slices
-                slots.place[b, p] = plan.order[b, r, s, n // slices % plan.sizes[s]]
-                slots.repeat[b, p] = n % plan.repeats
-                slots.at_s[b, p] = at_s
-                plan.done[b, r] += 1
-            else:
-                slots.place[b, p], slots.repeat[b, p], slots.at_s[b, p] = 0, 0, np.inf
-
-
 @compiled
 def _collect(packed_slots, packed_states, packed_measured, packed_results):
     """Look up what was measured, and how long it took.
@@ -300,13 +228,8 @@ def _add_tokens(packed_slots, outcome, packed_measured, total):
 def _values(scenario: CompiledScenario) -> NDArray[np.float64]:
     """Measured values of all kernels, [K, Q, prompt, repeat, metric]; missing doses repeat the last."""
     deepest = max(table.probe.shape[0] for table in scenario.tables)
-    repeats = _repeats(scenario)
+    repeats = repeats_of(scenario)
     return np.stack([_deepened(table.probe[:, :, :repeats], deepest) for table in scenario.tables])
-
-
-def _repeats(scenario: CompiledScenario) -> int:
-    """Repeats that every kernel of the pool was measured with."""
-    return min(int(table.probe.shape[2]) for table in scenario.tables)
 
 
 def _deepened(probe: NDArray[np.float64], conditions: int) -> NDArray[np.float64]:
@@ -324,7 +247,7 @@ def warm() -> None:
         order = np.zeros((*one, 1, 1), dtype=np.int32)
         plan = ProbePlan(1.0, 1.0, numbers, whole, whole.copy(), order, place + 1, 1)
         slots = tuple(ProbeSlots(whole.copy(), whole.copy(), numbers.copy()))
-        _schedule(0, True, tuple(plan), slots)
+        schedule(0, True, tuple(plan), slots)
         ended = np.full(one, ANSWERED, dtype=np.int8)
         results = Results(
             whole.copy(),

@@ -25,15 +25,16 @@ from contracts.telemetry import (
     LATENCY_FAMILIES,
     EngineCounters,
     FleetTelemetry,
-    GatewayCounts,
     ProbeSamples,
     ReplicaState,
 )
 from contracts.units import MS_PER_S
 from simulator.engine import exported
 from simulator.engine import gauges as gauge
-from simulator.engine.counters import ANSWERED, ATTEMPTS_FAILED, CELL_COLUMNS, Counters
+from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
+from simulator.telemetry.gateway import Gateway, ticks_between
+from simulator.telemetry.gateway import warm as warm_gateway
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -94,16 +95,12 @@ class Telemetry:
 
     def __init__(self, each: Sequence[CompiledScenario], seeds: list[int], *, reuse: bool = False) -> None:
         scenario = each[0]
-        kernels, slices, replicas = scenario.layout.shape
+        _, _, replicas = scenario.layout.shape
         shape, self._reuse = (len(seeds), replicas), reuse
         self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / scenario.tick_s - 1e-9))
         self._packed_schedule = tuple(_schedule(each, seeds))
         buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
-        self._owner = scenario.layout.replica_kernel
-        self._counted = (len(seeds), slices, kernels)
-        self._clients = np.zeros(
-            (*shape, slices, *buckets), dtype=np.int32
-        )  # the gateway's, at the last tick
+        self._gateway = Gateway(each)
         self._seen = Seen(
             histogram=np.zeros((*shape, *buckets), dtype=np.int32),
             engine=np.full((*shape, ENGINE_COUNTERS), np.nan),
@@ -160,21 +157,13 @@ class Telemetry:
             failed=counters.attempts_failed.sum(axis=2),
             consecutive_failed=gauges.consecutive_failed,
             latency_le=arrived.histogram,
-            gateway=self._gateway(tick, counters, latencies.clients),
+            gateway=self._gateway.read(tick, counters, latencies.clients),
             fingerprint_match=shown[FINGERPRINT],
             trace_fields_ratio=shown[TRACE_FIELDS],
             offered=counters.offered,
             engine=EngineCounters.of(engine),
             probes=probes,
         )
-
-    def _gateway(self, tick: int, counters: Counters, clients: NDArray[np.int32]) -> GatewayCounts:
-        """What the gateway counted in the tick that ended, and its histograms if they are merged then."""
-        counts = GatewayCounts.nothing(*self._counted)
-        _count((counts.answered, counts.failed), counters.cells, self._owner)
-        for fleet in np.flatnonzero((tick + 1) % self._packed_schedule[0] == 0):
-            _flush(counts.latency_le[fleet], clients[fleet], self._clients[fleet], self._owner)
-        return counts
 
 
 def _shown_now(gauges: Gauges, served: NDArray[np.int32], board: ReplicaBoard) -> Shown:
@@ -194,8 +183,7 @@ def _schedule(each: Sequence[CompiledScenario], seeds: list[int]) -> Schedule:
     """When the replicas of each fleet are scraped; drawn from the fleet's own seed."""
     scenario = each[0]
     _, _, replicas = scenario.layout.shape
-    waits = [max(1, round(own.telemetry.scrape_interval_s / scenario.tick_s)) for own in each]
-    interval = np.array(waits)
+    interval = ticks_between(each)
     draws = [_draws(seed, scenario.ticks, replicas) for seed in seeds]
     phase = np.stack([phase for phase, _ in draws]) * interval[:, None]
     luck = np.stack([luck for _, luck in draws], axis=1)
@@ -253,33 +241,6 @@ def _scrape_histogram(b, r, counts, seen, out):
 
 
 @compiled
-def _count(packed_counts, cells, owner):
-    """Into attempts answered and failed [B, S, K], which are 0: those of ``cells`` [B, R, S, columns]."""
-    answered, failed = borrowed(packed_counts)
-    for b in range(cells.shape[0]):
-        for r in range(cells.shape[1]):
-            for s in range(cells.shape[2]):
-                answered[b, s, owner[r]] += cells[b, r, s, ANSWERED]
-                failed[b, s, owner[r]] += cells[b, r, s, ATTEMPTS_FAILED]
-
-
-@compiled
-def _flush(out, clients, before, owner):
-    """Into histograms [S, K, F, E + 1] of a fleet, which are 0: answers since the last flush, by kernel.
-
-    Summed over edges; ``clients`` and ``before`` [R, S, F, E + 1] are not.
-    """
-    for r in range(clients.shape[0]):
-        for s in range(clients.shape[1]):
-            for f in range(clients.shape[2]):
-                total = 0
-                for e in range(clients.shape[3]):
-                    total += clients[r, s, f, e] - before[r, s, f, e]
-                    before[r, s, f, e] = clients[r, s, f, e]
-                    out[s, owner[r], f, e] += total
-
-
-@compiled
 def _scrape_engine(now_s, measured, seen, out):
     """What a process counted since its last scrape, after the time since then; NaN where that is unknown.
 
@@ -315,6 +276,7 @@ def _arrive(packed_arrived, shown, out, engine):
 
 def warm() -> None:
     """Compile what this module compiles, so that no job pays for it after a fork."""
+    warm_gateway()
     buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
     for batch in (1, 2):
         each = (batch, 1)
@@ -330,8 +292,3 @@ def warm() -> None:
         out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)), engine)
         _scrape(0, 0.0, tuple(schedule), tuple(shown), (counts.copy(), engine.copy()), tuple(out))
         _arrive(tuple(out), out.gauges.copy(), np.zeros((_GAUGES, *each)), np.zeros((ENGINE_COUNTERS, *each)))
-        nothing = GatewayCounts.nothing(batch, 1, 1)
-        clients = np.zeros((*each, 1, *buckets), dtype=np.int32)
-        cells, owner = np.zeros((*each, 1, CELL_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
-        _count((nothing.answered, nothing.failed), cells, owner)
-        _flush(nothing.latency_le[0], clients[0], clients[0].copy(), owner)

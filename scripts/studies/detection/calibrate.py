@@ -34,7 +34,7 @@ from scripts.studies.detection.telemetry import BLOCK, HORIZON_S, alarms_of, fle
 SEED, CHECK_SEED = 11, 10_011
 FLEETS = {1: 960, 2: 1200, 3: 480, 4: 600, 8: 192, 16: 72}
 #: Of the latencies of kernels alone. A kernel of one replica is as it was when it was told by that replica.
-KERNEL_FLEETS = {2: 240, 3: 240, 4: 240}
+KERNEL_FLEETS = {2: 160, 4: 160}
 #: Declared ARL0 of the calibrated points, in observations, and those that are checked.
 POINTS = np.array([100.0, 300.0, 1000.0, 3000.0, 20_000.0, 100_000.0])
 CHECKED = np.array([500.0, 2000.0, 20_000.0, 100_000.0])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import SampleRates
 from controller.detect.budget import MONTH_S, Budget, split_budget
-from controller.detect.clauses import Kind, plan_clauses
+from controller.detect.clauses import Kind, from_traffic, plan_clauses
 from controller.detect.streams.protocol import StreamDetector
+from policies.synthetic_fleet import synthetic_fleet
 from tests.support.detect_worlds import contract_arrays, fleet_layout
 
 
@@ -63,6 +64,24 @@ def test_default_budgets_ask_for_long_runs() -> None:
     finite = arl0[np.isfinite(arl0)]
     assert finite.min() >= 1e6
     assert finite.max() <= 1e9
+
+
+def test_a_replicas_traffic_is_one_stream_with_the_shares_of_all_slices() -> None:
+    """Servers know no slices: one stream per clause; of a kernel one on each slice, as the gateway counts."""
+    fleet = synthetic_fleet(2, 3, 6)
+    rates = SampleRates(probes_per_s=1.0, scrape_interval_s=5.0, gateway_interval_s=1.0)
+    split = split_budget(fleet.contract, fleet.layout, rates)
+    traffic = from_traffic(fleet.contract)
+    streams = np.isfinite(split.replica_arl0).sum(axis=1)
+    assert (streams[:, traffic] == 1).all()
+    assert (np.isfinite(split.kernel_arl0)[..., traffic].sum(axis=1) == 3).all()
+    alarms = {(line.clause, line.unit): line.alarms_per_month for line in split.lines}
+    rate = {(line.clause, line.unit): line.samples_per_s for line in split.lines}
+    assert alarms["C4", "replica"] == pytest.approx(3.0 * alarms["C7", "replica"])
+    assert alarms["C4", "kernel"] == pytest.approx(alarms["C7", "kernel"])
+    assert rate["C4", "replica"] == rate["C4", "kernel"] == pytest.approx(0.2)
+    assert rate["C6", "replica"] == rate["C6", "kernel"] == pytest.approx(1.0)
+    assert rate["C7", "kernel"] == pytest.approx(0.6)
 
 
 def test_bad_budgets_are_refused() -> None:

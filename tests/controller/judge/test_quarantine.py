@@ -13,7 +13,8 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerOptions
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
+from policies.synthetic_fleet import all_at_once
+from tests.support.builders import make_fleet, make_layout, with_traffic
 from tests.support.worlds import drift, run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
@@ -113,6 +114,38 @@ def test_a_peer_with_little_evidence_against_is_no_witness_for_the_kernel() -> N
     result = run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 12, uneven))
     assert not result.quarantined().any()
     assert result.decisions[-1].judgement.hard_violated[0, 0].all()
+
+
+@pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
+def test_one_slow_replica_goes_and_its_kernel_stays(configuration: str) -> None:
+    """Nobody knows on which slices it is late; the gateway sees that a third of the kernel's answers are."""
+
+    def late(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered = np.full((1, 6, 2), 10, dtype=np.int64)
+        latency_le = all_at_once(answered)
+        latency_le[:, 0, :, :, :-1] = 0 if now_s > 20.0 else 10
+        return with_traffic(seen, LAYOUT, answered=answered, latency_le=latency_le)
+
+    result = run(make_configuration(configuration, FLEET, QUICK), script(LAYOUT, 160, late))
+    assert result.quarantined()[-1].tolist() == [True, False, False, False, False, False]
+    assert (result.tables()[:, :, 0] == 1.0).all()
+    assert all(decision.judgement.certified.all() for decision in result.decisions)
+
+
+@pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
+def test_a_slow_kernel_is_left_on_the_slice_that_it_is_slow_on(configuration: str) -> None:
+    """Late answers on one slice, on every replica: the gateway says which, and no replica is to blame."""
+
+    def late(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered = np.full((1, 6, 2), 10, dtype=np.int64)
+        latency_le = all_at_once(answered)
+        latency_le[:, :3, 1, :, :-1] = 0 if now_s > 20.0 else 10
+        return with_traffic(seen, LAYOUT, answered=answered, latency_le=latency_le)
+
+    result = run(make_configuration(configuration, FLEET, QUICK), script(LAYOUT, 160, late))
+    assert not result.quarantined().any()
+    assert (result.tables()[:, 0, 0] == 1.0).all()
+    assert result.tables()[:, 1, 0].min() == 0.0
 
 
 def test_a_replica_that_its_peers_outpace_is_hung_sooner() -> None:

@@ -22,6 +22,7 @@ from tests.support.builders import (
     make_layout,
     quiet_telemetry,
     with_probes,
+    with_traffic,
 )
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)
@@ -108,6 +109,27 @@ def test_a_kernel_is_what_the_gateway_counts_of_it(seed: int) -> None:
             np.testing.assert_array_equal(found.kernel_sums[0][:, :, traffic], window[:, :, traffic])
             np.testing.assert_array_equal(found.kernel_sums[:, :, :, others], pooled[:, :, :, others])
             assert (found.kernel_news | ~(found.kernel_sums[..., COUNT] > 0.0).any(axis=3)).all()
+
+
+@given(st.integers(0, 10_000), st.lists(st.booleans(), min_size=4, max_size=4))
+def test_what_the_quarantined_still_fail_is_not_their_kernels(seed: int, away: list[bool]) -> None:
+    """Over all slices, a kernel's failures and attempts are those of its replicas in rotation."""
+    rng, config, away_ = np.random.Generator(np.random.PCG64(seed)), setup(), np.array(away)
+    shape = (1, 4, 2)
+    seen = with_traffic(
+        quiet_telemetry(LAYOUT, 1.0),
+        LAYOUT,
+        answered=rng.integers(0, 5, shape),
+        failed=rng.integers(0, 5, shape),
+    )
+    state = replace(initial_state(config, 1), quarantined=away_[None])
+    window = accumulate(state, seen, config).state.kernel_window[0]
+    for kernel in range(2):
+        mine = (LAYOUT.replica_kernel == kernel) & ~away_
+        failed = float(seen.failed[0, mine].sum())
+        ended = failed + float(seen.answered[0, mine].sum())
+        np.testing.assert_allclose(window[kernel, :, 3, OVER].sum(), failed, atol=1e-9)
+        np.testing.assert_allclose(window[kernel, :, 3, COUNT].sum(), ended, atol=1e-9)
 
 
 def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: np.ndarray) -> None:

@@ -55,7 +55,7 @@ def test_gateway_and_hosts_count_the_same_attempts(build: Build, trouble: str) -
             answered, flushes = np.zeros_like(answered), flushes + 1
         bad += int(tick.failed.sum())
     assert flushes == round(scenario.horizon_s / scenario.telemetry.scrape_interval_s)
-    assert (bad > 0) == (trouble in ("crash", "errors"))
+    assert (bad > 0) == (trouble != "calm")
     assert sum(int(tick.gateway.answered[:, :, 1].sum()) for tick in seen) > 0
 
 
@@ -78,7 +78,7 @@ def test_a_slow_way_to_a_kernel_is_seen_by_the_gateway_alone(build: Build) -> No
     edge = 6  # of 250 ms, which a first token is below here
     for seen, share in ((slow, 1.0), (plain, 0.0)):
         served = np.sum([tick.latency_le[..., 1, :] for tick in seen], axis=(0, 1, 2))
-        passed = np.sum([tick.gateway.latency_le[0, :, 0, 1] for tick in seen], axis=(0, 1))
+        passed = np.sum([tick.gateway.latency_le[0, :, 1, 1] for tick in seen], axis=(0, 1))
         assert served[edge] == served[-1] > 0
         assert 1.0 - passed[edge] / passed[-1] == share
 

@@ -1,0 +1,83 @@
+"""What the simulated gateway counts of each slice on each kernel.
+
+Counters are there at once, histograms when the gateway merges them: every ``scrape_interval_s``, as Envoy
+does when it flushes its statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, GatewayCounts
+from simulator.engine.counters import ANSWERED, ATTEMPTS_FAILED, CELL_COLUMNS, Counters
+from simulator.world.compiled_scenario import CompiledScenario
+
+
+def ticks_between(each: Sequence[CompiledScenario]) -> NDArray[np.int64]:
+    """int64 [B]: ticks between two scrapes, and between two flushes of the gateway, of each fleet."""
+    return np.array([max(1, round(own.telemetry.scrape_interval_s / own.tick_s)) for own in each])
+
+
+class Gateway:
+    """The gateways of B fleets, tick by tick."""
+
+    def __init__(self, each: Sequence[CompiledScenario]) -> None:
+        kernels, slices, replicas = each[0].layout.shape
+        buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+        self._shape = (len(each), slices, kernels)
+        self._owner = each[0].layout.replica_kernel
+        self._interval = ticks_between(each)
+        self._flushed = np.zeros((len(each), replicas, slices, *buckets), dtype=np.int32)
+
+    def read(self, tick: int, counters: Counters, clients: NDArray[np.int32]) -> GatewayCounts:
+        """What was counted in ``tick``, which ended, and the histograms if they are merged then.
+
+        ``clients`` int32 [B, R, S, F, E + 1]: answers by bucket since the start, not summed over edges.
+        """
+        counts = GatewayCounts.nothing(*self._shape)
+        _count((counts.answered, counts.failed), counters.cells, self._owner)
+        for fleet in np.flatnonzero((tick + 1) % self._interval == 0):
+            _flush(counts.latency_le[fleet], clients[fleet], self._flushed[fleet], self._owner)
+        return counts
+
+
+@compiled
+def _count(packed_counts, cells, owner):
+    """Into attempts answered and failed [B, S, K], which are 0: those of ``cells`` [B, R, S, columns]."""
+    answered, failed = borrowed(packed_counts)
+    for b in range(cells.shape[0]):
+        for r in range(cells.shape[1]):
+            for s in range(cells.shape[2]):
+                answered[b, s, owner[r]] += cells[b, r, s, ANSWERED]
+                failed[b, s, owner[r]] += cells[b, r, s, ATTEMPTS_FAILED]
+
+
+@compiled
+def _flush(out, clients, before, owner):
+    """Into histograms [S, K, F, E + 1] of a fleet, which are 0: answers since the last flush, by kernel.
+
+    Summed over edges; ``clients`` and ``before`` [R, S, F, E + 1] are not.
+    """
+    for r in range(clients.shape[0]):
+        for s in range(clients.shape[1]):
+            for f in range(clients.shape[2]):
+                total = 0
+                for e in range(clients.shape[3]):
+                    total += clients[r, s, f, e] - before[r, s, f, e]
+                    before[r, s, f, e] = clients[r, s, f, e]
+                    out[s, owner[r], f, e] += total
+
+
+def warm() -> None:
+    """Compile what this module compiles, so that no job pays for it after a fork."""
+    buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
+    owner, clients = np.zeros(1, dtype=np.int64), np.zeros((1, 1, *buckets), dtype=np.int32)
+    for batch in (1, 2):
+        counts = GatewayCounts.nothing(batch, 1, 1)
+        cells = np.zeros((batch, 1, 1, CELL_COLUMNS), dtype=np.int64)
+        _count((counts.answered, counts.failed), cells, owner)
+        _flush(counts.latency_le[0], clients, clients.copy(), owner)
