@@ -37,8 +37,9 @@ from controller.supervise.harm import tolerated_late
 from controller.supervise.own_moves_pass import watch
 from controller.supervise.own_moves_records import Block, Counted, Found, Law, Memory, OwnMove, Standing
 
-#: A plain integer: comparing with an enumeration takes longer.
+#: Plain integers: comparing with an enumeration takes longer.
 _READY = int(ReplicaState.READY)
+_WATCHED = int(OwnMove.WATCHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ def _blank(supervised: Supervised, memory: Memory) -> Found:
     rows = memory.watched.shape
     return Found(
         table=np.array(supervised.table, dtype=np.float64, order="C"),
-        action=np.where(memory.watched, int(OwnMove.WATCHED), int(OwnMove.NONE)),
+        action=memory.watched.astype(np.int64),  # WATCHED is 1, NONE 0
         closed=np.zeros(rows[0], dtype=np.bool_),
         ended=np.zeros_like(memory.ended),
         bad=np.zeros_like(memory.bad),
@@ -201,10 +202,9 @@ def _with_rows(supervised: Supervised, found: Found, memory: Memory) -> Supervis
     """What is driven, with the rows that the watch put in their place; of what it takes back it says that it
     moves for capacity where the move did.
     """
-    changed = found.action > int(OwnMove.WATCHED)
-    changed &= found.action != int(OwnMove.KEPT)
-    if not bool(changed.any()):
+    if int(found.action.max(initial=0)) <= _WATCHED:
         return supervised
+    changed = (found.action > _WATCHED) & (found.action != int(OwnMove.KEPT))
     driving = supervised.driving
     claimed = np.where(changed, memory.for_capacity, driving.for_capacity())
     table = np.where(changed[:, :, None], found.table, driving.table)

@@ -51,6 +51,8 @@ def count_requests(memory, counted, law, b):
     for r in range(answered.shape[1]):
         k = counted.owner[r]
         for s in range(answered.shape[2]):
+            if law.timed[s] and not counted.fresh[b, r] and failed[b, r, s] == 0:
+                continue
             ended, late = float(answered[b, r, s]), 0.0
             if law.timed[s]:
                 ended = 0.0

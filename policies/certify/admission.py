@@ -103,6 +103,7 @@ def refuse_unless_passing(certificate: Certificate, meta: MetaContract, file: st
         least = f"at least {meta.spec.suite_seeds}"
         raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
     _refuse_other_worlds(certificate, meta, file)
+    _refuse_changed(certificate, meta, file)
 
 
 def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str) -> None:
@@ -124,17 +125,26 @@ def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str
 
 
 def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:
-    """Every offline clause stands in the certificate, with the threshold that it has today."""
+    """Every offline clause stands in the certificate."""
+    known = {clause.id for clause in certificate.clauses}
+    for clause in meta.spec.clauses:
+        if clause.checked != "online" and clause.id not in known:
+            expected = f"{clause.metric} within {clause.threshold:g}"
+            step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
+            raise _refused(file, f"clauses.{clause.id}", expected, "nothing", step)
+
+
+def _refuse_changed(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    """Every offline clause was judged by the metric and the threshold that it has today."""
     known = {clause.id: clause for clause in certificate.clauses}
     for clause in meta.spec.clauses:
         if clause.checked == "online":
             continue
-        found = known.get(clause.id)
-        if found is None or found.metric != clause.metric or found.threshold != clause.threshold:
-            actual = "nothing" if found is None else f"{found.metric} within {found.threshold:g}"
+        found = known[clause.id]
+        if found.metric != clause.metric or found.threshold != clause.threshold:
+            actual = f"{found.metric} within {found.threshold:g}"
             expected = f"{clause.metric} within {clause.threshold:g}"
-            step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
-            raise _refused(file, f"clauses.{clause.id}", expected, actual, step)
+            raise _refused(file, f"clauses.{clause.id}", expected, actual, "certify again")
 
 
 def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:

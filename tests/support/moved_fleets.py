@@ -53,9 +53,12 @@ class MovedFleet:
     replica_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, KERNELS), 1e3))
     offered_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, SLICES), 20.0))
 
+    memory: dict[str, Any] = field(default_factory=dict)
+    table: NDArray[np.float64] = field(default_factory=lambda: np.zeros((1, SLICES, KERNELS + 1)))
+
     def __post_init__(self) -> None:
-        self.memory: dict[str, Any] = initial_own_moves(LAYOUT, HOME, self.batch)
-        self.table = self.memory["followed"].copy()
+        self.memory = dict(initial_own_moves(LAYOUT, HOME, self.batch))
+        self.table = np.array(self.memory["followed"], dtype=np.float64)
 
     def step(self, proposed: NDArray[np.float64], late: NDArray[np.float64], failed: float = 0.0) -> Found:
         """One second in which a share ``late`` [..., S, K] of each cell's answers came late, then
