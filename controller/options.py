@@ -75,7 +75,9 @@ class OwnMoveOptions:
     #: Answers of so long are one observation, because answers of one second share a queue; one scrape.
     block_s: float = 5.0
     #: Blocks before a move that it is compared with: at least so many once they came, at most twice.
-    past_blocks: int = 12
+    past_blocks: int = 24
+    #: Looks at one move that the error is shared by: a return in four steps takes 150 s.
+    most_looks: float = 30.0
     #: Without a change or evidence for so long a move has proved itself; a switch has settled then.
     settle_s: float = 60.0
     #: A row that was taken back stays so long, twice as long each further time ...

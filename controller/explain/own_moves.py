@@ -47,7 +47,7 @@ def _watched(
 ) -> WatchedMove:
     memory, kernels = after.own_moves, setup.layout.kernels
     subject = int(memory["subject"][fleet, s])
-    before, since = (_pair(memory[name][fleet, s, subject]) for name in ("before", "since"))
+    before, since = _pair(memory["control"][fleet, s]), _pair(memory["since"][fleet, s, subject])
     chance = float(np.asarray(memory["chance"], dtype=np.float64)[fleet, s])
     until_s = float(np.asarray(memory["held_until_s"], dtype=np.float64)[fleet, s])
     return WatchedMove(

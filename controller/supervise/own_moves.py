@@ -3,10 +3,10 @@
 A row of the table that left where it stood is *watched* until it has stood still for ``settle_s``. Answers
 are looked at in blocks of ``block_s``: a block of a slice, or of a kernel, is *bad* where more of its
 requests failed or came late than the contract tolerates, or where the kernel stands with a queue. At the
-end of every block the blocks since the move are compared with those before it, for the slice where it went
-and for every kernel that gained it, by Fisher's exact test; of all moves that changed nothing at most a
-share ``error`` is taken for worse (blocks are taken to be exchangeable; answers within one share a queue
-and are not).
+end of every block the newest blocks since the move are compared with those before it, by Fisher's exact
+test: of the slice where it went with the slice before, of every kernel that gained it with that kernel and
+those that it left before; of all moves that changed nothing at most a share ``error`` is taken for worse
+(blocks are taken to be exchangeable; answers within one share a queue and are not).
 
 What is worse goes back to where it was: not onto a cell that a hard clause or a missing certificate closes,
 not onto a kernel that would be overloaded by it, and not where those who would get it back are no better
@@ -37,8 +37,9 @@ from controller.supervise.harm import tolerated_late
 from controller.supervise.own_moves_pass import watch
 from controller.supervise.own_moves_records import Block, Counted, Found, Law, Memory, OwnMove, Standing
 
-#: A plain integer: comparing with an enumeration takes longer.
+#: Plain integers: comparing with an enumeration takes longer.
 _READY = int(ReplicaState.READY)
+_WATCHED = int(OwnMove.WATCHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +68,10 @@ def initial_own_moves(layout: FleetLayout, home: NDArray[np.int64], batch: int) 
         settled=table.copy(),
         watched=np.zeros(rows, dtype=np.bool_),
         changed_at_s=np.full(rows, -np.inf),
-        looks=np.zeros(rows, dtype=np.int64),
         before=np.zeros((batch, slices, kernels + 1, 2)),
         since=np.zeros((batch, slices, kernels + 1, 2)),
+        recent=np.zeros((batch, slices, kernels + 1, 2), dtype=np.int64),
+        control=np.zeros((*rows, 2)),
         chance=np.full(rows, np.nan),
         subject=np.full(rows, kernels, dtype=np.int64),
         held_until_s=np.full(rows, -np.inf),
@@ -119,10 +121,10 @@ def unwatched(supervised: Supervised, before: ControllerState) -> OwnMoves:
 
 
 def _blank(supervised: Supervised, memory: Memory) -> Found:
-    rows = memory.looks.shape
+    rows = memory.watched.shape
     return Found(
         table=np.array(supervised.table, dtype=np.float64, order="C"),
-        action=np.where(memory.watched, int(OwnMove.WATCHED), int(OwnMove.NONE)),
+        action=memory.watched.astype(np.int64),  # WATCHED is 1, NONE 0
         closed=np.zeros(rows[0], dtype=np.bool_),
         ended=np.zeros_like(memory.ended),
         bad=np.zeros_like(memory.bad),
@@ -187,6 +189,7 @@ def _law(contract: CompiledContract, options: OwnMoveOptions) -> tuple[Any, ...]
         block_s=options.block_s,
         past_blocks=float(options.past_blocks),
         settle_s=options.settle_s,
+        most_looks=options.most_looks,
         hold_s=options.hold_s,
         doublings=options.doublings,
         gain_ratio=options.gain_ratio,
@@ -199,10 +202,9 @@ def _with_rows(supervised: Supervised, found: Found, memory: Memory) -> Supervis
     """What is driven, with the rows that the watch put in their place; of what it takes back it says that it
     moves for capacity where the move did.
     """
-    changed = found.action > int(OwnMove.WATCHED)
-    changed &= found.action != int(OwnMove.KEPT)
-    if not bool(changed.any()):
+    if int(found.action.max(initial=0)) <= _WATCHED:
         return supervised
+    changed = (found.action > _WATCHED) & (found.action != int(OwnMove.KEPT))
     driving = supervised.driving
     claimed = np.where(changed, memory.for_capacity, driving.for_capacity())
     table = np.where(changed[:, :, None], found.table, driving.table)

@@ -11,6 +11,8 @@ from controller.perceive.capacity_pass import QUEUE_RATIO
 
 #: Fewer bad requests than this make no bad block: one late answer is nobody's queue.
 LEAST_BAD = 2.0
+#: Blocks since a move that are compared with those before it, the newest: queues take a while to grow.
+RECENT = 6
 
 
 @compiled(inline="always")
@@ -49,6 +51,8 @@ def count_requests(memory, counted, law, b):
     for r in range(answered.shape[1]):
         k = counted.owner[r]
         for s in range(answered.shape[2]):
+            if law.timed[s] and not counted.fresh[b, r] and failed[b, r, s] == 0:
+                continue
             ended, late = float(answered[b, r, s]), 0.0
             if law.timed[s]:
                 ended = 0.0
@@ -82,7 +86,9 @@ def close_block(memory, counted, standing, law, seen, b):
 
 @compiled
 def _see_kernel(memory, counted, law, seen, b, k):
-    """A kernel's block is bad where too many of its requests are, or where it stands with a queue."""
+    """A kernel's block is bad where too many of its requests are, or where it stands with a queue; idle it
+    shows nothing.
+    """
     ended, bad, tolerated = 0.0, 0.0, 0.0
     for s in range(memory.ended.shape[1]):
         ended += memory.ended[b, s, k]
@@ -98,6 +104,18 @@ def _see_kernel(memory, counted, law, seen, b, k):
 def is_bad(ended, bad, tolerated):
     """1 where more requests of a block are bad than the contract tolerates, else 0."""
     return 1.0 if ended > 0.0 and bad >= LEAST_BAD and bad > tolerated else 0.0
+
+
+@compiled(inline="always")
+def add_recent(recent, since, observed, bad):
+    """Add a block to the newest ``RECENT`` of them, kept as bits, and count these into ``since`` [2]."""
+    kept = (1 << RECENT) - 1
+    recent[0] = ((recent[0] << 1) | (1 if observed > 0.0 else 0)) & kept
+    recent[1] = ((recent[1] << 1) | (1 if bad > 0.0 else 0)) & kept
+    for i in range(2):
+        since[i] = 0.0
+        for place in range(RECENT):
+            since[i] += (recent[i] >> place) & 1
 
 
 @compiled(inline="always")

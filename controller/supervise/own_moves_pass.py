@@ -10,7 +10,7 @@ import numpy as np
 
 from contracts.jit import borrowed, compiled
 from contracts.scoring.switch_law import SWITCH_DISTANCE, row_distance
-from controller.supervise.own_moves_blocks import chance_of, close_block, count_requests, is_bad
+from controller.supervise.own_moves_blocks import add_recent, chance_of, close_block, count_requests, is_bad
 from controller.supervise.own_moves_records import (
     Counted,
     Found,
@@ -113,10 +113,10 @@ def _note_explained(memory, standing, law, b, k):
 def _begin(memory, now_s, b, s):
     """Watch the move of a row, beside what was before it."""
     slices, kernels = memory.ended.shape[1:]
-    memory.watched[b, s], memory.changed_at_s[b, s], memory.looks[b, s] = True, now_s, 0
+    memory.watched[b, s], memory.changed_at_s[b, s] = True, now_s
     memory.for_capacity[b, s] = memory.capacity_rows[b, s]
     memory.chance[b, s], memory.subject[b, s] = np.nan, kernels
-    memory.since[b, s] = 0.0
+    memory.since[b, s], memory.recent[b, s] = 0.0, 0
     for place in range(kernels + 1):
         past = memory.past[b, s if place == kernels else slices + place]
         for i in range(2):
@@ -129,36 +129,45 @@ def _count_since(memory, standing, law, seen, b, s):
     slices, kernels = memory.ended.shape[1:]
     ended, bad = 0.0, 0.0
     for k in range(kernels):
-        memory.since[b, s, k, 0] += seen[slices + k, 0]
-        memory.since[b, s, k, 1] += seen[slices + k, 1]
+        observed, wrong = seen[slices + k]
+        add_recent(memory.recent[b, s, k], memory.since[b, s, k], observed, wrong)
         if standing.table[b, s, k] > memory.settled[b, s, k] + TOLERANCE:
             ended += memory.ended[b, s, k]
             bad += memory.bad[b, s, k]
-    if ended > 0.0:
-        memory.since[b, s, kernels, 0] += 1.0
-        memory.since[b, s, kernels, 1] += is_bad(ended, bad, law.limit[s] * ended)
+    wrong = is_bad(ended, bad, law.limit[s] * ended)
+    add_recent(memory.recent[b, s, kernels], memory.since[b, s, kernels], ended, wrong)
 
 
 @compiled
 def _judge(memory, standing, law, row, b, s):
     """An ``OwnMove`` of row ``s``: is its slice, or a kernel that gained it, worse than before?
 
-    The error is spent on looks and subjects: look number ``j`` at ``n`` subjects takes error / (n j (j + 1)).
+    The error is shared by the subjects and by as many looks as the longest move takes, by Bonferroni.
     """
     kernels, now_s = memory.ended.shape[2], standing.now_s[b]
-    best, subject, subjects = chance_of(memory.before[b, s, kernels], memory.since[b, s, kernels]), kernels, 1
+    table, settled, before, since = (
+        standing.table[b, s],
+        memory.settled[b, s],
+        memory.before[b, s],
+        memory.since[b, s],
+    )
+    best, subject, subjects = chance_of(before[kernels], since[kernels]), kernels, 1
+    memory.control[b, s] = before[kernels]
+    left = np.zeros(2)
     for k in range(kernels):
-        if standing.table[b, s, k] > memory.settled[b, s, k] + TOLERANCE:
+        if table[k] < settled[k] - TOLERANCE:
+            left += before[k]
+    for k in range(kernels):
+        if table[k] > settled[k] + TOLERANCE:
             subjects += 1
-            chance = chance_of(memory.before[b, s, k], memory.since[b, s, k])
+            chance = chance_of(before[k] + left, since[k])
             if chance < best:
                 best, subject = chance, k
-    memory.looks[b, s] += 1
-    looks = float(memory.looks[b, s])
+                memory.control[b, s] = before[k] + left
     if subjects == 1:  # the row came back by itself
         memory.watched[b, s] = row_distance(standing.table[b, s], memory.settled[b, s]) > SWITCH_DISTANCE
     memory.chance[b, s], memory.subject[b, s] = best, subject
-    if best <= law.error / (subjects * looks * (looks + 1.0)):
+    if best <= law.error / (subjects * law.most_looks):
         return _answer(memory, standing, law, row, b, s)
     if now_s - memory.changed_at_s[b, s] >= law.settle_s - CLOCK_SLACK_S:
         memory.watched[b, s] = False

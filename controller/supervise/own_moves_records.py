@@ -39,9 +39,10 @@ class Memory(NamedTuple):
     settled: Floats  # [B, S, K + 1], where a row was before the watched move; where it is held, that row
     watched: Flags  # [B, S], a move is watched
     changed_at_s: Floats  # [B, S], its last change
-    looks: Ints  # [B, S], how often it was judged
     before: Floats  # [B, S, K + 1, 2], blocks before the move: of each kernel, and in column K of the slice
-    since: Floats  # [B, S, K + 1, 2], the same since, of the slice on the kernels that gained
+    since: Floats  # [B, S, K + 1, 2], the newest since, of the slice on the kernels that gained
+    recent: Ints  # [B, S, K + 1, 2], these blocks as bits: which were seen, and which were bad
+    control: Floats  # [B, S, 2], what ``since`` of the subject was last compared with
     chance: Floats  # [B, S], the last one that was judged (NaN: none)
     subject: Ints  # [B, S], whose: a kernel, or K for the slice itself
     held_until_s: Floats  # [B, S], the row is held until then
@@ -90,6 +91,7 @@ class Law(NamedTuple):
     block_s: float
     past_blocks: float
     settle_s: float
+    most_looks: float
     hold_s: float
     doublings: int
     gain_ratio: float

@@ -123,6 +123,7 @@ def refuse_unless_passing(
     _refuse_other_suites(certificate, meta, file, meta_file)
     for breach in inconsistencies(certificate):
         raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
+    _refuse_changed(certificate, meta, file)
 
 
 def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str) -> None:
@@ -166,17 +167,26 @@ def _suite_sha256(place: Path, stamp: int) -> str:
 
 
 def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:
-    """Every offline clause stands in the certificate, with the threshold that it has today."""
+    """Every offline clause stands in the certificate."""
+    known = {clause.id for clause in certificate.clauses}
+    for clause in meta.spec.clauses:
+        if clause.checked != "online" and clause.id not in known:
+            expected = f"{clause.metric} within {clause.threshold:g}"
+            step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
+            raise _refused(file, f"clauses.{clause.id}", expected, "nothing", step)
+
+
+def _refuse_changed(certificate: Certificate, meta: MetaContract, file: str) -> None:
+    """Every offline clause was judged by the metric and the threshold that it has today."""
     known = {clause.id: clause for clause in certificate.clauses}
     for clause in meta.spec.clauses:
         if clause.checked == "online":
             continue
-        found = known.get(clause.id)
-        if found is None or found.metric != clause.metric or found.threshold != clause.threshold:
-            actual = "nothing" if found is None else f"{found.metric} within {found.threshold:g}"
+        found = known[clause.id]
+        if found.metric != clause.metric or found.threshold != clause.threshold:
+            actual = f"{found.metric} within {found.threshold:g}"
             expected = f"{clause.metric} within {clause.threshold:g}"
-            step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
-            raise _refused(file, f"clauses.{clause.id}", expected, actual, step)
+            raise _refused(file, f"clauses.{clause.id}", expected, actual, "certify again")
 
 
 def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:

@@ -171,12 +171,13 @@ def tick_lines(tick: Tick) -> list[str]:
 
 
 def _own_moves(tick: Tick) -> list[str]:
-    """Moves of ours that are watched, were taken back or are held."""
+    """Moves of ours that made things worse: taken back, stopped, kept for want of a way back, or held."""
     return [
         f"  {move['slice']}: {move['action']}; {move['worse']} had {move['bad_since']} bad blocks of "
         f"{move['blocks_since']} since, {move['bad_before']} of {move['blocks_before']} before the move"
         + (f"; held until {move['held_until_s']:g} s" if move["held_until_s"] is not None else "")
         for move in tick.get("own_moves", ())
+        if move["action"] != "watched"
     ]
 
 

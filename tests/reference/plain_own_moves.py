@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 from controller.perceive.capacity_pass import QUEUE_RATIO
+from controller.supervise.own_moves_blocks import RECENT
 from controller.supervise.own_moves_records import Counted, Law, OwnMove, Standing
 
 Floats = NDArray[np.float64]
@@ -37,7 +38,7 @@ class PlainRow:
     settled: Floats
     watched: bool = False
     changed_at_s: float = -inf
-    looks: int = 0
+    blocks: list[Any] = field(default_factory=list)
     before: Any = None
     since: Any = None
     held_until_s: float = -inf
@@ -106,7 +107,7 @@ class PlainWatch:
             elif now_s >= row.held_until_s and distance(table[s], row.settled) > LEFT:
                 places = [len(self.rows) + k for k in range(self.kernels)] + [s]
                 row.before = np.array([np.sum(self.past[place], axis=0) for place in places])
-                row.watched, row.changed_at_s, row.looks = True, now_s, 0
+                row.watched, row.changed_at_s, row.blocks = True, now_s, []
                 row.since = np.zeros((self.kernels + 1, 2))
         self.followed = table.copy()
 
@@ -138,16 +139,17 @@ class PlainWatch:
     def _judge(self, s: int, row: PlainRow, seen: Floats, standing: Standing) -> int:
         table, now_s = standing.table[0, s], float(standing.now_s[0])
         gained = np.flatnonzero(table[:-1] > row.settled[:-1] + GAINED)
-        row.since[:-1] += seen[len(self.rows) :]
         ended, bad = self.requests[s, gained].sum(axis=0)
-        if ended > 0:
-            row.since[-1] += (1.0, float(bad >= 2 and bad > self.law.limit[s] * ended))
-        row.looks += 1
+        own = (float(ended > 0), float(bad >= 2 and bad > self.law.limit[s] * ended))
+        row.blocks.append(np.vstack([seen[len(self.rows) :], own]))
+        row.since = np.sum(row.blocks[-RECENT:], axis=0)
         if not len(gained):
             row.watched = distance(table, row.settled) > LEFT
         subjects = [self.kernels, *gained]
-        best = min(chance(row.before[place], row.since[place]) for place in subjects)
-        if best <= self.law.error / (len(subjects) * row.looks * (row.looks + 1)):
+        left = row.before[:-1][table[:-1] < row.settled[:-1] - GAINED].sum(axis=0)
+        best = chance(row.before[-1], row.since[-1])
+        best = min([best, *(chance(row.before[k] + left, row.since[k]) for k in gained)])
+        if best <= self.law.error / (len(subjects) * self.law.most_looks):
             return self._answer(s, row, gained, standing)
         if now_s - row.changed_at_s >= self.law.settle_s - 1e-6:
             row.watched, row.settled = False, table.copy()

@@ -24,8 +24,9 @@ LAW = Law(
     limit=np.full(SLICES, 0.05),
     error=0.01,
     block_s=5.0,
-    past_blocks=12.0,
+    past_blocks=24.0,
     settle_s=60.0,
+    most_looks=30.0,
     hold_s=120.0,
     doublings=10,
     gain_ratio=0.05,
@@ -52,9 +53,12 @@ class MovedFleet:
     replica_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, KERNELS), 1e3))
     offered_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, SLICES), 20.0))
 
+    memory: dict[str, Any] = field(default_factory=dict)
+    table: NDArray[np.float64] = field(default_factory=lambda: np.zeros((1, SLICES, KERNELS + 1)))
+
     def __post_init__(self) -> None:
-        self.memory: dict[str, Any] = initial_own_moves(LAYOUT, HOME, self.batch)
-        self.table = self.memory["followed"].copy()
+        self.memory = dict(initial_own_moves(LAYOUT, HOME, self.batch))
+        self.table = np.array(self.memory["followed"], dtype=np.float64)
 
     def step(self, proposed: NDArray[np.float64], late: NDArray[np.float64], failed: float = 0.0) -> Found:
         """One second in which a share ``late`` [..., S, K] of each cell's answers came late, then

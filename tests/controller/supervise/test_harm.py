@@ -33,14 +33,14 @@ def reading(useful: float, **changes: Any) -> float:
         "hard_violated": np.zeros((1, KERNELS, SLICES), dtype=np.bool_),
         "least_rps": np.full((1, KERNELS), 100.0),
     } | changes
-    after = SimpleNamespace(offered_rps=np.full((1, SLICES), 10.0), **known)
-    seen = SimpleNamespace(now_s=np.zeros(1), ready=np.full((1, KERNELS), 4), **known)
+    after: Any = SimpleNamespace(offered_rps=np.full((1, SLICES), 10.0), **known)
+    seen: Any = SimpleNamespace(now_s=np.zeros(1), ready=np.full((1, KERNELS), 4), **known)
     ended = np.zeros((1, SLICES, KERNELS))
     ended[:, :, OTHER] = 50.0
     block = Block(closed=np.ones(1, dtype=np.bool_), ended=ended, bad=ended * (1.0 - useful))
     memory: dict[str, Any] = {"missing": np.zeros((1, 3))}
     for _ in range(40):
-        memory = count_harm(memory, block, after, seen, SETUP)  # type: ignore[arg-type]
+        memory = count_harm(memory, block, after, seen, SETUP)
     return float(useful_loss(np.asarray(memory["missing"]))[0])
 
 
