@@ -36,11 +36,11 @@ def can_recover(record: EpisodeRecord, broken: Flags, start: int, needed_s: floa
     if record.most_rps is None or len(broken) - start < rows:
         return True
     rate_rps = _over_runs(record.offered[start:].astype(np.float64), rows) / (rows * record.tick_s)
-    usable = _over_runs(broken[start:].astype(np.int64), rows) == 0
+    usable = np.asarray(_over_runs(broken[start:].astype(np.float64), rows) == 0.0)
     return bool(carried(rate_rps * (1.0 - lost_ratio), usable, record.most_rps).any())
 
 
-def _over_runs(values: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
+def _over_runs(values: Floats, rows: int) -> Floats:
     """Sums over every run of so many ``rows`` of ``values`` [T, ...], [T - rows + 1, ...]."""
     total = np.cumsum(values, axis=0)
     total[rows:] = total[rows:] - total[:-rows]
@@ -81,7 +81,8 @@ def regret_ratio(record: EpisodeRecord, broken: Flags, start: int, block_s: floa
         return math.nan
     rows = max(1, round(block_s / record.tick_s))
     blocks = [slice(at, min(at + rows, len(broken))) for at in range(start, len(broken), rows)]
-    best = sum(_useful_tokens(record, ~broken[block].any(axis=0), block) for block in blocks)
+    usable = [np.asarray(~broken[block].any(axis=0)) for block in blocks]
+    best = math.fsum(_useful_tokens(record, *one) for one in zip(usable, blocks, strict=True))
     return max(0.0, best - float(record.useful_tokens[start:].sum())) / offered
 
 

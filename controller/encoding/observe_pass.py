@@ -21,8 +21,8 @@ READY = int(ReplicaState.READY)
 LEAST_RPS = 1e-6
 #: Capacity in requests per second that a load is compared with at least.
 LEAST_CAPACITY_RPS = 1e-9
-#: What a kernel surely carries over the traffic that it has: policies fill 0.85 to 0.9 of a capacity, and would
-#: leave a kernel that they think just full.
+#: What a kernel surely carries over the traffic that it has: policies fill 0.85 to 0.9 of a capacity, and
+#: would leave a kernel that they think just full.
 KEPT_MARGIN = 1.2
 
 

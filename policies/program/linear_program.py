@@ -189,8 +189,8 @@ class LinearProgramPolicy:
         return changed | np.isneginf(solved_at_s), np.asarray(loaded)
 
     def _loaded(self, seen: Observation, state: PolicyState, open_: Flags) -> Flags:
-        """bool [B]: the plan overfills a kernel as it did not when it was made, or keeps a row from an open home
-        that has more room since.
+        """bool [B]: the plan overfills a kernel as it did not when it was made, or keeps a row from an open
+        home that has more room since.
         """
         kernels, slices = open_.shape[1:]
         planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]

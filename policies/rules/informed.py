@@ -78,18 +78,18 @@ class InformedPolicy:
         cells, ejected = self.known(seen.now_s, seen.in_rotation.shape[1])
         level = np.where(cells, int(Level.FALLBACK), seen.level)
         level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
-        told = replace(seen, level=level, certified=seen.certified & ~cells, **self.capacity(seen))
+        told = replace(self.with_capacity(seen), level=level, certified=seen.certified & ~cells)
         proposal, after = self.planner.propose(told, state)
         return replace(proposal, ejected=ejected), after
 
-    def capacity(self, seen: Observation) -> dict[str, NDArray[np.float64]]:
-        """What it knows of the capacity of the replicas in rotation, as fields of the observation."""
+    def with_capacity(self, seen: Observation) -> Observation:
+        """``seen`` with what it knows of the capacity of the replicas in rotation."""
         known = self.notices.replica_rps
         if known is None:
-            return {}
+            return seen
         row = np.searchsorted(self.notices.rps_from_s, seen.now_s, side="right") - 1
         true_rps = seen.ready * known[np.maximum(row, 0)]
-        return {"capacity_rps": true_rps, "sure_rps": true_rps}
+        return replace(seen, capacity_rps=true_rps, sure_rps=true_rps)
 
     def known(self, now_s: NDArray[np.float64], replicas: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """What is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and single replicas bool [B, R]."""

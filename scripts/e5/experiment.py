@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +88,7 @@ def plan_run(options: Options) -> RunPlan:
     seeds = tuple(range(suite.spec.seed, suite.spec.seed + (options.seeds or suite.spec.seeds)))
     swept = suite.spec.sweep_scenarios or tuple(entry.name for entry in entries)
     example = next((e.name for e in entries if e.group == "silent_numeric"), entries[0].name)
-    batch = options.batch or len(seeds)
-    fewer = _fewer_seeds(suite, options, seeds)
-    jobs = [
-        Job(
-            entry=entry,
-            configuration=configuration,
-            seeds=seeds[: fewer.get(configuration.name, len(seeds))],
-            batch=batch,
-            keep_example=entry.name == example and configuration in configurations,
-        )
-        for configuration in (*configurations, *sweep)
-        for entry in entries
-        if configuration in configurations or entry.name in swept
-    ]
-    return RunPlan(
+    plan = RunPlan(
         suite=suite,
         suite_file=file,
         entries=entries,
@@ -110,9 +96,26 @@ def plan_run(options: Options) -> RunPlan:
         sweep=sweep,
         sweep_entries=swept,
         seeds=seeds,
-        fewer=fewer,
+        fewer=_fewer_seeds(suite, options, seeds),
         example=example,
-        jobs=tuple(jobs),
+        jobs=(),
+    )
+    return replace(plan, jobs=_jobs(plan, options.batch or len(seeds)))
+
+
+def _jobs(plan: RunPlan, batch: int) -> tuple[Job, ...]:
+    """Every configuration on every scenario, the sweep on its own ones."""
+    return tuple(
+        Job(
+            entry=entry,
+            configuration=configuration,
+            seeds=plan.seeds[: plan.fewer.get(configuration.name, len(plan.seeds))],
+            batch=batch,
+            keep_example=entry.name == plan.example and configuration in plan.configurations,
+        )
+        for configuration in (*plan.configurations, *plan.sweep)
+        for entry in plan.entries
+        if configuration in plan.configurations or entry.name in plan.sweep_entries
     )
 
 

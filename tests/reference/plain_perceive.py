@@ -285,9 +285,8 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, owner, kernels, np.add)
     load = load_rps(state, state.offered_rps)
-    known_rps = np.where(state.replica_rps < UNBOUNDED_RPS, state.replica_rps, state.healthy_rps)
     kept_rps = np.minimum(ready * state.replica_rps, load * KEPT_MARGIN)
-    capacity_rps = ready * known_rps
+    capacity_rps = ready * np.where(state.replica_rps < UNBOUNDED_RPS, state.replica_rps, state.healthy_rps)
     ended_rps = state.answered_rps + state.failed_rps
     members = np.maximum(np.bincount(owner, minlength=kernels), 1)
     newest_s = over_kernels(state.probed_at_s, owner, kernels, np.maximum)

@@ -16,6 +16,10 @@ from scripts.e5.budget import budget_table, budget_text
 from scripts.e5.report.plots import FrontPoint, Timeline, front_svg, slices_svg, timeline_svg
 from scripts.e5.report.sections import Fold, Section, at_rest_section
 from scripts.e5.report.tables import (
+    CONTROL_COLUMNS,
+    COST_COLUMNS,
+    INCIDENT_COLUMNS,
+    SCENARIO_COLUMNS,
     Cell,
     Table,
     difference_table,
@@ -39,52 +43,8 @@ from scripts.e5.report.text import (
 )
 from scripts.e5.suite import GROUP_LABELS
 
-#: Columns of the main table of a group, in order.
-INCIDENT_COLUMNS = (
-    "quality_preservation",
-    "mttr_s",
-    "excess_s",
-    "unrecovered",
-    "infeasible",
-    "regret_ratio",
-    "false_switches_per_slice_month",
-    "false_switches_in_rotation_per_slice_month",
-    "detection_lag_s",
-    "detection_missed",
-    "failed_ratio_incident",
-    "exposed_total",
-    "forbidden_dispatched",
-)
-CONTROL_COLUMNS = (
-    "quality_preservation",
-    "failed_ratio",
-    "goodput_ratio",
-    "false_switches_per_slice_month",
-    "false_quarantines_per_slice_month",
-    "false_switches_in_rotation_per_slice_month",
-    "capacity_moves_per_slice_month",
-    "weight_moved",
-)
-SCENARIO_COLUMNS = (
-    "quality_preservation",
-    "mttr_s",
-    "violation_lag_s",
-    "visible_lag_s",
-    "slice_lag_s",
-    "excess_s",
-    "unrecovered",
-    "infeasible",
-    "regret_ratio",
-    "detection_lag_s",
-    "failed_ratio",
-    "exposed_total",
-    "forbidden_dispatched",
-    "false_switches_per_slice_month",
-    "false_switches_in_rotation_per_slice_month",
-)
 #: Configurations named in the first sentence.
 HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")
-COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_moved", "goodput_ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

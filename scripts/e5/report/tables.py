@@ -8,6 +8,51 @@ from typing import Any
 
 from contracts.scoring.measure_table import MEASURES
 
+#: Columns of the main table of a group, in order.
+INCIDENT_COLUMNS = (
+    "quality_preservation",
+    "mttr_s",
+    "excess_s",
+    "unrecovered",
+    "infeasible",
+    "regret_ratio",
+    "false_switches_per_slice_month",
+    "false_switches_in_rotation_per_slice_month",
+    "detection_lag_s",
+    "detection_missed",
+    "failed_ratio_incident",
+    "exposed_total",
+    "forbidden_dispatched",
+)
+CONTROL_COLUMNS = (
+    "quality_preservation",
+    "failed_ratio",
+    "goodput_ratio",
+    "false_switches_per_slice_month",
+    "false_quarantines_per_slice_month",
+    "false_switches_in_rotation_per_slice_month",
+    "capacity_moves_per_slice_month",
+    "weight_moved",
+)
+SCENARIO_COLUMNS = (
+    "quality_preservation",
+    "mttr_s",
+    "violation_lag_s",
+    "visible_lag_s",
+    "slice_lag_s",
+    "excess_s",
+    "unrecovered",
+    "infeasible",
+    "regret_ratio",
+    "detection_lag_s",
+    "failed_ratio",
+    "exposed_total",
+    "forbidden_dispatched",
+    "false_switches_per_slice_month",
+    "false_switches_in_rotation_per_slice_month",
+)
+COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_moved", "goodput_ratio")
+
 #: Points by which a configuration must be worse than nobody for its cell to have a tone.
 HARM_TOLD = 0.2
 

@@ -24,15 +24,15 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "infeasible",
-        "Not even the best that can be recovers: the replicas that keep the contract, each at the most that it "
-        "carries in steady state, cannot take 99 % of every slice for 60 s (two periods of an intermittent "
-        "fault) anywhere from the onset on. Such incidents are no part of MTTR, unrecovered, and the lags to "
-        "recovery.",
+        "Not even the best that can be recovers: the replicas that keep the contract, each at the most that "
+        "it carries in steady state, cannot take 99 % of every slice for 60 s (two periods of an "
+        "intermittent fault) anywhere from the onset on. Such incidents are no part of MTTR, unrecovered, "
+        "and the lags to recovery.",
     ),
     (
         "regret, infeasible",
-        "Useful tokens that this best would have answered from the onset on beyond those that were, per offered "
-        "token; of infeasible incidents alone.",
+        "Useful tokens that this best would have answered from the onset on beyond those that were, per "
+        "offered token; of infeasible incidents alone.",
     ),
     (
         "breach to recovery",

@@ -1,4 +1,4 @@
-"""Incidents that nobody can end: the supply-demand theorem against a linear program, and what is scored instead."""
+"""Incidents that nobody can end: the theorem against a linear program, and what is scored instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def known(record: EpisodeRecord, good_rps: float) -> EpisodeRecord:
 def test_what_fits_is_what_a_linear_program_can_place(seed: int) -> None:
     """For random rates, replicas and places: all fits just where the program serves all."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    replicas, slices = rng.integers(1, 5), rng.integers(1, 5)
+    replicas, slices = int(rng.integers(1, 5)), int(rng.integers(1, 5))
     usable, rate_rps = rng.random((replicas, slices)) < 0.6, rng.uniform(0.5, 5.0, slices)
     capacity_rps = rng.uniform(0.5, 9.0, replicas)
     placed = linprog(
@@ -66,7 +66,7 @@ def test_a_window_that_fits_makes_it_feasible() -> None:
 
 @pytest.mark.parametrize("good_rps", [8.0, 16.0])
 def test_regret_is_what_the_optimum_would_have_answered_more(good_rps: float) -> None:
-    """It serves what the good replica carries, less its loss; nobody acts, and what they answer counts as it is."""
+    """It serves what the good replica carries, less its loss; what was answered counts as it is."""
     record = known(broken_record(), good_rps)
     record.useful_tokens[50:] = 30.0
     found = measure_incident(record)

@@ -22,8 +22,8 @@ NOBODY_DOWN = np.zeros((1, 2), dtype=np.bool_)
 
 def standing(condemned: np.ndarray) -> Standing:
     """What follows of ``condemned`` [B, K, S, C] where no kernel is down."""
-    hard = (condemned & CONTRACT.hard).any(axis=3)
-    return Standing(condemned=condemned, hard_violated=hard, certified=~condemned.any(axis=3))
+    hard = np.asarray((condemned & CONTRACT.hard).any(axis=3))
+    return Standing(condemned=condemned, hard_violated=hard, certified=np.asarray(~condemned.any(axis=3)))
 
 
 @given(st.integers(0, 2**32))

@@ -174,5 +174,5 @@ def test_the_exact_solver_serves_as_much_and_prefers_compliance(seed: int) -> No
     enough = bool((narrow >= 1.0 - 1e-7).all())
     np.testing.assert_allclose(table[:, :-1].sum(axis=1), narrow if enough else best, atol=1e-5)
     room_rps = facts.limit_rps - facts.offered_rps @ table[:, :-1]
-    tolerated = ((table[:, :-1] > 1e-5) & ~facts.allowed).any(axis=1)
+    tolerated = np.asarray(((table[:, :-1] > 1e-5) & ~facts.allowed).any(axis=1))
     assert not (tolerated[:, None] & facts.allowed & (room_rps > 1e-3)).any()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.compiled.contract import Level
 from controller.ports import Observation, Proposal
 from policies.registry import make_configuration
-from policies.rules.informed import Notices
+from policies.rules.informed import Notices, no_notices
 from tests.support.builders import make_fleet, make_layout
 from tests.support.seen import calm, unhealthy
 
@@ -100,3 +100,21 @@ def test_notices_name_a_kernel_or_a_replica() -> None:
             told(0.0, 1.0, kernel, replica)
     with pytest.raises(ValueError, match="expected 1 entries"):
         replace(told(0.0, 1.0, 0), until_s=np.zeros(2))
+
+
+def test_it_plans_with_what_kernels_truly_carry() -> None:
+    """Told that home carries 2 requests/s from 10 s on, it moves what that cannot take; nobody else would."""
+    quiet = no_notices(len(FLEET.layout.slices))
+    true = np.full((2, len(FLEET.layout.kernels)), 1e3)
+    true[1, 0] = 2.0 / np.bincount(FLEET.layout.replica_kernel)[0]
+    notices = replace(quiet, replica_rps=true, rps_from_s=np.array([0.0, 10.0]))
+    seen = calm(FLEET, 5.0, offered_rps=np.full((1, len(FLEET.layout.slices)), 8.0))
+    assert (propose(notices, seen).table[0, :, 0] == 1.0).all()
+    later = propose(notices, replace(seen, now_s=np.array([15.0]))).table
+    assert (later[0, :, 0] * 8.0).sum() <= 2.0 + 1e-6
+
+
+def test_capacities_need_an_instant_each() -> None:
+    """Rows of capacities without as many instants are refused."""
+    with pytest.raises(ValueError, match="rows"):
+        replace(no_notices(1), replica_rps=np.ones((2, 3)))
