@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.clusters import shadow_cluster, slice_cluster
 from live.gateway.driver import listener_file, place, table_files
 from live.gateway.listeners import bootstrap
-from live.gateway.process import envoy_command, envoy_version, find_envoy, free_port, require_free, validate
+from live.gateway.process import envoy_command, envoy_version, find_envoy, require_free, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import GatewayTable, Rotation, ShadowRoute, Upstream, slice_routes
+
+_ROTATE_S = 10.0
+_LOG_BYTES = 64 * 2**20
 
 
 def home_table(
@@ -45,15 +49,15 @@ def home_table(
     )
 
 
-def with_ports(settings: GatewaySettings) -> GatewaySettings:
-    """``settings`` with free ports where they name none; LiveError where a named one is taken."""
+def with_ports(settings: GatewaySettings, free: list[int]) -> GatewaySettings:
+    """``settings`` with the two ``free`` ports where they name none; LiveError where a named one is taken."""
     for port, what in ((settings.listen_port, "the gateway"), (settings.admin_port, "Envoy's admin")):
         if port:
             require_free(settings.listen_address, port, what)
     return replace(
         settings,
-        listen_port=settings.listen_port or free_port(settings.listen_address),
-        admin_port=settings.admin_port or free_port(),
+        listen_port=settings.listen_port or free[0],
+        admin_port=settings.admin_port or free[1],
     )
 
 
@@ -82,6 +86,7 @@ class Envoy:
         self._starts = 0
         self._start_at_s = 0.0
         self._live = False
+        self._rotate_at_s = 0.0
         self._admin = EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")
 
     @property
@@ -109,6 +114,19 @@ class Envoy:
         """It ended: again in half a second, which is as fast as ports come free."""
         children.forget(self.pid)
         self._process, self._live, self._start_at_s = None, False, now_s + 0.5
+
+    def rotate(self, now_s: float) -> None:
+        """Begin logs anew that have grown large; the one before is kept."""
+        if now_s < self._rotate_at_s or not self._live:
+            return
+        self._rotate_at_s = now_s + _ROTATE_S
+        logs = (self._files.requests_log, self._files.attempts_log)
+        large = [log for log in logs if log.exists() and log.stat().st_size > _LOG_BYTES]
+        for log in large:
+            log.replace(log.with_name(f"{log.name}.1"))
+        if large:
+            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
+                self._admin.reopen_logs()
 
     def require_start(self) -> None:
         """LiveError when it does not stay up at all."""

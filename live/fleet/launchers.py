@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from live.fleet.plan import has_gpu
 from live.measure.vllm_backend import vllm_python
 
 _SERVER = Path(__file__).with_name("vllm_server.py")
-_PRELOAD_S = 180.0
 _FORK_S = 30.0
 
 
@@ -29,13 +29,17 @@ class Order:
     log: Path
 
 
+class NotYetError(LiveError):
+    """A server cannot be started at this moment; ask again soon."""
+
+
 class Launcher(Protocol):
     """Starts servers as children of this process."""
 
     how: str
 
     def start(self, order: Order) -> int:
-        """Process id of the new server, leader of its own group. Raises LiveError."""
+        """Process id of the new server, leader of its own group. Raises LiveError, NotYetError among them."""
 
     def close(self) -> None:
         """Start no more."""
@@ -71,6 +75,7 @@ class ForkLauncher:
         self._log = log
         self._door: socket.socket | None = None
         self._pid = 0
+        self._ready = False
 
     def begin(self) -> None:
         """Start the forker without waiting for it."""
@@ -78,18 +83,11 @@ class ForkLauncher:
         with theirs:
             command = server_command("fork", (str(theirs.fileno()),))
             self._pid = self._children.start(command, self._log, server_environment(), (theirs.fileno(),))
-        self._door = ours
-        ours.settimeout(_PRELOAD_S)
-
-    def await_ready(self) -> None:
-        """Wait until it can fork; LiveError when it ends instead, as on a device that cannot be forked."""
-        if not self._ask(None).get("ready"):
-            raise LiveError(f"the process that forks servers did not come up; see {self._log}")
-        if self._door is not None:
-            self._door.settimeout(_FORK_S)
+        self._door, self._ready = ours, False
+        ours.settimeout(_FORK_S)
 
     def start(self, order: Order) -> int:
-        """Fork a server; a forker that has died is started anew first."""
+        """Fork a server. NotYetError while the forker imports, as after a dead one was replaced."""
         request = {
             "arguments": list(order.arguments),
             "environment": dict(order.environment),
@@ -97,14 +95,24 @@ class ForkLauncher:
             "supervisor": os.getpid(),
         }
         try:
+            self.require_ready()
             pid = int(self._ask(request)["pid"])
-        except LiveError:
+        except NotYetError:
+            raise
+        except LiveError as error:
             self.close()
             self.begin()
-            self.await_ready()
-            pid = int(self._ask(request)["pid"])
+            raise NotYetError(f"{error}; started anew") from None
         self._children.adopt(pid)
         return pid
+
+    def require_ready(self) -> None:
+        """NotYetError while it imports; LiveError when it ended, as on a device that cannot be forked."""
+        if self._ready or self._door is None:
+            return
+        if not select.select([self._door], [], [], 0.0)[0]:
+            raise NotYetError("the process that forks servers is still importing")
+        self._ready = bool(self._ask(None).get("ready"))
 
     def close(self) -> None:
         """End the forker; servers that it forked stay."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from live.errors import LiveError
 from live.fleet.admission import Admitted, Credentials, admit
 from live.fleet.children import Children
-from live.fleet.launchers import Launcher, Order
+from live.fleet.launchers import Launcher, NotYetError, Order
 from live.fleet.plan import ReplicaPlan, ServerOptions
 from live.fleet.processes import ProcessId, process_id
 from live.fleet.restarts import RestartRule
@@ -20,6 +20,7 @@ from live.gateway.process import require_free
 from live.gateway.table import Upstream
 
 _HOST = "127.0.0.1"
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,9 @@ class Server:
         try:
             require_free(_HOST, self.port, self.plan.name)
             pid = means.launcher.start(self._order())
+        except NotYetError as pause:
+            self.starts, self.note, self.start_at_s = self.starts - 1, str(pause), now_s + _PAUSE_S
+            return
         except (LiveError, OSError) as error:
             self.process = None
             self._fail(str(error), 0.0, now_s, means)

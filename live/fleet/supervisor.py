@@ -15,19 +15,18 @@ from typing import Any
 from live.errors import LiveError
 from live.fleet.children import Children
 from live.fleet.envoy import Envoy, home_table, with_ports, write_gateway
-from live.fleet.launchers import ForkLauncher, Launcher, SpawnLauncher
+from live.fleet.launchers import ForkLauncher, Launcher, NotYetError, SpawnLauncher
 from live.fleet.plan import FleetPlan, has_gpu
 from live.fleet.processes import adopt_orphans, await_group_end, kill_group, process_id, runs
 from live.fleet.restarts import RestartRule
 from live.fleet.server import Means, Server
 from live.fleet.state import FleetFolder, FleetState, Phase, read_state, write_state
-from live.gateway.process import free_port
+from live.gateway.process import free_ports
 from live.gateway.settings import GatewaySettings
 from live.gateway.table import ShadowRoute
 
 _TICK_S = 0.05
 _GRACE_S = 5.0
-_LOG_BYTES = 64 * 2**20
 
 
 class Start(StrEnum):
@@ -92,16 +91,12 @@ class Supervisor:
         self._began_s = time.monotonic()
         self._up_s = 0.0
         self._told: dict[str, str] = {}
+        ports = free_ports(len(plan.replicas) + 2)
         self._servers = tuple(
-            Server(
-                plan=one,
-                options=plan.options,
-                port=free_port(),
-                log=folder.log(one.name),
-            )
-            for one in plan.replicas
+            Server(plan=one, options=plan.options, port=port, log=folder.log(one.name))
+            for one, port in zip(plan.replicas, ports, strict=False)
         )
-        self._envoy = Envoy(with_ports(options.gateway), folder.gateway, folder.log("envoy"))
+        self._envoy = Envoy(with_ports(options.gateway, ports[-2:]), folder.gateway, folder.log("envoy"))
 
     def stop(self, *_: Any) -> None:
         """End the fleet; also as a signal handler."""
@@ -114,6 +109,7 @@ class Supervisor:
         table = home_table(self._plan, upstreams, self._options.shadows)
         write_gateway(self._envoy.settings, self._folder.gateway, table, upstreams)
         self._envoy.check()
+        self._publish(0.0, self._options.start.value)
         adopt_orphans()
         children = Children()
         try:
@@ -147,9 +143,10 @@ class Supervisor:
             changed |= self._note_end(pid, code, now_s, means)
         changed |= self._envoy.advance(now_s, means.children)
         self._envoy.require_start()
+        self._envoy.rotate(now_s)
         for server in self._servers:
             changed |= server.advance(now_s, means)
-        if changed or not self._told:
+        if changed:
             self._publish(now_s, means.launcher.how)
 
     def _note_end(self, pid: int, code: int, now_s: float, means: Means) -> bool:
@@ -204,7 +201,7 @@ class Supervisor:
         forker.begin()
         try:
             self._say("importing vLLM once")
-            forker.await_ready()
+            self._await_forker(forker)
         except LiveError as error:
             forker.close()
             if chosen is Start.FORK:
@@ -212,6 +209,17 @@ class Supervisor:
             self._say(f"servers are started singly: {error}")
             return SpawnLauncher(children)
         return forker
+
+    def _await_forker(self, forker: ForkLauncher) -> None:
+        deadline_s = time.monotonic() + self._options.start_s
+        while not self._stopping:
+            try:
+                forker.require_ready()
+                return
+            except NotYetError:
+                if time.monotonic() > deadline_s:
+                    raise LiveError(f"vLLM is not imported after {self._options.start_s:g} s") from None
+                time.sleep(_TICK_S)
 
     def _terminate(self, means: Means) -> None:
         """Ask Envoy and servers to end, then make them."""

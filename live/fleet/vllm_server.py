@@ -126,7 +126,8 @@ def fork_server(order: dict[str, Any], door: socket.socket) -> int:
         os.write(write, str(server).encode())
         os._exit(0)
     os.close(write)
-    door.close()
+    # Not ``close``: the file over the socket keeps it open, and a dead forker's door would never be shut.
+    os.close(door.detach())
     _become_server(order)
     return 0
 

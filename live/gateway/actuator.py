@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from contracts.compiled.layout import FleetLayout
@@ -29,9 +30,18 @@ class RoutingFrame:
 def upstream_of(replica: LiveReplica) -> Upstream:
     """Address of ``replica`` as the gateway needs it; PlanError where it cannot be one."""
     parts = urlsplit(replica.url)
-    if parts.scheme != "http" or not parts.hostname or not parts.port or parts.path.strip("/"):
+    if parts.scheme != "http" or not _is_address(parts.hostname) or not parts.port or parts.path.strip("/"):
         raise PlanError(f"{replica.name}: expected http://ADDRESS:PORT, got {replica.url}")
-    return Upstream(replica=replica.name, kernel=replica.kernel, address=parts.hostname, port=parts.port)
+    return Upstream(replica=replica.name, kernel=replica.kernel, address=str(parts.hostname), port=parts.port)
+
+
+def _is_address(host: str | None) -> bool:
+    """Whether ``host`` is an IP address: Envoy looks up no names here."""
+    try:
+        ip_address(host or "")
+    except ValueError:
+        return False
+    return True
 
 
 def gateway_table(plan: RoutingPlan, upstreams: Mapping[str, Upstream], frame: RoutingFrame) -> GatewayTable:

@@ -120,6 +120,9 @@ class GatewayDriver:
         changed = [one for one in wanted if before[one.statistics].version != one.version]
         if not changed:
             return 0.0
+        strange = [str(one.path) for one in changed if not one.path.exists()]
+        if strange:
+            raise ActuationError(f"the gateway was not started with {', '.join(strange)}")
         old = [one.path.read_bytes() for one in changed]
         try:
             for one in changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -76,11 +77,13 @@ def envoy_command(binary: Path, settings: GatewaySettings, files: GatewayFiles) 
     ]
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Different TCP ports that nobody listens on now."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((address, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def require_free(address: str, port: int, what: str) -> None:

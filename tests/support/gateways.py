@@ -16,7 +16,7 @@ import httpx
 from live.fleet.envoy import with_ports, write_gateway
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
-from live.gateway.process import envoy_command, find_envoy, free_port, validate
+from live.gateway.process import envoy_command, find_envoy, free_ports, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import Endpoint, GatewayTable, ShadowRoute, SliceRoute, Upstream
 
@@ -77,11 +77,14 @@ class Bench:
 @contextmanager
 def gateway(folder: Path, replicas: int = 3, settings: GatewaySettings | None = None) -> Iterator[Bench]:
     """Envoy before ``replicas`` stand-ins r0, r1, ... of kernels k0, k1, ...; all with equal weights."""
+    ports = free_ports(replicas + 2)
     upstreams = tuple(
-        Upstream(replica=f"r{n}", kernel=f"k{n}", address="127.0.0.1", port=free_port())
-        for n in range(replicas)
+        Upstream(replica=f"r{n}", kernel=f"k{n}", address="127.0.0.1", port=ports[n]) for n in range(replicas)
     )
-    chosen, files = with_ports(settings or GatewaySettings()), GatewayFiles(folder=folder / "gateway")
+    chosen, files = (
+        with_ports(settings or GatewaySettings(), ports[-2:]),
+        GatewayFiles(folder=folder / "gateway"),
+    )
     shadows = (ShadowRoute(slice="code", kernel=f"k{replicas - 1}", ratio=0.0),)
     first = table_of(upstreams, {u.replica: 100 for u in upstreams}, version=0, shadows=shadows)
     write_gateway(chosen, files, first, upstreams)

@@ -14,6 +14,7 @@ from live.fleet import plan as fleet_plan
 from live.fleet.envoy import home_table
 from live.fleet.plan import FleetPlan, ServerOptions, has_amx, load_pool, plan_fleet
 from live.gateway.table import Upstream
+from live.measure.kernels import VLLM_KERNELS
 
 POOL = """
 apiVersion: selvage.dev/v1alpha1
@@ -94,7 +95,7 @@ def test_kernels_without_a_name_of_ours_are_what_their_fingerprint_says(tmp_path
 def test_the_shipped_pools_are_pools(name: str) -> None:
     """Both shipped pools load, and every kernel in them is one that can be started by name."""
     found, _ = load_pool(name)
-    known = {kernel.name for kernel in fleet_plan.VLLM_KERNELS}
+    known = {kernel.name for kernel in VLLM_KERNELS}
     assert {kernel.name for kernel in found.spec.kernels} <= known
 
 
