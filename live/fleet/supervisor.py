@@ -91,6 +91,7 @@ class Supervisor:
         self._began_s = time.monotonic()
         self._up_s = 0.0
         self._told: dict[str, str] = {}
+        self._unwritten = False
         ports = free_ports(len(plan.replicas) + 2)
         self._servers = tuple(
             Server(plan=one, options=plan.options, port=port, log=folder.log(one.name))
@@ -146,7 +147,7 @@ class Supervisor:
         self._envoy.rotate(now_s)
         for server in self._servers:
             changed |= server.advance(now_s, means)
-        if changed:
+        if changed or self._unwritten:
             self._publish(now_s, means.launcher.how)
 
     def _note_end(self, pid: int, code: int, now_s: float, means: Means) -> bool:
@@ -164,11 +165,21 @@ class Supervisor:
         if not self._up_s and state.ready():
             self._up_s = now_s
             state = replace(state, up_s=round(now_s, 3))
-        write_state(self._folder, state)
+        self._unwritten = not self._written(state)
         for server in state.servers:
             self._tell(server.name, _words(server.phase, server.up_s, server.note))
         if state.gateway.process is not None:
             self._tell("gateway", f"ready at {state.gateway.url}")
+
+    def _written(self, state: FleetState) -> bool:
+        """Write the state file; a full disk is said and tried again, and the fleet serves on."""
+        try:
+            write_state(self._folder, state)
+        except OSError as error:
+            self._tell("state file", f"cannot be written: {error.strerror or error}")
+            return False
+        self._told.pop("state file", None)
+        return True
 
     def _tell(self, name: str, words: str) -> None:
         if self._told.get(name) != words:
@@ -242,8 +253,7 @@ class Supervisor:
         state = read_state(self._folder)
         if state is not None:
             servers = tuple(server.state() for server in self._servers)
-            gateway = replace(state.gateway, process=None)
-            write_state(self._folder, replace(state, servers=servers, gateway=gateway))
+            self._written(replace(state, servers=servers, gateway=replace(state.gateway, process=None)))
 
 
 def _words(phase: Phase, up_s: float, note: str) -> str:
