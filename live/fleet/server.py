@@ -124,6 +124,9 @@ class Server:
             self._fail(str(error), 0.0, now_s, means)
             return
         self.process = process_id(pid)
+        if self.process is None:
+            self._fail("ended at once", 0.0, now_s, means)
+            return
         self.phase = Phase.STARTING
         known = Credentials(
             url=self.url, served_name=self.options.served_name, nonce=self.nonce, timeout_s=means.start_s

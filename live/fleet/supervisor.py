@@ -245,6 +245,8 @@ class Supervisor:
             ended = means.children.ended()
             pids = [pid for pid in pids if pid not in ended]
             time.sleep(_TICK_S)
+        for pid in pids:
+            means.children.kill(pid)
 
     def _end(self, children: Children) -> None:
         children.close()
