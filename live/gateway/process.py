@@ -58,7 +58,7 @@ def validate(binary: Path, files: GatewayFiles) -> None:
 
 
 def envoy_command(binary: Path, settings: GatewaySettings, files: GatewayFiles) -> list[str]:
-    """Command that serves; after the short drain time a listener that was taken away closes connections."""
+    """Command that serves; a listener that was taken away closes its connections after the drain time."""
     return [
         str(binary),
         "--config-path",

@@ -14,6 +14,7 @@ class GatewaySettings:
     idle_timeout_s: no byte in either direction. per_try_s: until a replica's first byte, 0: as long as
     ``request_timeout_s``; a legitimate long answer that is not streamed has no byte before its end.
     upstream_idle_s: below the servers' own keep-alive (uvicorn in vLLM: 5 s), or requests meet closed doors.
+    drain_s: how long a hop that is taken away may still end by itself.
     resettable: one hop inside Envoy per replica, which is what makes ``reset`` possible.
     """
 
@@ -32,7 +33,7 @@ class GatewaySettings:
     gateway_failures: int = 2
     eject_s: float = 5.0
     max_ejected_percent: int = 67
-    drain_s: int = 1
+    drain_s: int = 0
     threads: int = 1
     flush_s: float = 0.25
     resettable: bool = True
