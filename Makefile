@@ -19,8 +19,8 @@ e5-quick: setup ## Begin here: E5 on a few scenarios and seeds, in minutes; out/
 setup: ## Install the core into .venv (no torch)
 	@$(PYTHON) scripts/setup/bootstrap.py
 
-setup-test: ## Install the core, the developer tools, torch, training tools and vLLM
-	@$(PYTHON) scripts/setup/bootstrap.py --with dev --optional torch,rl,vllm,k8s
+setup-test: ## Install the core, the developer tools, torch, training tools, Envoy, vLLM and the Kubernetes client
+	@$(PYTHON) scripts/setup/bootstrap.py --with dev --optional torch,rl,live,vllm,k8s
 
 e5: setup ## Run experiment E5; table on the terminal, out/e5/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --out out/e5 $(E5_ARGS)

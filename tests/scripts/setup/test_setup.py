@@ -136,7 +136,7 @@ def test_a_step_that_takes_long_says_that_it_runs(capfd: pytest.CaptureFixture[s
 
 def test_unknown_part_is_refused() -> None:
     """A part name that does not exist is an error that lists the names that do."""
-    with pytest.raises(argparse.ArgumentTypeError, match="core, dev, torch, rl, vllm"):
+    with pytest.raises(argparse.ArgumentTypeError, match="core, dev, torch, rl, live, vllm"):
         setup_steps.names("dev,vlm")
 
 

@@ -1,0 +1,1 @@
+"""vLLM servers of this machine: started, supervised, known by state file, ended without orphans."""

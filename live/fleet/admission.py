@@ -1,0 +1,113 @@
+"""From a started process to a server that may serve: it answers, is the one that was started, and is warm."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from live.errors import LiveError
+
+_POLL_S = 0.05
+_ANSWER_S = 5.0
+_WARM_UP_S = 120.0
+#: Tokens of the request that warms a server up: any vocabulary has them.
+_WARM_UP_PROMPT = [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """How to reach a server. nonce: a served name that only the process in question was given."""
+
+    url: str
+    served_name: str
+    nonce: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """What an admitted server says of itself."""
+
+    fingerprint: str
+    version: str
+    context_tokens: int
+
+
+def authorisation() -> dict[str, str]:
+    """The header that ``VLLM_API_KEY`` asks for; never logged, never stored."""
+    key = os.environ.get("VLLM_API_KEY", "")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def admit(
+    known: Credentials, stop: threading.Event, transport: httpx.BaseTransport | None = None
+) -> Admitted:
+    """Wait for the server, check that it is the one, send one warm-up request.
+
+    Raises LiveError: no answer in time, ``stop`` was set (its process ended), or somebody else answers.
+    """
+    limits = httpx.Timeout(_ANSWER_S, read=_WARM_UP_S)
+    with httpx.Client(
+        base_url=known.url, timeout=limits, headers=authorisation(), transport=transport
+    ) as client:
+        _await_health(client, known, stop)
+        context_tokens = _identify(client, known)
+        fingerprint = _warm_up(client, known)
+        version = str(_answer(client, "GET", "/version").get("version", ""))
+    return Admitted(fingerprint=fingerprint, version=version, context_tokens=context_tokens)
+
+
+def _await_health(client: httpx.Client, known: Credentials, stop: threading.Event) -> None:
+    deadline_s = time.monotonic() + known.timeout_s
+    while not stop.is_set():
+        try:
+            if client.get("/health", timeout=_ANSWER_S).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        if time.monotonic() > deadline_s:
+            raise LiveError(f"{known.url}: no answer within {known.timeout_s:g} s; its log says why")
+        stop.wait(_POLL_S)
+    raise LiveError(f"{known.url}: its process ended before it answered; its log says why")
+
+
+def _identify(client: httpx.Client, known: Credentials) -> int:
+    """Context length; LiveError unless the server carries the nonce that it was started with."""
+    models = _answer(client, "GET", "/v1/models").get("data") or []
+    names = {str(model.get("id")): model for model in models if isinstance(model, dict)}
+    if known.nonce not in names:
+        raise LiveError(f"{known.url}: another server answers there; free the port or choose another")
+    if known.served_name not in names:
+        raise LiveError(f"{known.url}: expected a model {known.served_name}, got {', '.join(sorted(names))}")
+    return int(names[known.served_name].get("max_model_len") or 0)
+
+
+def _warm_up(client: httpx.Client, known: Credentials) -> str:
+    body = {
+        "model": known.served_name,
+        "prompt": _WARM_UP_PROMPT,
+        "max_tokens": 4,
+        "temperature": 0.0,
+        "ignore_eos": True,
+    }
+    answer = _answer(client, "POST", "/v1/completions", body)
+    if not answer.get("choices"):
+        raise LiveError(f"{known.url}: the warm-up request was answered without a choice")
+    return str(answer.get("system_fingerprint") or "")
+
+
+def _answer(client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
+    try:
+        response = client.request(method, path, json=body)
+        response.raise_for_status()
+        answer: Any = response.json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise LiveError(f"{client.base_url}{path}: {type(error).__name__}: {str(error)[:200]}") from None
+    if not isinstance(answer, dict):
+        raise LiveError(f"{client.base_url}{path}: the answer is no JSON object; is this a vLLM server?")
+    return answer

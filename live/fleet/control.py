@@ -1,0 +1,99 @@
+"""A fleet seen, changed and ended from elsewhere: another terminal, a test, a controller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from live.errors import LiveError
+from live.fleet.processes import kill_group, runs
+from live.fleet.state import FleetFolder, FleetState, is_up, read_state
+from live.fleet.supervisor import end_leftovers
+from live.gateway.admin import EnvoyAdmin
+from live.gateway.driver import GatewayDriver
+from live.gateway.statistics import GatewayLogs
+
+_DOWN_S = 20.0
+
+
+def fleets_folder() -> Path:
+    """Where fleets live: ``SELVAGE_FLEETS``, else the user's state folder."""
+    named = os.environ.get("SELVAGE_FLEETS")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(named) if named else Path(state) / "selvage" / "fleets"
+
+
+def require_up(folder: FleetFolder) -> FleetState:
+    """The running fleet in ``folder``; LiveError without one."""
+    state = read_state(folder)
+    if state is None or not is_up(state):
+        raise LiveError(f"{folder.path}: no fleet runs there; start one with `selvage fleet up`")
+    return state
+
+
+def down(folder: FleetFolder) -> bool:
+    """End the fleet in ``folder``, if there is one; whether there was anything to end.
+
+    The supervisor is asked first; what it leaves, or left when it was killed, is killed.
+    """
+    state = read_state(folder)
+    if state is None:
+        return False
+    found = is_up(state)
+    if found:
+        _end(state)
+    return end_leftovers(state) > 0 or found
+
+
+def restart(folder: FleetFolder, name: str) -> None:
+    """Kill one server with its engine; the supervisor starts it again. LiveError where it does not run."""
+    state = require_up(folder)
+    process = next((server.process for server in state.servers if server.name == name), None)
+    if process is None or not runs(process):
+        raise LiveError(f"{name}: no such server runs; there are {', '.join(s.name for s in state.servers)}")
+    kill_group(process.pid)
+
+
+def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
+    """Wait until everything serves; LiveError when the supervisor ends or time is up."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        state = require_up(folder)
+        if state.ready():
+            return state
+        if time.monotonic() > deadline_s:
+            waiting = [f"{s.name} {s.phase.value} {s.note}" for s in state.servers]
+            raise LiveError(f"{folder.path}: not ready within {timeout_s:g} s: {'; '.join(waiting)}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def driving(folder: FleetFolder) -> Iterator[GatewayDriver]:
+    """The gateway of a running fleet, to be changed by this process alone."""
+    state = require_up(folder)
+    admin = EnvoyAdmin(state.gateway.admin_url)
+    driver = GatewayDriver(state.gateway.settings, folder.gateway, admin)
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def statistics(folder: FleetFolder) -> GatewayLogs:
+    """What the gateway of a running fleet sees, from its first row on."""
+    state = require_up(folder)
+    return GatewayLogs(folder.gateway, EnvoyAdmin(state.gateway.admin_url), state.slices)
+
+
+def _end(state: FleetState) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(state.supervisor.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + _DOWN_S
+    while runs(state.supervisor):
+        if time.monotonic() > deadline_s:
+            os.kill(state.supervisor.pid, signal.SIGKILL)
+        time.sleep(0.02)

@@ -1,0 +1,145 @@
+"""The fleet's Envoy: files written and checked, process started, started again when it ends."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from contracts.loading.files import json_text, write_pinned
+from live.errors import LiveError
+from live.fleet.children import Children
+from live.fleet.plan import FleetPlan
+from live.fleet.processes import ProcessId, process_id
+from live.fleet.state import GatewayState
+from live.gateway.admin import EnvoyAdmin
+from live.gateway.clusters import shadow_cluster, slice_cluster
+from live.gateway.driver import listener_file, place, table_files
+from live.gateway.listeners import bootstrap
+from live.gateway.process import envoy_command, envoy_version, find_envoy, require_free, validate
+from live.gateway.settings import GatewayFiles, GatewaySettings
+from live.gateway.table import GatewayTable, Rotation, ShadowRoute, Upstream, slice_routes
+
+_ROTATE_S = 10.0
+_LOG_BYTES = 64 * 2**20
+
+
+def home_table(
+    plan: FleetPlan, upstreams: tuple[Upstream, ...], shadows: tuple[ShadowRoute, ...] = ()
+) -> GatewayTable:
+    """Every slice at its home kernel: what a fleet serves until a controller says otherwise.
+
+    Replicas that are not ready yet are listed: a request that finds one closed is tried at another.
+    """
+    layout = plan.layout()
+    table = np.zeros((len(plan.slices), len(layout.kernels) + 1))
+    for index, home in enumerate(plan.homes):
+        table[index, layout.kernels.index(home)] = 1.0
+    everybody = np.ones(len(layout.replicas), dtype=np.bool_)
+    rotation = Rotation(in_rotation=everybody, upstreams={one.replica: one for one in upstreams})
+    return GatewayTable(
+        version=0,
+        routes=slice_routes(table, rotation, layout),
+        default_slice=plan.default_slice,
+        shadows=shadows,
+        shadow_upstreams=upstreams,
+    )
+
+
+def with_ports(settings: GatewaySettings, free: list[int]) -> GatewaySettings:
+    """``settings`` with the two ``free`` ports where they name none; LiveError where a named one is taken."""
+    for port, what in ((settings.listen_port, "the gateway"), (settings.admin_port, "Envoy's admin")):
+        if port:
+            require_free(settings.listen_address, port, what)
+    return replace(
+        settings,
+        listen_port=settings.listen_port or free[0],
+        admin_port=settings.admin_port or free[1],
+    )
+
+
+def write_gateway(
+    settings: GatewaySettings, files: GatewayFiles, table: GatewayTable, upstreams: tuple[Upstream, ...]
+) -> None:
+    """Every file that Envoy starts from."""
+    files.folder.mkdir(parents=True, exist_ok=True)
+    clusters = [slice_cluster(route.slice) for route in table.routes]
+    clusters += sorted({shadow_cluster(shadow.kernel) for shadow in table.shadows})
+    start = bootstrap(settings, files, clusters, upstreams)
+    write_pinned(files.bootstrap, f"{json_text(start, indent=1)}\n".encode())
+    place([*table_files(table, settings, files), listener_file(settings, files, upstreams)])
+
+
+class Envoy:
+    """The process. Instants are those of the supervisor's monotonic clock, in s."""
+
+    def __init__(self, settings: GatewaySettings, files: GatewayFiles, log: Path) -> None:
+        self.settings = settings
+        self._files = files
+        self._log = log
+        self._binary = find_envoy()
+        self._version = envoy_version(self._binary)
+        self._process: ProcessId | None = None
+        self._starts = 0
+        self._start_at_s = 0.0
+        self._live = False
+        self._rotate_at_s = 0.0
+        self._admin = EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 without one."""
+        return self._process.pid if self._process else 0
+
+    def check(self) -> None:
+        """Let Envoy read its bootstrap; LiveError when it refuses."""
+        validate(self._binary, self._files)
+
+    def advance(self, now_s: float, children: Children) -> bool:
+        """Start it when there is none; whether anything changed."""
+        if self._process is None and now_s >= self._start_at_s:
+            command = envoy_command(self._binary, self.settings, self._files)
+            self._process = process_id(children.start(command, self._log, dict(os.environ)))
+            self._starts += 1
+            return True
+        if self._process is not None and not self._live and self._admin.is_live():
+            self._live = True
+            return True
+        return False
+
+    def ended(self, now_s: float, children: Children) -> None:
+        """It ended: again in half a second, which is as fast as ports come free."""
+        children.forget(self.pid)
+        self._process, self._live, self._start_at_s = None, False, now_s + 0.5
+
+    def rotate(self, now_s: float) -> None:
+        """Begin logs anew that have grown large; the one before is kept."""
+        if now_s < self._rotate_at_s or not self._live:
+            return
+        self._rotate_at_s = now_s + _ROTATE_S
+        logs = (self._files.requests_log, self._files.attempts_log)
+        large = [log for log in logs if log.exists() and log.stat().st_size > _LOG_BYTES]
+        for log in large:
+            log.replace(log.with_name(f"{log.name}.1"))
+        if large:
+            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
+                self._admin.reopen_logs()
+
+    def require_start(self) -> None:
+        """LiveError when it does not stay up at all."""
+        if self._starts > 5 and not self._live:
+            raise LiveError(f"Envoy does not come up; see {self._log}")
+
+    def state(self) -> GatewayState:
+        """As the state file says it; no process until it serves."""
+        return GatewayState(
+            url=f"http://{self.settings.listen_address}:{self.settings.listen_port}",
+            admin_url=self._admin.url,
+            settings=self.settings,
+            process=self._process if self._live else None,
+            version=self._version,
+            restarts=max(0, self._starts - 1),
+        )

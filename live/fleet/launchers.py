@@ -1,0 +1,162 @@
+"""How a server's process comes to be: forked from one that has imported vLLM, or started from nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from live.errors import LiveError
+from live.fleet.children import Children
+from live.fleet.plan import has_gpu
+from live.measure.vllm_backend import vllm_python
+
+_SERVER = Path(__file__).with_name("vllm_server.py")
+_FORK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One server to start: all its arguments, its environment beside the common one, its log."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    log: Path
+
+
+class NotYetError(LiveError):
+    """A server cannot be started at this moment; ask again soon."""
+
+
+class Launcher(Protocol):
+    """Starts servers as children of this process."""
+
+    how: str
+
+    def start(self, order: Order) -> int:
+        """Process id of the new server, leader of its own group. Raises LiveError, NotYetError among them."""
+
+    def close(self) -> None:
+        """Start no more."""
+
+
+class SpawnLauncher:
+    """A process from nothing per server: slow, works on every device."""
+
+    how = "spawn"
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    def start(self, order: Order) -> int:
+        """Start the interpreter that has vLLM."""
+        command = server_command("serve", order.arguments)
+        return self._children.start(command, order.log, server_environment() | dict(order.environment))
+
+    def close(self) -> None:
+        """Nothing was kept open."""
+
+
+class ForkLauncher:
+    """Servers forked from a process that imported vLLM once: CPU builds only. Restarts that process at need.
+
+    This process must adopt orphans (``live.fleet.processes.adopt_orphans``).
+    """
+
+    how = "fork"
+
+    def __init__(self, children: Children, log: Path) -> None:
+        self._children = children
+        self._log = log
+        self._door: socket.socket | None = None
+        self._pid = 0
+        self._ready = False
+
+    def begin(self) -> None:
+        """Start the forker without waiting for it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = server_command("fork", (str(theirs.fileno()),))
+            self._pid = self._children.start(command, self._log, server_environment(), (theirs.fileno(),))
+        self._door, self._ready = ours, False
+        ours.settimeout(_FORK_S)
+
+    def start(self, order: Order) -> int:
+        """Fork a server. NotYetError while the forker imports, as after a dead one was replaced."""
+        request = {
+            "arguments": list(order.arguments),
+            "environment": dict(order.environment),
+            "log": str(order.log),
+            "supervisor": os.getpid(),
+        }
+        try:
+            self.require_ready()
+            pid = int(self._ask(request)["pid"])
+        except NotYetError:
+            raise
+        except LiveError as error:
+            self.close()
+            self.begin()
+            raise NotYetError(f"{error}; started anew") from None
+        self._children.adopt(pid)
+        return pid
+
+    def require_ready(self) -> None:
+        """NotYetError while it imports; LiveError when it ended, as on a device that cannot be forked."""
+        if self._ready or self._door is None:
+            return
+        if not select.select([self._door], [], [], 0.0)[0]:
+            raise NotYetError("the process that forks servers is still importing")
+        self._ready = bool(self._ask(None).get("ready"))
+
+    def close(self) -> None:
+        """End the forker; servers that it forked stay."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        if self._pid:
+            self._children.kill(self._pid)
+            self._children.forget(self._pid)
+            self._pid = 0
+
+    def _ask(self, request: dict[str, Any] | None) -> dict[str, Any]:
+        """One request (None: just listen) and its answer."""
+        try:
+            if self._door is None:
+                raise OSError("not started")
+            if request is not None:
+                self._door.sendall(json.dumps(request).encode() + b"\n")
+            text = b""
+            while not text.endswith(b"\n"):
+                part = self._door.recv(4096)
+                if not part:
+                    raise OSError("it ended")
+                text += part
+        except OSError as error:
+            raise LiveError(f"the process that forks servers: {error}; see {self._log}") from None
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+def server_command(verb: str, arguments: Sequence[str]) -> list[str]:
+    """Command of a server process; ``-P`` keeps our folder off its import path."""
+    return [vllm_python(), "-P", str(_SERVER), verb, *arguments]
+
+
+def server_environment() -> dict[str, str]:
+    """Environment of every server: one thread each, no reports to anybody, none of our modules."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.update(
+        VLLM_NO_USAGE_STATS="1",
+        DO_NOT_TRACK="1",
+        SELVAGE_PARENT=str(os.getpid()),
+    )
+    if not has_gpu():
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # engine and worker in one process
+    return environment

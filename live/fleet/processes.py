@@ -1,0 +1,91 @@
+"""Processes of this machine, told apart from later ones with the same number. Linux (``/proc``)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_AFTER_NAME = 2  # fields of /proc/PID/stat are counted from the one after the command, which is the third
+_STATE, _GROUP, _STARTED = 3 - 1 - _AFTER_NAME, 5 - 1 - _AFTER_NAME, 22 - 1 - _AFTER_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """A process: its number and when it started, in ticks since boot."""
+
+    pid: int
+    started_ticks: int
+
+
+def process_id(pid: int) -> ProcessId | None:
+    """The process that has ``pid`` now; None without one."""
+    fields = _fields(pid)
+    return ProcessId(pid=pid, started_ticks=int(fields[_STARTED])) if fields else None
+
+
+def runs(process: ProcessId) -> bool:
+    """Whether exactly this process is alive, a zombie not counted."""
+    fields = _fields(process.pid)
+    return bool(fields) and fields[_STATE] != "Z" and int(fields[_STARTED]) == process.started_ticks
+
+
+def group_members(group: int) -> list[int]:
+    """Living processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = _fields(int(entry.name))
+            if fields and fields[_STATE] != "Z" and int(fields[_GROUP]) == group:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def kill_group(group: int, number: signal.Signals = signal.SIGKILL) -> bool:
+    """Send a signal to a process group; False when it is empty."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+        return True
+    return False
+
+
+def await_group_end(group: int, timeout_s: float) -> bool:
+    """Wait until a group has no living member; False when it still has at the end of ``timeout_s``."""
+    deadline_s = time.monotonic() + timeout_s
+    while group_members(group):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def group_memory_bytes(group: int) -> int:
+    """Memory of a group with shared pages split among their users (PSS); 0 where the system does not say."""
+    return sum(_proportional_bytes(pid) for pid in group_members(group))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every orphan among our descendants (PR_SET_CHILD_SUBREAPER)."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _fields(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _proportional_bytes(pid: int) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0

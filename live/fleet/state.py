@@ -1,0 +1,187 @@
+"""The state file of a fleet: what a second terminal, a controller or a prober needs to know of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from contracts.loading.files import write_json
+from contracts.telemetry import ReplicaState
+from live.errors import LiveError
+from live.fleet.processes import ProcessId, runs
+from live.gateway.settings import GatewayFiles, GatewaySettings
+from live.ports import LiveReplica
+
+FORMAT = 1
+
+
+class Phase(StrEnum):
+    """Where a server is in its life."""
+
+    WAITING = "waiting"  # to be started, after a pause or at all
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"  # given up
+    STOPPED = "stopped"
+
+
+#: What the controller's telemetry calls each phase.
+REPLICA_STATES = {
+    Phase.WAITING: ReplicaState.DEAD,
+    Phase.STARTING: ReplicaState.STARTING,
+    Phase.READY: ReplicaState.READY,
+    Phase.FAILED: ReplicaState.DEAD,
+    Phase.STOPPED: ReplicaState.ABSENT,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """One replica as the supervisor knows it. up_s: from start to ready; restarts: starts after the first."""
+
+    name: str
+    kernel: str
+    url: str
+    phase: Phase
+    process: ProcessId | None = None
+    nonce: str = ""
+    fingerprint: str = ""
+    version: str = ""
+    context_tokens: int = 0
+    up_s: float = 0.0
+    restarts: int = 0
+    note: str = ""  # why it is not ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayState:
+    """Envoy as the supervisor knows it."""
+
+    url: str
+    admin_url: str
+    settings: GatewaySettings
+    process: ProcessId | None = None
+    version: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetState:
+    """A fleet at one instant. up_s: from the command to all servers ready, 0 until then."""
+
+    pool: str
+    model: str
+    served_name: str
+    how: str  # servers are forked or spawned
+    supervisor: ProcessId
+    servers: tuple[ServerState, ...]
+    gateway: GatewayState
+    slices: tuple[str, ...]
+    homes: tuple[str, ...]
+    default_slice: str
+    up_s: float = 0.0
+
+    def ready(self) -> bool:
+        """Whether everything serves."""
+        return self.gateway.process is not None and all(s.phase is Phase.READY for s in self.servers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFolder:
+    """Where everything of one fleet lies."""
+
+    path: Path
+
+    @property
+    def state(self) -> Path:
+        """The state file."""
+        return self.path / "fleet.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the supervisor as long as it lives."""
+        return self.path / "fleet.lock"
+
+    @property
+    def gateway(self) -> GatewayFiles:
+        """Envoy's files."""
+        return GatewayFiles(folder=self.path / "gateway")
+
+    def log(self, name: str) -> Path:
+        """Log of one process."""
+        return self.path / "logs" / f"{name}.log"
+
+
+def write_state(folder: FleetFolder, state: FleetState) -> None:
+    """Replace the state file, whole or not at all."""
+    write_json(folder.state, {"format": FORMAT, **asdict(state)}, indent=1)
+
+
+def read_state(folder: FleetFolder) -> FleetState | None:
+    """The fleet as last written, None without a file; LiveError for a file that is no state of ours."""
+    try:
+        found = json.loads(folder.state.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LiveError(f"{folder.state}: no state of a fleet ({error}); remove it") from None
+    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+        raise LiveError(
+            f"{folder.state}: written by another version; end that fleet with the version it is of"
+        )
+    return _fleet(found)
+
+
+def is_up(state: FleetState | None) -> bool:
+    """Whether a living supervisor stands behind ``state``."""
+    return state is not None and runs(state.supervisor)
+
+
+class FleetDiscovery:
+    """``live.ports.Discovery`` over a state file: always what was written last."""
+
+    def __init__(self, folder: FleetFolder) -> None:
+        self._folder = folder
+
+    def replicas(self) -> tuple[LiveReplica, ...]:
+        """Every replica in the order of the fleet; absent ones after the supervisor's death."""
+        state = read_state(self._folder)
+        alive = is_up(state)
+        return tuple(_replica(server, alive) for server in (state.servers if state else ()))
+
+
+def _replica(server: ServerState, alive: bool) -> LiveReplica:
+    state = REPLICA_STATES[server.phase] if alive else ReplicaState.ABSENT
+    return LiveReplica(
+        name=server.name,
+        kernel=server.kernel,
+        url=server.url,
+        state=state,
+        pid=server.process.pid if server.process else None,
+        fingerprint=server.fingerprint,
+    )
+
+
+def _fleet(found: dict[str, Any]) -> FleetState:
+    servers = tuple(_server(one) for one in found.pop("servers"))
+    gateway = found.pop("gateway")
+    settings = GatewaySettings(**gateway.pop("settings"))
+    process = _process(gateway.pop("process"))
+    supervisor = ProcessId(**found.pop("supervisor"))
+    slices, homes = tuple(found.pop("slices")), tuple(found.pop("homes"))
+    state = GatewayState(**gateway, settings=settings, process=process)
+    return FleetState(
+        **found, slices=slices, homes=homes, supervisor=supervisor, servers=servers, gateway=state
+    )
+
+
+def _server(one: dict[str, Any]) -> ServerState:
+    process, phase = _process(one.pop("process")), Phase(one.pop("phase"))
+    return ServerState(**one, process=process, phase=phase)
+
+
+def _process(found: dict[str, int] | None) -> ProcessId | None:
+    return ProcessId(**found) if found else None

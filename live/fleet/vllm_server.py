@@ -1,0 +1,197 @@
+"""One vLLM API server, or a process that forks them fast. EDGE: runs inside a vLLM process.
+
+Stands alone there: imports only the standard library and vllm (torch through it).
+
+``vllm_server.py serve ARGUMENTS...`` is vLLM's API server that dies with its parent.
+``vllm_server.py fork FD`` imports vLLM once and then forks a server for each line of JSON that comes in on
+the socket ``FD`` (``{"arguments": [...], "environment": {...}, "log": path, "supervisor": pid}``, answered by
+``{"pid": n}``): a second instead of twenty, and most memory shared. It ends when the socket does.
+
+Nothing may outlive the supervisor. Each process asks the kernel to be killed when its parent ends: the API
+server, its engine, and the engine's workers. A forked server becomes a child of the supervisor (which adopts
+orphans), so a dead forker takes nobody along. The engine of a killed API server would otherwise live on and
+even hold its port.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_ADOPTION_S = 10.0
+#: What a server of a small model imports anyway; a module that a version does not have is passed over.
+_PRELOADED = (
+    "transformers",
+    "uvloop",
+    "torch._dynamo",
+    "vllm.entrypoints.generate.api_router",
+    "vllm.entrypoints.launchers.cli_args",
+    "vllm.entrypoints.openai.chat_completion.serving",
+    "vllm.entrypoints.openai.completion.serving",
+    "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
+    "vllm.model_executor.model_loader",
+    "vllm.model_executor.models.llama",
+    "vllm.v1.attention.backends.cpu_attn",
+    "vllm.v1.core.sched.scheduler",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.structured_output",
+    "vllm.v1.worker.cpu_worker",
+)
+
+
+def die_with(parent: int) -> None:
+    """Be killed as soon as the process ``parent`` ends; at once if it has ended already. Linux."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def children_die_with_us() -> None:
+    """Every process forked from here on dies with the one that forked it."""
+    known: list[int] = []
+    os.register_at_fork(
+        before=lambda: known.append(os.getpid()),
+        after_in_parent=known.clear,
+        after_in_child=lambda: die_with(known[-1]),
+    )
+
+
+def serve(arguments: list[str]) -> None:
+    """vLLM's API server with ``arguments``, until it ends."""
+    from vllm.entrypoints.launchers.api_server.entry import main as run_server
+
+    sys.argv = ["api_server", *arguments]
+    run_server()
+
+
+def fork_engines() -> None:
+    """Let the CPU platform fork its engine too: it is single-threaded when it does, and wants to spawn."""
+    from vllm.platforms import cpu, current_platform
+
+    if current_platform.device_type != "cpu":
+        raise SystemExit("forked servers need a CPU build of vLLM; start them singly")
+    checked: Any = cpu.CpuPlatform.check_and_update_config.__func__
+
+    def check_then_fork(cls: Any, config: Any) -> None:
+        checked(cls, config)
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+
+    cpu.CpuPlatform.check_and_update_config = classmethod(check_then_fork)
+
+
+def inspect_models_here() -> None:
+    """Let vLLM look at a model's class in this process, not in one that imports everything again.
+
+    That one is for devices that must not be opened before a fork; a CPU is no such device.
+    """
+    registry = importlib.import_module("vllm.model_executor.models.registry")
+    if hasattr(registry, "_run_in_subprocess"):
+        vars(registry)["_run_in_subprocess"] = lambda look: look()
+
+
+def preload() -> None:
+    """Import once what every server needs."""
+    for name in _PRELOADED:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            print(f"not preloaded: {name}: {error}", flush=True)
+
+
+def fork_server(order: dict[str, Any], door: socket.socket) -> int:
+    """Fork a server that becomes the supervisor's child; its process id."""
+    read, write = os.pipe()
+    middle = os.fork()
+    if middle:
+        os.close(write)
+        with os.fdopen(read) as told:
+            text = told.read()
+        os.waitpid(middle, 0)
+        return int(text)
+    os.close(read)
+    server = os.fork()
+    if server:
+        os.write(write, str(server).encode())
+        os._exit(0)
+    os.close(write)
+    # Not ``close``: the file over the socket keeps it open, and a dead forker's door would never be shut.
+    os.close(door.detach())
+    _become_server(order)
+    return 0
+
+
+def _become_server(order: dict[str, Any]) -> None:
+    code = 1
+    try:
+        log = os.open(order["log"], os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.setsid()
+        _await_adoption(order["supervisor"])
+        children_die_with_us()
+        os.environ.update(order["environment"])
+        serve(order["arguments"])
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # whatever it was: the log says it, and the process ends
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _await_adoption(supervisor: int) -> None:
+    """Wait until the process in between has ended and the supervisor is the parent."""
+    deadline_s = time.monotonic() + _ADOPTION_S
+    while os.getppid() != supervisor:
+        if time.monotonic() > deadline_s:
+            raise SystemExit("the supervisor did not adopt this server; it must be a child subreaper")
+        time.sleep(0.001)
+    die_with(supervisor)
+
+
+def fork_on_demand(descriptor: int) -> None:
+    """Answer orders on the socket ``descriptor`` until the other end closes."""
+    door = socket.socket(fileno=descriptor)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+    preload()
+    inspect_models_here()
+    fork_engines()
+    gc.collect()
+    gc.freeze()
+    orders = door.makefile("r", encoding="utf-8")
+    door.sendall(b'{"ready": true}\n')
+    for line in orders:
+        door.sendall(json.dumps({"pid": fork_server(json.loads(line), door)}).encode() + b"\n")
+
+
+def main(arguments: list[str]) -> None:
+    """``serve ARGUMENTS...`` or ``fork FD``; SELVAGE_PARENT is the process to die with."""
+    die_with(int(os.environ["SELVAGE_PARENT"]))
+    if arguments[0] == "fork":
+        fork_on_demand(int(arguments[1]))
+    else:
+        children_die_with_us()
+        serve(arguments[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+elif __name__ == "__mp_main__":
+    # An engine or worker that multiprocessing spawned: it imports the main module first.
+    die_with(os.getppid())

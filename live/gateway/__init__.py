@@ -1,0 +1,1 @@
+"""The gateway: routing plans as Envoy's configuration, acknowledged, and what Envoy counted."""

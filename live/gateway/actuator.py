@@ -1,0 +1,92 @@
+"""The controller's actuator in the live world: one plan, one table of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import ReplicaState
+from controller.ports import RoutingPlan
+from live.errors import LiveError, PlanError
+from live.gateway.driver import GatewayDriver
+from live.gateway.table import GatewayTable, Rotation, ShadowRoute, Upstream, slice_routes
+from live.ports import Discovery, LiveReplica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingFrame:
+    """What a plan's arrays mean here, and what no plan decides."""
+
+    layout: FleetLayout
+    default_slice: str
+    shadows: tuple[ShadowRoute, ...] = ()
+    #: Serve a slice without endpoints (its clients get 503) instead of refusing the plan.
+    allow_empty: bool = False
+
+
+def upstream_of(replica: LiveReplica) -> Upstream:
+    """Address of ``replica`` as the gateway needs it; PlanError where it cannot be one."""
+    parts = urlsplit(replica.url)
+    if parts.scheme != "http" or not _is_address(parts.hostname) or not parts.port or parts.path.strip("/"):
+        raise PlanError(f"{replica.name}: expected http://ADDRESS:PORT, got {replica.url}")
+    return Upstream(replica=replica.name, kernel=replica.kernel, address=str(parts.hostname), port=parts.port)
+
+
+def _is_address(host: str | None) -> bool:
+    """Whether ``host`` is an IP address: Envoy looks up no names here."""
+    try:
+        ip_address(host or "")
+    except ValueError:
+        return False
+    return True
+
+
+def gateway_table(plan: RoutingPlan, upstreams: Mapping[str, Upstream], frame: RoutingFrame) -> GatewayTable:
+    """The first (in the live world only) fleet of ``plan`` as a table of the gateway. Pure."""
+    rotation = Rotation(in_rotation=plan.in_rotation[0], upstreams=upstreams)
+    routes = slice_routes(plan.table[0], rotation, frame.layout, allow_empty=frame.allow_empty)
+    shadowed = {shadow.kernel for shadow in frame.shadows}
+    return GatewayTable(
+        version=int(plan.version[0]),
+        routes=routes,
+        default_slice=frame.default_slice,
+        shadows=frame.shadows,
+        shadow_upstreams=tuple(u for u in upstreams.values() if u.kernel in shadowed),
+    )
+
+
+class EnvoyActuator:
+    """``controller.ports.RouteActuator`` and ``live.ports.StreamReset`` over one gateway.
+
+    ``last_error`` says why the newest plan is not in force, "" when it is.
+    """
+
+    def __init__(self, driver: GatewayDriver, discovery: Discovery, frame: RoutingFrame) -> None:
+        self._driver = driver
+        self._discovery = discovery
+        self._frame = frame
+        self.last_error = ""
+        self.last_apply_s = 0.0
+
+    def apply(self, plan: RoutingPlan) -> bool:
+        """Put ``plan`` in force over the ready replicas; False, and nothing changed, where that failed."""
+        try:
+            table = gateway_table(plan, self._ready(), self._frame)
+            self.last_apply_s = self._driver.apply(table)
+        except LiveError as error:
+            self.last_error = str(error)
+            return False
+        self.last_error = ""
+        return True
+
+    def reset(self, replica: str) -> None:
+        """End every open request at ``replica``; what nobody has begun to answer is tried elsewhere."""
+        known = tuple(upstream_of(one) for one in self._discovery.replicas())
+        self._driver.reset(replica, known)
+
+    def _ready(self) -> dict[str, Upstream]:
+        ready = [one for one in self._discovery.replicas() if one.state == ReplicaState.READY]
+        return {one.name: upstream_of(one) for one in ready}

@@ -1,0 +1,109 @@
+"""Envoy's admin interface, which listens on loopback alone: readiness, statistics, hosts, logs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from live.errors import LiveError
+from live.gateway.clusters import slice_cluster
+from live.ports import HostCounters
+
+_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionState:
+    """What Envoy says of one file that it watches. version: of what is in force, "" before any."""
+
+    version: str
+    refused: int  # updates that it rejected or could not read
+
+
+class EnvoyAdmin:
+    """One admin interface at ``url``; every call raises LiveError when Envoy does not answer."""
+
+    def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url
+        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def is_live(self) -> bool:
+        """Whether Envoy has what it needs and serves."""
+        try:
+            return self._call("GET", "/ready").strip() == "LIVE"
+        except LiveError:
+            return False
+
+    def subscriptions(self, prefixes: tuple[str, ...]) -> dict[str, SubscriptionState]:
+        """State of each subscription, by the prefix of its statistics."""
+        names = "|".join(re.escape(prefix) for prefix in prefixes)
+        pattern = rf"^({names})\.(version_text|update_rejected|update_failure)$"
+        values = self.statistics(pattern)
+        return {prefix: _state(values, prefix) for prefix in prefixes}
+
+    def statistics(self, pattern: str) -> dict[str, Any]:
+        """Value of every counter, gauge and text whose whole name matches ``pattern``."""
+        answer = self._json("/stats", {"format": "json", "type": "All", "filter": pattern})
+        return {row["name"]: row["value"] for row in answer.get("stats", []) if "name" in row}
+
+    def hosts(self, slices: tuple[str, ...]) -> tuple[HostCounters, ...]:
+        """Counters of every replica in the cluster of every slice."""
+        answer = self._json("/clusters", {"format": "json"})
+        wanted = {slice_cluster(name): name for name in slices}
+        return tuple(
+            _host(wanted[status["name"]], host)
+            for status in answer.get("cluster_statuses", [])
+            if status["name"] in wanted
+            for host in status.get("host_statuses", [])
+        )
+
+    def reopen_logs(self) -> None:
+        """Open log files anew, after they were renamed."""
+        self._call("POST", "/reopen_logs")
+
+    def _json(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
+        response = self._response("GET", path, parameters)
+        try:
+            answer: dict[str, Any] = response.json()
+        except ValueError:
+            raise LiveError(f"{self.url}{path}: expected JSON, got {response.text[:100]!r}") from None
+        return answer
+
+    def _call(self, method: str, path: str) -> str:
+        return self._response(method, path, {}).text
+
+    def _response(self, method: str, path: str, parameters: dict[str, str]) -> httpx.Response:
+        try:
+            response = self._client.request(method, path, params=parameters)
+        except httpx.HTTPError as error:
+            raise LiveError(f"{self.url}{path}: Envoy does not answer ({type(error).__name__})") from None
+        if response.status_code != 200:
+            raise LiveError(f"{self.url}{path}: HTTP {response.status_code}: {response.text[:200]}")
+        return response
+
+
+def _state(values: dict[str, Any], prefix: str) -> SubscriptionState:
+    refused = sum(int(values.get(f"{prefix}.{name}", 0)) for name in ("update_rejected", "update_failure"))
+    return SubscriptionState(version=str(values.get(f"{prefix}.version_text", "")), refused=refused)
+
+
+def _host(slice_name: str, host: dict[str, Any]) -> HostCounters:
+    counted = {row["name"]: int(row.get("value", 0)) for row in host.get("stats", [])}
+    health = host.get("health_status", {})
+    return HostCounters(
+        slice=slice_name,
+        replica=str(host.get("hostname", "")),
+        weight=int(host.get("weight", 0)),
+        active=counted.get("rq_active", 0),
+        succeeded=counted.get("rq_success", 0),
+        failed=counted.get("rq_error", 0),
+        connect_failed=counted.get("cx_connect_fail", 0),
+        ejected=bool(health.get("failed_outlier_check", False)),
+    )

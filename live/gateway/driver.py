@@ -1,0 +1,173 @@
+"""Puts tables into force: files replaced at once, acknowledged by Envoy's own statistics, or taken back.
+
+Every file has a version that is a hash of its content; Envoy reports the version in force, so an
+acknowledgement cannot be mistaken for that of another write. A file that Envoy refuses, or does not
+acknowledge in time, is put back as it was, with every other file of the same table.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.loading.files import canonical_sha256, json_text, write_pinned
+from live.errors import ActuationError, LiveError
+from live.gateway.admin import EnvoyAdmin, SubscriptionState
+from live.gateway.clusters import assignments
+from live.gateway.listeners import STAT_PREFIX, listeners
+from live.gateway.routes import ROUTE_CONFIG, route_configuration
+from live.gateway.settings import GatewayFiles, GatewaySettings
+from live.gateway.table import GatewayTable, Upstream
+
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedFile:
+    """One file that Envoy watches. statistics: prefix under which Envoy reports on it."""
+
+    path: Path
+    statistics: str
+    version: str
+    content: bytes
+
+
+def table_files(table: GatewayTable, settings: GatewaySettings, files: GatewayFiles) -> list[WatchedFile]:
+    """Endpoints first, then routes: a route never points at endpoints that are still the old ones."""
+    found = [
+        watched(files.endpoints(name), f"cluster.{name}", [resource], table.version)
+        for name, resource in assignments(table, settings).items()
+    ]
+    routes = [route_configuration(table, settings)]
+    found.append(watched(files.routes, f"http.{STAT_PREFIX}.rds.{ROUTE_CONFIG}", routes, table.version))
+    return found
+
+
+def listener_file(
+    settings: GatewaySettings, files: GatewayFiles, upstreams: Iterable[Upstream], without: str = ""
+) -> WatchedFile:
+    """All listeners, but not the hop of replica ``without``."""
+    resources = listeners(settings, files, upstreams, without)
+    return watched(files.listeners, "listener_manager.lds", resources, 0)
+
+
+def watched(path: Path, statistics: str, resources: list[dict[str, Any]], number: int) -> WatchedFile:
+    """``resources`` as Envoy reads them, under a version that names their content."""
+    version = f"{number}-{canonical_sha256(resources)[:16]}"
+    content = f"{json_text({'version_info': version, 'resources': resources})}\n".encode()
+    return WatchedFile(path=path, statistics=statistics, version=version, content=content)
+
+
+def place(found: Iterable[WatchedFile]) -> None:
+    """Write every file, each whole or not at all, for an Envoy that does not run yet; folders are made."""
+    for one in found:
+        one.path.parent.mkdir(parents=True, exist_ok=True)
+        write_pinned(one.path, one.content)
+
+
+class GatewayDriver:
+    """The one who changes a running gateway. A second one on the same files is refused."""
+
+    def __init__(
+        self, settings: GatewaySettings, files: GatewayFiles, admin: EnvoyAdmin, timeout_s: float = 5.0
+    ) -> None:
+        self.settings = settings
+        self.files = files
+        self.admin = admin
+        self._timeout_s = timeout_s
+        self._lock = _locked(files.lock)
+
+    def close(self) -> None:
+        """Let the next one drive; once is enough."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+            self.admin.close()
+
+    def apply(self, table: GatewayTable) -> float:
+        """Put ``table`` in force; the time that took, in s. On ActuationError nothing has changed."""
+        return self.exchange(table_files(table, self.settings, self.files))
+
+    def reset(self, replica: str, upstreams: tuple[Upstream, ...]) -> float:
+        """Close every connection to ``replica`` and open its hop again; time in s.
+
+        Requests that nobody has begun to answer are tried at another replica; answers under way end.
+        Raises LiveError where hops are switched off.
+        """
+        if not self.settings.resettable:
+            raise LiveError(f"{replica}: this gateway runs without hops, so open requests cannot be reset")
+        if replica not in {one.replica for one in upstreams}:
+            raise LiveError(
+                f"{replica}: no such replica; there are {', '.join(u.replica for u in upstreams)}"
+            )
+        started_s = time.monotonic()
+        self.exchange([listener_file(self.settings, self.files, upstreams, without=replica)])
+        try:
+            self._await_drained(started_s + self.settings.drain_s + self._timeout_s)
+        finally:
+            self.exchange([listener_file(self.settings, self.files, upstreams)])
+        return time.monotonic() - started_s
+
+    def exchange(self, wanted: list[WatchedFile]) -> float:
+        """Replace the files whose version is not in force and wait for Envoy; all or nothing."""
+        started_s = time.monotonic()
+        before = self.admin.subscriptions(tuple(one.statistics for one in wanted))
+        changed = [one for one in wanted if before[one.statistics].version != one.version]
+        if not changed:
+            return 0.0
+        strange = [str(one.path) for one in changed if not one.path.exists()]
+        if strange:
+            raise ActuationError(f"the gateway was not started with {', '.join(strange)}")
+        old = [one.path.read_bytes() for one in changed]
+        try:
+            for one in changed:
+                write_pinned(one.path, one.content)
+            self._acknowledged(changed, before, started_s + self._timeout_s)
+        except (ActuationError, LiveError, OSError) as error:
+            self._put_back(changed, old)
+            raise ActuationError(f"{error}; the last table stays in force") from None
+        return time.monotonic() - started_s
+
+    def _acknowledged(
+        self, changed: list[WatchedFile], before: dict[str, SubscriptionState], deadline_s: float
+    ) -> None:
+        waiting = list(changed)
+        while waiting:
+            now = self.admin.subscriptions(tuple(one.statistics for one in waiting))
+            waiting = [one for one in waiting if now[one.statistics].version != one.version]
+            refused = [o for o in waiting if now[o.statistics].refused > before[o.statistics].refused]
+            if refused:
+                raise ActuationError(f"Envoy refused {refused[0].path}; its log says why")
+            if waiting and time.monotonic() > deadline_s:
+                raise ActuationError(
+                    f"Envoy did not acknowledge {waiting[0].path} within {self._timeout_s:g} s"
+                )
+            if waiting:
+                time.sleep(_POLL_S)
+
+    def _put_back(self, changed: list[WatchedFile], old: list[bytes]) -> None:
+        for one, content in zip(changed, old, strict=True):
+            if one.path.read_bytes() != content:
+                write_pinned(one.path, content)
+
+    def _await_drained(self, deadline_s: float) -> None:
+        name = "listener_manager.total_listeners_draining"
+        while self.admin.statistics(f"^{name}$").get(name, 0):
+            if time.monotonic() > deadline_s:
+                raise ActuationError("Envoy still drains the hop; its connections may be open")
+            time.sleep(_POLL_S)
+
+
+def _locked(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise LiveError(f"{path}: somebody else drives this gateway; end that first") from None
+    return descriptor

@@ -1,0 +1,139 @@
+"""What the gateway saw: new rows of its two logs, and Envoy's counters per replica."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from live.errors import LiveError
+from live.gateway.admin import EnvoyAdmin
+from live.gateway.clusters import shadow_cluster
+from live.gateway.routes import SERVE, SHED
+from live.gateway.settings import GatewayFiles
+from live.ports import GatewayAttempt, GatewayRequest, GatewaySample, HostCounters
+
+_SHADOW = shadow_cluster("")
+
+
+class LogTail:
+    """Whole new lines of a growing file, also after it was renamed and begun anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+
+    def lines(self) -> list[bytes]:
+        """Lines that ended since the previous call; a line under way waits."""
+        try:
+            with self._path.open("rb") as stream:
+                status = os.fstat(stream.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset = status.st_ino, 0
+                stream.seek(self._offset)
+                text = stream.read()
+        except FileNotFoundError:
+            return []
+        whole, _, _ = text.rpartition(b"\n")
+        self._offset += len(whole) + 1 if whole else 0
+        return whole.split(b"\n") if whole else []
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of a log as records; those that are no rows are counted."""
+
+    unreadable: int = 0
+
+    def parse(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        found = []
+        for line in lines:
+            try:
+                row = json.loads(line)
+                _ = float(row["at"]), str(row["route"])
+            except (ValueError, KeyError, TypeError):
+                self.unreadable += 1
+                continue
+            found.append(row)
+        return found
+
+
+class GatewayLogs:
+    """``live.ports.GatewayStatistics`` over the files and the admin interface of one Envoy."""
+
+    def __init__(self, files: GatewayFiles, admin: EnvoyAdmin, slices: tuple[str, ...]) -> None:
+        self._requests = LogTail(files.requests_log)
+        self._attempts = LogTail(files.attempts_log)
+        self._admin = admin
+        self._slices = slices
+
+    def read(self) -> GatewaySample:
+        """Rows since the previous call; no host where Envoy does not answer: unknown, not zero."""
+        rows = _Rows()
+        requests = [request_of(row) for row in rows.parse(self._requests.lines())]
+        attempts = [attempt_of(row) for row in rows.parse(self._attempts.lines())]
+        return GatewaySample(
+            read_at_s=time.time(),
+            requests=tuple(request for request in requests if request.slice),
+            attempts=tuple(attempt for attempt in attempts if attempt.slice),
+            hosts=self._hosts(),
+            unreadable=rows.unreadable,
+        )
+
+    def _hosts(self) -> tuple[HostCounters, ...]:
+        try:
+            return self._admin.hosts(self._slices)
+        except LiveError:
+            return ()
+
+
+def request_of(row: dict[str, Any]) -> GatewayRequest:
+    """A row of the log of requests; slice "" for what was routed nowhere."""
+    route = str(row["route"] or "")
+    return GatewayRequest(
+        started_at_s=float(row["at"]),
+        slice=_slice_of(route),
+        code=_whole(row.get("code")),
+        shed=route.startswith(SHED),
+        replica=_text(row.get("replica")),
+        attempts=_whole(row.get("attempts")),
+        duration_ms=_number(row.get("ms")) or 0.0,
+        flags=_text(row.get("flags")),
+    )
+
+
+def attempt_of(row: dict[str, Any]) -> GatewayAttempt:
+    """A row of the log of tries."""
+    return GatewayAttempt(
+        started_at_s=float(row["at"]),
+        slice=_slice_of(str(row["route"] or "")),
+        replica=_text(row.get("replica")),
+        code=_whole(row.get("code")),
+        first_byte_ms=_number(row.get("first_ms")),
+        duration_ms=_number(row.get("ms")) or 0.0,
+        flags=_text(row.get("flags")),
+        shadow=_text(row.get("cluster")).startswith(_SHADOW),
+    )
+
+
+def _slice_of(route: str) -> str:
+    for prefix in (SERVE, SHED):
+        if route.startswith(prefix):
+            return route.removeprefix(prefix)
+    return ""
+
+
+def _text(value: Any) -> str:
+    return "" if value in (None, "-") else str(value)
+
+
+def _whole(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

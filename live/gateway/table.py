@@ -1,0 +1,170 @@
+"""A routing plan as the gateway carries it out: endpoints with whole weights, slice by slice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.layout import FleetLayout
+from live.errors import PlanError
+
+#: Weights of a slice sum to about this; shares are followed to within one in a hundred thousand.
+WEIGHT_SCALE = 1_000_000
+PER_MILLION = 1_000_000
+_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """Where one replica listens: an IP address and a port, plain HTTP."""
+
+    replica: str
+    kernel: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A replica with its weight, at least 1: what has weight 0 is not listed."""
+
+    upstream: Upstream
+    weight: int
+
+    def __post_init__(self) -> None:
+        """Refuse weights that Envoy would refuse."""
+        if not 1 <= self.weight <= WEIGHT_SCALE:
+            raise PlanError(
+                f"{self.upstream.replica}: expected a weight of 1 to {WEIGHT_SCALE}, got {self.weight}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRoute:
+    """Where one slice goes. shed_per_million: requests of a million that are answered 429 at once."""
+
+    slice: str
+    endpoints: tuple[Endpoint, ...]
+    shed_per_million: int = 0
+    #: Share of the slice whose kernel has no replica in rotation, given to its other kernels.
+    spread_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse shares outside a million and replicas listed twice."""
+        if not 0 <= self.shed_per_million <= PER_MILLION:
+            raise PlanError(
+                f"{self.slice}: expected to shed 0 to 1,000,000 per million, got {self.shed_per_million}"
+            )
+        names = [endpoint.upstream.replica for endpoint in self.endpoints]
+        if len(set(names)) != len(names):
+            raise PlanError(f"{self.slice}: a replica is listed twice in {', '.join(names)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowRoute:
+    """A share of a slice's requests is copied to a kernel; nobody waits for those answers."""
+
+    slice: str
+    kernel: str
+    ratio: float
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none."""
+        if not 0.0 <= self.ratio <= 1.0:
+            raise PlanError(
+                f"shadow of {self.slice} on {self.kernel}: expected a ratio of 0 to 1, got {self.ratio}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayTable:
+    """Everything that a plan decides. default_slice: whoever brings no known header."""
+
+    version: int
+    routes: tuple[SliceRoute, ...]
+    default_slice: str
+    shadows: tuple[ShadowRoute, ...] = ()
+    #: Replicas that take shadow traffic, of every kernel.
+    shadow_upstreams: tuple[Upstream, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse slices that are routed twice or not at all."""
+        slices = [route.slice for route in self.routes]
+        if len(set(slices)) != len(slices):
+            raise PlanError(f"a slice is routed twice in {', '.join(slices)}")
+        for named in (self.default_slice, *(shadow.slice for shadow in self.shadows)):
+            if named not in slices:
+                raise PlanError(f"slice {named!r} has no route; there are {', '.join(slices)}")
+        copied = [shadow.slice for shadow in self.shadows]
+        if len(set(copied)) != len(copied):
+            raise PlanError("a slice is shadowed twice; name one kernel per slice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """Who may serve. in_rotation: bool [R], as the plan says; upstreams: who can be reached, by name."""
+
+    in_rotation: NDArray[np.bool_]
+    upstreams: Mapping[str, Upstream]
+
+
+def slice_routes(
+    table: NDArray[np.float64], rotation: Rotation, layout: FleetLayout, *, allow_empty: bool = False
+) -> tuple[SliceRoute, ...]:
+    """``table`` [S, K + 1], last column shed, as routes in the layout's order of slices.
+
+    A kernel's share is split evenly over its reachable replicas in rotation. Where a kernel has none, its
+    share goes to the row's other kernels in proportion. Raises PlanError for rows that are no shares, and,
+    unless ``allow_empty``, for a slice that would be left without any endpoint though it is not all shed.
+    """
+    kernels, slices, replicas = layout.shape
+    if table.shape != (slices, kernels + 1) or rotation.in_rotation.shape != (replicas,):
+        raise PlanError(
+            f"expected a table of {(slices, kernels + 1)} and a rotation of {(replicas,)},"
+            f" got {table.shape} and {rotation.in_rotation.shape}"
+        )
+    _check_rows(table, layout.slices)
+    serving = _serving(rotation, layout)
+    routes = tuple(_route(name, row, serving) for name, row in zip(layout.slices, table, strict=True))
+    empty = [route.slice for route in routes if not route.endpoints and route.shed_per_million < PER_MILLION]
+    if empty and not allow_empty:
+        raise PlanError(
+            f"no replica in rotation for {', '.join(empty)}; keep the last table, or shed the slice"
+        )
+    return routes
+
+
+def _check_rows(table: NDArray[np.float64], slices: Sequence[str]) -> None:
+    for name, row in zip(slices, table, strict=True):
+        if not np.isfinite(row).all() or (row < 0.0).any() or abs(row.sum() - 1.0) > _SUM_TOLERANCE:
+            raise PlanError(f"{name}: expected shares that sum to 1, got {row.tolist()}")
+
+
+def _serving(rotation: Rotation, layout: FleetLayout) -> list[list[Upstream]]:
+    """Reachable replicas in rotation of every kernel [K]."""
+    found: list[list[Upstream]] = [[] for _ in layout.kernels]
+    for index, name in enumerate(layout.replicas):
+        upstream = rotation.upstreams.get(name)
+        if rotation.in_rotation[index] and upstream is not None:
+            found[int(layout.replica_kernel[index])].append(upstream)
+    return found
+
+
+def _route(name: str, row: NDArray[np.float64], serving: list[list[Upstream]]) -> SliceRoute:
+    kept = float(row[:-1].sum())
+    carried = sum(float(share) for share, there in zip(row[:-1], serving, strict=True) if there)
+    endpoints = [
+        Endpoint(upstream=upstream, weight=max(1, round(WEIGHT_SCALE * float(share) / carried / len(there))))
+        for share, there in zip(row[:-1], serving, strict=True)
+        if share > 0.0
+        for upstream in there
+    ]
+    return SliceRoute(
+        slice=name,
+        endpoints=tuple(endpoints),
+        shed_per_million=round(PER_MILLION * float(row[-1])),
+        spread_ratio=max(0.0, kept - carried),
+    )

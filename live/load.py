@@ -1,0 +1,151 @@
+"""Open-loop load: completions are sent when they are due, answered or not, and every one leaves a record.
+
+A closed loop hides a stall: nobody asks while everybody waits. Prompts are token ids, no text of users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from contracts.errors import MissingPartError
+from contracts.rng import stream
+
+SLICE_HEADER = "x-selvage-slice"
+REPLICA_HEADER = "x-selvage-replica"
+_LARGEST_TOKEN = 2000
+_DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """What to send. Requests come as a Poisson process of ``rate_rps`` for ``seconds``, slices in turn."""
+
+    url: str
+    rate_rps: float
+    seconds: float
+    slices: tuple[str, ...]
+    model: str = "selvage"
+    prompt_tokens: int = 32
+    answer_tokens: int = 16
+    streamed_ratio: float = 0.3
+    timeout_s: float = 30.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRecord:
+    """One request. started_at_s: on the monotonic clock. status 0: no answer began.
+
+    complete: answered to its end with HTTP 200. begun: the client had a first byte of the body.
+    """
+
+    started_at_s: float
+    slice: str
+    streamed: bool
+    status: int
+    complete: bool
+    begun: bool
+    replica: str
+    first_ms: float  # to the first byte of the body, NaN without one
+    duration_ms: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Due:
+    """A request to be: when, from the start; and what."""
+
+    at_s: float
+    slice: str
+    streamed: bool
+    prompt: list[int]
+
+
+def run_load(plan: LoadPlan, during: Callable[[], None] | None = None) -> list[LoadRecord]:
+    """Send everything and wait for every end; ``during`` runs in a thread meanwhile. Records by their start.
+
+    Raises MissingPartError without aiohttp, and whatever ``during`` raises.
+    """
+    return asyncio.run(_run(plan, during))
+
+
+async def _run(plan: LoadPlan, during: Callable[[], None] | None) -> list[LoadRecord]:
+    http = _client_library()
+    limits = http.ClientTimeout(total=plan.timeout_s)
+    async with http.ClientSession(connector=http.TCPConnector(limit=0), timeout=limits) as session:
+        beside = asyncio.create_task(asyncio.to_thread(during)) if during else None
+        began_s, sent = time.monotonic(), []
+        for due in _arrivals(plan):
+            await asyncio.sleep(max(0.0, began_s + due.at_s - time.monotonic()))
+            sent.append(asyncio.create_task(_request(session, plan, due)))
+        records = list(await asyncio.gather(*sent))
+        if beside is not None:
+            await beside
+    return sorted(records, key=lambda record: record.started_at_s)
+
+
+def _arrivals(plan: LoadPlan) -> Iterator[_Due]:
+    rng = stream(plan.seed, "live_load")
+    at_s, number = 0.0, 0
+    while True:
+        at_s += float(rng.exponential(1.0 / plan.rate_rps))
+        if at_s >= plan.seconds:
+            return
+        yield _Due(
+            at_s=at_s,
+            slice=plan.slices[number % len(plan.slices)],
+            streamed=bool(rng.random() < plan.streamed_ratio),
+            prompt=[int(token) for token in rng.integers(5, _LARGEST_TOKEN, plan.prompt_tokens)],
+        )
+        number += 1
+
+
+async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
+    body = {
+        "model": plan.model,
+        "prompt": due.prompt,
+        "max_tokens": plan.answer_tokens,
+        "temperature": 0.0,
+        "ignore_eos": True,
+        "stream": due.streamed,
+    }
+    started_s = time.monotonic()
+    status, replica, error, first_s, last = 0, "", "", float("nan"), b""
+    try:
+        call = session.post(f"{plan.url}/v1/completions", json=body, headers={SLICE_HEADER: due.slice})
+        async with call as answer:
+            status, replica = answer.status, answer.headers.get(REPLICA_HEADER, "")
+            async for part in answer.content.iter_any():
+                first_s = time.monotonic() if np.isnan(first_s) else first_s
+                last = (last + part)[-64:]
+    except Exception as failure:  # whatever ended the request is its record
+        error = type(failure).__name__
+    whole = status == 200 and not error and (not due.streamed or _DONE in last)
+    return LoadRecord(
+        started_at_s=started_s,
+        slice=due.slice,
+        streamed=due.streamed,
+        status=status,
+        complete=whole,
+        begun=not np.isnan(first_s),
+        replica=replica,
+        first_ms=1000.0 * (first_s - started_s),
+        duration_ms=1000.0 * (time.monotonic() - started_s),
+        error=error,
+    )
+
+
+def _client_library() -> Any:
+    try:
+        import aiohttp
+    except ModuleNotFoundError:
+        raise MissingPartError(
+            "aiohttp is not installed; run `make setup-test` or `pip install 'selvage-fleet[live]'`"
+        ) from None
+    return aiohttp

@@ -1,0 +1,98 @@
+"""The state file: what is written is read, strangers' files are refused, dead fleets are known to be dead."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contracts.telemetry import ReplicaState
+from live.errors import LiveError
+from live.fleet.processes import ProcessId, process_id
+from live.fleet.state import (
+    FleetDiscovery,
+    FleetFolder,
+    FleetState,
+    GatewayState,
+    Phase,
+    ServerState,
+    is_up,
+    read_state,
+    write_state,
+)
+from live.gateway.settings import GatewaySettings
+
+NOBODY = ProcessId(pid=2**22 + 1, started_ticks=1)
+
+
+def fleet(supervisor: ProcessId) -> FleetState:
+    """A fleet of two servers, one ready."""
+    servers = (
+        ServerState(name="a-0", kernel="a", url="http://127.0.0.1:1", phase=Phase.READY, process=NOBODY),
+        ServerState(name="b-0", kernel="b", url="http://127.0.0.1:2", phase=Phase.WAITING, note="ended"),
+    )
+    return FleetState(
+        pool="p",
+        model="",
+        served_name="selvage",
+        how="fork",
+        supervisor=supervisor,
+        servers=servers,
+        gateway=GatewayState(
+            url="http://127.0.0.1:3", admin_url="http://127.0.0.1:4", settings=GatewaySettings()
+        ),
+        slices=("s",),
+        homes=("a",),
+        default_slice="s",
+    )
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """A state comes back as it was; without a file there is none."""
+    folder = FleetFolder(path=tmp_path)
+    assert read_state(folder) is None
+    write_state(folder, fleet(NOBODY))
+    assert read_state(folder) == fleet(NOBODY)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 0}'])
+def test_files_of_others_are_refused(tmp_path: Path, text: str) -> None:
+    """What is no state of this version says so instead of half a fleet."""
+    folder = FleetFolder(path=tmp_path)
+    folder.state.write_text(text)
+    with pytest.raises(LiveError, match=r"fleet\.json"):
+        read_state(folder)
+
+
+def test_a_number_that_another_process_has_now_is_not_the_supervisor(tmp_path: Path) -> None:
+    """A process is known by number and start: a later one with the same number does not count."""
+    this = process_id(os.getpid())
+    assert this is not None
+    assert is_up(fleet(this))
+    assert not is_up(fleet(replace(this, started_ticks=this.started_ticks + 1)))
+    assert not is_up(None)
+
+
+def test_discovery_tells_the_phases_and_that_a_fleet_is_gone(tmp_path: Path) -> None:
+    """Ready and dead servers while the supervisor lives; all absent after its death."""
+    folder = FleetFolder(path=tmp_path)
+    this = process_id(os.getpid())
+    assert this is not None
+    write_state(folder, fleet(this))
+    found = FleetDiscovery(folder).replicas()
+    assert [(one.name, one.state, one.pid) for one in found] == [
+        ("a-0", ReplicaState.READY, NOBODY.pid),
+        ("b-0", ReplicaState.DEAD, None),
+    ]
+    write_state(folder, fleet(NOBODY))
+    assert {one.state for one in FleetDiscovery(folder).replicas()} == {ReplicaState.ABSENT}
+
+
+def test_the_state_file_is_plain_json(tmp_path: Path) -> None:
+    """Other programs can read it: names of phases are words."""
+    folder = FleetFolder(path=tmp_path)
+    write_state(folder, fleet(NOBODY))
+    assert json.loads(folder.state.read_text())["servers"][0]["phase"] == "ready"

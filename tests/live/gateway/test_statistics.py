@@ -1,0 +1,132 @@
+"""Rows of the gateway's logs as records: each once, whatever the writes were cut into."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from live.errors import LiveError
+from live.gateway.admin import EnvoyAdmin, SubscriptionState
+from live.gateway.settings import GatewayFiles
+from live.gateway.statistics import GatewayLogs, LogTail, attempt_of, request_of
+
+ROW = {
+    "at": "1700000000.5",
+    "route": "serve:code",
+    "cluster": "slice-code",
+    "replica": "bf16-0",
+    "code": 200,
+    "flags": "-",
+    "attempts": 2,
+    "first_ms": 12,
+    "ms": 40,
+}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(0, 60), max_size=8), lines=st.lists(st.integers(0, 99), max_size=12))
+def test_every_line_is_read_once_however_it_was_written(
+    tmp_path: Path, cuts: list[int], lines: list[int]
+) -> None:
+    """Whatever pieces a log grows by, its whole lines come out once and in order."""
+    path = tmp_path / "log"
+    path.unlink(missing_ok=True)
+    tail = LogTail(path)
+    text = "".join(f"line {number}\n" for number in lines).encode()
+    found: list[bytes] = []
+    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    for start, end in pairwise(places):
+        with path.open("ab") as stream:
+            stream.write(text[start:end])
+        found += tail.lines()
+    assert found == [f"line {number}".encode() for number in lines]
+
+
+def test_a_log_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
+    """After a rename the new file is read whole."""
+    path = tmp_path / "log"
+    path.write_text("one\n")
+    tail = LogTail(path)
+    assert tail.lines() == [b"one"]
+    path.rename(tmp_path / "log.1")
+    path.write_text("two\n")
+    assert tail.lines() == [b"two"]
+
+
+def test_rows_become_records() -> None:
+    """A served request names slice, replica, status and tries; Envoy's dash is nothing."""
+    request = request_of(ROW)
+    assert (request.slice, request.replica, request.code, request.attempts) == ("code", "bf16-0", 200, 2)
+    assert (request.shed, request.flags, request.started_at_s) == (False, "", 1700000000.5)
+    shed = request_of({**ROW, "route": "shed:code", "replica": None, "code": 429})
+    assert (shed.shed, shed.slice, shed.replica) == (True, "code", "")
+    copy = attempt_of({**ROW, "cluster": "shadow-fp32", "first_ms": None, "code": 0})
+    assert (copy.shadow, copy.first_byte_ms, copy.code) == (True, None, 0)
+    assert not attempt_of(ROW).shadow
+
+
+def test_garbage_in_a_log_is_counted_not_raised(tmp_path: Path) -> None:
+    """A row that is none is unreadable; requests that were routed nowhere are nobody's."""
+    files = GatewayFiles(folder=tmp_path)
+    rows = [json.dumps(ROW), "{cut", '{"at": "x"}', json.dumps({**ROW, "route": "nothing"})]
+    files.requests_log.write_text("".join(f"{row}\n" for row in rows))
+    admin = EnvoyAdmin("http://envoy", httpx.MockTransport(lambda _: httpx.Response(503)))
+    sample = GatewayLogs(files, admin, ("code",)).read()
+    assert sample.unreadable == 2
+    assert [request.slice for request in sample.requests] == ["code"]
+    assert sample.hosts == ()
+
+
+def test_hosts_are_counted_by_slice_and_replica() -> None:
+    """Envoy's hosts are those of the slices' clusters, by the name of the replica."""
+    host = {
+        "hostname": "bf16-0",
+        "weight": 7,
+        "stats": [
+            {"name": "rq_success", "value": "5"},
+            {"name": "rq_error"},
+            {"name": "rq_active", "value": "2"},
+        ],
+        "health_status": {"failed_outlier_check": True},
+    }
+    answer = {
+        "cluster_statuses": [
+            {"name": "slice-code", "host_statuses": [host]},
+            {"name": "replica-bf16-0", "host_statuses": [host]},
+        ]
+    }
+    admin = EnvoyAdmin("http://envoy", httpx.MockTransport(lambda _: httpx.Response(200, json=answer)))
+    (found,) = admin.hosts(("code",))
+    assert (found.slice, found.replica, found.weight) == ("code", "bf16-0", 7)
+    assert (found.succeeded, found.failed, found.active, found.ejected) == (5, 0, 2, True)
+
+
+def test_the_version_in_force_and_refusals_are_read_by_exact_name() -> None:
+    """Statistics of one subscription do not count for another whose name begins alike."""
+    rows = [
+        {"name": "cluster.slice-a.version_text", "value": "3-ab"},
+        {"name": "cluster.slice-a.update_rejected", "value": 1},
+        {"name": "cluster.slice-a.update_failure", "value": 2},
+        {"name": "cluster.slice-ab.update_failure", "value": 9},
+    ]
+    admin = EnvoyAdmin(
+        "http://envoy", httpx.MockTransport(lambda _: httpx.Response(200, json={"stats": rows}))
+    )
+    assert admin.subscriptions(("cluster.slice-a",)) == {
+        "cluster.slice-a": SubscriptionState(version="3-ab", refused=3)
+    }
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(500), httpx.Response(200, text="no json")])
+def test_an_admin_interface_that_is_none_is_an_error(answer: httpx.Response) -> None:
+    """Whoever answers there without Envoy's statistics is told apart from an Envoy without any."""
+    admin = EnvoyAdmin("http://envoy", httpx.MockTransport(lambda _: answer))
+    with pytest.raises(LiveError, match="http://envoy/stats"):
+        admin.statistics("x")
+    assert not admin.is_live()

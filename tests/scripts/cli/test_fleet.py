@@ -1,0 +1,48 @@
+"""``selvage fleet`` without a fleet: what is refused, and what is no error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scripts.cli.main import app
+
+
+def fleet(*words: str) -> tuple[int, str]:
+    """Exit code and everything that was printed."""
+    done = CliRunner().invoke(app, ["fleet", *words])
+    return done.exit_code, done.output
+
+
+def test_nothing_runs_and_nothing_is_ended(tmp_path: Path) -> None:
+    """Without a fleet status says so with exit code 1, down is content, restart names what is missing."""
+    place = ("--folder", str(tmp_path / "none"))
+    code, said = fleet("status", *place)
+    assert (code, "no fleet runs" in said) == (1, True)
+    code, said = fleet("status", "--json", *place)
+    assert (code, json.loads(said)) == (1, {"fleet": None, "up": False})
+    assert fleet("down", *place)[0] == 0
+    code, said = fleet("restart", "bf16-0", *place)
+    assert (code, "no fleet runs there" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--start", "quickly"), "--start: expected auto, fork, spawn"),
+        (("--shadow", "code"), "--shadow: expected SLICE:KERNEL=RATIO"),
+        (("--shadow", "code:fp32=2"), "--shadow: expected SLICE:KERNEL=RATIO"),
+        (("nowhere.yaml",), "nowhere.yaml"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_starts(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    """Exit code 2, the option and what was expected; no folder is left behind."""
+    code, printed = fleet("up", *words, "--folder", str(tmp_path / "none"))
+    assert code == 2
+    assert said in printed
+    assert not (tmp_path / "none").exists()
