@@ -142,6 +142,11 @@ def _surge(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
     return effect if factor == 1.0 else replace(effect, arrival_factor=effect.arrival_factor * factor)
 
 
+def _unseen(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    del fault  # a simulated replica has nothing that it could change; scenarios with it are refused
+    return effect
+
+
 _EFFECTS: dict[Channel, Callable[[ReplicaEffect, ActiveFault], ReplicaEffect]] = {
     Channel.NUMERIC: _numeric,
     Channel.STEP_TIME: _slow,
@@ -154,4 +159,5 @@ _EFFECTS: dict[Channel, Callable[[ReplicaEffect, ActiveFault], ReplicaEffect]] =
     Channel.TRACE_FIELDS: _trace_fields,
     Channel.FINGERPRINT: _fingerprint,
     Channel.ARRIVALS: _surge,
+    Channel.LIVE_ONLY: _unseen,
 }

@@ -100,6 +100,7 @@ def _plan(
     file: str,
 ) -> FaultPlan:
     kind = CATALOGUE[fault.kind]
+    _check_simulated(fault, kind, path, file)
     replicas = resolve_target(fault.target, layout, f"{path}.target", file)
     kernels = [int(layout.replica_kernel[replica]) for replica in replicas]
     _check_condition(fault, kind, sorted(set(kernels)), pool, path, file)
@@ -114,6 +115,14 @@ def _plan(
         ends_s=_end(fault.onset_s, fault.duration_s, spec.horizon_s),
         shape=_shape(fault, path, file),
     )
+
+
+def _check_simulated(fault: ScheduledFault, kind: FaultKind, path: str, file: str) -> None:
+    """Refuse what only live servers show."""
+    if kind.channel is Channel.LIVE_ONLY:
+        expected = "a kind of fault that can be simulated"
+        step = "simulated answers have no text and no sampling: run it against live servers"
+        raise refuse(file, f"{path}.kind", expected, fault.kind, step)
 
 
 def _check_condition(
