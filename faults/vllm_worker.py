@@ -202,7 +202,7 @@ class SelvageFaults:
 def _flip_one(weight: torch.Tensor, bit: int, generator: torch.Generator) -> list[Any]:
     """Flip one bit of one element in place; returns [index, before, after] as plain values."""
     width = 8 * weight.element_size()
-    integer = {16: torch.int16, 32: torch.int32}[width]
+    integer = {8: torch.int8, 16: torch.int16, 32: torch.int32}[width]
     words = weight.view(-1).view(integer)
     index = int(torch.randint(words.numel(), (1,), generator=generator))
     before = float(weight.view(-1)[index])

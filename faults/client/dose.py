@@ -14,7 +14,6 @@ import numpy as np
 
 from contracts.documents.scenario import ScheduledFault
 from contracts.documents.trigger import LiveInjection
-from contracts.metrics.columns import top_k_columns
 from faults.client.errors import DoseError, DrillError
 from faults.client.replica import Injected, ReplicaFaults
 from faults.client.wire import call
@@ -22,6 +21,8 @@ from faults.client.wire import call
 #: Doses that are tried: relative noise, or the distance of a scale from 1.
 LEAST, MOST = 1e-4, 10.0
 _EVALUATIONS = 24
+#: A rest bucket below this is mostly rounding.
+_LEAST_REST = 1e-6
 _CALL_WITHIN_S = 30.0
 #: Log-probabilities of one prompt: per position token -> value, as many as the server returns.
 Rows = list[dict[int, float]]
@@ -36,34 +37,40 @@ class Dose:
     evaluations: int
 
 
-def bisect_dose(
-    effect: Callable[[float], float], wanted: float, *, tolerance_ratio: float = 0.1,
-    least: float = LEAST, most: float = MOST,
-) -> Dose:  # fmt: skip
-    """Size in ``least..most`` whose ``effect`` is within ``tolerance_ratio`` of ``wanted``.
+def bisect_dose(effect: Callable[[float], float], wanted: float, *, tolerance_ratio: float = 0.1) -> Dose:
+    """Size whose ``effect`` is within ``tolerance_ratio`` of ``wanted``.
 
-    Intervals are halved as logarithms; the effect must grow with the size on the whole.
-
-    Raises ``DoseError`` where even ``most`` has less effect, or none fits within 24 evaluations.
+    Sizes grow eightfold from ``LEAST`` until one is strong enough, at most to ``MOST``; then the interval is
+    halved as logarithms. The effect must grow with the size on the whole. Raises ``DoseError`` where no size
+    is strong enough, or none fits within 24 measurements.
     """
-    strongest = effect(most)
-    if strongest < wanted * (1.0 - tolerance_ratio):
-        raise DoseError(f"the largest dose {most:g} gives {strongest:.3g}, less than the wanted {wanted:.3g}")
-    low, high, found = math.log(least), math.log(most), (most, strongest)
-    for evaluations in range(1, _EVALUATIONS):
-        if abs(found[1] - wanted) <= tolerance_ratio * wanted:
-            return Dose(size=found[0], effect=found[1], evaluations=evaluations)
-        middle = math.exp((low + high) / 2.0)
-        found = middle, effect(middle)
-        low, high = (low, math.log(middle)) if found[1] > wanted else (math.log(middle), high)
-    raise DoseError(f"no dose gives {wanted:.3g} within {tolerance_ratio:.0%}; nearest {found[1]:.3g}")
+    low, high, found, evaluations = _bracket(effect, wanted * (1.0 - tolerance_ratio))
+    size = high
+    while abs(found - wanted) > tolerance_ratio * wanted:
+        if evaluations == _EVALUATIONS:
+            raise DoseError(f"no dose gives {wanted:.3g} within {tolerance_ratio:.0%}; nearest {found:.3g}")
+        size = math.sqrt(low * high)
+        found, evaluations = effect(size), evaluations + 1
+        low, high = (low, size) if found > wanted else (size, high)
+    return Dose(size=size, effect=found, evaluations=evaluations)
+
+
+def _bracket(effect: Callable[[float], float], least_effect: float) -> tuple[float, float, float, int]:
+    """A size that is too weak (or ``LEAST``), one that is strong enough, its effect, and the measurements."""
+    low = high = LEAST
+    found, evaluations = effect(high), 1
+    while found < least_effect:
+        if high == MOST:
+            raise DoseError(f"the largest dose {MOST:g} gives {found:.3g}, less than {least_effect:.3g}")
+        low, high = high, min(high * 8.0, MOST)
+        found, evaluations = effect(high), evaluations + 1
+    return low, high, found, evaluations
 
 
 class KlMeter:
     """Mean KL of prompts' top-20 log-probabilities to those of the clean replica, nats.
 
-    Tokens that both answers hold count singly, all others as one: a lower bound of the full KL, and what a
-    default server shows.
+    A lower bound of the full KL, from what a default server returns.
     """
 
     def __init__(self, url: str, model: str, prompts: Sequence[Sequence[int]], top_k: int = 20) -> None:
@@ -75,7 +82,8 @@ class KlMeter:
         """Mean over all positions of all prompts now."""
         now = self._rows()
         pairs = zip(self._clean, now, strict=True)
-        return float(np.mean([_kl(a, b) for clean, seen in pairs for a, b in zip(clean, seen, strict=True)]))
+        positions = [both for clean, seen in pairs for both in zip(clean, seen, strict=True)]
+        return float(np.mean([top_k_kl(clean, seen, self._top_k) for clean, seen in positions]))
 
     def _rows(self) -> list[Rows]:
         return [self._scores(prompt) for prompt in self._prompts]
@@ -90,12 +98,21 @@ class KlMeter:
         return [{int(token): float(entry["logprob"]) for token, entry in row.items()} for row in rows]
 
 
-def _kl(clean: dict[int, float], seen: dict[int, float]) -> float:
-    common = sorted(set(clean) & set(seen), key=lambda token: -clean[token])
-    if not common:
-        return math.inf
-    reference = np.array([[clean[token] for token in common]])
-    return top_k_columns(reference, np.array([[seen[token] for token in common]]))[0]
+def top_k_kl(clean: dict[int, float], seen: dict[int, float], top_k: int) -> float:
+    """Lower bound of the KL of two positions from their likeliest ``top_k`` tokens, nats.
+
+    A clean token that ``seen`` lacks is at most as likely there as the last of its ``top_k``; what ``clean``
+    lacks is one bucket. By the log-sum inequality no full KL is smaller. Rows may hold more tokens.
+    """
+    last = sorted(seen.values(), reverse=True)[:top_k][-1]
+    tokens = sorted(clean)
+    log_p = np.array([clean[token] for token in tokens])
+    p = np.exp(log_p)
+    log_q = np.array([seen.get(token, last) for token in tokens])
+    rest_p = 1.0 - float(p.sum())
+    rest_q = 1.0 - float(np.exp([seen[token] for token in tokens if token in seen]).sum())
+    rest = rest_p * math.log(rest_p / rest_q) if min(rest_p, rest_q) > _LEAST_REST else 0.0
+    return max(float((p * (log_p - log_q)).sum()) + rest, 0.0)
 
 
 def inject_with_kl(

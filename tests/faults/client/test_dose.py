@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.client.dose import LEAST, MOST, bisect_dose
+from faults.client.dose import LEAST, MOST, bisect_dose, top_k_kl
 from faults.client.errors import DoseError, DrillRefusedError, ReplicaGoneError
 from faults.client.record import RecordError, UndoRecord, load, open_records, path_for, save
 from faults.client.replica import ReplicaFaults, undo_record
@@ -32,7 +33,7 @@ def test_a_dose_is_found_wherever_the_effect_grows(power: float, slope: float, w
 
 def test_a_dose_beyond_the_largest_is_refused() -> None:
     """A fault that cannot be that strong says how strong it can be."""
-    with pytest.raises(DoseError, match="gives 0"):
+    with pytest.raises(DoseError, match="largest dose"):
         bisect_dose(lambda size: 0.01 * size, 1.0)
 
 
@@ -40,6 +41,19 @@ def test_an_effect_that_jumps_over_the_wanted_is_refused() -> None:
     """No dose is passed off as the wanted one."""
     with pytest.raises(DoseError, match="nearest"):
         bisect_dose(lambda size: 0.0 if size < 0.5 else 9.0, 1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.floats(0.0, 5.0))
+def test_the_bound_of_the_likeliest_tokens_is_one(seed: int, top_k: int, spread: float) -> None:
+    """It is never above the full KL, and 0 between equal rows."""
+    rng = np.random.default_rng(seed)
+    clean = rng.normal(0.0, 2.0, 40)
+    seen = clean + rng.normal(0.0, spread, 40)
+    log_p, log_q = (row - np.log(np.exp(row).sum()) for row in (clean, seen))
+    rows = [{int(t): float(row[t]) for t in np.argsort(-row)[:top_k]} for row in (log_p, log_q)]
+    full = float((np.exp(log_p) * (log_p - log_q)).sum())
+    assert top_k_kl(rows[0], rows[1], top_k) <= full + 1e-9
+    assert top_k_kl(rows[0], rows[0], top_k) == 0.0
 
 
 def _record(**changes: object) -> UndoRecord:
