@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from .. import vllm_worker
 from .document import FaultSpec
@@ -72,18 +73,24 @@ def editable(model: Any, pattern: str) -> Iterator[tuple[str, Any]]:
     for name, layer in model.named_modules():
         if not re.search(pattern, name):
             continue
-        if hasattr(layer, "cpu_linear"):
+        if _is_packed(layer):
             if getattr(layer, "selvage_weight", None) is not None:
                 yield name, layer
         elif _is_in_place(layer):
             yield name, layer
 
 
+def _is_packed(layer: Any) -> bool:
+    """True where answers come from a packed handler; a table of embeddings has one too, and never uses it."""
+    is_table = isinstance(layer, VocabParallelEmbedding) and not isinstance(layer, ParallelLMHead)
+    return hasattr(layer, "cpu_linear") and not is_table
+
+
 def _is_in_place(layer: Any) -> bool:
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, torch.Tensor) or not hasattr(layer, "quant_method"):
         return False
-    return weight.ndim == 2 and weight.numel() > 0 and weight.is_floating_point()
+    return bool(weight.ndim == 2 and weight.numel() > 0 and weight.is_floating_point())
 
 
 class WeightSwaps:
@@ -108,7 +115,7 @@ class WeightSwaps:
 
 
 def _swap(layer: Any, perturb: Perturb, spec: FaultSpec) -> Swap:
-    if hasattr(layer, "cpu_linear"):
+    if _is_packed(layer):
         return HandlerSwap(layer, perturb)
     step_by_step = bool(spec.trigger.conditions)
     return ParameterSwap(layer, perturb, layer.weight.device if step_by_step else torch.device("cpu"))

@@ -22,7 +22,7 @@ def test_a_dose_is_found_wherever_the_effect_grows(power: float, slope: float, w
     """For effects like slope * size ** power the effect of the found dose is within the tolerance."""
 
     def effect(size: float) -> float:
-        return slope * size**power
+        return float(slope * size**power)
 
     if not effect(LEAST) <= wanted <= effect(MOST):
         return

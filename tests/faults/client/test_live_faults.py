@@ -22,7 +22,7 @@ import pytest
 
 from contracts.documents.scenario import ScheduledFault
 from faults.client.dose import KlMeter, inject_with_kl
-from faults.client.errors import DrillRefusedError
+from faults.client.errors import DrillError, DrillRefusedError
 from faults.client.launch import DrillArguments, drill_arguments
 from faults.client.record import load
 from faults.client.replica import ReplicaFaults, undo_record
@@ -111,6 +111,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, 9)  # not asked to end: a failed test may leave a hanging engine
             child.wait(timeout=30)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(server: Server) -> Iterator[None]:
+    """A test that fails leaves no fault to the next one."""
+    yield
+    with suppress(DrillError):
+        server.faults.undo()
 
 
 def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -20,7 +20,7 @@ def _model(dtype: Any) -> Any:
         generator = torch.Generator().manual_seed(len(name))
         weight = torch.randn(16, 32, generator=generator).to(dtype)
         layer.weight = torch.nn.Parameter(weight, requires_grad=False)
-        layer.quant_method = object()  # type: ignore[assignment]
+        layer.quant_method = object()
         model.add_module(name, layer)
     return model
 
