@@ -59,6 +59,8 @@ def drill_arguments(
         gate.SLICE_HEADER: slice_header,
         "PYTHONPATH": os.pathsep.join(filter(None, (str((folder / "code").resolve()), python_path))),
     }
+    if sampling:  # a logits processor of the v1 interface, which the second model runner refuses
+        environment["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     return DrillArguments(
         arguments=plugged + (processors if sampling else ()),
         environment=environment,

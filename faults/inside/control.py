@@ -43,10 +43,10 @@ class Control:
         if reason:
             await send_json(send, 403, {"refused": reason})
             return
-        self._client = scope["app"].state.engine_client
         try:
+            self._client = scope["app"].state.engine_client
             status, answer = 200, await self._answer(scope, receive)
-        except (RefusedError, ValueError, TypeError) as problem:
+        except (RefusedError, ValueError, TypeError, AttributeError, TimeoutError) as problem:
             status, answer = 400, {"refused": str(problem)}
         await send_json(send, status, answer)
 
@@ -60,6 +60,8 @@ class Control:
         if action not in actions or scope["method"] != "POST":
             raise RefusedError("known: POST inject, renew, undo; GET status")
         body = json.loads(await read_body(receive) or b"{}")
+        if action == "undo":
+            self._call_back(str(body.get("name") or ""))  # at once, whatever else is under way
         async with self._turn:
             return await actions[action](body)
 
@@ -69,41 +71,50 @@ class Control:
             return {"already": True}
         if not self.http and not self.engine:
             forget_cancels(self.gate.folder)
-        self._lease(ttl_s, keep=read_lease(self.gate.folder).undone, without=spec.name)
+        undone = read_lease(self.gate.folder).undone
+        write_lease(self.gate.folder, lease_for(ttl_s, tuple(name for name in undone if name != spec.name)))
         self._watch()
         if spec.kind in HTTP_KINDS:
             self.http[spec.name] = HttpFault(spec)
             return {"injected": True}
         self.engine[spec.name] = spec
         try:
-            return {"injected": True} | await self._engine(
-                "selvage_drill_inject", _ENGINE_WITHIN_S, body["fault"]
-            )
+            said = await self._engine("selvage_drill_inject", _ENGINE_WITHIN_S, body["fault"])
         except RefusedError:
-            del self.engine[spec.name]
+            await self._withdraw(spec.name)
             raise
+        return {"injected": True} | said
+
+    async def _withdraw(self, name: str) -> None:
+        """Take back what one worker refused, or none confirmed: others may have it, or get it later."""
+        self._call_back(name)
+        with contextlib.suppress(RefusedError):
+            await self._engine("selvage_drill_undo", _STATUS_WITHIN_S, name)
+        self.engine.pop(name, None)
 
     async def _renew(self, body: dict[str, Any]) -> dict[str, Any]:
         if not self.http and not self.engine:
             raise RefusedError("no fault is in force; what a lease has ended stays ended")
-        self._lease(_ttl_s(body), keep=read_lease(self.gate.folder).undone)
+        write_lease(self.gate.folder, lease_for(_ttl_s(body), read_lease(self.gate.folder).undone))
         return {"lease_left_s": read_lease(self.gate.folder).left_s()}
-
-    def _lease(self, ttl_s: float, *, keep: tuple[str, ...], without: str = "") -> None:
-        write_lease(self.gate.folder, lease_for(ttl_s, tuple(name for name in keep if name != without)))
 
     async def _undo(self, body: dict[str, Any]) -> dict[str, Any]:
         return await self.undo(str(body.get("name") or ""))
 
+    def _named(self, name: str) -> list[str]:
+        """Faults in force that ``name`` means; the empty name means all."""
+        return [each for each in (*self.http, *self.engine) if name in ("", each)]
+
+    def _call_back(self, name: str) -> None:
+        """Say in the lease that these may act no more: a hanging engine reads it, and hears no call."""
+        lease = read_lease(self.gate.folder)
+        names = {*lease.undone, *self._named(name), *filter(None, [name])}
+        write_lease(self.gate.folder, Lease(lease.ends_at_s, tuple(sorted(names))))
+
     async def undo(self, name: str = "") -> dict[str, Any]:
         """End one fault, or all (empty name), and flush caches; again and again with the same outcome."""
-        names = [each for each in (*self.http, *self.engine) if name in ("", each)]
-        lease = read_lease(self.gate.folder)
-        # First the file: a hanging engine reads it, and hears no call.
-        write_lease(
-            self.gate.folder,
-            Lease(lease.ends_at_s, tuple({*lease.undone, *names, *([name] if name else [])})),
-        )
+        names = self._named(name)
+        self._call_back(name)
         in_engine = [each for each in names if each in self.engine]
         for each in names:
             self.http.pop(each, None)
@@ -111,8 +122,10 @@ class Control:
         flushed = bool(await asyncio.wait_for(self._client.reset_prefix_cache(True), _ENGINE_WITHIN_S))
         for each in in_engine:
             self.engine.pop(each, None)
-        clean = said["clean_canary"] in ("", said["canary"])
-        return {"undone": names, "canary": said["canary"], "canary_is_clean": clean, "flushed": flushed}
+        return {
+            "undone": names, "canary": said["canary"], "canary_is_clean": bool(said["is_clean"]),
+            "flushed": flushed,
+        }  # fmt: skip
 
     async def status(self) -> dict[str, Any]:
         """What is in force on both sides; ``engine`` is null where the engine does not answer in time."""
@@ -139,6 +152,8 @@ class Control:
         if refused:
             raise RefusedError(refused[0])
         first: dict[str, Any] = answers[0]
+        if "is_clean" in first:
+            first["is_clean"] = min(answer["is_clean"] for answer in answers)
         return first
 
     def _watch(self) -> None:

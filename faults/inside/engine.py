@@ -47,11 +47,12 @@ class EngineDrill:
             if spec.name in self._active:
                 return {"already": True}
             self._check(spec)
-            before = self.canary() if spec.kind in WEIGHT_KINDS else ""
+            if not self._active:
+                self.clean_canary = self.canary()
             fault = engine_fault(spec, self._worker.model_runner, POOLS, lambda: self._may_act(spec.name))
             said = fault.begin()
             if spec.kind in WEIGHT_KINDS:
-                said |= self._proof(fault, before)
+                said |= self._proof(fault)
             self._active[spec.name] = fault
             self._attend()
             return said
@@ -59,32 +60,40 @@ class EngineDrill:
     def _check(self, spec: FaultSpec) -> None:
         if not read_lease(self._folder).allows(spec.name):
             raise RefusedError("no lease is in force for this fault")
-        numeric = [name for name, fault in self._active.items() if fault.spec.kind in WEIGHT_KINDS]
-        if numeric and spec.kind in WEIGHT_KINDS:
-            raise RefusedError(f"{numeric[0]} holds the weights; undo it first")
+        if self._numeric() and spec.kind in WEIGHT_KINDS:
+            raise RefusedError(f"{self._numeric()[0]} holds the weights; undo it first")
 
-    def _proof(self, fault: Any, before: str) -> dict[str, Any]:
+    def _numeric(self) -> list[str]:
+        """Names of the faults in force that hold weights; one at most."""
+        return [name for name, fault in self._active.items() if fault.spec.kind in WEIGHT_KINDS]
+
+    def _proof(self, fault: Any) -> dict[str, Any]:
         """Canaries without and with the faulty weights, whether or not they are in force already."""
-        self.clean_canary = before
         steady = fault.swaps.is_faulty
         fault.swaps.put(faulty=True)
         after = self.canary()
         fault.swaps.put(faulty=steady)
-        return {"canary_before": before, "canary_after": after}
+        return {"canary_before": self.clean_canary, "canary_after": after}
 
     def canary(self) -> str:
         """Hash of fixed inputs through every linear layer in use."""
         return str(_Kernels(self._worker).selvage_canary()["sha256"])
 
     def undo(self, name: str = "") -> dict[str, Any]:
-        """End the fault called ``name``, or all; how many there were. Final kinds need a new process."""
+        """End the fault called ``name``, or all. ``is_clean`` is 1 where the canary is the clean run's.
+
+        While another fault holds the weights nothing can be said, and it is 0. Raised and crashed engines
+        need a new process.
+        """
         with self._lock:
             names = [each for each in self._active if name in ("", each)]
             for each in names:
                 self._active.pop(each).end()
             if not self._active:
                 self._worker.__dict__.pop("execute_model", None)
-            return {"undone": len(names), "canary": self.canary(), "clean_canary": self.clean_canary}
+            canary = self.canary()
+            is_clean = canary == (self.clean_canary or canary) and not self._numeric()
+            return {"undone": len(names), "canary": canary, "is_clean": int(is_clean)}
 
     def status(self) -> dict[str, Any]:
         """What is in force here and what it struck."""

@@ -41,7 +41,7 @@ class DrillFaults:
 
     def selvage_drill_status(self) -> dict[str, Any]:
         """What is in force."""
-        return self.selvage_drill_answer(lambda drill: drill.status() | {"canary": drill.canary()})
+        return self.selvage_drill_answer(lambda drill: drill.status())
 
     def selvage_drill_answer(self, ask: Any) -> dict[str, Any]:
         """Answer of ``ask`` on this worker's drill, or why there is none."""

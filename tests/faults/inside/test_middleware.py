@@ -43,7 +43,7 @@ class Engine:
         self.calls.append(method)
         if self.hangs:
             await asyncio.sleep(60.0)
-        return [{"canary": "c", "clean_canary": "c", "faults": [], "expired": []}]
+        return [{"canary": "c", "is_clean": 1, "faults": [], "expired": []}]
 
     async def reset_prefix_cache(self, reset_running_requests: bool) -> bool:
         self.flushes += 1
