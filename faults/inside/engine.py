@@ -126,7 +126,7 @@ class EngineDrill:
             time.sleep(_WATCH_S)
             if self._overdue() and self._lock.acquire(timeout=_WATCH_S):
                 try:
-                    self._end_overdue()
+                    self._end_overdue(any_thread=True)
                 finally:
                     self._lock.release()
         self._watching = False
@@ -135,8 +135,11 @@ class EngineDrill:
         lease = read_lease(self._folder)
         return [name for name in list(self._active) if not lease.allows(name)]
 
-    def _end_overdue(self) -> None:
+    def _end_overdue(self, *, any_thread: bool = False) -> None:
+        """End what the lease no longer allows; beside the engine's thread only what may be ended there."""
         for name in self._overdue():
+            if any_thread and not self._active[name].any_thread:
+                continue
             if name not in read_lease(self._folder).undone:
                 self.expired.append(name)
             self.undo(name)

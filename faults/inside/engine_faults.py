@@ -26,6 +26,9 @@ _CRASH_AFTER_S = 0.3
 class EngineFault:
     """One fault in force; by itself it does nothing but count."""
 
+    any_thread = True
+    """It may be ended beside the engine's own thread."""
+
     def __init__(self, spec: FaultSpec) -> None:
         self.spec = spec
         self.hits = 0
@@ -60,7 +63,8 @@ class WeightFault(EngineFault):
         self.swaps.put(faulty=False)
 
     def before_step(self, struck: bool) -> None:
-        self.swaps.put(faulty=struck)
+        if self.spec.trigger.conditions:
+            self.swaps.put(faulty=struck)
         self.hits += struck
 
 
@@ -107,6 +111,8 @@ class CrashFault(EngineFault):
 
 class KvPressure(EngineFault):
     """``dose`` of the free KV blocks are held, and nobody can allocate them."""
+
+    any_thread = False  # the scheduler's pool knows no locks
 
     def __init__(self, spec: FaultSpec, pools: Sequence[Any]) -> None:
         super().__init__(spec)
