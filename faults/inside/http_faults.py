@@ -33,7 +33,7 @@ class HttpFault:
         """Whether the next request is struck: the share ``ratio`` of all, evenly and without chance."""
         self._seen += 1
         struck = math.floor(self._seen * self._ratio) > math.floor((self._seen - 1) * self._ratio)
-        self.hits += struck
+        self.hits += struck and self.spec.kind != "crossed_answers"
         return struck
 
     @property
@@ -49,6 +49,7 @@ class HttpFault:
             await send_json(send, status, {"error": {"message": "injected fault", "code": status}})
         elif kind == "crossed_answers":
             await self._crossing.run(app, scope, receive, send)
+            self.hits = self._crossing.crossed  # a request that met no partner got its own answer
         else:
             if kind == "latency":
                 await asyncio.sleep((500.0 if self.spec.dose is None else self.spec.dose) / 1000.0)

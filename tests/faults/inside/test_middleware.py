@@ -224,11 +224,14 @@ def test_answers_cross_and_the_last_one_keeps_its_own(started: DrillArguments) -
 
     async def story(world: World) -> None:
         await world.inject("crossed_answers")
+        assert json.loads((await world.ask("/v1/alone"))[1])["path"] == "/v1/alone"
+        assert (await world.steer("status"))[1]["http"][0]["hits"] == 0
         answers = await asyncio.gather(*(world.ask(f"/v1/{name}") for name in "abc"))
         paths = [json.loads(body)["path"] for _, body in answers]
         assert sorted(paths) == ["/v1/a", "/v1/b", "/v1/c"]
         assert paths[:2] == ["/v1/b", "/v1/a"]
         assert paths[2] == "/v1/c"
+        assert (await world.steer("status"))[1]["http"][0]["hits"] == 2
 
     run(started, story)
 
