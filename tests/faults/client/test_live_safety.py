@@ -41,7 +41,7 @@ def test_the_lease_undoes_what_nobody_renews(server: Server) -> None:
     deadline = time.monotonic() + 30.0
     while server.faults.status()["injected"] and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert {"f", "hang"} <= set(server.faults.status()["engine"]["expired"])
+    assert {"f", "hang"} <= set(server.faults.status()["expired"])
     assert server.text() == clean
     with pytest.raises(DrillRefusedError, match="stays ended"):
         server.faults.renew(2.0)

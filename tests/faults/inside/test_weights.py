@@ -8,7 +8,8 @@ import pytest
 
 from faults.inside.document import WEIGHT_KINDS, fault_of
 
-pytestmark = pytest.mark.needs("vllm", "torch")
+# Importing vLLM alone takes longer than a test may on a busy machine.
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def _model(dtype: Any) -> Any:
