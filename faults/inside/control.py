@@ -167,7 +167,8 @@ class Control:
             for name in [each for each in (*self.http, *self.engine) if not lease.allows(each)]:
                 async with self._turn:
                     if name in self.http or name in self.engine:
-                        self.expired.append(name)
+                        if name not in lease.undone and name not in self.expired:
+                            self.expired.append(name)
                         await self._undo_or_forget(name)
 
     async def _undo_or_forget(self, name: str) -> None:
