@@ -28,6 +28,8 @@ class Channel(Enum):
     TRACE_FIELDS = "trace_fields"
     FINGERPRINT = "fingerprint"
     ARRIVALS = "arrivals"
+    LIVE_ONLY = "live_only"
+    """Nothing that a simulated replica has; only live servers show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,8 @@ class FaultKind:
 
     silent: answers stay HTTP 200 and in time; only numbers or observability change.
     measured: the dose is a measured condition of the kernel's profile, not a free number.
-    live_injection: method of the worker extension (``selvage_...``), or name of a middleware or process
-    action.
+    live_injection: where it is plugged into a live server (``worker_extension``, ``middleware``,
+    ``logits_processor``: ``faults.inside``), or what is done to the process or the load instead.
     kubernetes_form: what a drill does to a pod. verification: the proof that the injection
     happened. undo: what restores the replica, including what must be reset before re-admission.
     """
@@ -70,28 +72,45 @@ _RATIO = Dose(quantity="ratio", neutral=0.0, lowest=0.0, highest=1.0, default=0.
 _FACTOR = Dose(quantity="factor", neutral=1.0, lowest=1.0, highest=1000.0, default=3.0)
 _LATENCY = Dose(quantity="ms", neutral=0.0, lowest=0.0, highest=600_000.0, default=500.0)
 
+_NATS = Dose(quantity="nats", neutral=0.0, lowest=0.0, highest=1000.0, default=1.0)
+
+_ROWS = "rows of logits that were changed; greedy answers differ"
+_FORGET = "stop changing logits, reset the prefix cache"
 _CANARY = "functional canary: fixed input through every linear layer, bytes differ from the clean run"
 _RESTORE = "put the saved handler back, reset the prefix cache, canary equals the clean run bit for bit"
 
 
-def _numeric(name: str, injection: str) -> FaultKind:
+def _numeric(name: str) -> FaultKind:
     return FaultKind(
         name=name,
         channel=Channel.NUMERIC,
         dose=_MEASURED,
         silent=True,
         measured=True,
-        live_injection=injection,
+        live_injection="worker_extension",
         kubernetes_form="worker-extension rpc through an exec probe container of the pod",
         verification=_CANARY,
         undo=_RESTORE,
     )
 
 
+def _live_only(name: str, dose: Dose, injection: str, verification: str, undo: str) -> FaultKind:
+    return FaultKind(
+        name=name,
+        channel=Channel.LIVE_ONLY,
+        dose=dose,
+        silent=name not in ("cut_json", "cut_stream"),
+        live_injection=injection,
+        kubernetes_form="the same injection in a pod whose server was started for drills",
+        verification=verification,
+        undo=undo,
+    )
+
+
 _KINDS: tuple[FaultKind, ...] = (
-    _numeric("requantise", "selvage_requantise"),
-    _numeric("noise", "selvage_add_noise"),
-    _numeric("bit_flips", "selvage_flip_bits"),
+    _numeric("requantise"),
+    _numeric("noise"),
+    _numeric("bit_flips"),
     FaultKind(
         name="kernel_regression", channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
         live_injection="restart_with_environment",
@@ -101,70 +120,70 @@ _KINDS: tuple[FaultKind, ...] = (
     ),
     FaultKind(
         name="slow", channel=Channel.STEP_TIME, dose=_FACTOR,
-        live_injection="selvage_slow",
+        live_injection="worker_extension",
         kubernetes_form="CPU limit or clock cap of the pod",
         verification="step time of a fixed batch grows by the stated factor",
         undo="remove the delay",
     ),
     FaultKind(
         name="hang", channel=Channel.HANG, dose=_SWITCH,
-        live_injection="selvage_hang",
+        live_injection="worker_extension",
         kubernetes_form="SIGSTOP of the engine process",
         verification="a request stalls while the health check still answers 200",
-        undo="SIGCONT, then one warm-up request",
+        undo="the step under way goes on (a stopped process: SIGCONT), then one warm-up request",
     ),
     FaultKind(
         name="crash", channel=Channel.CRASH, dose=_SWITCH,
-        live_injection="selvage_crash",
+        live_injection="worker_extension",
         kubernetes_form="delete the pod with grace period 0",
         verification="the process is gone and its port refuses",
         undo="the supervisor restarts the replica",
     ),
     FaultKind(
         name="kv_pressure", channel=Channel.KV, dose=_RATIO,
-        live_injection="hold_kv_blocks",
+        live_injection="worker_extension",
         kubernetes_form="worker-extension rpc",
         verification="free KV blocks fall by the stated ratio",
         undo="free the held blocks",
     ),
     FaultKind(
         name="http_errors", channel=Channel.HTTP_ERROR, dose=_RATIO,
-        live_injection="http_errors",
+        live_injection="middleware",
         kubernetes_form="fault filter in the sidecar",
         verification="share of HTTP 503 among test requests",
         undo="delete the rule",
     ),
     FaultKind(
         name="latency", channel=Channel.HTTP_LATENCY, dose=_LATENCY,
-        live_injection="http_latency",
+        live_injection="middleware",
         kubernetes_form="delay filter in the sidecar",
         verification="time to first byte grows by the stated delay",
         undo="delete the rule",
     ),
     FaultKind(
         name="telemetry_loss", channel=Channel.TELEMETRY, dose=_SWITCH, silent=True,
-        live_injection="drop_scrapes",
+        live_injection="middleware",
         kubernetes_form="NetworkPolicy against scraper",
         verification="the scrape target turns stale while requests succeed",
         undo="delete the rule",
     ),
     FaultKind(
         name="trace_fields_missing", channel=Channel.TRACE_FIELDS, dose=_RATIO, silent=True,
-        live_injection="drop_trace_fields",
+        live_injection="middleware",
         kubernetes_form="response filter in the sidecar",
         verification="share of answers without the field",
         undo="delete the rule",
     ),
     FaultKind(
         name="wrong_fingerprint", channel=Channel.FINGERPRINT, dose=_SWITCH, silent=True,
-        live_injection="override_fingerprint",
+        live_injection="middleware",
         kubernetes_form="set the fingerprint value of the container",
         verification="reported fingerprint differs from the pool's",
         undo="restore the value and restart",
     ),
     FaultKind(
         name="correlated", channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
-        live_injection="selvage_requantise",
+        live_injection="worker_extension",
         kubernetes_form="the same injection on pods of several Deployments, chosen by label",
         verification=_CANARY, undo=_RESTORE,
     ),
@@ -175,6 +194,24 @@ _KINDS: tuple[FaultKind, ...] = (
         verification="offered rate at the gateway grows by the stated factor",
         undo="scale the load generator back",
     ),
+    _numeric("scale"),
+    FaultKind(
+        name="raise", channel=Channel.CRASH, dose=_SWITCH,
+        live_injection="worker_extension",
+        kubernetes_form="worker-extension rpc",
+        verification="the engine is dead: requests fail, then the port refuses",
+        undo="the supervisor restarts the replica",
+    ),
+    _live_only("kv_noise", _SWITCH, "worker_extension", "entries of the KV cache that were changed",
+               "flush the prefix cache; requests under way are preempted and computed anew"),
+    _live_only("logit_noise", _NATS, "logits_processor", _ROWS, _FORGET),
+    _live_only("sampling_skew", _FACTOR, "logits_processor", _ROWS, _FORGET),
+    _live_only("nan_sanitised", _SWITCH, "logits_processor", _ROWS, _FORGET),
+    _live_only("repeat_token", _SWITCH, "logits_processor", _ROWS, _FORGET),
+    _live_only("cut_json", _RATIO, "middleware", "share of answers that are no JSON", "delete the rule"),
+    _live_only("cut_stream", _RATIO, "middleware", "streams without a stop reason", "delete the rule"),
+    _live_only("crossed_answers", _SWITCH, "middleware", "a nonce in the answer to another request",
+               "delete the rule"),
 )  # fmt: skip
 
 #: Kind name -> entry; a plug-in's once it is asked for.

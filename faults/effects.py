@@ -14,11 +14,28 @@ from faults.catalogue import CATALOGUE, Channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Struck:
+    """Which requests of a replica a measured condition strikes; the default is all of them, throughout."""
+
+    slice: int = -1
+    """Index of the only slice, -1 for all."""
+    after_tokens: int = 0
+    """Only the tokens of an answer after this many."""
+    min_batch: int = 0
+    """Only requests that were admitted into a batch of at least this many, themselves included."""
+
+
+ALL_REQUESTS = Struck()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaEffect:
     """State of one replica as faults leave it; the defaults are a healthy replica."""
 
     condition: int = 0
     """Index of the measured profile condition that is served (0: healthy)."""
+    struck: Struck = ALL_REQUESTS
+    """Which requests that condition strikes."""
     step_time_factor: float = 1.0
     """Every engine step takes this many times longer."""
     hang: bool = False
@@ -56,6 +73,8 @@ class ActiveFault:
     ladder: tuple[int, ...] = ()
     """Conditions of the replica's kernel in increasing measured drift, the last one being the full dose;
     empty for faults that change no numbers."""
+    struck: Struck = ALL_REQUESTS
+    """Which requests a measured condition strikes."""
 
 
 def apply(nominal: ReplicaEffect, active: Sequence[ActiveFault]) -> ReplicaEffect:
@@ -90,7 +109,9 @@ def _either(first: float, second: float) -> float:
 
 def _numeric(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
     condition = ladder_step(fault.ladder, fault.intensity)
-    return effect if condition <= effect.condition else replace(effect, condition=condition)
+    if condition <= effect.condition:
+        return effect
+    return replace(effect, condition=condition, struck=fault.struck)
 
 
 def _slow(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
@@ -142,6 +163,11 @@ def _surge(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
     return effect if factor == 1.0 else replace(effect, arrival_factor=effect.arrival_factor * factor)
 
 
+def _unseen(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
+    del fault  # a simulated replica has nothing that it could change; scenarios with it are refused
+    return effect
+
+
 _EFFECTS: dict[Channel, Callable[[ReplicaEffect, ActiveFault], ReplicaEffect]] = {
     Channel.NUMERIC: _numeric,
     Channel.STEP_TIME: _slow,
@@ -154,4 +180,5 @@ _EFFECTS: dict[Channel, Callable[[ReplicaEffect, ActiveFault], ReplicaEffect]] =
     Channel.TRACE_FIELDS: _trace_fields,
     Channel.FINGERPRINT: _fingerprint,
     Channel.ARRIVALS: _surge,
+    Channel.LIVE_ONLY: _unseen,
 }

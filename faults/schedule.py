@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from faults.catalogue import CATALOGUE, is_neutral
+from faults.effects import ALL_REQUESTS, Struck
 
 #: Steps of a ramp whose dose is a free number; a measured ladder brings its own.
 DEFAULT_RAMP_STEPS = 8
@@ -46,6 +47,8 @@ class FaultPlan:
     onset_s: float
     ends_s: float
     shape: Shape = Shape()
+    struck: Struck = ALL_REQUESTS
+    """Which requests of these replicas a measured condition strikes."""
 
     @property
     def period_s(self) -> float:

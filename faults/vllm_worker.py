@@ -202,7 +202,7 @@ class SelvageFaults:
 def _flip_one(weight: torch.Tensor, bit: int, generator: torch.Generator) -> list[Any]:
     """Flip one bit of one element in place; returns [index, before, after] as plain values."""
     width = 8 * weight.element_size()
-    integer = {16: torch.int16, 32: torch.int32}[width]
+    integer = {8: torch.int8, 16: torch.int16, 32: torch.int32}[width]
     words = weight.view(-1).view(integer)
     index = int(torch.randint(words.numel(), (1,), generator=generator))
     before = float(weight.view(-1)[index])
@@ -212,5 +212,17 @@ def _flip_one(weight: torch.Tensor, bit: int, generator: torch.Generator) -> lis
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
+    """What identifies a tensor's content: its bytes, or off the CPU a checksum that is made where it lies."""
+    if tensor.device.type != "cpu":
+        return repr(_checksums(tensor)).encode()
     flat: bytes = tensor.contiguous().cpu().view(torch.uint8).numpy().tobytes()
     return flat
+
+
+def _checksums(tensor: torch.Tensor, chunk: int = 1 << 24) -> list[int]:
+    """Per chunk the sum of its bytes times odd weights, modulo 2**64: no single changed byte goes unseen."""
+    content = tensor.detach().contiguous().view(torch.uint8).flatten()
+    weights = 2 * torch.arange(min(chunk, content.numel()), device=tensor.device, dtype=torch.int64) + 1
+    weights *= 0x9E3779B97F4A7C15 - 2**64  # odd too; wraps around
+    parts = content.split(chunk)
+    return [int((part.to(torch.int64) * weights[: part.numel()]).sum()) for part in parts]

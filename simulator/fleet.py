@@ -144,7 +144,9 @@ class FleetSimulation:
         parts.engine.set_rotation(in_rotation)
         self._traffic.feed(parts.engine, (parts.tick + 1) * parts.tick_s)
         parts.keeper.open(parts.tick, plan, in_rotation, self._driver.capacity_move)
-        parts.probes.open(parts.tick, parts.board.condition, parts.board.probed)
+        parts.probes.open(parts.tick, parts.probed_condition, parts.board.probed)
+        if parts.board.triggered:
+            parts.probes.spare(parts.board.only_slice)
 
     def _read(self) -> FleetTelemetry:
         """Advance to the end of the running interval and write down what happened and what shows of it."""
@@ -178,6 +180,7 @@ class FleetSimulation:
                 intensity=strength,
                 dose=plan.dose,
                 ladder=plan.ladders[plan.replicas.index(replica)],
+                struck=plan.struck,
             )
             for plan, strength in zip(self._each[fleet].plans, intensity, strict=True)
             if strength > 0.0 and replica in plan.replicas
@@ -205,6 +208,9 @@ def engine_effect(effect: ReplicaEffect) -> EngineEffect:
     """The part of ``effect`` that requests feel."""
     return EngineEffect(
         condition=effect.condition,
+        only_slice=effect.struck.slice,
+        after_tokens=effect.struck.after_tokens,
+        min_batch=effect.struck.min_batch,
         step_time_factor=effect.step_time_factor,
         hang=effect.hang,
         kv_held_ratio=effect.kv_held_ratio,

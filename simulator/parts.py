@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from simulator.engine.api import FleetEngine
 from simulator.engine.gauges import Gauges
@@ -49,5 +51,11 @@ class Parts:
 
     def show_probes(self, fleet: int, replica: int, at_s: float) -> None:
         """Let a replica's probes follow its state from ``at_s`` on."""
-        condition, outcome = self.board.condition[fleet, replica], self.board.probed[fleet, replica]
-        self.probes.change(fleet, replica, at_s, int(condition), int(outcome))
+        place = fleet, replica
+        condition, outcome = int(self.probed_condition[place]), int(self.board.probed[place])
+        self.probes.change(fleet, replica, at_s, condition, outcome, int(self.board.only_slice[place]))
+
+    @property
+    def probed_condition(self) -> NDArray[np.int64]:
+        """Int64 [B, R], condition that a probe sees beside what ran at the last tick."""
+        return self.board.probed_condition(self.gauges.running)

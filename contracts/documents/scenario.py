@@ -26,6 +26,7 @@ from contracts.documents.envelope import (
     Uri,
 )
 from contracts.documents.pool import PoolSpec
+from contracts.documents.trigger import LiveInjection, Trigger
 from contracts.plugins import Registry
 
 #: Every kind of fault by name; ``faults.catalogue`` fills it, others add to it.
@@ -47,6 +48,16 @@ OwnFaultKind = Literal[
     "wrong_fingerprint",
     "correlated",
     "load_surge",
+    "scale",
+    "raise",
+    "kv_noise",
+    "logit_noise",
+    "sampling_skew",
+    "nan_sanitised",
+    "repeat_token",
+    "cut_json",
+    "cut_stream",
+    "crossed_answers",
 ]
 
 
@@ -218,6 +229,10 @@ class ScheduledFault(Strict):
     ramp: RampShape | None = None
     intermittent: IntermittentShape | None = None
     slow_onset: SlowOnsetShape | None = None
+    trigger: Trigger | None = None
+    """Absent: it acts on everything."""
+    live: LiveInjection | None = None
+    """Absent: the injector's defaults."""
 
 
 class Change(Strict):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
+from contracts.documents.trigger import Trigger
 from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, only_block, repeated, under, unknown
 from contracts.rules.pool import pool_breaches
@@ -14,7 +15,7 @@ from contracts.rules.pool import pool_breaches
 #: What one episode may hold at most, far above any use, so that a slip does not fill the memory.
 MOST_TICKS, MOST_REQUESTS, MOST_PROBES_PER_S = 1_000_000, 1_000_000_000, 1_000
 #: Kinds whose effect is a measured condition of the kernel's profile.
-MEASURED_KINDS = ("requantise", "noise", "bit_flips", "kernel_regression")
+MEASURED_KINDS = ("requantise", "noise", "bit_flips", "kernel_regression", "scale")
 
 
 def scenario_breaches(spec: ScenarioSpec) -> Iterator[Breach]:
@@ -93,11 +94,31 @@ def fault_breaches(
         hint = "it would never happen; move it or lengthen the episode"
         expected = f"a time before horizon_s {horizon_s:g}"
         yield Breach(path=(*path, "onset_s"), expected=expected, actual=f"{fault.onset_s:g}", next_step=hint)
-    if fault.kind in MEASURED_KINDS and fault.condition is None:
+    found_live = fault.live is not None and fault.live.mean_kl_nats is not None
+    if fault.kind in MEASURED_KINDS and fault.condition is None and not found_live:
         hint = "name the condition of the kernel's profile that was measured at this dose"
         expected = f"a condition for {fault.kind}"
         yield Breach(path=(*path, "condition"), expected=expected, actual="nothing", next_step=hint)
     yield from _target(fault.target, (*path, "target"), pool)
+    if fault.trigger is not None:
+        yield from _trigger(fault.trigger, (*path, "trigger"), pool)
+
+
+def _trigger(trigger: Trigger, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:
+    if not trigger.conditions:
+        hint = "leave the block away for a fault that always acts"
+        yield Breach(path=path, expected="at least one condition", actual="none", next_step=hint)
+    residue = trigger.prompt_residue
+    if residue is not None and not residue.lowest <= residue.highest < residue.block_tokens:
+        yield Breach(
+            path=(*path, "prompt_residue"),
+            expected=f"lowest <= highest < block_tokens {residue.block_tokens}",
+            actual=f"{residue.lowest}..{residue.highest}",
+            next_step="remainders lie between 0 and block_tokens - 1",
+        )
+    if trigger.slice is not None and pool is not None:
+        homes = [home.slice for home in pool.home]
+        yield from unknown(trigger.slice, homes, (*path, "slice"), "slices with a home")
 
 
 def _target(target: FaultTarget, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:

@@ -130,7 +130,7 @@ class FleetEngine:
         self._effects[fleet][replica] = effect
         replicas, requests = self._memory.replicas[fleet], self._memory.requests[fleet]
         now_s = self._now_s(fleet)
-        if effect.condition != before.condition:
+        if effect.numbers != before.numbers:
             control.set_condition(replicas, replica, effect.condition, now_s, requests, self._rules.quality)
         write_effect(self.spec, replicas, replica, effect)
         if effect.speed != before.speed:

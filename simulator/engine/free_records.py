@@ -47,6 +47,7 @@ def acquire_record(fleet: Fleet, arrival: Record) -> int:
     request.next = NONE
     request.replica = NONE
     request.prefix_condition = 0
+    request.found_batch = 0
     request.status = IN_FLIGHT
     request.attempts = 0
     request.exposed = 0

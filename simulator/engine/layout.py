@@ -117,6 +117,9 @@ REPLICA = _in_lines(
         ("all_blocks", "i4"),  # KV blocks without a fault
         ("cache_epoch", "i4"),  # counts flushes of the prefix cache
         ("condition", "i2"),
+        ("only_slice", "i2"),  # that the condition strikes, -1: all
+        ("after_tokens", "i2"),  # of an answer that it spares
+        ("min_batch", "i2"),  # at admission, below which it spares a request
         # Oldest admission first. Columns of row j: the j-th decoding sequence (its request; context =
         # base + decoded; done when decoded == last) and the j-th prefilling request with its chunk in
         # this step: unrelated, but small batches then live in a line or two.
@@ -154,6 +157,7 @@ REQUEST = _in_lines(
         ("preemptions", "i2"),
         ("tried", "i2", (MAX_ATTEMPTS - 1,)),  # replicas of the earlier attempts
         ("prefix_condition", "i1"),  # condition under which its cached prefix was computed
+        ("found_batch", "i2"),  # requests of the batch that it was last admitted into, itself included
     ],
     # Of a preempted request that had streamed: it is never routed again, and needs no uniforms.
     {"last_token_at_s": ("f8", "u_first")},

@@ -98,6 +98,7 @@ def admit(replica: Record, now_s: float, budget: int, requests: Array) -> int:
         slots[replica.prefilling, PREFILL] = number
         slots[replica.prefilling, CHUNK] = chunk
         replica.prefilling += 1
+        request.found_batch = running + replica.prefilling
         budget -= chunk
     return budget
 

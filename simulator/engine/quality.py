@@ -14,15 +14,37 @@ from simulator.engine.stretch import steps_until
 def credit(request: Record, made: int, replica: Record, quality: Array) -> None:
     """Book the excess TV of the tokens made since the last booking.
 
-    A healthy replica still answers under the condition that the request's cached prefix was computed in.
+    What the replica's condition does not strike is answered under the condition that the request's cached
+    prefix was computed in.
     """
     if made > request.credited_tokens:
-        condition = np.int64(replica.condition)
-        if condition == 0:
-            condition = np.int64(request.prefix_condition)
+        condition, struck = np.int64(replica.condition), 0
+        if condition != 0 and strikes(request, replica):
+            struck = max(made - max(np.int64(request.credited_tokens), np.int64(replica.after_tokens)), 0)
+        spared = made - request.credited_tokens - struck
         tv = quality[replica.kernel, condition, request.prompt]
-        request.excess_tv += (made - request.credited_tokens) * tv
+        prefix_tv = quality[replica.kernel, np.int64(request.prefix_condition), request.prompt]
+        request.excess_tv += struck * tv + spared * prefix_tv
         request.credited_tokens = made
+
+
+@compiled(nogil=True)
+def strikes(request: Record, replica: Record) -> bool:
+    """Whether the condition of a replica strikes a request that it has admitted."""
+    its_slice = replica.only_slice < 0 or replica.only_slice == request.slice
+    return its_slice and request.found_batch >= replica.min_batch
+
+
+@compiled(nogil=True)
+def prefix_condition(request: Record, replica: Record) -> int:
+    """Condition that a replica leaves in the prefix of a request that it is about to compute.
+
+    A condition of later tokens, or of a batch that is not yet known, leaves none.
+    """
+    spares = replica.after_tokens > 0 or replica.min_batch > 1
+    if spares or (replica.only_slice >= 0 and replica.only_slice != request.slice):
+        return 0
+    return np.int64(replica.condition)
 
 
 @compiled(nogil=True)

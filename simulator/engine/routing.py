@@ -18,6 +18,7 @@ from simulator.engine.counters import (
 )
 from simulator.engine.layout import NONE, UNIFORM_UNIT
 from simulator.engine.memory import Fleet, Record
+from simulator.engine.quality import prefix_condition
 from simulator.engine.replica import accept, run_replica
 from simulator.engine.requests import HTTP_ERROR, IN_FLIGHT, NO_REPLICA, REJECTED, RESET, SHED, TIMEOUT
 
@@ -229,8 +230,9 @@ def remember_session(request: Record, chosen: int, kernel: int, fleet: Fleet) ->
     replica = fleet.replicas[chosen]
     known = seen.tag == tag and seen.replica == chosen and seen.epoch == replica.cache_epoch
     request.prefix_condition = seen.condition if known else 0
-    if replica.condition != 0 or not known:
-        seen.condition = replica.condition
+    left = prefix_condition(request, replica)
+    if left != 0 or not known:
+        seen.condition = left
     seen.tag = tag
     seen.replica = chosen
     seen.epoch = replica.cache_epoch

@@ -96,6 +96,8 @@ def write_effect(spec: EngineSpec, replicas: NDArray[np.void], at: int, effect: 
     row["base_s"] = base_s + effect.step_extra_s
     row["prefill_s"], row["decode_s"], row["context_s"] = prefill_s, decode_s, context_s
     row["hang"] = int(effect.hang)
+    row["only_slice"], row["after_tokens"] = effect.only_slice, effect.after_tokens
+    row["min_batch"] = effect.min_batch
     row["blocks"] = int(spec.kv_blocks[kernel] * (1.0 - effect.kv_held_ratio))
     row["error_ratio"] = effect.http_error_ratio
     row["http_latency_s"] = effect.http_latency_s

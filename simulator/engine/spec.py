@@ -83,6 +83,12 @@ class EngineEffect:
 
     condition: int = 0
     """Place on the condition axis of ``EngineSpec.quality``."""
+    only_slice: int = -1
+    """The condition strikes requests of this slice alone; -1: of all."""
+    after_tokens: int = 0
+    """It strikes only the tokens of an answer after this many."""
+    min_batch: int = 0
+    """It strikes only requests admitted into a batch of at least this many, themselves included."""
     step_time_factor: float = 1.0
     """Multiplies the whole step."""
     step_extra_s: float = 0.0
@@ -96,6 +102,11 @@ class EngineEffect:
     http_latency_s: float = 0.0
     """Added on the way back: the client sees every token that much later and its timeout leaves the replica
     that much less; the replica's own steps do not change."""
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """The part that changes what tokens are worth."""
+        return self.condition, self.only_slice, self.after_tokens, self.min_batch
 
     @property
     def speed(self) -> tuple[float, float, bool, float]:

@@ -90,6 +90,11 @@ def check_effect(spec: EngineSpec, effect: EngineEffect) -> None:
     """Raise ``ValueError`` for an effect that names no measured condition or no possible speed."""
     conditions = spec.quality.shape[1]
     require(0 <= effect.condition < conditions, "condition", f"0..{conditions - 1}", effect.condition)
+    places = spec.slices
+    require(-1 <= effect.only_slice < places, "only_slice", f"-1..{places - 1}", effect.only_slice)
+    for name in ("after_tokens", "min_batch"):
+        number = getattr(effect, name)
+        require(0 <= number < 2**15, name, "a number in 0..32767", number)
     factor = effect.step_time_factor
     require(0.0 < factor < np.inf, "step_time_factor", "a number > 0", factor)
     for name in ("step_extra_s", "http_latency_s"):

@@ -119,17 +119,30 @@ class Probes:
         self._condition = np.take(condition, self._replica, axis=1)
         self._outcome = np.take(outcome, self._replica, axis=1)
 
+    def spare(self, only_slice: NDArray[np.int64]) -> None:
+        """In the open tick, probes of other slices than ``only_slice`` [B, R] (-1: all) see no fault."""
+        self._condition[self._is_spared(np.take(only_slice, self._replica, axis=1))] = 0
+
+    def _is_spared(self, only: NDArray[np.int64] | int) -> NDArray[np.bool_]:
+        """Bool [B, P]: the slot's prompt is of another slice than ``only``, where that is one."""
+        of_slot = self._measured.slice_of[self.slots.place]
+        return np.asarray((np.asarray(only) >= 0) & (of_slot != only))
+
     @property
     def due(self) -> NDArray[np.bool_]:
         """Bool [B, P]: the slot is used in the tick that is open."""
         return np.asarray(np.isfinite(self.slots.at_s))
 
-    def change(self, fleet: int, replica: int, at_s: float, condition: int, outcome: int) -> None:
+    def change(
+        self, fleet: int, replica: int, at_s: float, condition: int, outcome: int, only_slice: int = -1
+    ) -> None:
         """From ``at_s`` on, within the tick that is open, the replica is in another state."""
         if outcome != self._latest[fleet, replica]:
             self._latest[fleet, replica], self._since_s[fleet, replica] = outcome, at_s
         later = (self._replica == replica) & (self.slots.at_s[fleet] > at_s)
         self._condition[fleet, later] = condition
+        if only_slice >= 0:
+            self._condition[fleet, later & self._is_spared(only_slice)[fleet]] = 0
         self._outcome[fleet, later] = outcome
 
     def close(self, delivered: NDArray[np.bool_], gauges: Gauges | None = None) -> ProbeSamples:

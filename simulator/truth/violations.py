@@ -50,9 +50,15 @@ class Violations:
 def numeric_or_observability(
     scenario: CompiledScenario, kernel: int, effect: ReplicaEffect
 ) -> NDArray[np.bool_]:
-    """Bool [S]: the replica's true state breaks a clause of the families N, S or O."""
+    """Bool [S]: the replica's true state breaks a clause of the families N, S or O.
+
+    A condition that strikes some answers of a slice, or their later tokens, is judged by what it strikes.
+    """
     contract = scenario.contract
     broken: NDArray[np.bool_] = scenario.violating[kernel, effect.condition].copy()
+    if effect.struck.slice >= 0:
+        others = np.arange(broken.size) != effect.struck.slice
+        broken[others] = scenario.violating[kernel, 0][others]
     mismatched = 1.0 if effect.wrong_fingerprint else 0.0
     broken |= _share_broken(contract, Source.FINGERPRINT, mismatched)
     broken |= _share_broken(contract, Source.TRACE_FIELDS, effect.trace_fields_missing_ratio)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.telemetry import ProbeOutcome, ReplicaState
-from faults.effects import HEALTHY, ReplicaEffect
+from faults.effects import ALL_REQUESTS, HEALTHY, ReplicaEffect
 from simulator.world.compiled_scenario import CompiledScenario
 
 
@@ -21,6 +22,12 @@ class ReplicaBoard:
         self.state[np.stack([scenario.absent for scenario in each])] = int(ReplicaState.ABSENT)
         #: Measured condition in force.
         self.condition = np.zeros(shape, dtype=np.int64)
+        #: Which requests it strikes, as ``faults.effects.Struck`` says.
+        self.only_slice = np.full(shape, -1, dtype=np.int64)
+        self.after_tokens = np.zeros(shape, dtype=np.int64)
+        self.min_batch = np.zeros(shape, dtype=np.int64)
+        #: Some condition struck not all requests, at some time.
+        self.triggered = False
         #: Int8: how a probe ends, a ``ProbeOutcome``; nobody probes what is absent.
         self.probed = np.where(self.is_ready(), int(ProbeOutcome.ANSWERED), int(ProbeOutcome.NONE))
         self.probed = self.probed.astype(np.int8)
@@ -43,12 +50,26 @@ class ReplicaBoard:
         place = fleet, replica
         self.effects[fleet][replica] = effect
         self.condition[place] = effect.condition
+        self.only_slice[place] = effect.struck.slice
+        self.after_tokens[place] = effect.struck.after_tokens
+        self.min_batch[place] = effect.struck.min_batch
+        self.triggered |= effect.struck != ALL_REQUESTS
         self.crashed[place] = effect.crashed
         self.hung[place] = effect.hang
         self.telemetry_lost[place] = effect.telemetry_lost
         self.wrong_fingerprint[place] = effect.wrong_fingerprint
         self.trace_missing[place] = effect.trace_fields_missing_ratio
         self._settle(fleet, replica)
+
+    def probed_condition(self, running: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Int64 [B, R], condition that a probe sees on a replica where ``running`` [B, R] others run.
+
+        A probe makes one token: a condition of later ones spares it, and one of larger batches.
+        """
+        if not self.triggered:
+            return self.condition
+        spared = (self.after_tokens > 0) | (running + 1 < self.min_batch)
+        return np.where(spared, 0, self.condition)
 
     def enter_state(self, fleet: int, replica: int, state: ReplicaState) -> None:
         """Enter what discovery says of one replica."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault
 from faults.catalogue import CATALOGUE, Channel, FaultKind
+from faults.effects import ALL_REQUESTS, Struck
 from faults.schedule import FaultPlan, Shape
 from simulator.world.compiled_scenario import FleetChange, Surge
 from simulator.world.pool import MeasuredPool, refuse
@@ -15,6 +16,8 @@ from simulator.world.tables import KernelTable, is_measured
 #: From the start of a process to its first ready answer, unless a change says otherwise. Measured engines
 #: of this size start in 2 to 50 s; the middle stands for a warm image.
 COLD_START_S = 20.0
+#: Conditions of a trigger that simulated requests know.
+SIMULATED_CONDITIONS = ("min_generated_tokens", "min_batch_size", "slice")
 
 
 def extra_replicas(spec: ScenarioSpec) -> dict[str, int]:
@@ -100,6 +103,7 @@ def _plan(
     file: str,
 ) -> FaultPlan:
     kind = CATALOGUE[fault.kind]
+    _check_simulated(fault, kind, path, file)
     replicas = resolve_target(fault.target, layout, f"{path}.target", file)
     kernels = [int(layout.replica_kernel[replica]) for replica in replicas]
     _check_condition(fault, kind, sorted(set(kernels)), pool, path, file)
@@ -113,6 +117,39 @@ def _plan(
         onset_s=fault.onset_s,
         ends_s=_end(fault.onset_s, fault.duration_s, spec.horizon_s),
         shape=_shape(fault, path, file),
+        struck=_struck(fault, layout, path, file),
+    )
+
+
+def _check_simulated(fault: ScheduledFault, kind: FaultKind, path: str, file: str) -> None:
+    """Refuse what only live servers show."""
+    if kind.channel is Channel.LIVE_ONLY:
+        expected = "a kind of fault that can be simulated"
+        step = "simulated answers have no text and no sampling: run it against live servers"
+        raise refuse(file, f"{path}.kind", expected, fault.kind, step)
+    if fault.trigger is None:
+        return
+    unseen = [name for name in fault.trigger.conditions if name not in SIMULATED_CONDITIONS]
+    step = "simulated requests know no more; run it against live servers"
+    if unseen:
+        expected = " or ".join(SIMULATED_CONDITIONS)
+        raise refuse(file, f"{path}.trigger.{unseen[0]}", expected, unseen[0], step)
+    if kind.channel is not Channel.NUMERIC:
+        expected = "a trigger of a fault of numbers"
+        raise refuse(file, f"{path}.trigger", expected, f"one of {fault.kind}", step)
+
+
+def _struck(fault: ScheduledFault, layout: FleetLayout, path: str, file: str) -> Struck:
+    """Which requests the fault strikes."""
+    trigger = fault.trigger
+    if trigger is None:
+        return ALL_REQUESTS
+    if trigger.slice is not None:
+        _known(trigger.slice, layout.slices, f"{path}.trigger.slice", file)
+    return Struck(
+        slice=-1 if trigger.slice is None else layout.slices.index(trigger.slice),
+        after_tokens=trigger.min_generated_tokens or 0,
+        min_batch=trigger.min_batch_size or 0,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any, get_args
@@ -14,10 +13,11 @@ from hypothesis import strategies as st
 from contracts.documents.scenario import OwnFaultKind
 from faults.catalogue import CATALOGUE, Channel, is_neutral
 from faults.effects import HEALTHY, ActiveFault, ReplicaEffect, apply, ladder_step
+from faults.inside.document import ENGINE_KINDS, HTTP_KINDS, LOGIT_KINDS
 from faults.schedule import FaultPlan, Shape, expand
-from tests.support.paths import ROOT
 
 KINDS = sorted(CATALOGUE)
+SIMULATED = [kind for kind in KINDS if CATALOGUE[kind].channel is not Channel.LIVE_ONLY]
 intensities = st.floats(0.0, 1.0)
 positive_intensities = st.floats(0.01, 1.0)
 
@@ -74,7 +74,7 @@ def test_neutral_dose_returns_the_nominal_effect_itself(kind: str, intensity: fl
     assert apply(HEALTHY, [active(kind, intensity, neutral)]) is HEALTHY
 
 
-@given(st.sampled_from(KINDS), positive_intensities)
+@given(st.sampled_from(SIMULATED), positive_intensities)
 def test_a_fault_touches_one_field_only(kind: str, intensity: float) -> None:
     """A kind acts on its own channel: exactly one field of the effect departs from healthy."""
     effect = apply(HEALTHY, [active(kind, intensity)])
@@ -130,19 +130,18 @@ def test_intermittent_faults_keep_their_duty(period_s: float, duty: float) -> No
 
 
 def test_silent_kinds_are_those_that_keep_answers_in_time() -> None:
-    """Only numeric and observability faults are silent."""
-    silent = {entry.channel for entry in CATALOGUE.values() if entry.silent}
+    """Only numeric and observability faults are silent, and some that only live servers show."""
+    silent = {entry.channel for entry in CATALOGUE.values() if entry.silent} - {Channel.LIVE_ONLY}
     assert silent == {Channel.NUMERIC, Channel.TELEMETRY, Channel.TRACE_FIELDS, Channel.FINGERPRINT}
 
 
-def test_worker_extension_has_the_named_injections() -> None:
-    """A live injection named after a worker method exists in the file that vLLM loads."""
-    source = ROOT / "faults" / "vllm_worker.py"
-    methods = {
-        node.name for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.FunctionDef)
+def test_what_is_plugged_into_a_server_is_what_runs_inside_it() -> None:
+    """Catalogue and injector name the same kinds in the same places; correlated faults are requantised."""
+    plugged = {
+        name: entry.live_injection
+        for name, entry in CATALOGUE.items()
+        if entry.live_injection in ("worker_extension", "middleware", "logits_processor")
     }
-    named = {
-        entry.live_injection for entry in CATALOGUE.values() if entry.live_injection.startswith("selvage_")
-    }
-    assert len(named) == 6
-    assert named <= methods
+    assert set(plugged) - {"correlated"} == {*ENGINE_KINDS, *HTTP_KINDS}
+    assert {name for name, place in plugged.items() if place == "middleware"} == set(HTTP_KINDS)
+    assert {name for name, place in plugged.items() if place == "logits_processor"} == set(LOGIT_KINDS)

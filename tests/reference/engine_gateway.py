@@ -119,5 +119,8 @@ class Gateway(Steps):
         tag, replica, epoch, condition = self.sessions.get(place, (-1, -1, -1, 0))
         known = (tag, replica, epoch) == (self.tag(x), a, r.cache_epoch)
         x.prefix_condition = condition if known else 0
-        condition = r.effect.condition if r.effect.condition != 0 or not known else condition
+        effect = r.effect
+        spares = effect.after_tokens > 0 or effect.min_batch > 1 or effect.only_slice not in (-1, x.slice)
+        left = 0 if spares else effect.condition
+        condition = left if left != 0 or not known else condition
         self.sessions[place] = (self.tag(x), a, r.cache_epoch, condition)

@@ -40,6 +40,7 @@ class ReferenceRequest:
     kernel: int = -1
     replica: int = -1
     prefix_condition: int = 0
+    found_batch: int = 0
     exposed: bool = False
     tried: list[int] = field(default_factory=list)
 
@@ -89,7 +90,7 @@ class Replica:
     effect: EngineEffect = field(default_factory=EngineEffect)
     end: float = math.inf
     stepping: bool = False
-    step_condition: int = 0
+    step_effect: EngineEffect = field(default_factory=EngineEffect)
     chunks: dict[int, int] = field(default_factory=dict)
     run: list[ReferenceRequest] = field(default_factory=list)
     queue: list[ReferenceRequest] = field(default_factory=list)

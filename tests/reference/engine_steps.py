@@ -51,7 +51,7 @@ class Steps(Accounts):
         c0, c1, c2, c3 = r.coefficients
         context = sum(x.context for x in decoding)
         r.stepping = True
-        r.step_condition = r.effect.condition
+        r.step_effect = r.effect
         duration = c0 + c1 * sum(r.chunks.values()) + c2 * len(decoding) + c3 * context
         r.end = self.now + duration
         r.busy += duration
@@ -65,6 +65,7 @@ class Steps(Accounts):
             if room < self.spec.watermark_blocks:
                 break
             r.run.append(r.queue.pop(0))
+            x.found_batch = len(r.run)
             if math.isnan(x.started):
                 x.started = self.now
                 r.exported.admission(x, self.now)
@@ -108,5 +109,8 @@ class Steps(Accounts):
         r.exported.token(x, self.now)
         if math.isnan(x.first):
             x.first = self.now
-        condition = r.step_condition if r.step_condition != 0 else x.prefix_condition
+        effect = r.step_effect
+        struck = effect.only_slice in (-1, x.slice) and x.found_batch >= effect.min_batch
+        struck = struck and x.generated > effect.after_tokens and effect.condition != 0
+        condition = effect.condition if struck else x.prefix_condition
         x.excess_tv += float(self.spec.quality[r.kernel, condition, x.prompt])

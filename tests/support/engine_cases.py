@@ -138,7 +138,7 @@ def random_act(rng: np.random.Generator, spec: EngineSpec, at_s: float) -> Act:
 def random_effect(rng: np.random.Generator) -> EngineEffect:
     """Each field disturbed now and then."""
     on = rng.random(7) < 0.35
-    return EngineEffect(
+    effect = EngineEffect(
         condition=int(rng.integers(4)) if on[0] else 0,
         step_time_factor=float(rng.uniform(0.5, 6.0)) if on[1] else 1.0,
         step_extra_s=float(rng.uniform(0.0, 0.05)) if on[2] else 0.0,
@@ -146,4 +146,13 @@ def random_effect(rng: np.random.Generator) -> EngineEffect:
         kv_held_ratio=float(rng.random()) if on[4] else 0.0,
         http_error_ratio=float(rng.random()) if on[5] else 0.0,
         http_latency_s=float(rng.uniform(0.0, 1.0)) if on[6] else 0.0,
+    )
+    if effect.condition == 0 or rng.random() < 0.5:
+        return effect
+    trigger = rng.random(3) < 0.5
+    return replace(
+        effect,
+        only_slice=int(rng.integers(2)) if trigger[0] else -1,
+        after_tokens=int(rng.integers(1, 80)) if trigger[1] else 0,
+        min_batch=int(rng.integers(1, 12)) if trigger[2] else 0,
     )

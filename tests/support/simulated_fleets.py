@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from contracts.scoring.episode import EpisodeRecord
 from contracts.telemetry import FleetTelemetry
 from controller.ports import RoutingPlan
-from faults.catalogue import CATALOGUE
+from faults.catalogue import CATALOGUE, Channel
 from policies.registry import make_configuration
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -20,7 +20,7 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 HORIZON_S = 40.0
 Fault = dict[str, object]
-#: One fault of every kind, at a dose that does something.
+#: One fault of every kind that can be simulated, at a dose that does something.
 FAULTS: dict[str, Fault] = {
     kind: {
         "name": kind.replace("_", "-"),
@@ -30,6 +30,7 @@ FAULTS: dict[str, Fault] = {
     }
     | ({"condition": "requantise-w4"} if entry.measured else {"dose": entry.dose.default})
     for kind, entry in CATALOGUE.items()
+    if entry.channel is not Channel.LIVE_ONLY
 }
 FAULTS["correlated"]["target"] = {"kernels": ["bf16", "int8"]}
 CHANGES: list[dict[str, object]] = [

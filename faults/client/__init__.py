@@ -1,0 +1,1 @@
+"""Faults of live servers, steered from outside: start, inject, renew, undo, verify, find a dose."""

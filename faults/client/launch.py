@@ -1,0 +1,86 @@
+"""What a vLLM server needs on its command line and in its environment to be open for drills.
+
+The server's own files are untouched: what runs inside is staged in a folder of the replica, and plugged in
+where vLLM has sockets for it. A server that is started without these knows nothing of faults.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.loading.files import write_pinned
+from faults.inside import gate
+
+PACKAGE = "selvage_inject"
+_FAULTS = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillArguments:
+    """Added to a server's start; ``token_file`` and ``folder`` are what a client needs to steer it."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    """Variables to set. ``PYTHONPATH`` holds the staged folder first and what was there before."""
+    folder: Path
+    token_file: Path
+
+
+def drill_arguments(
+    folder: Path,
+    *,
+    slice_header: str = gate.DEFAULT_SLICE_HEADER,
+    sampling: bool = True,
+    python_path: str = "",
+) -> DrillArguments:
+    """Stage what runs inside below ``folder`` (private to one replica) and say how to start the server.
+
+    sampling: False leaves the logits processor away, which engines with speculative decoding refuse; faults
+    of sampling are then impossible. python_path: what ``PYTHONPATH`` holds already. OSError where the folder
+    cannot be written.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    token_file = folder / "token"
+    _write_token(token_file)
+    _stage(folder / "code" / PACKAGE)
+    processors = ("--logits-processors", f"{PACKAGE}.inside.logits:DrillLogits")
+    plugged = (
+        "--worker-extension-cls", f"{PACKAGE}.inside.worker.DrillFaults",
+        "--middleware", f"{PACKAGE}.inside.middleware.DrillMiddleware",
+    )  # fmt: skip
+    environment = {
+        gate.FLAG: "1",
+        gate.TOKEN_FILE: str(token_file.resolve()),
+        gate.FOLDER: str(folder.resolve()),
+        gate.SLICE_HEADER: slice_header,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str((folder / "code").resolve()), python_path))),
+    }
+    if sampling:  # a logits processor of the v1 interface, which the second model runner refuses
+        environment["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    return DrillArguments(
+        arguments=plugged + (processors if sampling else ()),
+        environment=environment,
+        folder=folder,
+        token_file=token_file,
+    )
+
+
+def _write_token(path: Path) -> None:
+    """A fresh token that only its owner can read: an older client cannot steer a new server."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_urlsafe(32))
+
+
+def _stage(package: Path) -> None:
+    """Copy what runs inside to ``package``, anew."""
+    shutil.rmtree(package, ignore_errors=True)
+    (package / "inside").mkdir(parents=True)
+    write_pinned(package / "__init__.py", b"")
+    shutil.copy(_FAULTS / "vllm_worker.py", package)
+    for source in sorted((_FAULTS / "inside").glob("*.py")):
+        shutil.copy(source, package / "inside")

@@ -1,0 +1,70 @@
+"""The undo record: written before anything is injected, so that any process can take it back.
+
+It names the replica, the file of its token (never the token) and the fault. A record that is open says that
+the fault may be in force; closing it says that an undo was confirmed, or that the replica is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from contracts.errors import SelvageError
+from contracts.loading.files import json_text, write_pinned
+
+State = Literal["open", "undone", "gone"]
+_SUFFIX = ".undo.json"
+
+
+class RecordError(SelvageError):
+    """An undo record cannot be read; the message names the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoRecord:
+    """One fault on one replica."""
+
+    url: str
+    token_file: str
+    fault: dict[str, Any]
+    """As it is injected: name, kind, dose, trigger, live."""
+    written_at_s: float
+    """Seconds since 1970."""
+    ttl_s: float
+    state: State = "open"
+
+    def closed(self, state: State) -> UndoRecord:
+        """The same record with its outcome."""
+        return replace(self, state=state)
+
+
+def save(path: Path, record: UndoRecord) -> None:
+    """Write ``record`` durably and at once; OSError where it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_pinned(path, f"{json_text(asdict(record), indent=2)}\n".encode(), durable=True)
+
+
+def load(path: Path) -> UndoRecord:
+    """The record at ``path``."""
+    try:
+        plain = json.loads(path.read_text())
+        return UndoRecord(**plain)
+    except (OSError, ValueError, TypeError) as error:
+        raise RecordError(f"{path}: expected an undo record, got {error}; undo by hand") from error
+
+
+def path_for(folder: Path, fault_name: str, url: str) -> Path:
+    """Where the record of a fault on the replica at ``url`` lies."""
+    place = "".join(letter if letter.isalnum() else "-" for letter in url.partition("//")[2])
+    return folder / f"{place}.{fault_name}{_SUFFIX}"
+
+
+def open_records(folder: Path) -> Iterator[tuple[Path, UndoRecord]]:
+    """Records below ``folder`` whose undo nobody confirmed, in order of their names."""
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        record = load(path)
+        if record.state == "open":
+            yield path, record

@@ -1,0 +1,76 @@
+"""HTTP with a replica, every call with a time limit; never through a proxy of the environment."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSilentError
+from faults.inside.gate import TOKEN_HEADER
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Status and JSON of an answer; an empty object where the body is no JSON object."""
+
+    status: int
+    content: dict[str, Any]
+
+
+def call(
+    url: str, body: dict[str, Any] | None = None, *, within_s: float, headers: dict[str, str] | None = None
+) -> Answer:
+    """POST ``body`` as JSON (GET without one); error statuses are answers.
+
+    Raises ``ReplicaGoneError`` where nobody listens, ``ReplicaSilentError`` after ``within_s``.
+    """
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
+    try:
+        with _OPENER.open(request, timeout=within_s) as answer:
+            return Answer(status=answer.status, content=_object(answer.read()))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(status=error.code, content=_object(error.read()))
+    except TimeoutError as error:
+        raise ReplicaSilentError(f"{url} did not answer within {within_s:g} s") from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise ReplicaSilentError(f"{url} did not answer within {within_s:g} s") from error
+        raise ReplicaGoneError(f"{url}: {error.reason}") from error
+    except (ConnectionError, http.client.HTTPException) as error:
+        raise ReplicaGoneError(f"{url}: {error!r}") from error
+
+
+def steer(
+    url: str, action: str, token_file: Path, body: dict[str, Any] | None = None, *, within_s: float
+) -> dict[str, Any]:
+    """Answer of the control endpoint of the replica at ``url``; ``DrillRefusedError`` where it refuses."""
+    headers = {TOKEN_HEADER: _token(token_file)}
+    answer = call(f"{url}/selvage/drill/{action}", body, within_s=within_s, headers=headers)
+    if answer.status != 200:
+        reason = answer.content.get("refused", "it has no control endpoint: it was not started for drills")
+        raise DrillRefusedError(f"{url} refuses to {action} ({answer.status}): {reason}")
+    return answer.content
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise DrillRefusedError(f"the token file {path} cannot be read: {error.strerror}") from error
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

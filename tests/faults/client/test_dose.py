@@ -1,0 +1,101 @@
+"""Finding a dose, and the record that undoes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.client.dose import LEAST, MOST, bisect_dose, top_k_kl
+from faults.client.errors import DoseError, DrillRefusedError, ReplicaGoneError
+from faults.client.record import RecordError, UndoRecord, load, open_records, path_for, save
+from faults.client.replica import ReplicaFaults, undo_record
+from faults.client.wire import call
+from tests.faults.inside.test_document import scheduled
+
+
+@given(st.floats(0.5, 3.0), st.floats(1e-3, 10.0), st.floats(1e-6, 1e-2))
+def test_a_dose_is_found_wherever_the_effect_grows(power: float, slope: float, wanted: float) -> None:
+    """For effects like slope * size ** power the effect of the found dose is within the tolerance."""
+
+    def effect(size: float) -> float:
+        return float(slope * size**power)
+
+    if not effect(LEAST) <= wanted <= effect(MOST):
+        return
+    dose = bisect_dose(effect, wanted, tolerance_ratio=0.1)
+    assert abs(effect(dose.size) - wanted) <= 0.1 * wanted
+    assert dose.effect == effect(dose.size)
+
+
+def test_a_dose_beyond_the_largest_is_refused() -> None:
+    """A fault that cannot be that strong says how strong it can be."""
+    with pytest.raises(DoseError, match="largest dose"):
+        bisect_dose(lambda size: 0.01 * size, 1.0)
+
+
+def test_an_effect_that_jumps_over_the_wanted_is_refused() -> None:
+    """No dose is passed off as the wanted one."""
+    with pytest.raises(DoseError, match="nearest"):
+        bisect_dose(lambda size: 0.0 if size < 0.5 else 9.0, 1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.floats(0.0, 5.0))
+def test_the_bound_of_the_likeliest_tokens_is_one(seed: int, top_k: int, spread: float) -> None:
+    """It is never above the full KL, and 0 between equal rows."""
+    rng = np.random.default_rng(seed)
+    clean = rng.normal(0.0, 2.0, 40)
+    seen = clean + rng.normal(0.0, spread, 40)
+    log_p, log_q = (row - np.log(np.exp(row).sum()) for row in (clean, seen))
+    rows = [{int(t): float(row[t]) for t in np.argsort(-row)[:top_k]} for row in (log_p, log_q)]
+    full = float((np.exp(log_p) * (log_p - log_q)).sum())
+    assert top_k_kl(rows[0], rows[1], top_k) <= full + 1e-9
+    assert top_k_kl(rows[0], rows[0], top_k) == 0.0
+
+
+def _record(**changes: object) -> UndoRecord:
+    plain: dict[str, object] = {
+        "url": "http://127.0.0.1:9", "token_file": "t", "fault": {"name": "f", "kind": "slow"},
+        "written_at_s": 0.0, "ttl_s": 5.0,
+    }  # fmt: skip
+    return UndoRecord(**(plain | changes))  # type: ignore[arg-type]
+
+
+def test_open_records_are_those_that_nobody_closed(tmp_path: Path) -> None:
+    """A record that is closed needs no undo; one that cannot be read is an error that names it."""
+    save(tmp_path / "a.undo.json", _record())
+    save(tmp_path / "b.undo.json", _record().closed("undone"))
+    assert [path.name for path, _ in open_records(tmp_path)] == ["a.undo.json"]
+    (tmp_path / "c.undo.json").write_text("{}")
+    with pytest.raises(RecordError, match="undo record"):
+        load(tmp_path / "c.undo.json")
+
+
+def test_the_record_is_there_before_the_injection_and_another_process_closes_it(tmp_path: Path) -> None:
+    """Nobody listens at the replica, so nothing is injected: the record stays, and its undo finds it gone."""
+    token = tmp_path / "token"
+    token.write_text("t" * 20)
+    replica = ReplicaFaults("http://127.0.0.1:9", token, tmp_path)
+    with pytest.raises(ReplicaGoneError):
+        replica.inject(scheduled("slow"), 5.0)
+    path = path_for(tmp_path, "f", "http://127.0.0.1:9")
+    assert load(path).state == "open"
+    assert undo_record(path).gone
+    assert load(path).state == "gone"
+    assert undo_record(path).gone
+
+
+def test_a_missing_token_file_is_a_refusal(tmp_path: Path) -> None:
+    """Without the token nothing is sent, and the message names the file."""
+    replica = ReplicaFaults("http://127.0.0.1:9", tmp_path / "none", tmp_path)
+    with pytest.raises(DrillRefusedError, match="none"):
+        replica.status()
+
+
+def test_nobody_listening_is_told_from_silence() -> None:
+    """A closed port is a replica that is gone."""
+    with pytest.raises(ReplicaGoneError):
+        call("http://127.0.0.1:9/health", within_s=1.0)

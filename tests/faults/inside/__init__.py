@@ -1,0 +1,1 @@
+"""Laws of what runs inside a server that was started for drills."""

