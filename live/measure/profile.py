@@ -15,17 +15,25 @@ from numpy.typing import NDArray
 
 from contracts.documents.profile import StepPoint, StepTime
 from contracts.errors import MeasurementError
-from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns, top_k_columns
+from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns
 from contracts.rng import stream
-from live.measure.backend import Backend, EngineFacts, FullScores, Scores, Session, StepPlan, TopScores
+from live.measure.backend import Backend, EngineFacts, Scores, Session, StepPlan, TopScores
+from live.measure.endpoint import Endpoint
 from live.measure.kernels import FaultDose, Kernel, RestartFault
+from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
-from live.measure.reference import ReferenceScores
-from live.measure.step_model import fit_step_time, step_time_ratio
+from live.measure.reference import AnyReference
+from live.measure.step_model import fit_step_time, step_time_ratio, widest_prediction
+from live.measure.top_columns import top_values
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
 LARGEST_VALUE = 1e12
 _SLOW_PLAN = StepPlan(batches=(1, 8), contexts=(128,), decode_steps=12, rounds=5, clock="wall", least=True)
+_SERVER_PLAN = StepPlan(
+    batches=(1, 4), contexts=(32, 128), decode_steps=12, rounds=3, blocks=1, most_blocks=1
+)
+#: A server that answers alike counts as slower from this factor on.
+_SLOWER = 1.2
 _NO_CHANGE = FaultDose(
     name="no-change",
     kind="noise",
@@ -34,7 +42,17 @@ _NO_CHANGE = FaultDose(
     setting=0.0,
     unit="standard deviations of the weight",
 )
+#: Step times whose prediction is less sure than this are not written down.
+_MOST_HALF_WIDTH = 0.5
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCondition:
+    """A running server that is the kernel badly configured: a dose where nothing can be injected."""
+
+    name: str
+    endpoint: Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +63,9 @@ class MeasurePlan:
     repeats: int = 2
     doses: tuple[FaultDose, ...] = ()
     restarts: tuple[RestartFault, ...] = ()
-    steps: StepPlan = field(default_factory=StepPlan)
+    servers: tuple[ServerCondition, ...] = ()
+    steps: StepPlan | None = field(default_factory=StepPlan)
+    """None: step times are not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +89,7 @@ class KernelMeasurement:
     kernel: Kernel
     facts: EngineFacts
     conditions: tuple[MeasuredCondition, ...]
-    step_time: StepTime
+    step_time: StepTime | None
     peak_bytes: int
     notes: tuple[str, ...]
 
@@ -87,8 +107,15 @@ class KernelMeter:
     """Measures kernels of one back end on one prompt list."""
 
     def __init__(
-        self, backend: Backend, prompts: Sequence[Prompt], reference: ReferenceScores, progress: Progress
+        self,
+        backend: Backend,
+        prompts: Sequence[Prompt],
+        reference: AnyReference,
+        progress: Progress,
+        on_prompt: Callable[[], None] = lambda: None,
     ) -> None:
+        """``progress`` hears what was done, ``on_prompt`` is called after every scored prompt."""
+        self._on_prompt = on_prompt
         self._backend = backend
         self._prompts = prompts
         self._reference = reference
@@ -103,23 +130,39 @@ class KernelMeter:
             if not first.finite:
                 raise MeasurementError(f"{kernel.name}: healthy log-probabilities are not finite")
             self._progress("healthy")
-            points = session.time_steps(plan.steps)
-            self._progress("step times")
+            step_time = self._step_time(session, plan.steps, notes)
             notes += self._negative_control(session, canary, plan)
             faulty = self._faults(session, canary, plan, first, notes)
             healthy = self._later_passes(session, plan, first, plan.repeats)
             facts, peak = session.facts, session.peak_bytes()
+            served = self._servers(session, plan, first, notes)
         notes.append(_repeat_note(healthy, [f for f in faulty if f.fault != "slow"]))
         restarted = self._restarts(kernel, plan, first, canary, facts, notes)
-        conditions = (_healthy_condition(healthy), *faulty, *restarted)
+        conditions = (_healthy_condition(healthy), *faulty, *restarted, *served)
         return KernelMeasurement(
             kernel=kernel,
             facts=facts,
             conditions=conditions,
-            step_time=fit_step_time(points),
+            step_time=step_time,
             peak_bytes=peak,
             notes=tuple(notes),
         )
+
+    def _step_time(self, session: Session, plan: StepPlan | None, notes: list[str]) -> StepTime | None:
+        """The fitted step time; None, and why in ``notes``, where it was not asked for or cannot be had."""
+        if plan is None:
+            notes.append("Step times were not measured: --no-step-times. This kernel cannot be simulated.")
+            return None
+        points = session.time_steps(plan)
+        try:
+            fitted = _determined(points)
+        except MeasurementError as error:
+            notes.append(f"Step times were refused: {error}. This kernel cannot be simulated.")
+            self._progress(notes[-1])
+            return None
+        notes += _step_notes(fitted, plan)
+        self._progress("step times")
+        return fitted
 
     def _negative_control(self, session: Session, canary: str, plan: MeasurePlan) -> list[str]:
         if not any(dose.numeric for dose in plan.doses):
@@ -213,6 +256,27 @@ class KernelMeter:
             self._progress("healthy after restart")
         return done
 
+    def _servers(
+        self, session: Session, plan: MeasurePlan, first: _Pass, notes: list[str]
+    ) -> list[MeasuredCondition]:
+        """Conditions that other servers are; one that shows nothing is left out, and ``notes`` says so."""
+        done: list[MeasuredCondition] = []
+        for server in plan.servers:
+            backend = OpenaiBackend(server.endpoint)
+            with backend.start(backend.kernels[0]) as other:
+                run = self._pass(other, plan, first)
+                factor = _slower(other, session) if plan.steps else 1.0
+                passes = self._later_passes(other, plan, run, plan.repeats)
+            self._progress(server.name)
+            same = run.digests == first.digests
+            if not run.finite or (same and factor < _SLOWER):
+                notes.append(f"{server.name}: this server neither answers otherwise nor is slower; left out.")
+                continue
+            done.append(
+                _server_condition(server.name, "slow" if same else "kernel_regression", factor, passes)
+            )
+        return done
+
     def _later_passes(self, session: Session, plan: MeasurePlan, first: _Pass, count: int) -> list[_Pass]:
         return [first, *(self._pass(session, plan, first) for _ in range(count - 1))]
 
@@ -223,6 +287,7 @@ class KernelMeter:
         finite = True
         for index, scores in enumerate(session.score(self._prompts)):
             digests.append(_digest(scores))
+            self._on_prompt()
             if known is not None and known.digests[index] == digests[-1]:
                 values[index] = known.values[index]
             elif np.isfinite(scores.log_probs).all():
@@ -233,23 +298,37 @@ class KernelMeter:
 
     def _columns(self, index: int, scores: Scores, seed: int) -> NDArray[np.float64]:
         reference = self._reference.of(index)
-        if isinstance(scores, FullScores):
+        if isinstance(reference, TopScores) or isinstance(scores, TopScores):
+            values = top_values(reference, scores)
+        else:
             rng = stream(seed, "sampled", self._prompts[index].id)
             tokens = draw_tokens(scores.log_probs, rng)
             with np.errstate(over="ignore"):
                 values = prompt_columns(reference, scores.log_probs, tokens).values
-        else:
-            values = _top_columns(reference, scores)
         return np.asarray(np.minimum(values, LARGEST_VALUE))
 
 
-def _top_columns(reference: NDArray[np.float32], scores: TopScores) -> NDArray[np.float64]:
-    values = dict.fromkeys(COLUMN_NAMES, float("nan"))
-    same_tokens = np.take_along_axis(reference.astype(np.float64), scores.token_ids, axis=1)
-    values["kl_mean@top_k"], values["tv_mean@top_k"] = top_k_columns(same_tokens, scores.log_probs)
-    preferred = scores.token_ids[np.arange(len(reference)), scores.log_probs.argmax(axis=1)]
-    values["top1_flip@top_k"] = float((reference.argmax(axis=1) != preferred).mean())
-    return np.array(list(values.values()))
+def _determined(points: Sequence[StepPoint]) -> StepTime:
+    """The fitted model; MeasurementError where it says next to nothing about the time of a step."""
+    fitted = fit_step_time(points)
+    share = widest_prediction(fitted)
+    if share > _MOST_HALF_WIDTH:
+        raise MeasurementError(f"predicted step times are known to {100.0 * share:.0f} % only")
+    return fitted
+
+
+def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:
+    """What a reader of the coefficients must know beside them."""
+    notes: list[str] = []
+    if fitted.dropped_points:
+        notes.append(f"{fitted.dropped_points} timed steps took no time by the clock and were left out.")
+    if widest_prediction(fitted) > plan.wanted_half_width:
+        share, wanted = 100.0 * widest_prediction(fitted), 100.0 * plan.wanted_half_width
+        notes.append(
+            f"Predicted step times are known to {share:.0f} % only, not to {wanted:.0f} %: measure again when"
+            " the machine is quieter."
+        )
+    return notes
 
 
 def _digest(scores: Scores) -> str:
@@ -279,6 +358,18 @@ def _healthy_condition(passes: list[_Pass]) -> MeasuredCondition:
 def _restart_condition(fault: RestartFault, passes: list[_Pass]) -> MeasuredCondition:
     healthy = _healthy_condition(passes)
     return replace(healthy, name=fault.name, fault=fault.kind, setting=1.0, unit=fault.description)
+
+
+def _slower(other: Session, healthy: Session) -> float:
+    """Least times of equal requests to ``other`` by those to ``healthy``; at least a little."""
+    return step_time_ratio(other.time_steps(_SERVER_PLAN), healthy.time_steps(_SERVER_PLAN))
+
+
+def _server_condition(name: str, fault: str, factor: float, passes: list[_Pass]) -> MeasuredCondition:
+    unit = "times the step time" if fault == "slow" else "a server of the same model, configured otherwise"
+    setting = factor if fault == "slow" else 1.0
+    healthy = _healthy_condition(passes)
+    return replace(healthy, name=name, fault=fault, setting=setting, unit=unit, step_time_factor=factor)
 
 
 def _repeat_note(healthy: list[_Pass], faulty: list[MeasuredCondition]) -> str:

@@ -128,6 +128,8 @@ def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeReco
         "scenario_sha256": scenario.sha256,
         "contract_sha256": scenario.contract.sha256,
         "profile_sha256": list(scenario.profile_sha256),
+        "quality_estimator": scenario.measured_by.estimator,
+        "measured_by": list(scenario.measured_by.told),
         "policy": policy,
         "seeds": [record.seed for record in records],
         "horizon_s": scenario.horizon_s,
@@ -220,3 +222,5 @@ def _print_table(summary: dict[str, Any]) -> None:
         if name in SHOWN or name.endswith("_requests"):
             table.add_row(labels.get(name, name), "–" if value is None else f"{value:.6g}")
     Console().print(table)
+    for line in summary["measured_by"]:
+        typer.echo(f"note: {line}")

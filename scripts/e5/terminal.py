@@ -73,6 +73,8 @@ def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
             table.add_row(configuration.name, *cells)
         console.print(table)
     _print_harm(console, content["harm"])
+    for line in content["header"]["measured_by"]:
+        console.print(f"note: {line}")
 
 
 def _print_harm(console: Console, harm: dict[str, Any]) -> None:

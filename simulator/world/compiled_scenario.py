@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from contracts.telemetry import SampleRates
 from controller.fleet import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.engine.spec import EngineSpec
-from simulator.world.tables import KernelTable, PromptPlan, certified_probe_values
+from simulator.world.tables import KernelTable, MeasuredBy, PromptPlan, certified_probe_values
 from simulator.world.workload import WorkloadSpec
 
 
@@ -88,6 +88,7 @@ class CompiledScenario:
     """[R], replicas that only a later scale-up brings."""
     profile_sha256: tuple[str, ...] = ()
     """[K], of the measured profiles."""
+    measured_by: MeasuredBy = field(default_factory=MeasuredBy)
     stage: NDArray[np.int64] | None = None
     """[K], of each kernel's promotion."""
     certified_loss: NDArray[np.float64] | None = None

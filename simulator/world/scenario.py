@@ -59,7 +59,8 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     contract = compile_contract(pool.contract, layout)
     prompts = plan_prompts(pool.kernels[0].samples, layout.slices, pool.prompt_tokens)
     tables = tuple(
-        build_table(kernel.samples, prompts, layout.probe_metrics, contract) for kernel in pool.kernels
+        build_table(kernel.samples, prompts, layout.probe_metrics, contract, pool.by)
+        for kernel in pool.kernels
     )
     steps = step_models(spec, pool, prompts, file)
     absent, home = absent_replicas(layout, pool), _homes(pool, layout)
@@ -99,8 +100,9 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
         "profile_sha256": tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         "stage": stages_of(kernel.entry for kernel in pool.kernels),
         "certified_loss": np.stack(
-            [certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]
+            [certified_loss(kernel.samples, layout.slices, pool.by) for kernel in pool.kernels]
         ),
+        "measured_by": pool.by,
     }
 
 

@@ -14,7 +14,8 @@ from contracts.errors import MeasurementError
 from contracts.metrics import COLUMN_NAMES
 from contracts.metrics.numeric import log_normalise
 from contracts.rng import stream
-from live.measure.backend import StepPlan, TopScores
+from live.measure.backend import TopScores
+from live.measure.endpoint import Endpoint
 from live.measure.kernels import slow_doses
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.profile import KernelMeter, MeasurePlan
@@ -87,11 +88,16 @@ def reference() -> ReferenceScores:
     return ReferenceScores(rows=rows, starts=starts, sha256="0" * 64, versions=())
 
 
+def reached(server: FakeServer) -> Endpoint:
+    """The fake server by its URL."""
+    return Endpoint(url="http://server/v1", transport=httpx.MockTransport(server))
+
+
 def measured(server: FakeServer) -> np.ndarray:
     """Healthy values float64 [prompts, repeats, columns] of the server."""
-    backend = OpenaiBackend("http://server/v1", transport=httpx.MockTransport(server))
+    backend = OpenaiBackend(reached(server))
     meter = KernelMeter(backend, prompts(), reference(), lambda _: None)
-    plan = MeasurePlan(steps=StepPlan(batches=(1, 2), contexts=(4,), decode_steps=2, rounds=1))
+    plan = MeasurePlan(steps=None)
     return meter.measure(backend.kernels[0], plan).conditions[0].values
 
 
@@ -127,7 +133,7 @@ def test_both_request_styles_give_the_same_scores() -> None:
     """``prompt_logprobs`` and ``echo`` describe one distribution, so the scores agree."""
     scores = []
     for style in ("prompt_logprobs", "echo"):
-        backend = OpenaiBackend("http://server", transport=httpx.MockTransport(FakeServer(style=style)))
+        backend = OpenaiBackend(reached(FakeServer(style=style)))
         with backend.start(backend.kernels[0]) as session:
             scores.append(list(session.score(prompts())))
     for left, right in zip(*scores, strict=True):
@@ -151,7 +157,7 @@ def test_a_broken_answer_is_refused() -> None:
 
 def test_faults_cannot_be_injected_from_outside() -> None:
     """A running server takes no injection, and says so."""
-    backend = OpenaiBackend("http://server", transport=httpx.MockTransport(FakeServer()))
+    backend = OpenaiBackend(reached(FakeServer()))
     assert backend.kernels[0].name == "toy-model-v1"
     with (
         backend.start(backend.kernels[0]) as session,

@@ -88,10 +88,10 @@ class FakeSession:
             StepPoint(
                 prefill_tokens=p,
                 decode_sequences=d,
-                context_tokens=d * 32,
-                measured_ms=self.factor * (1 + p + d),
+                context_tokens=d * k,
+                measured_ms=self.factor * (1 + p + d + d * k),
             )
-            for p, d in ((32, 0), (64, 0), *((0, batch) for batch in plan.batches))
+            for p, d, k in ((32, 0, 0), (64, 0, 0), *((0, b, k) for b in plan.batches for k in (16, 32)))
         ]
 
     def canary(self) -> str:
