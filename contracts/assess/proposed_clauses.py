@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.assess.estimators import ESTIMATORS
 from contracts.assess.limits import mean_limits, observations_needed, quantile_place, rate_limits
 from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples
 from contracts.documents.contract import Clause, Estimator
 from contracts.documents.profile import HEALTHY
 from contracts.metrics import metric
+from contracts.rules.estimators import ESTIMATORS
 
 CERTIFY = "certify"
 

@@ -52,7 +52,8 @@ class StepPlan:
     with its median over ``rounds``, or with its least where ``least``: other work only adds time.
 
     A running server is timed in blocks of ``rounds``, from ``blocks`` to ``most_blocks`` of them, until no
-    predicted step time is less sure than ``wanted_half_width``, a share of it.
+    predicted step time is less sure than ``wanted_half_width``, a share of it; what was timed is joined to
+    ``blocks`` stretches of time.
     """
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -61,8 +62,8 @@ class StepPlan:
     rounds: int = 3
     clock: str = "cpu"
     least: bool = False
-    blocks: int = 3
-    most_blocks: int = 8
+    blocks: int = 4
+    most_blocks: int = 12
     wanted_half_width: float = 0.15
 
 

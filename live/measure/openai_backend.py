@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from contracts.assess.sources import UNKNOWN
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
@@ -24,8 +25,6 @@ from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
 
-#: What stands in a fingerprint where the server does not say and nobody declared it.
-UNKNOWN = "unknown"
 _TOP_K = 20
 _TOKEN_PREFIX = "token_id:"
 

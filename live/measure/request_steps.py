@@ -5,8 +5,9 @@ sequences. Requests differ in B, in the prompts' length and in D, so that the fi
 what each part takes, and what client, network and the server's interface add to a request.
 
 No prompt is sent twice, to this server or another, because a server remembers prefixes: a repeated prompt
-measures its cache. Every kind of request is sent in several blocks, one block after the other, which is how
-the fit learns how much the server drifts.
+measures its cache. Every kind of request is sent in several stretches of time, one after the other, which is
+how the fit learns how much the server drifts. Within a stretch the least time counts, because whatever else
+the server or the machine does only adds to it; so more rounds make each stretch truer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from contracts.documents.profile import StepPoint
 from contracts.errors import MeasurementError
@@ -90,10 +93,9 @@ def load_of(plan: StepPlan) -> StepLoad:
 def time_requests(
     send: Send, plan: StepPlan, most_tokens: int = 0, clock: Callable[[], float] = time.perf_counter
 ) -> list[StepPoint]:
-    """One point per kind of request and block, until predictions are sure enough or blocks run out.
+    """One point per kind of request and stretch, until predictions are sure enough or blocks run out.
 
-    A kind counts in a block with its least time over the plan's rounds: other work only adds to it.
-    Raises MeasurementError where the server has no room for two contexts.
+    Raises MeasurementError where the server has no room for the shortest context.
     """
     kinds = requests_of(plan, most_tokens)
     if not kinds:
@@ -101,24 +103,32 @@ def time_requests(
     fresh = _FreshPrompts()
     for kind in kinds:  # the first request of a size is slow: memory, compilation
         send(fresh.of(kind), kind.tokens)
+    blocks: list[list[float]] = []
     points: list[StepPoint] = []
-    for block in range(plan.most_blocks):
-        points += [_least(send, kind, fresh, plan.rounds, clock) for kind in kinds]
-        if block + 1 >= plan.blocks and _sure(points, plan.wanted_half_width):
+    while len(blocks) < plan.most_blocks:
+        timed = [[_time_ms(send, kind, fresh, clock) for kind in kinds] for _ in range(plan.rounds)]
+        blocks.append([min(times) for times in zip(*timed, strict=True)])
+        points = _by_stretch(kinds, blocks, plan.blocks)
+        if len(blocks) >= plan.blocks and _sure(points, plan.wanted_half_width):
             break
     return points
 
 
-def _least(
-    send: Send, kind: Request, fresh: _FreshPrompts, rounds: int, clock: Callable[[], float]
-) -> StepPoint:
-    times: list[float] = []
-    for _ in range(rounds):
-        prompts = fresh.of(kind)
-        started = clock()
-        send(prompts, kind.tokens)
-        times.append((clock() - started) * 1000.0)
-    return kind.point(min(times))
+def _time_ms(send: Send, kind: Request, fresh: _FreshPrompts, clock: Callable[[], float]) -> float:
+    prompts = fresh.of(kind)
+    started = clock()
+    send(prompts, kind.tokens)
+    return (clock() - started) * 1000.0
+
+
+def _by_stretch(kinds: tuple[Request, ...], blocks: list[list[float]], stretches: int) -> list[StepPoint]:
+    """Least time of each kind in each of so many stretches of equally many blocks, more or less."""
+    parts = np.array_split(np.array(blocks), min(stretches, len(blocks)))
+    return [
+        kind.point(float(least))
+        for part in parts
+        for kind, least in zip(kinds, part.min(axis=0), strict=True)
+    ]
 
 
 def _sure(points: list[StepPoint], wanted: float) -> bool:

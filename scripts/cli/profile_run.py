@@ -240,9 +240,8 @@ def _steps(request: ProfileRequest) -> StepPlan:
         return StepPlan()
     most = request.server.step_sequences
     return StepPlan(
-        batches=tuple(batch for batch in (1, 2, 4, 8, 16, 32, 64) if batch <= most),
+        batches=tuple(sorted({1, max(2, most // 4), most})),
         decode_steps=24,
-        rounds=2,
         clock="wall",
         least=True,
     )

@@ -16,7 +16,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.assess.estimators import AsMeasured, as_measured, first_measured
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import KernelContract
@@ -28,6 +27,7 @@ from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
+from contracts.rules.estimators import AsMeasured, as_measured, first_measured
 from contracts.telemetry import Source
 from contracts.units import s_from_ms
 from simulator.world.tables import MeasuredBy, is_measured

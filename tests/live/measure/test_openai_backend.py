@@ -33,6 +33,7 @@ class FakeServer:
     style: str = "prompt_logprobs"
     drift: float = 0.0
     top_k: int = 20
+    own: bool = True
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/models":
@@ -53,16 +54,26 @@ class FakeServer:
         if isinstance(prompt[0], list) or not ({"prompt_logprobs", "echo"} & body.keys()):
             return {"text": "a"}
         rows = [self.row(previous) for previous in prompt[:-1]]
+        if self.own:  # real servers add the prompt's own token to the list
+            rows = [row | self.own_token(*pair) for row, *pair in zip(rows, prompt, prompt[1:], strict=False)]
         if "prompt_logprobs" in body:
             named = [{str(t): {"logprob": v, "rank": 1} for t, v in row.items()} for row in rows]
             return {"text": "a", "prompt_logprobs": [None, *named]}
         tops = [{f"token_id:{t}": v for t, v in row.items()} for row in rows]
         return {"text": "a", "logprobs": {"top_logprobs": [None, *tops, {"token_id:1": -1.0}]}}
 
+    def values(self, previous: int) -> np.ndarray:
+        """Log-probabilities of every token after ``previous``."""
+        noise = stream(5, "drift", previous).normal(size=VOCABULARY) * self.drift
+        return np.asarray(log_normalise((TABLE[previous] + noise)[None])[0])
+
+    def own_token(self, previous: int, token: int) -> dict[int, float]:
+        """The prompt's own next token."""
+        return {token: float(self.values(previous)[token])}
+
     def row(self, previous: int) -> dict[int, float]:
         """The top k after token ``previous``."""
-        noise = stream(5, "drift", previous).normal(size=VOCABULARY) * self.drift
-        values = log_normalise((TABLE[previous] + noise)[None])[0]
+        values = self.values(previous)
         return {int(t): float(values[t]) for t in np.argsort(-values)[: self.top_k]}
 
 

@@ -88,7 +88,9 @@ def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) 
     reference = measure_reference(SHIPPED_MODEL, prompts, tmp_path / "reference.f32")
     backend = OpenaiBackend(Endpoint(url=server))
     plan = MeasurePlan(
-        steps=StepPlan(batches=(1, 2, 4), contexts=(32, 64), decode_steps=8, rounds=1, most_blocks=3)
+        steps=StepPlan(
+            batches=(1, 2, 4), contexts=(32, 64), decode_steps=8, rounds=1, blocks=3, most_blocks=3
+        )
     )
     measured = KernelMeter(backend, prompts, reference, lambda _: None).measure(backend.kernels[0], plan)
     values = measured.conditions[0].values

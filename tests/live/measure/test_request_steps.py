@@ -13,7 +13,7 @@ from live.measure.backend import StepPlan
 from live.measure.request_steps import load_of, requests_of, time_requests
 from live.measure.step_model import fit_step_time, widest_prediction
 
-PLAN = StepPlan(batches=(1, 2, 4, 8, 16), decode_steps=24, rounds=2, clock="wall", least=True)
+PLAN = StepPlan(batches=(1, 4, 16), decode_steps=24, clock="wall", least=True)
 #: base, prefill token, decoding sequence, context token, request, sequence: ms.
 TRUTH = (4.0, 0.05, 0.6, 0.001, 5.0, 0.8)
 
