@@ -70,8 +70,11 @@ def _measure(
     written: list[Path] = []
     for kernel, plan in chosen:
 
-        def done(text: str, name: str = kernel.name) -> None:
-            progress.update(f"{name}: {text} done", advance=_STEP_WORK if text == "step times" else 0.0)
+        def done(text: str, name: str = kernel.name, timed: bool = plan.steps is not None) -> None:
+            work = _STEP_WORK if text == "step times" else 0.0
+            timing = text == "healthy" and timed
+            shown = "timing steps, which the estimate leaves out" if timing else f"{text} done"
+            progress.update(f"{name}: {shown}", advance=work)
 
         meter = KernelMeter(backend, golden, reference, done, lambda: progress.update(advance=1.0))
         progress.update(f"{kernel.name}: healthy")
