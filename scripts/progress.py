@@ -30,6 +30,11 @@ class Told:
         self.done = (self.done if done is None else done) + advance
         self._on_change()
 
+    def restart(self, text: str) -> None:
+        """Begin to count time here: what came before says nothing of what comes now."""
+        self._started_s = time.monotonic()
+        self.update(text)
+
     def line(self) -> str:
         """Text, share done, seconds so far and an estimate of those left, once there is one."""
         spent_s = time.monotonic() - self._started_s

@@ -11,10 +11,10 @@ import numpy as np
 from contracts.assess.limits import mean_limits, observations_needed, quantile_place, rate_limits
 from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples
+from contracts.assess.shared_estimator import lower_bound_note, shared_estimator
 from contracts.documents.contract import Clause, Estimator
 from contracts.documents.profile import HEALTHY
 from contracts.metrics import metric
-from contracts.rules.estimators import ESTIMATORS
 
 CERTIFY = "certify"
 
@@ -74,23 +74,9 @@ def proposed_clauses(
     return [clause for clause in found if clause is not None]
 
 
-def _estimator(seen: list[tuple[str, Observations]], name: str) -> Estimator | None:
-    """The most telling estimator of ``name`` that every kernel was measured by; None for none."""
-    spec = metric(name)
-    return next(
-        (
-            one
-            for one in ESTIMATORS
-            if one in spec.estimators
-            and all(spec.column(one) in observations.column_names for _, observations in seen)
-        ),
-        None,
-    )
-
-
 def _worst(seen: list[tuple[str, Observations]], name: str, terms: ProposalTerms) -> _Limit | None:
     """Largest upper limit of ``name`` over kernels and slices, by the best estimator they share."""
-    spec, estimator = metric(name), _estimator(seen, name)
+    spec, estimator = metric(name), shared_estimator(seen, name)
     if estimator is None:
         return None
     column = spec.column(estimator)
@@ -142,16 +128,7 @@ def _source(limit: _Limit, terms: ProposalTerms) -> str:
     return (
         f"{share} {limit.how} over {limit.observations} healthy certify prompts of the worst slice "
         f"({limit.slice}, kernel {limit.kernel}): {limit.value:.3g}; times the margin {terms.margin:g}."
-        + _bound(limit.estimator)
-    )
-
-
-def _bound(estimator: str) -> str:
-    """What a reader must know of an estimator that is not exact."""
-    if estimator != "top_k":
-        return ""
-    return (
-        " Measured by the most probable tokens alone: a lower bound, of the healthy and of the faulty alike."
+        + lower_bound_note(limit.estimator)
     )
 
 
@@ -216,7 +193,7 @@ def _reward_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
             f"Bound chain: reward drift of one step is at most (r_max - r_min) TV, so a mean TV of "
             f"{terms.reward_drift:g} keeps it within {100 * terms.reward_drift:g} % of the reward's range. "
             f"The kernels {keeps}: {100 * terms.confidence:g} % {limit.how} of the worst slice "
-            f"({limit.slice}, kernel {limit.kernel}) is {limit.value:.3g}.{_bound(limit.estimator)}"
+            f"({limit.slice}, kernel {limit.kernel}) is {limit.value:.3g}.{lower_bound_note(limit.estimator)}"
         ),
     )
 
@@ -261,7 +238,7 @@ def _decidable(kernels: Sequence[MeasuredKernel], needed: int) -> tuple[tuple[st
 
 def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> Clause | None:
     """Hard clause on every prompt: far beyond the largest healthy one, with its certified null rate."""
-    estimator = _estimator(seen, "kl")
+    estimator = shared_estimator(seen, "kl")
     column = metric("kl").column(estimator or "full_vocab")
     cells = [
         (kernel, observations.values(column, place))
@@ -289,7 +266,7 @@ def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
             f"Largest healthy certify prompt (kernel {kernel}): {float(values.max()):.3g}; times 4 and the "
             f"margin {terms.margin:g}. None of the {prompts} prompts of the smallest slice comes near, "
             f"so with {100 * terms.confidence:g} % confidence the healthy rate is at most {null_rate:.3g}: "
-            f"the null rate.{_bound(estimator)}"
+            f"the null rate.{lower_bound_note(estimator)}"
         ),
     )
 

@@ -52,7 +52,8 @@ class StepPlan:
     with its median over ``rounds``, or with its least where ``least``: other work only adds time.
 
     A running server is timed in blocks of ``rounds``, from ``blocks`` to ``most_blocks`` of them, until no
-    predicted step time is less sure than ``wanted_half_width``, a share of it; what was timed is joined to
+    predicted step time is less sure than ``wanted_half_width``, a share of it; less sure than
+    ``most_half_width`` they are refused. What was timed is joined to
     ``blocks`` stretches of time.
     """
 
@@ -65,6 +66,7 @@ class StepPlan:
     blocks: int = 4
     most_blocks: int = 12
     wanted_half_width: float = 0.15
+    most_half_width: float = 0.5
 
 
 def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) -> list[StepPoint]:

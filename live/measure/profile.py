@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import StepPoint, StepTime
+from contracts.documents.profile import StepPoint
 from contracts.errors import MeasurementError
 from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns
 from contracts.rng import stream
 from live.measure.backend import Backend, EngineFacts, Scores, Session, StepPlan, TopScores
-from live.measure.endpoint import Endpoint
 from live.measure.kernels import FaultDose, Kernel, RestartFault
+from live.measure.measured import KernelMeasurement, MeasuredCondition, MeasurePlan
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference
-from live.measure.step_model import fit_step_time, step_time_ratio, widest_prediction
+from live.measure.step_model import step_time_ratio
+from live.measure.step_times import measure_steps, slower
 from live.measure.top_columns import top_values
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
 LARGEST_VALUE = 1e12
 _SLOW_PLAN = StepPlan(batches=(1, 8), contexts=(128,), decode_steps=12, rounds=5, clock="wall", least=True)
-_SERVER_PLAN = StepPlan(
-    batches=(1, 4), contexts=(32, 128), decode_steps=12, rounds=3, blocks=1, most_blocks=1
-)
 #: A server that answers alike counts as slower from this factor on.
 _SLOWER = 1.2
 _NO_CHANGE = FaultDose(
@@ -42,56 +40,7 @@ _NO_CHANGE = FaultDose(
     setting=0.0,
     unit="standard deviations of the weight",
 )
-#: Step times whose prediction is less sure than this are not written down.
-_MOST_HALF_WIDTH = 0.5
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerCondition:
-    """A running server that is the kernel badly configured: a dose where nothing can be injected."""
-
-    name: str
-    endpoint: Endpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurePlan:
-    """What to measure of each kernel. repeats: healthy and faulty passes over the prompts."""
-
-    seed: int = 0
-    repeats: int = 2
-    doses: tuple[FaultDose, ...] = ()
-    restarts: tuple[RestartFault, ...] = ()
-    servers: tuple[ServerCondition, ...] = ()
-    steps: StepPlan | None = field(default_factory=StepPlan)
-    """None: step times are not measured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCondition:
-    """The kernel in one state. values: float64 [prompts, repeats, columns], NaN where not measured."""
-
-    name: str
-    fault: str
-    setting: float
-    unit: str
-    verified: bool
-    restored: bool
-    step_time_factor: float
-    values: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMeasurement:
-    """Everything measured of one kernel; ``notes`` says what was found on the way."""
-
-    kernel: Kernel
-    facts: EngineFacts
-    conditions: tuple[MeasuredCondition, ...]
-    step_time: StepTime | None
-    peak_bytes: int
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +79,9 @@ class KernelMeter:
             if not first.finite:
                 raise MeasurementError(f"{kernel.name}: healthy log-probabilities are not finite")
             self._progress("healthy")
-            step_time = self._step_time(session, plan.steps, notes)
+            step_time, said = measure_steps(session, plan.steps)
+            notes += said
+            self._progress("step times" if step_time else " ".join(said))
             notes += self._negative_control(session, canary, plan)
             faulty = self._faults(session, canary, plan, first, notes)
             healthy = self._later_passes(session, plan, first, plan.repeats)
@@ -147,22 +98,6 @@ class KernelMeter:
             peak_bytes=peak,
             notes=tuple(notes),
         )
-
-    def _step_time(self, session: Session, plan: StepPlan | None, notes: list[str]) -> StepTime | None:
-        """The fitted step time; None, and why in ``notes``, where it was not asked for or cannot be had."""
-        if plan is None:
-            notes.append("Step times were not measured: --no-step-times. This kernel cannot be simulated.")
-            return None
-        points = session.time_steps(plan)
-        try:
-            fitted = _determined(points)
-        except MeasurementError as error:
-            notes.append(f"Step times were refused: {error}. This kernel cannot be simulated.")
-            self._progress(notes[-1])
-            return None
-        notes += _step_notes(fitted, plan)
-        self._progress("step times")
-        return fitted
 
     def _negative_control(self, session: Session, canary: str, plan: MeasurePlan) -> list[str]:
         if not any(dose.numeric for dose in plan.doses):
@@ -265,7 +200,7 @@ class KernelMeter:
             backend = OpenaiBackend(server.endpoint)
             with backend.start(backend.kernels[0]) as other:
                 run = self._pass(other, plan, first)
-                factor = _slower(other, session) if plan.steps else 1.0
+                factor = slower(other, session) if plan.steps else 1.0
                 passes = self._later_passes(other, plan, run, plan.repeats)
             self._progress(server.name)
             same = run.digests == first.digests
@@ -308,29 +243,6 @@ class KernelMeter:
         return np.asarray(np.minimum(values, LARGEST_VALUE))
 
 
-def _determined(points: Sequence[StepPoint]) -> StepTime:
-    """The fitted model; MeasurementError where it says next to nothing about the time of a step."""
-    fitted = fit_step_time(points)
-    share = widest_prediction(fitted)
-    if share > _MOST_HALF_WIDTH:
-        raise MeasurementError(f"predicted step times are known to {100.0 * share:.0f} % only")
-    return fitted
-
-
-def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:
-    """What a reader of the coefficients must know beside them."""
-    notes: list[str] = []
-    if fitted.dropped_points:
-        notes.append(f"{fitted.dropped_points} timed steps took no time by the clock and were left out.")
-    if widest_prediction(fitted) > plan.wanted_half_width:
-        share, wanted = 100.0 * widest_prediction(fitted), 100.0 * plan.wanted_half_width
-        notes.append(
-            f"Predicted step times are known to {share:.0f} % only, not to {wanted:.0f} %: measure again when"
-            " the machine is quieter."
-        )
-    return notes
-
-
 def _digest(scores: Scores) -> str:
     digest = hashlib.sha256(scores.log_probs.tobytes())
     if isinstance(scores, TopScores):
@@ -358,11 +270,6 @@ def _healthy_condition(passes: list[_Pass]) -> MeasuredCondition:
 def _restart_condition(fault: RestartFault, passes: list[_Pass]) -> MeasuredCondition:
     healthy = _healthy_condition(passes)
     return replace(healthy, name=fault.name, fault=fault.kind, setting=1.0, unit=fault.description)
-
-
-def _slower(other: Session, healthy: Session) -> float:
-    """Least times of equal requests to ``other`` by those to ``healthy``; at least a little."""
-    return step_time_ratio(other.time_steps(_SERVER_PLAN), healthy.time_steps(_SERVER_PLAN))
 
 
 def _server_condition(name: str, fault: str, factor: float, passes: list[_Pass]) -> MeasuredCondition:

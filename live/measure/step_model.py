@@ -24,8 +24,9 @@ from scipy.stats import t as student_t
 from contracts.documents.profile import StepHalfWidths, StepPoint, StepPrediction, StepTime
 from contracts.errors import MeasurementError
 
-#: (prefilled tokens, decoding sequences, context tokens) of the steps whose predicted time is stated.
-OPERATING_POINTS = ((0, 1, 128), (0, 4, 512), (128, 8, 1024))
+#: (prefilled tokens, decoding sequences, context per sequence) of the steps whose predicted time is stated;
+#: of sequences no more than were timed at once.
+OPERATING_POINTS = ((0, 1, 128), (0, 4, 128), (128, 8, 128))
 _CONFIDENCE = 0.95
 _LEAST_BLOCKS = 3
 _NAMES = (
@@ -85,7 +86,7 @@ def fit_step_time(points: Sequence[StepPoint], *, keep_points: int = 64) -> Step
         measured_points=len(usable),
         points=tuple(usable[index] for index in chosen),
         half_widths=_half_widths(fitted),
-        predictions=tuple(_prediction(fitted, point) for point in OPERATING_POINTS),
+        predictions=tuple(_prediction(fitted, point) for point in _operating(usable)),
         dropped_points=len(points) - len(usable),
     )
 
@@ -190,6 +191,15 @@ def _deviation(direction: Floats, covariance: Floats) -> float:
 def _half_widths(fitted: _Fitted) -> StepHalfWidths:
     unit = np.eye(fitted.coefficients.size)
     return StepHalfWidths(**{_NAMES[one]: fitted.half_width(unit[one]) for one in range(_STEP)})
+
+
+def _operating(points: Sequence[StepPoint]) -> list[tuple[int, int, int]]:
+    """The operating points within what was timed: prefilled tokens, sequences, context tokens in all."""
+    most = max(one.sequences or one.decode_sequences for one in points)
+    return [
+        (prefill, min(sequences, most), min(sequences, most) * context)
+        for prefill, sequences, context in OPERATING_POINTS
+    ]
 
 
 def _prediction(fitted: _Fitted, point: tuple[int, int, int]) -> StepPrediction:

@@ -63,6 +63,9 @@ class ProfileOptions:
     step_sequences: Annotated[
         int, typer.Option(min=2, max=64, help="Most sequences at a time that timing a server may send.")
     ] = 16
+    step_half_width: Annotated[
+        float, typer.Option(min=0.15, max=10.0, help="Refuse step times that are less sure than this share.")
+    ] = 0.5
     reference_endpoint: Annotated[
         str, typer.Option(help="URL of a server of high precision that is the reference.")
     ] = ""
@@ -139,6 +142,7 @@ def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
         doses=tuple(asked.dose or ()),
         repeats=asked.repeats,
         step_times=asked.step_times,
+        step_half_width=asked.step_half_width,
         out=out,
         force=asked.force,
         seed=asked.seed,

@@ -15,8 +15,8 @@ from contracts.errors import DocumentError, Problem
 
 if TYPE_CHECKING:
     from live.measure.endpoint import Endpoint
+    from live.measure.measured import ServerCondition
     from live.measure.openai_backend import Declared
-    from live.measure.profile import ServerCondition
 
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -68,7 +68,7 @@ class ServerRequest:
 
     def servers(self) -> tuple[ServerCondition, ...]:
         """The badly configured servers."""
-        from live.measure.profile import ServerCondition
+        from live.measure.measured import ServerCondition
 
         parts = [one.partition("=") for one in self.conditions]
         for name, _, url in parts:
@@ -156,6 +156,7 @@ class ProfileRequest:
     doses: tuple[str, ...]
     repeats: int
     step_times: bool
+    step_half_width: float
     out: Path
     force: bool
     seed: int
@@ -168,6 +169,7 @@ class ProfileRequest:
         if self.faults is not None:
             words.append("--faults" if self.faults else "--no-faults")
         words += [] if self.step_times else ["--no-step-times"]
+        words += [] if self.step_half_width == 0.5 else ["--step-half-width", f"{self.step_half_width:g}"]
         words += [word for name in self.doses for word in ("--dose", name)]
         words += ["--repeats", str(self.repeats), "--seed", str(self.seed), "--out", str(self.out)]
         return shlex.join(words)

@@ -20,7 +20,7 @@ from scripts.progress import Told, told
 if TYPE_CHECKING:
     from live.measure.backend import Backend, StepPlan
     from live.measure.kernels import Kernel
-    from live.measure.profile import MeasurePlan
+    from live.measure.measured import MeasurePlan
     from live.measure.profile_writer import ProfileContext
     from live.measure.prompts import Prompt
     from live.measure.reference import AnyReference
@@ -219,7 +219,7 @@ def _chosen(request: ProfileRequest, backend: Backend) -> list[Kernel]:
 
 def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
     from live.measure.kernels import FAULTED_KERNELS, slow_doses, weight_doses
-    from live.measure.profile import MeasurePlan
+    from live.measure.measured import MeasurePlan
 
     injectable = request.backend is not BackendName.OPENAI and request.faults is not False
     wanted = injectable and (bool(request.faults) or kernel.name in FAULTED_KERNELS)
@@ -240,13 +240,14 @@ def _steps(request: ProfileRequest) -> StepPlan:
     from live.measure.backend import StepPlan
 
     if request.backend is not BackendName.OPENAI:
-        return StepPlan()
+        return StepPlan(most_half_width=request.step_half_width)
     most = request.server.step_sequences
     return StepPlan(
         batches=tuple(sorted({1, max(2, most // 4), most})),
         decode_steps=24,
         clock="wall",
         least=True,
+        most_half_width=request.step_half_width,
     )
 
 

@@ -26,7 +26,7 @@ def trained(size: int, actions: int, **policy: object) -> Any:
     import gymnasium
     from stable_baselines3 import PPO
 
-    class Still(gymnasium.Env):  # type: ignore[misc, type-arg]
+    class Still(gymnasium.Env):  # type: ignore[misc]
         observation_space = gymnasium.spaces.Box(-1.0, 1.0, (size,), np.float32)
         action_space = gymnasium.spaces.Box(-1.0, 1.0, (actions,), np.float32)
 

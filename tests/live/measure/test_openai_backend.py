@@ -17,8 +17,9 @@ from contracts.rng import stream
 from live.measure.backend import TopScores
 from live.measure.endpoint import Endpoint
 from live.measure.kernels import slow_doses
+from live.measure.measured import MeasurePlan
 from live.measure.openai_backend import OpenaiBackend
-from live.measure.profile import KernelMeter, MeasurePlan
+from live.measure.profile import KernelMeter
 from live.measure.prompts import Prompt
 from live.measure.reference import ReferenceScores
 

@@ -17,7 +17,8 @@ from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.endpoint import Endpoint
-from live.measure.profile import KernelMeter, MeasurePlan
+from live.measure.measured import MeasurePlan
+from live.measure.profile import KernelMeter
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.measure.reference import measure_reference
 

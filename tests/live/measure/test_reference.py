@@ -12,8 +12,9 @@ from contracts.errors import DocumentError, MeasurementError
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import FullScores, TopScores
 from live.measure.golden import golden_bytes
+from live.measure.measured import MeasurePlan, ServerCondition
 from live.measure.openai_backend import OpenaiBackend
-from live.measure.profile import KernelMeter, MeasurePlan, ServerCondition
+from live.measure.profile import KernelMeter
 from live.measure.reference import TopReference, measure_top_reference
 from live.measure.reference_store import stored_top_reference
 from live.measure.top_columns import top_values
