@@ -142,12 +142,33 @@ LEARNED = PolicyKind(
 )
 
 
+def _plain(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
+    # Only who runs one needs onnxruntime.
+    from policies.learned.plain import plain_policy
+
+    onnx = values.text("onnx")
+    if not onnx:
+        raise ValueError("policy 'gym': give its file, e.g. gym:onnx=mine.onnx")
+    return plain_policy(Path(onnx).read_bytes(), fleet, policy_id, onnx)
+
+
+#: A policy that some library trained on the environment. onnx: its file (``selvage policy export --sb3``).
+PLAIN = PolicyKind(
+    factory=_plain,
+    parameters=WINDOW,
+    texts={"onnx": ""},
+    quarantine=True,
+    shield=True,
+    description="trained on the environment by another library; on completed windows, as there",
+)
+
+
 def register_policy(name: str, policy: PolicyKind) -> None:
     """Let ``name`` stand for ``policy`` wherever policies are named; ValueError where the name is taken."""
     POLICIES.register(name, policy)
 
 
-for _name, _policy in (*BASELINES.items(), ("learned", LEARNED)):
+for _name, _policy in (*BASELINES.items(), ("learned", LEARNED), ("gym", PLAIN)):
     register_policy(_name, _policy)
 
 

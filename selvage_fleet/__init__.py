@@ -43,11 +43,13 @@ if TYPE_CHECKING:
         PolicyKind,
         Proposal,
         Settings,
+        WindowDetector,
         register_detector,
         register_fault,
         register_metric,
         register_policy,
     )
+    from selvage_fleet.learned import export_sb3
 
 __all__ = [
     "Channel",
@@ -68,6 +70,8 @@ __all__ = [
     "Proposal",
     "SelvageError",
     "Settings",
+    "WindowDetector",
+    "export_sb3",
     "judge",
     "load",
     "load_policy",
@@ -81,6 +85,7 @@ __all__ = [
 ]
 
 _DOCUMENTS = ("Document", "Evaluation", "SelvageError", "judge", "load")
+_LEARNED = ("export_sb3",)
 _EPISODES = (
     "CompiledScenario",
     "Controller",
@@ -96,7 +101,8 @@ def __getattr__(name: str) -> Any:
     """The public ``name``, from the module that holds it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
-    home = "documents" if name in _DOCUMENTS else "episodes" if name in _EPISODES else "extending"
+    homes = {"documents": _DOCUMENTS, "episodes": _EPISODES, "learned": _LEARNED}
+    home = next((place for place, names in homes.items() if name in names), "extending")
     found = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = found
     return found

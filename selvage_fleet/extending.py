@@ -9,6 +9,7 @@ from contracts.metrics import register_metric
 from contracts.parameters import Parameter
 from controller.detect.detector import Detector
 from controller.detect.registry import DetectorKind, register_detector
+from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
 from controller.ports import Observation, Policy, Proposal
 from faults.catalogue import Channel, Dose, FaultKind, register_fault
@@ -29,6 +30,7 @@ __all__ = [
     "PolicyKind",
     "Proposal",
     "Settings",
+    "WindowDetector",
     "register_detector",
     "register_fault",
     "register_metric",

@@ -162,6 +162,10 @@ def _certified(
 def _reason(able: tuple[CandidateSource, ...], observed: float, beyond: bool, together: bool) -> str:
     prefix = "beyond the drift this build was certified with, so something changed; " if beyond else ""
     suspects = "suspect corrupted weights, a wrong checkpoint or a fault"
+    unknown = [each.source.source for each in able if each.source.unknown]
+    if unknown:
+        told = ", ".join(unknown)
+        return f"{prefix}unknown: the fingerprint does not say enough to blame or exclude {told}"
     if _plausible(able, observed, beyond):
         return f"{prefix}{able[0].source.source} alone could explain it: {able[0].source.detail}"
     if able:

@@ -40,12 +40,12 @@ def propose(name: str, kernels: Sequence[MeasuredKernel], terms: ProposalTerms) 
 
     The reward clause is independent of the kernels; its reason says whether they keep it.
 
-    Raises ValueError where no kernel has healthy certify prompts with full-vocabulary values.
+    Raises ValueError where no kernel has healthy certify prompts with values of divergences.
     """
     seen = [(k.name, from_samples(k.samples, "", HEALTHY, CERTIFY)) for k in kernels]
     clauses = proposed_clauses(seen, kernels, terms)
     if not any(clause.family == "N" for clause in clauses):
-        raise ValueError("no kernel has healthy certify prompts with full-vocabulary values")
+        raise ValueError("no kernel has healthy certify prompts with values of divergences")
     return KernelContract(
         api_version=API_VERSION,
         metadata=Metadata(name=name),

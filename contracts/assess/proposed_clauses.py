@@ -11,7 +11,8 @@ import numpy as np
 from contracts.assess.limits import mean_limits, observations_needed, quantile_place, rate_limits
 from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples
-from contracts.documents.contract import Clause
+from contracts.assess.shared_estimator import lower_bound_note, shared_estimator
+from contracts.documents.contract import Clause, Estimator
 from contracts.documents.profile import HEALTHY
 from contracts.metrics import metric
 
@@ -53,6 +54,7 @@ class _Limit:
     slice: str
     observations: int  # how many are behind it
     how: str  # of what it is the limit
+    estimator: Estimator  # that it was measured by
 
 
 def proposed_clauses(
@@ -73,9 +75,11 @@ def proposed_clauses(
 
 
 def _worst(seen: list[tuple[str, Observations]], name: str, terms: ProposalTerms) -> _Limit | None:
-    """Largest upper limit of ``name`` (full vocabulary) over kernels and slices."""
-    spec = metric(name)
-    column = spec.column("full_vocab")
+    """Largest upper limit of ``name`` over kernels and slices, by the best estimator they share."""
+    spec, estimator = metric(name), shared_estimator(seen, name)
+    if estimator is None:
+        return None
+    column = spec.column(estimator)
     found: list[_Limit] = []
     for kernel, observations in seen:
         for place in observations.slices:
@@ -86,7 +90,16 @@ def _worst(seen: list[tuple[str, Observations]], name: str, terms: ProposalTerms
                 value, how = mean_limits(values, terms.confidence).high, "upper limit of the mean"
             else:
                 value, how = quantile_limit(values, spec.percentile / 100.0, terms.confidence)
-            found.append(_Limit(value=value, kernel=kernel, slice=place, observations=values.size, how=how))
+            found.append(
+                _Limit(
+                    value=value,
+                    kernel=kernel,
+                    slice=place,
+                    observations=values.size,
+                    how=how,
+                    estimator=estimator,
+                )
+            )
     return max(found, key=lambda limit: limit.value, default=None)
 
 
@@ -115,6 +128,7 @@ def _source(limit: _Limit, terms: ProposalTerms) -> str:
     return (
         f"{share} {limit.how} over {limit.observations} healthy certify prompts of the worst slice "
         f"({limit.slice}, kernel {limit.kernel}): {limit.value:.3g}; times the margin {terms.margin:g}."
+        + lower_bound_note(limit.estimator)
     )
 
 
@@ -132,20 +146,20 @@ def _mean_clause(
         id=f"N-{name.replace('_', '-')}",
         family="N",
         metric=name,
-        estimator="full_vocab",
+        estimator=limit.estimator,
         threshold=threshold,
         unit=spec.unit,
         budget=0.05,
         level="L1" if name == "top1_flip" else "L2",
         clip=min(ceiling, round_up(50.0 * threshold)),
         remediation="Probe more; if it stays, serve the slice from a kernel of higher precision.",
-        reason=_source(limit, terms) + _faults_above(name, threshold, kernels),
+        reason=_source(limit, terms) + _faults_above(limit.estimator, name, threshold, kernels),
     )
 
 
-def _faults_above(name: str, threshold: float, kernels: Sequence[MeasuredKernel]) -> str:
+def _faults_above(estimator: str, name: str, threshold: float, kernels: Sequence[MeasuredKernel]) -> str:
     """Which measured faults stand above the threshold on the mean of some slice."""
-    column = metric(name).column("full_vocab")
+    column = metric(name).column(estimator)
     caught: list[str] = []
     missed: list[str] = []
     for kernel in kernels:
@@ -168,7 +182,7 @@ def _reward_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
         id="N-tv-mean",
         family="N",
         metric="tv_mean",
-        estimator="full_vocab",
+        estimator=limit.estimator,
         threshold=terms.reward_drift,
         unit="probability",
         budget=0.0,
@@ -179,7 +193,7 @@ def _reward_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
             f"Bound chain: reward drift of one step is at most (r_max - r_min) TV, so a mean TV of "
             f"{terms.reward_drift:g} keeps it within {100 * terms.reward_drift:g} % of the reward's range. "
             f"The kernels {keeps}: {100 * terms.confidence:g} % {limit.how} of the worst slice "
-            f"({limit.slice}, kernel {limit.kernel}) is {limit.value:.3g}."
+            f"({limit.slice}, kernel {limit.kernel}) is {limit.value:.3g}.{lower_bound_note(limit.estimator)}"
         ),
     )
 
@@ -196,7 +210,7 @@ def _percentile_clause(
         id=f"N-{name.replace('_', '-')}",
         family="N",
         metric=name,
-        estimator="full_vocab",
+        estimator=limit.estimator,
         threshold=round_up(limit.value * terms.margin),
         unit=spec.unit,
         slices=slices if told else None,
@@ -224,7 +238,8 @@ def _decidable(kernels: Sequence[MeasuredKernel], needed: int) -> tuple[tuple[st
 
 def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> Clause | None:
     """Hard clause on every prompt: far beyond the largest healthy one, with its certified null rate."""
-    column = metric("kl").column("full_vocab")
+    estimator = shared_estimator(seen, "kl")
+    column = metric("kl").column(estimator or "full_vocab")
     cells = [
         (kernel, observations.values(column, place))
         for kernel, observations in seen
@@ -232,7 +247,7 @@ def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
     ]
     known = [(kernel, values) for kernel, values in cells if values is not None]
     kernel, values = max(known, key=lambda pair: float(pair[1].max()), default=("", np.zeros(1)))
-    if values.max() <= 0.0:
+    if estimator is None or values.max() <= 0.0:
         return None
     prompts = min(values.size for _, values in known)
     null_rate = rate_limits(0, prompts, terms.confidence).high
@@ -240,7 +255,7 @@ def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
         id="N-kl-prompt",
         family="N",
         metric="kl",
-        estimator="full_vocab",
+        estimator=estimator,
         threshold=round_up(float(values.max()) * 4.0 * terms.margin),
         unit="nats",
         budget=0.0,
@@ -251,7 +266,7 @@ def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
             f"Largest healthy certify prompt (kernel {kernel}): {float(values.max()):.3g}; times 4 and the "
             f"margin {terms.margin:g}. None of the {prompts} prompts of the smallest slice comes near, "
             f"so with {100 * terms.confidence:g} % confidence the healthy rate is at most {null_rate:.3g}: "
-            "the null rate."
+            f"the null rate.{lower_bound_note(estimator)}"
         ),
     )
 

@@ -40,6 +40,8 @@ _SPELLINGS = {
     "float8_e5m2": "fp8_e5m2",
 }
 _ACCUMULATOR = 2.0**-24
+#: What a fingerprint holds where a server does not say and nobody declared it.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class SourceBound:
     distance: float  # d, logits; inf: no useful bound is known
     visible: bool  # the fingerprints differ in it
     detail: str
+    unknown: bool = False  # the fingerprints do not say what it would be judged by
     changing: bool = False  # may change while the fingerprint stays, so a certified value does not contain it
 
 
@@ -102,16 +105,26 @@ def quantisation_bits(scheme: str) -> tuple[int, int] | None:
     return (int(bits[1]), 16) if bits else (4, 16) if plain.startswith(("gptq", "awq")) else None
 
 
+def _unsaid(field: str, *values: str) -> str:
+    """Why a source cannot be bounded; empty where every fingerprint says what it is."""
+    if all(value.lower() != UNKNOWN for value in values):
+        return ""
+    return f"unknown: a fingerprint does not say its {field}, so this can be neither blamed nor excluded"
+
+
 def _propagate(epsilon: float, shape: ModelShape) -> float:
     return shape.gain * shape.logit_scale * shape.depth * shape.operators_per_layer * epsilon
 
 
 def _precision(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
     ours, theirs = unit_roundoff(candidate.dtype), unit_roundoff(reference.dtype)
+    unsaid = _unsaid("dtype", reference.dtype, candidate.dtype)
+    if unsaid:
+        return SourceBound(source="precision", distance=math.inf, visible=False, detail=unsaid, unknown=True)
     same = candidate.dtype == reference.dtype
     if ours is None or theirs is None:
         distance = 0.0 if same else math.inf
-        return SourceBound(source="precision", distance=distance, visible=not same, detail="unknown format")
+        return SourceBound(source="precision", distance=distance, visible=not same, detail="no known format")
     return SourceBound(
         source="precision",
         distance=0.0 if same else _propagate(ours + theirs, shape),
@@ -121,6 +134,11 @@ def _precision(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape
 
 
 def _quantisation(candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    unsaid = _unsaid("quantization", candidate.quantization)
+    if unsaid:
+        return SourceBound(
+            source="quantisation", distance=math.inf, visible=False, detail=unsaid, unknown=True
+        )
     if candidate.quantization.lower().startswith("fp8"):
         epsilon = 2.0 * dict(UNIT_ROUNDOFF)["fp8_e4m3"]
         detail = "fp8 weights and activations"
@@ -159,6 +177,9 @@ def _saturation(candidate: Fingerprint) -> SourceBound:
 
 
 def _kv_cache(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape) -> SourceBound:
+    unsaid = _unsaid("kv_cache_dtype", candidate.kv_cache_dtype)
+    if unsaid:
+        return SourceBound(source="kv cache", distance=math.inf, visible=False, detail=unsaid, unknown=True)
     kept, theirs = candidate.kv_cache_dtype.lower(), reference.kv_cache_dtype.lower()
     roundoff = unit_roundoff(kept)
     same = kept in ("auto", "", theirs)

@@ -56,12 +56,35 @@ class Reference(Strict):
 
 
 class StepPoint(Strict):
-    """One measured engine step."""
+    """One measured engine step, or the steps of one timed request: then its work is the sum over them."""
 
     prefill_tokens: Count
     decode_sequences: Count
     context_tokens: Count
     measured_ms: NonNegative
+    steps: PositiveCount | None = None
+    """Engine steps in it; absent: one."""
+    sequences: PositiveCount | None = None
+    """Sequences of the timed request; absent where the engine itself was timed."""
+
+
+class StepHalfWidths(Strict):
+    """How far each coefficient may be off, either way, with 95 % confidence."""
+
+    base_ms: NonNegative
+    per_prefill_token_ms: NonNegative
+    per_decode_sequence_ms: NonNegative
+    per_context_token_ms: NonNegative
+
+
+class StepPrediction(Strict):
+    """The model's step time at one operating point, with its half-width at 95 % confidence."""
+
+    prefill_tokens: Count
+    decode_sequences: Count
+    context_tokens: Count
+    predicted_ms: NonNegative
+    half_width_ms: NonNegative
 
 
 class StepTime(Strict):
@@ -75,6 +98,15 @@ class StepTime(Strict):
     """Median of |fitted - measured| / measured over the measured points."""
     measured_points: Count
     points: Annotated[tuple[StepPoint, ...], Field(max_length=512)] = ()
+    half_widths: StepHalfWidths | None = None
+    """Absent in profiles that were measured before uncertainty was."""
+    predictions: Annotated[tuple[StepPrediction, ...], Field(max_length=16)] | None = None
+    dropped_points: Count | None = None
+    """Points that took no time by the clock, and count for nothing."""
+    per_request_ms: NonNegative | None = None
+    """What a timed request takes beside its steps: client, network, the server's own interface."""
+    per_sequence_ms: NonNegative | None = None
+    """What each sequence of a timed request adds to that."""
 
 
 class Memory(Strict):
@@ -150,7 +182,8 @@ class ProfileSpec(Strict):
     description: Annotated[str, Field(max_length=4000)] = ""
     fingerprint: Fingerprint
     reference: Reference
-    step_time: StepTime
+    step_time: StepTime | None = None
+    """Absent where it was not measured: such a kernel can be judged, but not simulated."""
     memory: Memory
     conditions: Annotated[tuple[Condition, ...], Field(min_length=1, max_length=64)]
     samples: Samples

@@ -1,4 +1,6 @@
-"""What a valid document promises and no code keeps yet: said, so that nobody relies on it; no error."""
+"""What a valid document promises and no code keeps yet, or no measurement gives: said, so that nobody relies
+on it; no error.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 
 from contracts.documents import ContractSpec, Document, FaultDrill, KernelContract
 from contracts.errors import KeyPath
+from contracts.loading.measured_notes import measured_notes
 from contracts.loading.yaml_positions import dotted, parse
 
 NOT_ENFORCED = "not enforced yet"
@@ -28,9 +31,10 @@ class Note:
 def notes(document: Document, text: str, file: str) -> list[Note]:
     """Remarks on ``document``, read from ``text`` in ``file``; none where every promise is kept."""
     written = parse(text, file)
+    unkept = ((path, f"{NOT_ENFORCED}: {why}") for path, why in _not_enforced(document))
     return [
-        Note(file=file, line=written.line_of(path), path=dotted(path), text=f"{NOT_ENFORCED}: {why}")
-        for path, why in _not_enforced(document)
+        Note(file=file, line=written.line_of(path), path=dotted(path), text=told)
+        for path, told in (*unkept, *measured_notes(document, file))
     ]
 
 

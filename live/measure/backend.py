@@ -30,10 +30,14 @@ class FullScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopScores:
-    """The k most probable tokens as returned: ids int64 [positions, k], float64 log-probabilities."""
+    """The k most probable tokens as returned: ids int64 [positions, k], float64 log-probabilities.
+
+    golden: float64 [positions], log-probability of the prompt's own next token; NaN where not returned.
+    """
 
     token_ids: NDArray[np.int64]
     log_probs: NDArray[np.float64]
+    golden: NDArray[np.float64]
 
 
 Scores = FullScores | TopScores
@@ -46,6 +50,11 @@ class StepPlan:
     clock: ``cpu`` takes process CPU time (right for one-threaded engines on a busy machine),
     ``wall`` the time that passes (right on accelerators, and for slowed steps). A kind of step counts
     with its median over ``rounds``, or with its least where ``least``: other work only adds time.
+
+    A running server is timed in blocks of ``rounds``, from ``blocks`` to ``most_blocks`` of them, until no
+    predicted step time is less sure than ``wanted_half_width``, a share of it; less sure than
+    ``most_half_width`` they are refused. What was timed is joined to
+    ``blocks`` stretches of time.
     """
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -54,6 +63,10 @@ class StepPlan:
     rounds: int = 3
     clock: str = "cpu"
     least: bool = False
+    blocks: int = 4
+    most_blocks: int = 12
+    wanted_half_width: float = 0.15
+    most_half_width: float = 0.5
 
 
 def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) -> list[StepPoint]:

@@ -16,32 +16,47 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.loading.files import write_pinned
 from contracts.metrics.numeric import top_tokens
+from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
-from live.measure.reference import ReferenceScores
+from live.measure.reference import AnyReference
 
 TOP_TOKENS = 10
 
 
-def save_golden(path: Path, prompts: Sequence[Prompt], reference: ReferenceScores) -> str:
+def save_golden(path: Path, prompts: Sequence[Prompt], reference: AnyReference) -> str:
     """Write the file at once or not at all; returns its sha256 (hex). Equal scores give equal bytes."""
-    golden, ids, values = [], [], []
-    for index, prompt in enumerate(prompts):
-        rows = reference.of(index)
-        top = top_tokens(rows.astype(np.float64), TOP_TOKENS)
-        golden.append(np.take_along_axis(rows, np.array(prompt.token_ids[1:])[:, None], axis=1)[:, 0])
-        ids.append(top.astype(np.int32))
-        values.append(np.take_along_axis(rows, top, axis=1))
+    return write_pinned(path, golden_bytes(prompts, reference))
+
+
+def golden_bytes(prompts: Sequence[Prompt], reference: AnyReference) -> bytes:
+    """The content of the file."""
+    rows = [_golden_rows(reference.of(index), prompt) for index, prompt in enumerate(prompts)]
+    golden, ids, values = zip(*rows, strict=True)
+    starts = np.concatenate([[0], np.cumsum([len(own) for own in golden])]).astype(np.int64)
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
         allow_pickle=False,
         prompt_ids=np.array([prompt.id for prompt in prompts], dtype=np.int64),
-        starts=reference.starts,
+        starts=starts,
         token_log_probs=np.concatenate(golden),
         top_ids=np.concatenate(ids),
         top_log_probs=np.concatenate(values),
     )
-    return write_pinned(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def _golden_rows(
+    scores: NDArray[np.float32] | TopScores, prompt: Prompt
+) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
+    """Of one prompt: golden log-probabilities [P], ids and log-probabilities of the top tokens [P, 10]."""
+    if isinstance(scores, TopScores):
+        ids = scores.token_ids[:, :TOP_TOKENS].astype(np.int32)
+        return scores.golden.astype(np.float32), ids, scores.log_probs[:, :TOP_TOKENS].astype(np.float32)
+    top = top_tokens(scores.astype(np.float64), TOP_TOKENS)
+    golden = np.take_along_axis(scores, np.array(prompt.token_ids[1:])[:, None], axis=1)[:, 0]
+    return golden, top.astype(np.int32), np.take_along_axis(scores, top, axis=1)

@@ -2,50 +2,75 @@
 
 Tries ``prompt_logprobs`` (vLLM and kin), then ``echo`` with ``logprobs``. What the server leaves out of
 its top k is one rest bucket, so divergences are lower bounds and carry the estimator ``top_k``. Faults
-cannot be injected and memory is unknown. Step times are wall time seen from here, network included.
+cannot be injected and memory is unknown. Step times come from requests of known work (``request_steps``).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import numpy as np
 
+from contracts.assess.sources import UNKNOWN
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
+from live.measure.endpoint import Endpoint, refused
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
+from live.measure.request_steps import time_requests
 
 _TOP_K = 20
-_TIMEOUT_S = 60.0
 _TOKEN_PREFIX = "token_id:"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What its operator says of a server; empty where nothing was said."""
+
+    name: str = ""
+    dtype: str = ""
+    quantization: str = ""
+    kv_cache_dtype: str = ""
+
+
 class OpenaiBackend:
-    """One running server; its only kernel is named after the served model."""
+    """One running server; its only kernel has the declared name, or is named after the served model.
+
+    clock: seconds, for step times.
+    """
 
     name = "openai"
 
     def __init__(
         self,
-        endpoint: str,
-        model: str = "",
-        transport: httpx.BaseTransport | None = None,
+        endpoint: Endpoint,
+        declared: Declared | None = None,
         top_k: int = _TOP_K,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._base = endpoint.rstrip("/").removesuffix("/v1")
-        self._transport = transport
+        self._endpoint = endpoint
+        self._declared = declared or Declared()
         self._top_k = top_k
-        self._model = model or self._first_model()
+        self._clock = clock
+        with endpoint.client() as client:
+            self._served = _served(endpoint, client)
+        model = self._served.name
+        kernel = self._declared.name or _as_name(model)
         self.kernels: tuple[Kernel, ...] = (
-            Kernel(name=_as_name(self._model), description=f"model {self._model} of a running server"),
+            Kernel(name=kernel, description=f"model {model} of a running server"),
         )
+
+    def identity(self) -> tuple[str, ...]:
+        """What its answers depend on, as far as the server says: address, model, fingerprint."""
+        with self.start(self.kernels[0]) as session:
+            mark = session.facts.fingerprint
+        return self._endpoint.base, self._served.name, mark.engine_version, mark.system_fingerprint
 
     @contextmanager
     def start(
@@ -58,35 +83,71 @@ class OpenaiBackend:
         """Nothing is started: the server runs already. Extra settings cannot be given to it."""
         if environment or options:
             raise MeasurementError("a running server takes no environment or options")
-        with self._client() as client:
-            yield OpenaiSession(client, self._model, self._top_k)
+        with self._endpoint.client() as client:
+            yield OpenaiSession(
+                _Line(self._endpoint, client, self._served), self._declared, self._top_k, self._clock
+            )
 
-    def _client(self) -> httpx.Client:
-        return httpx.Client(base_url=self._base, timeout=_TIMEOUT_S, transport=self._transport)
 
-    def _first_model(self) -> str:
-        with self._client() as client:
-            answer = _answer(client, "GET", "/v1/models", None)
-        models = answer.get("data") or []
-        if not models or not isinstance(models[0].get("id"), str):
-            raise MeasurementError("the server names no model at /v1/models; give --endpoint-model")
-        return str(models[0]["id"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    """What the server lists: a model, and how many positions it has (0: not said)."""
+
+    name: str
+    positions: int
+
+
+def _served(endpoint: Endpoint, client: httpx.Client) -> _Served:
+    listed = endpoint.answer(client, "GET", "/v1/models").get("data") or []
+    known = {str(entry["id"]): entry for entry in listed if isinstance(entry, dict) and entry.get("id")}
+    name = endpoint.model or next(iter(known), "")
+    if not name:
+        raise MeasurementError("the server names no model at /v1/models; give --endpoint-model")
+    if known and name not in known:
+        raise refused(
+            f"{endpoint.base}/v1/models", f"one of {', '.join(known)}", name, "correct --endpoint-model"
+        )
+    positions = known.get(name, {}).get("max_model_len")
+    return _Served(name=name, positions=positions if isinstance(positions, int) else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """An open connection to one model of a server."""
+
+    endpoint: Endpoint
+    client: httpx.Client
+    served: _Served
+
+    def complete(self, prompt: list[int] | list[list[int]], **more: object) -> dict[str, Any]:
+        """The server's completion of one prompt or several, greedy."""
+        body = {"model": self.served.name, "prompt": prompt, "temperature": 0.0, **more}
+        return self.endpoint.answer(self.client, "POST", "/v1/completions", body)
+
+    def version(self) -> str:
+        """Version of the server, as far as it says."""
+        try:
+            return str(self.endpoint.answer(self.client, "GET", "/version").get("version", UNKNOWN))
+        except MeasurementError:
+            return UNKNOWN
 
 
 class OpenaiSession:
     """Requests to the server."""
 
-    def __init__(self, client: httpx.Client, model: str, top_k: int) -> None:
-        self._client = client
-        self._model = model
+    def __init__(self, line: _Line, declared: Declared, top_k: int, clock: Callable[[], float]) -> None:
+        self._line = line
         self._top_k = top_k
-        first = self._complete([0, 1], max_tokens=1)
+        self._clock = clock
+        first = line.complete([0, 1], max_tokens=1)
         self._prompt_logprobs = self._understands_prompt_logprobs()
         self.facts = EngineFacts(
             fingerprint=Fingerprint(
                 engine="openai-endpoint",
-                engine_version=self._version(),
-                dtype="unknown",
+                engine_version=line.version(),
+                dtype=declared.dtype or UNKNOWN,
+                quantization=declared.quantization or UNKNOWN,
+                kv_cache_dtype=declared.kv_cache_dtype or UNKNOWN,
                 system_fingerprint=str(first.get("system_fingerprint") or ""),
             ),
             weights_bytes=0,
@@ -102,20 +163,11 @@ class OpenaiSession:
                 raise MeasurementError(
                     f"prompt {prompt.id}: {prompt.positions} positions, answered {len(rows)}"
                 )
-            yield _top_scores(rows, self._top_k)
+            yield _top_scores(rows, self._top_k, prompt.token_ids[1:])
 
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
-        """Prefill time from one-token answers, decode time from the rest of longer ones."""
-        points: list[StepPoint] = []
-        for batch in plan.batches:
-            for context in plan.contexts:
-                short = self._timed(batch, context, 1, plan.rounds)
-                long = self._timed(batch, context, 1 + plan.decode_steps, plan.rounds)
-                points.append(_point(batch * context, 0, 0, short))
-                step_ms = max(0.0, long - short) / plan.decode_steps
-                attended = batch * (context + plan.decode_steps // 2)
-                points.append(_point(0, batch, attended, step_ms))
-        return points
+        """Requests of known work, each of prompts that were never sent before."""
+        return time_requests(self._send, plan, self._line.served.positions, self._clock)
 
     def canary(self) -> str:
         """Not to be had from outside."""
@@ -133,14 +185,14 @@ class OpenaiSession:
         return 0
 
     def _by_prompt_logprobs(self, prompt: Prompt) -> list[dict[int, float]]:
-        answer = self._complete(list(prompt.token_ids), max_tokens=1, prompt_logprobs=self._top_k)
+        answer = self._line.complete(list(prompt.token_ids), max_tokens=1, prompt_logprobs=self._top_k)
         return [
             {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
             for row in answer["choices"][0]["prompt_logprobs"][1:]
         ]
 
     def _by_echo(self, prompt: Prompt) -> list[dict[int, float]]:
-        answer = self._complete(
+        answer = self._line.complete(
             list(prompt.token_ids),
             max_tokens=1,
             echo=True,
@@ -152,45 +204,20 @@ class OpenaiSession:
 
     def _understands_prompt_logprobs(self) -> bool:
         try:
-            answer = self._complete([0, 1], max_tokens=1, prompt_logprobs=self._top_k)
+            answer = self._line.complete([0, 1], max_tokens=1, prompt_logprobs=self._top_k)
         except MeasurementError:
             return False
         return bool(answer["choices"][0].get("prompt_logprobs"))
 
-    def _timed(self, batch: int, context: int, tokens: int, rounds: int) -> float:
-        times: list[float] = []
-        for turn in range(rounds):
-            prompts = [[2 + (17 * j + 31 * i + 7 * turn) % 200 for j in range(context)] for i in range(batch)]
-            started = time.perf_counter()
-            self._complete(prompts, max_tokens=tokens, ignore_eos=True)
-            times.append((time.perf_counter() - started) * 1000.0)
-        return float(median(times))
-
-    def _complete(self, prompt: list[int] | list[list[int]], **more: object) -> dict[str, Any]:
-        body = {"model": self._model, "prompt": prompt, "temperature": 0.0, **more}
-        return _answer(self._client, "POST", "/v1/completions", body)
-
-    def _version(self) -> str:
-        try:
-            return str(_answer(self._client, "GET", "/version", None).get("version", "unknown"))
-        except MeasurementError:
-            return "unknown"
-
-
-def _answer(client: httpx.Client, method: str, path: str, body: object) -> dict[str, Any]:
-    try:
-        response = client.request(method, path, json=body)
-    except httpx.HTTPError as error:
-        raise MeasurementError(f"{method} {path}: {type(error).__name__}: {error}") from None
-    if response.status_code != 200:
-        raise MeasurementError(f"{method} {path}: HTTP {response.status_code}: {response.text[:300]}")
-    try:
-        answer = response.json()
-    except ValueError:
-        raise MeasurementError(f"{method} {path}: the answer is no JSON: {response.text[:100]!r}") from None
-    if not isinstance(answer, dict):
-        raise MeasurementError(f"{method} {path}: the answer is no JSON object")
-    return answer
+    def _send(self, prompts: list[list[int]], tokens: int) -> None:
+        """One request; MeasurementError where the server made fewer tokens than wanted."""
+        answer = self._line.complete(prompts, max_tokens=tokens, min_tokens=tokens, ignore_eos=True)
+        made = (answer.get("usage") or {}).get("completion_tokens")
+        if made is not None and made != tokens * len(prompts):
+            raise MeasurementError(
+                f"{tokens * len(prompts)} tokens wanted, {made} made: the server ends answers early, so its"
+                " steps cannot be timed; add --no-step-times"
+            )
 
 
 def _token_row(row: dict[str, float]) -> dict[int, float]:
@@ -199,7 +226,7 @@ def _token_row(row: dict[str, float]) -> dict[int, float]:
     return {int(token.removeprefix(_TOKEN_PREFIX)): float(value) for token, value in row.items()}
 
 
-def _top_scores(rows: list[dict[int, float]], top_k: int) -> TopScores:
+def _top_scores(rows: list[dict[int, float]], top_k: int, own: Sequence[int]) -> TopScores:
     """Exactly ``top_k`` tokens per position, most probable first (servers add the prompt's own token)."""
     ids, log_probs = [], []
     for row in rows:
@@ -208,12 +235,10 @@ def _top_scores(rows: list[dict[int, float]], top_k: int) -> TopScores:
             raise MeasurementError(f"the server returned {len(best)} log-probabilities, {top_k} wanted")
         ids.append([token for token, _ in best])
         log_probs.append([value for _, value in best])
-    return TopScores(token_ids=np.array(ids, dtype=np.int64), log_probs=np.array(log_probs, dtype=np.float64))
-
-
-def _point(prefill: int, decode: int, context: int, measured_ms: float) -> StepPoint:
-    return StepPoint(
-        prefill_tokens=prefill, decode_sequences=decode, context_tokens=context, measured_ms=measured_ms
+    return TopScores(
+        token_ids=np.array(ids, dtype=np.int64),
+        log_probs=np.array(log_probs, dtype=np.float64),
+        golden=np.array([row.get(token, np.nan) for row, token in zip(rows, own, strict=True)]),
     )
 
 

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import StepPoint, StepTime
+from contracts.documents.profile import StepPoint
 from contracts.errors import MeasurementError
-from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns, top_k_columns
+from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns
 from contracts.rng import stream
-from live.measure.backend import Backend, EngineFacts, FullScores, Scores, Session, StepPlan, TopScores
+from live.measure.backend import Backend, EngineFacts, Scores, Session, StepPlan, TopScores
 from live.measure.kernels import FaultDose, Kernel, RestartFault
+from live.measure.measured import KernelMeasurement, MeasuredCondition, MeasurePlan
+from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
-from live.measure.reference import ReferenceScores
-from live.measure.step_model import fit_step_time, step_time_ratio
+from live.measure.reference import AnyReference
+from live.measure.step_model import step_time_ratio
+from live.measure.step_times import measure_steps, slower
+from live.measure.top_columns import top_values
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
 LARGEST_VALUE = 1e12
 _SLOW_PLAN = StepPlan(batches=(1, 8), contexts=(128,), decode_steps=12, rounds=5, clock="wall", least=True)
+#: A server that answers alike counts as slower from this factor on.
+_SLOWER = 1.2
 _NO_CHANGE = FaultDose(
     name="no-change",
     kind="noise",
@@ -35,43 +41,6 @@ _NO_CHANGE = FaultDose(
     unit="standard deviations of the weight",
 )
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurePlan:
-    """What to measure of each kernel. repeats: healthy and faulty passes over the prompts."""
-
-    seed: int = 0
-    repeats: int = 2
-    doses: tuple[FaultDose, ...] = ()
-    restarts: tuple[RestartFault, ...] = ()
-    steps: StepPlan = field(default_factory=StepPlan)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCondition:
-    """The kernel in one state. values: float64 [prompts, repeats, columns], NaN where not measured."""
-
-    name: str
-    fault: str
-    setting: float
-    unit: str
-    verified: bool
-    restored: bool
-    step_time_factor: float
-    values: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMeasurement:
-    """Everything measured of one kernel; ``notes`` says what was found on the way."""
-
-    kernel: Kernel
-    facts: EngineFacts
-    conditions: tuple[MeasuredCondition, ...]
-    step_time: StepTime
-    peak_bytes: int
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +56,15 @@ class KernelMeter:
     """Measures kernels of one back end on one prompt list."""
 
     def __init__(
-        self, backend: Backend, prompts: Sequence[Prompt], reference: ReferenceScores, progress: Progress
+        self,
+        backend: Backend,
+        prompts: Sequence[Prompt],
+        reference: AnyReference,
+        progress: Progress,
+        on_prompt: Callable[[], None] = lambda: None,
     ) -> None:
+        """``progress`` hears what was done, ``on_prompt`` is called after every scored prompt."""
+        self._on_prompt = on_prompt
         self._backend = backend
         self._prompts = prompts
         self._reference = reference
@@ -103,20 +79,22 @@ class KernelMeter:
             if not first.finite:
                 raise MeasurementError(f"{kernel.name}: healthy log-probabilities are not finite")
             self._progress("healthy")
-            points = session.time_steps(plan.steps)
-            self._progress("step times")
+            step_time, said = measure_steps(session, plan.steps)
+            notes += said
+            self._progress("step times" if step_time else " ".join(said))
             notes += self._negative_control(session, canary, plan)
             faulty = self._faults(session, canary, plan, first, notes)
             healthy = self._later_passes(session, plan, first, plan.repeats)
             facts, peak = session.facts, session.peak_bytes()
+            served = self._servers(session, plan, first, notes)
         notes.append(_repeat_note(healthy, [f for f in faulty if f.fault != "slow"]))
         restarted = self._restarts(kernel, plan, first, canary, facts, notes)
-        conditions = (_healthy_condition(healthy), *faulty, *restarted)
+        conditions = (_healthy_condition(healthy), *faulty, *restarted, *served)
         return KernelMeasurement(
             kernel=kernel,
             facts=facts,
             conditions=conditions,
-            step_time=fit_step_time(points),
+            step_time=step_time,
             peak_bytes=peak,
             notes=tuple(notes),
         )
@@ -213,6 +191,27 @@ class KernelMeter:
             self._progress("healthy after restart")
         return done
 
+    def _servers(
+        self, session: Session, plan: MeasurePlan, first: _Pass, notes: list[str]
+    ) -> list[MeasuredCondition]:
+        """Conditions that other servers are; one that shows nothing is left out, and ``notes`` says so."""
+        done: list[MeasuredCondition] = []
+        for server in plan.servers:
+            backend = OpenaiBackend(server.endpoint)
+            with backend.start(backend.kernels[0]) as other:
+                run = self._pass(other, plan, first)
+                factor = slower(other, session) if plan.steps else 1.0
+                passes = self._later_passes(other, plan, run, plan.repeats)
+            self._progress(server.name)
+            same = run.digests == first.digests
+            if not run.finite or (same and factor < _SLOWER):
+                notes.append(f"{server.name}: this server neither answers otherwise nor is slower; left out.")
+                continue
+            done.append(
+                _server_condition(server.name, "slow" if same else "kernel_regression", factor, passes)
+            )
+        return done
+
     def _later_passes(self, session: Session, plan: MeasurePlan, first: _Pass, count: int) -> list[_Pass]:
         return [first, *(self._pass(session, plan, first) for _ in range(count - 1))]
 
@@ -223,6 +222,7 @@ class KernelMeter:
         finite = True
         for index, scores in enumerate(session.score(self._prompts)):
             digests.append(_digest(scores))
+            self._on_prompt()
             if known is not None and known.digests[index] == digests[-1]:
                 values[index] = known.values[index]
             elif np.isfinite(scores.log_probs).all():
@@ -233,23 +233,14 @@ class KernelMeter:
 
     def _columns(self, index: int, scores: Scores, seed: int) -> NDArray[np.float64]:
         reference = self._reference.of(index)
-        if isinstance(scores, FullScores):
+        if isinstance(reference, TopScores) or isinstance(scores, TopScores):
+            values = top_values(reference, scores)
+        else:
             rng = stream(seed, "sampled", self._prompts[index].id)
             tokens = draw_tokens(scores.log_probs, rng)
             with np.errstate(over="ignore"):
                 values = prompt_columns(reference, scores.log_probs, tokens).values
-        else:
-            values = _top_columns(reference, scores)
         return np.asarray(np.minimum(values, LARGEST_VALUE))
-
-
-def _top_columns(reference: NDArray[np.float32], scores: TopScores) -> NDArray[np.float64]:
-    values = dict.fromkeys(COLUMN_NAMES, float("nan"))
-    same_tokens = np.take_along_axis(reference.astype(np.float64), scores.token_ids, axis=1)
-    values["kl_mean@top_k"], values["tv_mean@top_k"] = top_k_columns(same_tokens, scores.log_probs)
-    preferred = scores.token_ids[np.arange(len(reference)), scores.log_probs.argmax(axis=1)]
-    values["top1_flip@top_k"] = float((reference.argmax(axis=1) != preferred).mean())
-    return np.array(list(values.values()))
 
 
 def _digest(scores: Scores) -> str:
@@ -279,6 +270,13 @@ def _healthy_condition(passes: list[_Pass]) -> MeasuredCondition:
 def _restart_condition(fault: RestartFault, passes: list[_Pass]) -> MeasuredCondition:
     healthy = _healthy_condition(passes)
     return replace(healthy, name=fault.name, fault=fault.kind, setting=1.0, unit=fault.description)
+
+
+def _server_condition(name: str, fault: str, factor: float, passes: list[_Pass]) -> MeasuredCondition:
+    unit = "times the step time" if fault == "slow" else "a server of the same model, configured otherwise"
+    setting = factor if fault == "slow" else 1.0
+    healthy = _healthy_condition(passes)
+    return replace(healthy, name=name, fault=fault, setting=setting, unit=unit, step_time_factor=factor)
 
 
 def _repeat_note(healthy: list[_Pass], faulty: list[MeasuredCondition]) -> str:

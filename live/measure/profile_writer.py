@@ -24,8 +24,9 @@ from contracts.documents.profile import (
 )
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_text
-from contracts.metrics import COLUMN_NAMES
-from live.measure.profile import KernelMeasurement, MeasuredCondition
+from contracts.metrics import COLUMN_NAMES, METRICS
+from contracts.telemetry import Source
+from live.measure.measured import KernelMeasurement, MeasuredCondition
 from live.measure.prompts import Prompt
 
 #: Metrics of the registry that a small model without instructions cannot show.
@@ -61,6 +62,9 @@ class ProfileContext:
     versions: tuple[tuple[str, str], ...]
     seed: int
     date: str
+    reference_name: str = "reference-fp32"
+    reference_engine: str = "transformers"
+    reference_dtype: str = "float32"
 
 
 def write_profile(
@@ -105,7 +109,10 @@ def _document(
         description=measured.kernel.description,
         fingerprint=facts.fingerprint,
         reference=Reference(
-            name="reference-fp32", engine="transformers", dtype="float32", log_probs=context.golden
+            name=context.reference_name,
+            engine=context.reference_engine,
+            dtype=context.reference_dtype,
+            log_probs=context.golden,
         ),
         step_time=measured.step_time,
         memory=Memory(
@@ -125,10 +132,27 @@ def _document(
             seed=context.seed,
             date=context.date,
         ),
-        not_measured=NOT_MEASURED,
-        notes=(*measured.notes, f"Reference log-probabilities (float32) sha256 {context.reference_sha256}."),
+        not_measured=(*NOT_MEASURED, *(not_by_top_k() if _is_top_k(measured) else ())),
+        notes=(
+            *measured.notes,
+            f"Reference log-probabilities ({context.reference_dtype}) sha256 {context.reference_sha256}.",
+        ),
     )
     return KernelProfile(metadata=Metadata(name=measured.kernel.name), spec=spec)
+
+
+def not_by_top_k() -> tuple[str, ...]:
+    """Metrics of probes that a list of the most probable tokens cannot tell."""
+    return tuple(
+        spec.name
+        for spec in METRICS.values()
+        if spec.source == Source.PROBE and not any(column.endswith("@top_k") for column in spec.columns)
+    )
+
+
+def _is_top_k(measured: KernelMeasurement) -> bool:
+    exact = [index for index, name in enumerate(COLUMN_NAMES) if name.endswith("@full_vocab")]
+    return bool(np.isnan(measured.conditions[0].values[:, :, exact]).all())
 
 
 def _condition(condition: MeasuredCondition, prompts: Sequence[Prompt]) -> Condition:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from live.measure.corpus import SLICES, Document, build_corpus
 SHIPPED_PROMPTS = Path(__file__).resolve().parents[2] / "contracts" / "library" / "profiles" / "prompts.jsonl"
 LONG_SLICE = "long_context"
 _MOST_LINES = 100_000
+#: What documents allow as the name of a slice.
+_SLICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +131,30 @@ def load_prompts(path: Path) -> list[Prompt]:
     lines = read_regular_text(path, TEXT_BYTES).removesuffix("\n").split("\n")
     if len(lines) > _MOST_LINES:
         raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(len(lines)))
-    prompts = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    prompts: list[Prompt] = []
+    problems: list[Problem] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            prompts += [_parse(path, number, line)] if line.strip() else []
+        except DocumentError as error:
+            problems += error.problems
+    if problems:
+        raise DocumentError(problems[:20])
     if not prompts:
         raise _refused(path, 0, "", "at least one prompt", "none")
     return _completed(path, prompts)
+
+
+def missing_splits(prompts: Sequence[Prompt]) -> list[str]:
+    """What each slice that lacks a split cannot be used for, in words."""
+    there = {(prompt.slice, prompt.split) for prompt in prompts}
+    slices = dict.fromkeys(prompt.slice for prompt in prompts)
+    lacking = {name: [split for split in SPLITS if (name, split) not in there] for name in slices}
+    return [
+        f"Slice {name} has no {' and no '.join(splits)} prompts: it can be judged, but not simulated."
+        for name, splits in lacking.items()
+        if splits
+    ]
 
 
 def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[Prompt]:
@@ -197,6 +220,9 @@ def _parse(path: Path, number: int, line: str) -> Prompt:
         raise _refused(path, number, "token_ids", "integers >= 0", repr(ids)[:60])
     if not row.get("slice") or not (ids or row.get("text")):
         raise _refused(path, number, "", "slice and one of text, token_ids", ", ".join(sorted(row)))
+    if not _SLICE.fullmatch(row["slice"]):
+        wanted = "a name of letters, digits, '-', '_' and '.', at most 63, a letter or digit at both ends"
+        raise _refused(path, number, "slice", wanted, repr(row["slice"])[:80])
     return Prompt(
         id=row.get("id", -1),
         slice=row["slice"],

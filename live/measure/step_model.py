@@ -1,56 +1,215 @@
-"""Fit the step-time model to measured steps.
+"""Fit the step-time model to measured steps, and say how sure it is.
 
-time_ms = base + a * prefill tokens + b * decoding sequences + c * context tokens, all coefficients >= 0,
-weighted so that relative errors count alike: a step of 2 ms matters as much as one of 50 ms.
+time_ms = base * steps + a * prefill tokens + b * decoding sequences + c * context tokens, and for requests
+that were timed from outside + d + e * sequences for what is no step. All coefficients are >= 0, weighted so
+that relative errors count alike: a step of 2 ms matters as much as one of 50 ms.
+
+The half-widths (95 %) are the larger of two: what the residuals say, lack of fit included, and, where every
+kind of work was timed in several blocks one after the other, what the spread between the blocks says. The
+first does not know that a server drifts, the second does not know that the model is not quite right.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
+from scipy.stats import t as student_t
 
-from contracts.documents.profile import StepPoint, StepTime
+from contracts.documents.profile import StepHalfWidths, StepPoint, StepPrediction, StepTime
+from contracts.errors import MeasurementError
+
+#: (prefilled tokens, decoding sequences, context per sequence) of the steps whose predicted time is stated;
+#: of sequences no more than were timed at once.
+OPERATING_POINTS = ((0, 1, 128), (0, 4, 128), (128, 8, 128))
+_CONFIDENCE = 0.95
+_LEAST_BLOCKS = 3
+_NAMES = (
+    "base_ms",
+    "per_prefill_token_ms",
+    "per_decode_sequence_ms",
+    "per_context_token_ms",
+    "per_request_ms",
+    "per_sequence_ms",
+)
+_STEP = 4
+#: A direction of the coefficients that moves no prediction by more than this share of the largest one.
+_SINGULAR = 1e-6
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitted:
+    """coefficients [P]; by_residuals and between_blocks: covariance [P, P]; their degrees of freedom."""
+
+    coefficients: Floats
+    by_residuals: Floats
+    freedom: int
+    between_blocks: Floats
+    blocks: int
+
+    def half_width(self, direction: Floats) -> float:
+        """95 % half-width of the coefficients' product with ``direction`` [P]."""
+        share = 0.5 + _CONFIDENCE / 2.0
+        residual = float(student_t.ppf(share, self.freedom)) * _deviation(direction, self.by_residuals)
+        if self.blocks < _LEAST_BLOCKS:
+            return residual
+        spread = float(student_t.ppf(share, self.blocks - 1)) * _deviation(direction, self.between_blocks)
+        return max(residual, spread)
 
 
 def fit_step_time(points: Sequence[StepPoint], *, keep_points: int = 64) -> StepTime:
     """Non-negative least squares over ``points``; ``relative_error`` is the median |fit/measured - 1|.
 
-    ``keep_points`` of them, evenly chosen, go into the document. Raises ValueError without points.
+    The n-th point of one kind of work belongs to block n. ``keep_points`` of them, evenly chosen, go into
+    the document. Raises MeasurementError where the points do not determine every coefficient.
     """
     usable = [point for point in points if point.measured_ms > 0.0]
     if not usable:
-        raise ValueError("no measured step took longer than 0 ms")
+        raise MeasurementError("no measured step took longer than 0 ms")
+    features = np.array([_work(point) for point in usable])
     measured = np.array([point.measured_ms for point in usable])
-    features = np.array(
-        [[1.0, p.prefill_tokens, p.decode_sequences, p.context_tokens] for p in usable], dtype=np.float64
-    )
-    weighted = features / measured[:, None]
-    scale = np.maximum(weighted.max(axis=0), 1e-12)  # columns differ by four orders of magnitude
-    solution, _ = nnls(weighted / scale, np.ones_like(measured))
-    coefficients = solution / scale
-    error = np.abs(features @ coefficients / measured - 1.0)
+    asked = np.flatnonzero(features.any(axis=0) | (np.arange(len(_NAMES)) < _STEP))
+    _refuse_undetermined(features[:, asked], measured, asked)
+    fitted = _fit(features[:, asked], measured, _blocks(usable))
+    error = np.abs(features[:, asked] @ fitted.coefficients / measured - 1.0)
     chosen = np.unique(np.linspace(0, len(usable) - 1, min(keep_points, len(usable))).round().astype(int))
     return StepTime(
-        base_ms=float(coefficients[0]),
-        per_prefill_token_ms=float(coefficients[1]),
-        per_decode_sequence_ms=float(coefficients[2]),
-        per_context_token_ms=float(coefficients[3]),
+        **dict(zip([_NAMES[one] for one in asked], map(float, fitted.coefficients), strict=True)),
         relative_error=float(np.median(error)),
         measured_points=len(usable),
         points=tuple(usable[index] for index in chosen),
+        half_widths=_half_widths(fitted),
+        predictions=tuple(_prediction(fitted, point) for point in _operating(usable)),
+        dropped_points=len(points) - len(usable),
     )
 
 
+def widest_prediction(model: StepTime) -> float:
+    """The largest half-width of a predicted step time, as a share of it; 0 where none is stated."""
+    known = [one for one in model.predictions or () if one.predicted_ms > 0.0]
+    return max((one.half_width_ms / one.predicted_ms for one in known), default=0.0)
+
+
 def step_time_ratio(slowed: Sequence[StepPoint], healthy: Sequence[StepPoint]) -> float:
-    """Median over equal steps of slowed / healthy time."""
-    before = {_key(point): point.measured_ms for point in healthy}
-    ratios = [p.measured_ms / before[_key(p)] for p in slowed if before.get(_key(p), 0.0) > 0.0]
+    """Median over equal work of slowed / healthy time; ValueError where they share none."""
+    before, after = _least_by_kind(healthy), _least_by_kind(slowed)
+    ratios = [after[kind] / before[kind] for kind in after if before.get(kind, 0.0) > 0.0]
     if not ratios:
         raise ValueError("the two measurements share no kind of step")
     return float(np.median(ratios))
 
 
-def _key(point: StepPoint) -> tuple[int, int, int]:
-    return point.prefill_tokens, point.decode_sequences, point.context_tokens
+def _least_by_kind(points: Sequence[StepPoint]) -> dict[tuple[int, ...], float]:
+    """Least time of each kind of work: whatever else runs only adds to it."""
+    least: dict[tuple[int, ...], float] = {}
+    for point in points:
+        kind = _kind(point)
+        least[kind] = min(point.measured_ms, least.get(kind, point.measured_ms))
+    return least
+
+
+def _work(point: StepPoint) -> list[float]:
+    """What a point was made of, in the order of ``_NAMES``."""
+    outside = (0.0, 0.0) if point.sequences is None else (1.0, float(point.sequences))
+    steps = (point.steps or 1, point.prefill_tokens, point.decode_sequences, point.context_tokens)
+    return [*map(float, steps), *outside]
+
+
+def _kind(point: StepPoint) -> tuple[int, ...]:
+    return tuple(int(part) for part in _work(point))
+
+
+def _blocks(points: Sequence[StepPoint]) -> NDArray[np.int64]:
+    """Block of each point: how often its kind of work was timed before."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    blocks: list[int] = []
+    for point in points:
+        blocks.append(seen[_kind(point)])
+        seen[_kind(point)] += 1
+    return np.array(blocks, dtype=np.int64)
+
+
+def _refuse_undetermined(features: Floats, measured: Floats, asked: NDArray[np.int64]) -> None:
+    """MeasurementError naming the coefficients that the points leave open."""
+    weighted = features / measured[:, None]
+    scaled = weighted / np.maximum(np.linalg.norm(weighted, axis=0), 1e-300)
+    _, sizes, rows = np.linalg.svd(scaled, full_matrices=True)
+    padded = np.concatenate([sizes, np.zeros(len(asked) - len(sizes))])
+    open_rows = np.abs(rows[padded < _SINGULAR * padded.max()])
+    if open_rows.size:
+        names = [
+            _NAMES[one] for one, loose in zip(asked, (open_rows > 0.1).any(axis=0), strict=True) if loose
+        ]
+        told = ", ".join(names)
+        raise MeasurementError(
+            f"the {len(measured)} timed steps do not determine {told}: time more batch sizes and contexts"
+        )
+    if len(measured) <= len(asked):
+        raise MeasurementError(
+            f"{len(measured)} timed steps for {len(asked)} coefficients leave nothing to judge the fit by"
+        )
+
+
+def _fit(features: Floats, measured: Floats, blocks: NDArray[np.int64]) -> _Fitted:
+    weighted = features / measured[:, None]
+    coefficients = _non_negative(weighted)
+    freedom = len(measured) - features.shape[1]
+    scale = np.linalg.norm(weighted, axis=0)
+    inverse = np.linalg.inv((weighted / scale).T @ (weighted / scale)) / np.outer(scale, scale)
+    misfit = float(((1.0 - weighted @ coefficients) ** 2).sum()) / freedom
+    each = [weighted[blocks == one] for one in range(int(blocks.max()) + 1)]
+    whole = [rows for rows in each if len(rows) == len(each[0])]
+    found = np.stack([_non_negative(rows) for rows in whole])
+    spread = np.zeros_like(inverse) if len(whole) < _LEAST_BLOCKS else np.cov(found.T) / len(whole)
+    return _Fitted(
+        coefficients=coefficients,
+        by_residuals=misfit * inverse,
+        freedom=freedom,
+        between_blocks=np.atleast_2d(spread),
+        blocks=len(whole),
+    )
+
+
+def _non_negative(weighted: Floats) -> Floats:
+    """Coefficients [P] >= 0 whose products with the rows of ``weighted`` [n, P] are closest to 1."""
+    scale = np.maximum(np.abs(weighted).max(axis=0), 1e-300)  # columns differ by four orders of magnitude
+    solution, _ = nnls(weighted / scale, np.ones(len(weighted)))
+    return np.asarray(solution / scale)
+
+
+def _deviation(direction: Floats, covariance: Floats) -> float:
+    return math.sqrt(max(float(direction @ covariance @ direction), 0.0))
+
+
+def _half_widths(fitted: _Fitted) -> StepHalfWidths:
+    unit = np.eye(fitted.coefficients.size)
+    return StepHalfWidths(**{_NAMES[one]: fitted.half_width(unit[one]) for one in range(_STEP)})
+
+
+def _operating(points: Sequence[StepPoint]) -> list[tuple[int, int, int]]:
+    """The operating points within what was timed: prefilled tokens, sequences, context tokens in all."""
+    most = max(one.sequences or one.decode_sequences for one in points)
+    return [
+        (prefill, min(sequences, most), min(sequences, most) * context)
+        for prefill, sequences, context in OPERATING_POINTS
+    ]
+
+
+def _prediction(fitted: _Fitted, point: tuple[int, int, int]) -> StepPrediction:
+    direction = np.zeros(fitted.coefficients.size)
+    direction[:_STEP] = (1.0, *point)
+    prefill, decode, context = point
+    return StepPrediction(
+        prefill_tokens=prefill,
+        decode_sequences=decode,
+        context_tokens=context,
+        predicted_ms=float(direction @ fitted.coefficients),
+        half_width_ms=fitted.half_width(direction),
+    )

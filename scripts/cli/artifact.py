@@ -44,8 +44,13 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of `selvage train`, or a manifest to complete.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for NAME.onnx and NAME.yaml.")],
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of `selvage train`, or a manifest to complete.")
+    ] = None,
+    sb3: Annotated[
+        Path | None, typer.Option(help="Zip of a Stable-Baselines3 policy, for NAME.onnx alone.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing",
     seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None,
     recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE,
@@ -58,7 +63,12 @@ def export(
 
     Without --certificate the artefact may be evaluated, certified and observed, but drives nowhere.
     """
+    if (run is None) == (sb3 is None):
+        raise typer.BadParameter("give a run folder or --sb3 model.zip, one of them")
     ready_folder(out)
+    if run is None:
+        typer.echo(str(_write_plain(sb3, out / f"{name}.onnx")))
+        return
     path = run if run.is_file() else _write_run(run, out, name, seed, recipe)
     if certificate is not None or meta:
         path = _completed(path, out, name, certificate, meta)
@@ -93,6 +103,15 @@ def _from(out: Path, meta: str, artefact: Artefact) -> str | None:
     file = resolve_uri(uri, origin)
     load_as(MetaContract, file)
     return uri if uri.startswith(PACKAGE_PREFIX) else os.path.relpath(file.absolute(), out.absolute())
+
+
+def _write_plain(sb3: Path | None, path: Path) -> Path:
+    """The ONNX file of a policy that another library trained; ``gym:onnx=FILE`` names it."""
+    from scripts.sb3 import bytes_of_zip
+
+    assert sb3 is not None  # the caller has one of the two
+    write_pinned(path, bytes_of_zip(sb3))
+    return path
 
 
 def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:

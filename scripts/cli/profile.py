@@ -16,8 +16,10 @@ from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.loading.loader import load_as
 from live.measure.drift_table import drift_page, drift_table
+from live.measure.step_model import widest_prediction
 from scripts.cli.options import options
-from scripts.cli.profile_run import BackendName, ProfileRequest, problem, run_profile
+from scripts.cli.profile_request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest, problem
+from scripts.cli.profile_run import run_profile
 
 
 def register(app: typer.Typer) -> None:
@@ -42,6 +44,40 @@ class ProfileOptions:
     endpoint_model: Annotated[
         str, typer.Option(help="Model name the server knows; without it the server's first.")
     ] = ""
+    name: Annotated[str, typer.Option(help="Kernel name of the running server; else after its model.")] = ""
+    dtype: Annotated[str, typer.Option(help="Number format of the running server, as you know it.")] = ""
+    quantization: Annotated[str, typer.Option(help="Its quantisation, as you know it; none for none.")] = ""
+    kv_cache_dtype: Annotated[str, typer.Option(help="Its KV cache's format, as you know it.")] = ""
+    api_key_env: Annotated[str, typer.Option(help="Environment variable with the servers' API key.")] = ""
+    api_key_file: Annotated[Path | None, typer.Option(help="File with the servers' API key.")] = None
+    ca_file: Annotated[
+        Path | None, typer.Option(help="PEM certificates that the servers are checked by.")
+    ] = None
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=URL of a badly configured server, measured as a condition; repeatable."),
+    ] = None
+    step_times: Annotated[
+        bool, typer.Option("--step-times/--no-step-times", help="Time steps; simulations need them.")
+    ] = True
+    step_sequences: Annotated[
+        int, typer.Option(min=2, max=64, help="Most sequences at a time that timing a server may send.")
+    ] = 16
+    step_half_width: Annotated[
+        float, typer.Option(min=0.15, max=10.0, help="Refuse step times that are less sure than this share.")
+    ] = 0.5
+    reference_endpoint: Annotated[
+        str, typer.Option(help="URL of a server of high precision that is the reference.")
+    ] = ""
+    reference_model: Annotated[str, typer.Option(help="Model name that this server knows.")] = ""
+    reference_key_env: Annotated[str, typer.Option(help="Environment variable with its API key.")] = ""
+    reference_key_file: Annotated[Path | None, typer.Option(help="File with its API key.")] = None
+    reference_store: Annotated[
+        Path | None, typer.Option(help="Folder that keeps reference log-probabilities between runs.")
+    ] = None
+    device_map: Annotated[
+        str, typer.Option(help="Spread the reference model over devices: auto, balanced, sequential.")
+    ] = ""
     prompts: Annotated[
         Path | None, typer.Option(help="JSON lines with slice and text or token_ids per prompt.")
     ] = None
@@ -55,6 +91,7 @@ class ProfileOptions:
     ] = None
     repeats: Annotated[int, typer.Option(min=1, max=16, help="Passes over the prompts.")] = 2
     out: Annotated[Path | None, typer.Option(help="Folder for the profiles.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Overwrite profiles that are there.")] = False
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampled-token columns.")] = 0
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON summary.")] = False
 
@@ -65,25 +102,51 @@ def profile(asked: ProfileOptions) -> None:
         return
     if asked.out is None:
         raise typer.BadParameter("--out DIR is required")
-    request = ProfileRequest(
-        model=asked.model,
-        kernels=tuple(asked.kernel or ()),
-        backend=BackendName.OPENAI if asked.endpoint else asked.backend,
-        endpoint=asked.endpoint,
-        endpoint_model=asked.endpoint_model,
-        prompts=asked.prompts,
-        faults=asked.faults,
-        doses=tuple(asked.dose or ()),
-        repeats=asked.repeats,
-        out=asked.out,
-        seed=asked.seed,
-    )
-    written = run_profile(request)
+    written = run_profile(_request(asked, asked.out))
     summary = [_summary(load_as(KernelProfile, path), path) for path in written]
     if asked.as_json:
         typer.echo(json_text({"profiles": summary}))
     else:
         typer.echo(drift_table([load_as(KernelProfile, path) for path in written]))
+
+
+def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
+    return ProfileRequest(
+        model=asked.model,
+        kernels=tuple(asked.kernel or ()),
+        backend=BackendName.OPENAI if asked.endpoint else asked.backend,
+        server=ServerRequest(
+            url=asked.endpoint,
+            model=asked.endpoint_model,
+            name=asked.name,
+            dtype=asked.dtype,
+            quantization=asked.quantization,
+            kv_cache_dtype=asked.kv_cache_dtype,
+            key_env=asked.api_key_env,
+            key_file=asked.api_key_file,
+            ca_file=asked.ca_file,
+            conditions=tuple(asked.condition or ()),
+            step_sequences=asked.step_sequences,
+        ),
+        reference=ReferenceRequest(
+            url=asked.reference_endpoint,
+            model=asked.reference_model,
+            key_env=asked.reference_key_env,
+            key_file=asked.reference_key_file,
+            ca_file=asked.ca_file,
+            store=asked.reference_store,
+            device_map=asked.device_map,
+        ),
+        prompts=asked.prompts,
+        faults=asked.faults,
+        doses=tuple(asked.dose or ()),
+        repeats=asked.repeats,
+        step_times=asked.step_times,
+        step_half_width=asked.step_half_width,
+        out=out,
+        force=asked.force,
+        seed=asked.seed,
+    )
 
 
 def table(
@@ -104,12 +167,13 @@ def table(
 
 
 def _summary(document: KernelProfile, path: Path) -> dict[str, object]:
-    healthy = document.spec.conditions[0]
+    healthy, steps = document.spec.conditions[0], document.spec.step_time
     drift = {m.slice: m.mean for m in healthy.measures if m.metric == "kl_mean"}
     return {
         "conditions": len(document.spec.conditions),
         "file": path.name,
         "kernel": document.spec.kernel,
         "kl_mean_nats": drift,
-        "step_time_relative_error": document.spec.step_time.relative_error,
+        "step_time_half_width": None if steps is None else widest_prediction(steps),
+        "step_time_relative_error": None if steps is None else steps.relative_error,
     }

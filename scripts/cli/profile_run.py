@@ -3,100 +3,161 @@
 from __future__ import annotations
 
 import platform
-import shlex
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError
+from contracts.loading.files import write_pinned
+from scripts.cli.profile_request import BackendName, ProfileRequest, problem
+from scripts.output import ready_folder
+from scripts.progress import Told, told
 
 if TYPE_CHECKING:
-    from live.measure.backend import Backend
+    from live.measure.backend import Backend, StepPlan
     from live.measure.kernels import Kernel
-    from live.measure.profile import MeasurePlan
+    from live.measure.measured import MeasurePlan
     from live.measure.profile_writer import ProfileContext
     from live.measure.prompts import Prompt
-    from live.measure.reference import ReferenceScores
+    from live.measure.reference import AnyReference
 
-
-class BackendName(StrEnum):
-    """What runs the kernels."""
-
-    VLLM = "vllm"
-    TORCH = "torch"
-    OPENAI = "openai"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRequest:
-    """The options of one ``selvage profile`` run."""
-
-    model: str
-    kernels: tuple[str, ...]
-    backend: BackendName
-    endpoint: str
-    endpoint_model: str
-    prompts: Path | None
-    faults: bool | None
-    doses: tuple[str, ...]
-    repeats: int
-    out: Path
-    seed: int
+#: Work of one timing of steps, in prompts scored.
+_STEP_WORK = 50
 
 
 def run_profile(request: ProfileRequest) -> list[Path]:
-    """Measure every asked kernel and write its profile; returns the documents' paths."""
-    from live.measure.checkpoint import find_checkpoint
-    from live.measure.profile import KernelMeter
-    from live.measure.profile_writer import write_profile
-    from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, tokenise
-    from live.measure.reference import measure_reference
+    """Measure every asked kernel and write its profile; returns the documents' paths.
 
-    folder = find_checkpoint(request.model)
+    Everything that can be refused is refused first: prompts, names, places and servers.
+    """
+    from live.measure.checkpoint import find_checkpoint
+    from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, missing_splits, tokenise
+
     loaded = load_prompts(request.prompts or SHIPPED_PROMPTS)
+    folder = find_checkpoint(request.model)
     golden = tokenise(loaded, folder, keep_ids=bool(request.prompts) or not request.model)
-    request.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="selvage-profile-") as scratch:
         backend = _backend(request, folder, Path(scratch))
         chosen = [(kernel, _plan(request, kernel)) for kernel in _chosen(request, backend)]
         _refuse_unknown_doses(request, [plan for _, plan in chosen])
-        reference = measure_reference(folder, golden, Path(scratch) / "reference.f32")
-        context = _context(request, folder, golden, reference)
-        written: list[Path] = []
-        with _progress(sum(_work(plan) for _, plan in chosen)) as advance:
-            for kernel, plan in chosen:
-                meter = KernelMeter(backend, golden, reference, partial(advance, kernel.name))
-                measured = meter.measure(kernel, plan)
-                exact = replace(context, command=_command(request, kernel.name))
-                written.append(write_profile(request.out, measured, golden, exact))
+        _refuse_overwriting(request, [kernel for kernel, _ in chosen], golden)
+        ready_folder(request.out)
+        _say([*missing_splits(golden), *_cannot(request), *_load(chosen)])
+        total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen)) + _STEP_WORK * len(chosen)
+        with told("reference", total) as progress:
+            reference = _reference(request, folder, golden, Path(scratch), progress)
+            return _measure(request, backend, chosen, golden, (folder, reference), progress)
+
+
+def _measure(
+    request: ProfileRequest,
+    backend: Backend,
+    chosen: list[tuple[Kernel, MeasurePlan]],
+    golden: list[Prompt],
+    known: tuple[Path, AnyReference],
+    progress: Told,
+) -> list[Path]:
+    """Measure and write one kernel after the other."""
+    from live.measure.profile import KernelMeter
+    from live.measure.profile_writer import write_profile
+
+    folder, reference = known
+    context = _context(request, folder, golden, reference)
+    written: list[Path] = []
+    for kernel, plan in chosen:
+
+        def done(text: str, name: str = kernel.name, timed: bool = plan.steps is not None) -> None:
+            work = _STEP_WORK if text == "step times" else 0.0
+            timing = text == "healthy" and timed
+            shown = "timing steps, which the estimate leaves out" if timing else f"{text} done"
+            progress.update(f"{name}: {shown}", advance=work)
+
+        meter = KernelMeter(backend, golden, reference, done, lambda: progress.update(advance=1.0))
+        progress.update(f"{kernel.name}: healthy")
+        measured = meter.measure(kernel, plan)
+        exact = replace(context, command=request.command(kernel.name))
+        written.append(write_profile(request.out, measured, golden, exact))
+        _say([note for note in measured.notes if note.startswith(("Step times", "Predicted"))])
     return written
 
 
+def _say(lines: list[str]) -> None:
+    """What is to be known beside the result, on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _cannot(request: ProfileRequest) -> list[str]:
+    """What a profile of a running server will not have."""
+    from live.measure.profile_writer import not_by_top_k
+
+    if request.backend is not BackendName.OPENAI and not request.reference.url:
+        return []
+    lines = [
+        "A server returns its most probable tokens alone: divergences are lower bounds (estimator top_k), and"
+        f" these metrics cannot be had: {', '.join(not_by_top_k())}."
+    ]
+    if request.backend is BackendName.OPENAI:
+        lines.append("Memory is unknown, and no fault can be injected: give other servers by --condition.")
+    if not request.step_times:
+        lines.append("Without step times the kernel can be judged, but no pool with it simulated.")
+    return lines
+
+
+def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
+    """The most that timing the steps of a running server sends to it."""
+    from live.measure.request_steps import load_of
+
+    plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.clock == "wall"]
+    return [
+        f"Step times: at most {load.requests} requests, one after the other, of at most {load.sequences}"
+        f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times)."
+        for load in map(load_of, plans)
+    ]
+
+
+def _reference(
+    request: ProfileRequest, folder: Path, golden: list[Prompt], scratch: Path, progress: Told
+) -> AnyReference:
+    """The reference's log-probabilities: from a server or the weights, and from the store where they are."""
+    from live.measure.openai_backend import OpenaiBackend
+    from live.measure.reference_store import stored_reference, stored_top_reference
+
+    store, server = request.reference.store or scratch, request.reference.endpoint
+
+    def advance() -> None:
+        progress.update(advance=1.0)
+
+    if server is not None:
+        return stored_top_reference(store, OpenaiBackend(server), golden, on_prompt=advance)
+    map_ = request.reference.device_map
+    return stored_reference(store, folder, golden, device_map=map_, on_prompt=advance)
+
+
 def _context(
-    request: ProfileRequest, folder: Path, golden: list[Prompt], reference: ReferenceScores
+    request: ProfileRequest, folder: Path, golden: list[Prompt], reference: AnyReference
 ) -> ProfileContext:
     """What every profile of this run says of model, reference and prompts; writes both files."""
     from contracts.documents.envelope import FileRef
     from live.measure.checkpoint import checkpoint_sha256
-    from live.measure.golden import save_golden
+    from live.measure.golden import golden_bytes
     from live.measure.profile_writer import ProfileContext
     from live.measure.prompts import save_prompts
 
-    pinned = save_golden(request.out / "reference.npz", golden, reference)
+    content = golden_bytes(golden, reference)
+    _refuse_other(request, request.out / "reference.npz", content)
+    pinned = write_pinned(request.out / "reference.npz", content)
     return ProfileContext(
         model_name=request.model or "selvage reference model",
         model_sha256=checkpoint_sha256(folder),
         reference_sha256=reference.sha256,
+        reference_name="reference-server" if request.reference.url else "reference-fp32",
+        reference_engine=reference.engine,
+        reference_dtype=reference.dtype,
         golden=FileRef(uri="reference.npz", sha256=pinned),
         prompts_uri="prompts.jsonl",
         prompts_sha256=save_prompts(request.out / "prompts.jsonl", golden),
@@ -111,6 +172,23 @@ def _context(
     )
 
 
+def _refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: list[Prompt]) -> None:
+    """DocumentError where a profile, or other prompts that profiles refer to, stand in the folder already."""
+    from live.measure.prompts import dump_prompts
+
+    there = [f"{kernel.name}.yaml" for kernel in kernels if (request.out / f"{kernel.name}.yaml").exists()]
+    if there and not request.force:
+        told_ = ", ".join(there)
+        raise DocumentError([problem(str(request.out), "a folder without them", told_, "add --force")])
+    _refuse_other(request, request.out / "prompts.jsonl", dump_prompts(golden).encode())
+
+
+def _refuse_other(request: ProfileRequest, path: Path, content: bytes) -> None:
+    if not request.force and path.exists() and path.read_bytes() != content:
+        step = "name another --out, or add --force and measure every kernel in it again"
+        raise DocumentError([problem(str(path), "what this run writes, or nothing", "another file", step)])
+
+
 def _backend(request: ProfileRequest, folder: Path, work: Path) -> Backend:
     if request.backend is BackendName.VLLM:
         from live.measure.vllm_backend import VllmBackend
@@ -122,9 +200,7 @@ def _backend(request: ProfileRequest, folder: Path, work: Path) -> Backend:
         return TorchBackend(folder)
     from live.measure.openai_backend import OpenaiBackend
 
-    if not request.endpoint:
-        raise DocumentError([problem("--endpoint", "the URL of a running server", "none", "add --endpoint")])
-    return OpenaiBackend(request.endpoint, request.endpoint_model)
+    return OpenaiBackend(request.server.endpoint, request.server.declared)
 
 
 def _chosen(request: ProfileRequest, backend: Backend) -> list[Kernel]:
@@ -143,7 +219,7 @@ def _chosen(request: ProfileRequest, backend: Backend) -> list[Kernel]:
 
 def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
     from live.measure.kernels import FAULTED_KERNELS, slow_doses, weight_doses
-    from live.measure.profile import MeasurePlan
+    from live.measure.measured import MeasurePlan
 
     injectable = request.backend is not BackendName.OPENAI and request.faults is not False
     wanted = injectable and (bool(request.faults) or kernel.name in FAULTED_KERNELS)
@@ -158,6 +234,24 @@ def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
             for one in (kernel.restart_faults if injectable else ())
             if not request.doses or one.name in request.doses
         ),
+        servers=request.server.servers() if request.backend is BackendName.OPENAI else (),
+        steps=_steps(request) if request.step_times else None,
+    )
+
+
+def _steps(request: ProfileRequest) -> StepPlan:
+    """What is timed: of a running server no more sequences at a time than allowed."""
+    from live.measure.backend import StepPlan
+
+    if request.backend is not BackendName.OPENAI:
+        return StepPlan(most_half_width=request.step_half_width)
+    most = request.server.step_sequences
+    return StepPlan(
+        batches=tuple(sorted({1, max(2, most // 4), most})),
+        decode_steps=24,
+        clock="wall",
+        least=True,
+        most_half_width=request.step_half_width,
     )
 
 
@@ -170,40 +264,6 @@ def _refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> 
         raise DocumentError([problem("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")])
 
 
-def _work(plan: MeasurePlan) -> int:
-    return 2 + len(plan.doses) + len(plan.restarts) + bool(plan.restarts)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[_Advance]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield _Advance(bar, bar.add_task("reference", total=total))
-
-
-class _Advance:
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, kernel: str, text: str) -> None:
-        if not self._bar.console.is_terminal:
-            self._bar.console.print(f"{kernel}: {text}")  # a log wants lines, not a moving bar
-        self._bar.update(self._task, advance=1, description=f"{kernel}: {text}")
-
-
-def _command(request: ProfileRequest, kernel: str) -> str:
-    """The command that measures ``kernel`` alone in the same way."""
-    words = ["selvage", "profile", "--kernel", kernel, "--backend", request.backend.value]
-    words += ["--model", request.model] if request.model else []
-    words += ["--prompts", str(request.prompts)] if request.prompts else []
-    words += ["--endpoint", request.endpoint] if request.endpoint else []
-    if request.faults is not None:
-        words.append("--faults" if request.faults else "--no-faults")
-    words += [word for name in request.doses for word in ("--dose", name)]
-    words += ["--repeats", str(request.repeats), "--seed", str(request.seed), "--out", str(request.out)]
-    return shlex.join(words)
-
-
-def problem(file: str, expected: str, actual: str, next_step: str) -> Problem:
-    """A finding about an option or a file as a whole."""
-    return Problem(file=file, line=0, path="", expected=expected, actual=actual, next_step=next_step)
+def _passes(plan: MeasurePlan) -> int:
+    """Passes over the prompts."""
+    return plan.repeats * (1 + len(plan.doses) + len(plan.restarts) + len(plan.servers)) + bool(plan.restarts)

@@ -158,6 +158,8 @@ def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeReco
         "profile_sha256": list(scenario.profile_sha256),
         "pool_sha256": scenario.pool_sha256,
         "trace_sha256": scenario.trace_sha256,
+        "quality_estimator": scenario.measured_by.estimator,
+        "measured_by": list(scenario.measured_by.told),
         "policy": policy,
         "seeds": [record.seed for record in records],
         "horizon_s": scenario.horizon_s,
@@ -268,6 +270,8 @@ def _print_table(summary: dict[str, Any]) -> None:
     if other is not None:
         table.add_row("first decision to act after (s)", _number(_mean(other["decision_lag_s"])), "")
     Console().print(table)
+    for line in summary["measured_by"]:
+        typer.echo(f"note: {line}")
 
 
 def _number(value: float | None) -> str:

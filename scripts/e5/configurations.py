@@ -9,6 +9,8 @@ configuration may also be what a ``RoutePolicy`` document names.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -104,7 +106,12 @@ def parse_configuration(text: str) -> Configuration:
         raise refused(text, f"one of {', '.join(POLICIES.known())}", repr(name))
     if level is not None and not 0.5 < level < 1.0:
         raise refused(text, "a confidence between 0.5 and 1", confidence)
-    return Configuration(name=text, spec=spec, alarm_confidence=level)
+    return Configuration(name=_readable(text), spec=spec, alarm_confidence=level)
+
+
+def _readable(text: str) -> str:
+    """``text`` with files by their names alone, as tables show it."""
+    return re.sub(r"=[^,@]*/([^/,@]+)", r"=\1", text)
 
 
 def parse_configurations(texts: Iterable[str]) -> tuple[Configuration, ...]:
@@ -116,7 +123,12 @@ def parse_configurations(texts: Iterable[str]) -> tuple[Configuration, ...]:
     if not names:
         raise refused("", f"one or more of {', '.join(POLICIES.known())}", "none")
     with_baseline = names if BASELINE_CONFIGURATION in names else [BASELINE_CONFIGURATION, *names]
-    return tuple(parse_configuration(name) for name in with_baseline)
+    found = [parse_configuration(name) for name in with_baseline]
+    shown = Counter(one.name for one in found)
+    return tuple(
+        one if shown[one.name] == 1 else replace(one, name=text)
+        for one, text in zip(found, with_baseline, strict=True)
+    )
 
 
 def route_configuration(uri: str) -> Configuration:

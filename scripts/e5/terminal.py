@@ -10,7 +10,6 @@ from typing import Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from contracts.loading.files import json_text
@@ -26,6 +25,7 @@ from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
 from scripts.e5.suite import GROUP_LABELS
 from scripts.output import ready_folder
+from scripts.progress import told
 from scripts.setup.warm import warm
 from simulator.world.at_rest import CONSEQUENCE
 
@@ -68,13 +68,18 @@ def _say_broken(plan: RunPlan) -> None:
 
 
 def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any], str]:
-    """Run with a progress bar on stderr, compiled code warm before processes start."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compiling", total=len(plan.jobs))
-        warm(lambda done, known: bar.update(task, description=f"compiling {done}/{known}"))
-        bar.update(task, description="running")
-        return run(plan, options, lambda result: bar.update(task, advance=1, description=result.scenario))
+    """Run with progress on stderr, compiled code warm before processes start."""
+    _say_size(plan, options)
+    with told("compiling", len(plan.jobs)) as progress:
+        warm(lambda done, known: progress.update(f"compiling {done} of {known}"))
+        progress.restart("running")
+        return run(plan, options, lambda result: progress.update(result.scenario, advance=1.0))
+
+
+def _say_size(plan: RunPlan, options: Options) -> None:
+    """How much there is to do, before it begins; how long it takes is told once the first jobs are done."""
+    size = f"{len(plan.jobs)} jobs on {options.jobs} processes"
+    typer.echo(f"{size}, {len(plan.seeds)} seeds each; the rest of the time is told while it runs", err=True)
 
 
 def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
@@ -92,6 +97,8 @@ def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
             table.add_row(configuration.name, *cells)
         console.print(table)
     _print_harm(console, content["harm"])
+    for line in content["header"]["measured_by"]:
+        console.print(f"note: {line}")
 
 
 def _print_harm(console: Console, harm: dict[str, Any]) -> None:

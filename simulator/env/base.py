@@ -44,7 +44,7 @@ def load_base(path: Path | str, horizon_s: float | None = None) -> Base:
         for kernel in pool.kernels
         for condition in kernel.profile.spec.conditions
         if condition.fault in ("requantise", "noise", "bit_flips", "kernel_regression")
-        and is_measured(kernel.samples, condition.name)
+        and is_measured(kernel.samples, condition.name, pool.by)
     )
     shares = exceedance(compiled, pool)
     return Base(spec=spec, file=file, pool=pool, compiled=compiled, shares=shares, menu=menu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from controller.fleet import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.engine.spec import EngineSpec
 from simulator.world.at_rest import BrokenAtRest
-from simulator.world.tables import KernelTable, PromptPlan, certified_probe_values
+from simulator.world.tables import KernelTable, MeasuredBy, PromptPlan, certified_probe_values
 from simulator.world.workload import WorkloadSpec
 
 
@@ -93,6 +93,7 @@ class CompiledScenario:
     """Of the pool, wherever it stands."""
     trace_sha256: str | None = None
     """Of the file whose requests arrive; None without one."""
+    measured_by: MeasuredBy = field(default_factory=MeasuredBy)
     stage: NDArray[np.int64] | None = None
     """[K], of each kernel's promotion."""
     certified_loss: NDArray[np.float64] | None = None

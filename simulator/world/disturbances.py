@@ -170,12 +170,12 @@ def _check_condition(
         samples = pool.kernels[kernel].samples
         documented = _documented(pool, kernel)
         present = fault.condition in documented and fault.condition in samples.condition_names
-        if present and (not kind.measured or is_measured(samples, fault.condition)):
+        if present and (not kind.measured or is_measured(samples, fault.condition, pool.by)):
             continue
         known = [
             name
             for name in samples.condition_names
-            if name in documented and (not kind.measured or is_measured(samples, name))
+            if name in documented and (not kind.measured or is_measured(samples, name, pool.by))
         ]
         _known(fault.condition, tuple(known), f"{path}.condition ({pool.kernels[kernel].entry.name})", file)
 

@@ -29,9 +29,10 @@ from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
 from contracts.regular_files import TEXT_BYTES
+from contracts.rules.estimators import AsMeasured, as_measured, first_measured
 from contracts.telemetry import Source
 from contracts.units import s_from_ms
-from simulator.world.tables import QUALITY_COLUMN, is_measured
+from simulator.world.tables import MeasuredBy, is_measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,13 @@ class MeasuredKernel:
 
     @property
     def step_model(self) -> NDArray[np.float64]:
-        """Coefficients of one engine step, seconds, float64 [4]."""
+        """Coefficients of one engine step, seconds, float64 [4]; DocumentError where none was measured."""
         step = self.profile.spec.step_time
+        if step is None:
+            expected, told = "step times of every kernel of a pool", "none"
+            raise refuse(
+                self.path, "spec.step_time", expected, told, "measure it again without --no-step-times"
+            )
         parts = (
             step.base_ms,
             step.per_prefill_token_ms,
@@ -73,8 +79,10 @@ class MeasuredPool:
     file: str
     """Holds the pool."""
     contract: KernelContract
+    """With the estimators that were measured."""
     kernels: tuple[MeasuredKernel, ...]
     """[K], in pool order."""
+    by: MeasuredBy
 
     @property
     def prompt_tokens(self) -> Mapping[int, int]:
@@ -122,10 +130,41 @@ def load_pool(spec: ScenarioSpec, file: str) -> MeasuredPool:
     pool, pool_file = _pool(spec, file)
     contract = load_as(KernelContract, resolve_uri(spec.contract, file))
     kernels = tuple(_measured(entry, pool_file) for entry in pool.kernels)
-    loaded = MeasuredPool(spec=pool, file=pool_file, contract=contract, kernels=kernels)
+    columns = _columns_of_all([kernel.samples for kernel in kernels])
+    judged = as_measured(contract, columns)
+    by = _measured_by(columns, judged)
+    loaded = MeasuredPool(spec=pool, file=pool_file, contract=judged.contract, kernels=kernels, by=by)
     _check_names(loaded)
     _check_samples(loaded)
     return loaded
+
+
+def _columns_of_all(samples: list[KernelSamples]) -> set[str]:
+    """Columns that were measured healthy on some prompt of every kernel."""
+    measured = [
+        {
+            name
+            for name, known in zip(
+                one.metric_names,
+                np.isfinite(one.values[one.condition(HEALTHY)]).any(axis=(0, 1)),
+                strict=True,
+            )
+            if known
+        }
+        for one in samples
+        if HEALTHY in one.condition_names
+    ]
+    return set.intersection(*measured) if measured else set()
+
+
+def _measured_by(columns: set[str], judged: AsMeasured) -> MeasuredBy:
+    """The most telling estimators that all kernels share; the exact ones, to be refused, for none."""
+    quality, drift = first_measured("tv_mean", columns), first_measured("kl_mean", columns)
+    usual = MeasuredBy()
+    told = judged.told()
+    if quality not in (None, usual.quality):
+        told.insert(0, f"quality loss and drift are lower bounds: {quality}, {drift}")
+    return MeasuredBy(quality=quality or usual.quality, drift=drift or usual.drift, told=tuple(told))
 
 
 def layout_of(pool: MeasuredPool, extra: dict[str, int]) -> FleetLayout:
@@ -245,8 +284,8 @@ def _check_samples(pool: MeasuredPool) -> None:
     first = pool.kernels[0].samples
     for kernel in pool.kernels:
         samples, where = kernel.samples, kernel.entry.profile
-        if HEALTHY not in samples.condition_names or not is_measured(samples, HEALTHY):
-            expected = f"{HEALTHY} measured on every traffic prompt, column {QUALITY_COLUMN}"
+        if HEALTHY not in samples.condition_names or not is_measured(samples, HEALTHY, pool.by):
+            expected = f"{HEALTHY} measured on every traffic prompt, column {pool.by.quality}"
             raise refuse(where, "condition_names", expected, "less", "measure the kernel healthy")
         same = np.array_equal(samples.prompt_ids, first.prompt_ids)
         if not same or samples.prompt_split != first.prompt_split:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.build import compile_contract
+from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.scenario import Scenario, ScenarioSpec
 from contracts.loading.files import canonical_sha256, sha256_of
@@ -36,7 +37,7 @@ from simulator.world.engine_setup import (
     step_models,
 )
 from simulator.world.pool import MeasuredPool, layout_of, load_pool, refuse
-from simulator.world.tables import build_table, certified_loss, plan_prompts
+from simulator.world.tables import KernelTable, PromptPlan, build_table, certified_loss, plan_prompts
 from simulator.world.traffic import compile_workload
 
 
@@ -61,9 +62,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     _check_workload(spec, layout, file)
     contract = compile_contract(pool.contract, layout)
     prompts = plan_prompts(pool.kernels[0].samples, layout.slices, pool.prompt_tokens)
-    tables = tuple(
-        build_table(kernel.samples, prompts, layout.probe_metrics, contract) for kernel in pool.kernels
-    )
+    tables = _tables(pool, prompts, layout, contract)
     steps = step_models(spec, pool, prompts, file)
     absent, home = absent_replicas(layout, pool), _homes(pool, layout)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
@@ -96,6 +95,16 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     )
 
 
+def _tables(
+    pool: MeasuredPool, prompts: PromptPlan, layout: FleetLayout, contract: CompiledContract
+) -> tuple[KernelTable, ...]:
+    """What was measured of each kernel, [K]."""
+    return tuple(
+        build_table(kernel.samples, prompts, layout.probe_metrics, contract, pool.by)
+        for kernel in pool.kernels
+    )
+
+
 def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
     """What is known of each kernel by its profile."""
     return {
@@ -103,8 +112,9 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
         "stage": stages_of(kernel.entry for kernel in pool.kernels),
         "at_rest": broken_in(pool),
         "certified_loss": np.stack(
-            [certified_loss(kernel.samples, layout.slices) for kernel in pool.kernels]
+            [certified_loss(kernel.samples, layout.slices, pool.by) for kernel in pool.kernels]
         ),
+        "measured_by": pool.by,
     }
 
 

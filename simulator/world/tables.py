@@ -18,9 +18,22 @@ from contracts.compiled.contract import CompiledContract
 from contracts.documents.profile import HEALTHY
 from contracts.telemetry import Source
 
-#: Column that says how far a served answer is from the reference, and the one that orders doses.
-QUALITY_COLUMN = "tv_mean@full_vocab"
-DRIFT_COLUMN = "kl_mean@full_vocab"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBy:
+    """How a pool was measured: exactly, or by the most probable tokens alone."""
+
+    quality: str = "tv_mean@full_vocab"
+    """Column that says how far a served answer is from the reference."""
+    drift: str = "kl_mean@full_vocab"
+    """Column that orders doses."""
+    told: tuple[str, ...] = ()
+    """What is to be said of the estimators; nothing where all is as the contract says."""
+
+    @property
+    def estimator(self) -> str:
+        """Of the quality."""
+        return self.quality.partition("@")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +109,23 @@ def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mappin
 
 
 def build_table(
-    samples: KernelSamples, plan: PromptPlan, metrics: tuple[str, ...], contract: CompiledContract
+    samples: KernelSamples,
+    plan: PromptPlan,
+    metrics: tuple[str, ...],
+    contract: CompiledContract,
+    by: MeasuredBy,
 ) -> KernelTable:
     """The table of one kernel; ``metrics`` are the probe metrics of the layout, NaN where not measured."""
-    order = condition_order(samples)
+    order = condition_order(samples, by)
     names = tuple(samples.condition_names[index] for index in order)
-    quality = np.stack([samples.prompt_values(QUALITY_COLUMN, name, plan.traffic) for name in names])
+    quality = np.stack([samples.prompt_values(by.quality, name, plan.traffic) for name in names])
     columns = np.stack([_column(samples, metric) for metric in metrics], axis=-1)
     values = np.stack(
         [[samples.prompt_values(metric, name, plan.traffic) for metric in metrics] for name in names]
     )
     return KernelTable(
         conditions=names,
-        drift=np.array([mean_drift(samples, name) for name in names]),
+        drift=np.array([mean_drift(samples, name, by) for name in names]),
         # A fault that changes no numbers (slower steps) may have none of its own: then the healthy ones hold.
         quality=np.clip(np.where(np.isnan(quality), quality[0], quality), 0.0, 1.0),
         probe=columns[order][:, plan.probe],
@@ -116,31 +133,29 @@ def build_table(
     )
 
 
-def condition_order(samples: KernelSamples) -> list[int]:
+def condition_order(samples: KernelSamples, by: MeasuredBy) -> list[int]:
     """Indices of the conditions, healthy first, then by mean drift over certify prompts, then by name."""
     names = samples.condition_names
     rest = [index for index, name in enumerate(names) if name != HEALTHY]
-    rest.sort(key=lambda index: (mean_drift(samples, names[index]), names[index]))
+    rest.sort(key=lambda index: (mean_drift(samples, names[index], by), names[index]))
     return [samples.condition(HEALTHY), *rest]
 
 
-def is_measured(samples: KernelSamples, condition: str) -> bool:
+def is_measured(samples: KernelSamples, condition: str, by: MeasuredBy) -> bool:
     """True when the quality of every traffic prompt was measured under ``condition``."""
-    values = samples.prompt_values(QUALITY_COLUMN, condition, samples.rows("traffic"))
+    values = samples.prompt_values(by.quality, condition, samples.rows("traffic"))
     return bool(np.isfinite(values).all())
 
 
-def mean_drift(samples: KernelSamples, condition: str) -> float:
+def mean_drift(samples: KernelSamples, condition: str, by: MeasuredBy) -> float:
     """Mean KL of ``condition`` over the certify prompts, nats."""
-    values = samples.prompt_values(DRIFT_COLUMN, condition, samples.rows("certify"))
+    values = samples.prompt_values(by.drift, condition, samples.rows("certify"))
     return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
 
 
-def certified_loss(samples: KernelSamples, slices: tuple[str, ...]) -> NDArray[np.float64]:
+def certified_loss(samples: KernelSamples, slices: tuple[str, ...], by: MeasuredBy) -> NDArray[np.float64]:
     """Mean quality loss of the healthy kernel on a slice's certify prompts, float64 [S]; 0: unmeasured."""
-    values = [
-        samples.prompt_values(QUALITY_COLUMN, HEALTHY, samples.rows("certify", name)) for name in slices
-    ]
+    values = [samples.prompt_values(by.quality, HEALTHY, samples.rows("certify", name)) for name in slices]
     known = [mine[np.isfinite(mine)] for mine in values]
     return np.array([mine.mean() if mine.size else 0.0 for mine in known])
 

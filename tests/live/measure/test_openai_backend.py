@@ -14,10 +14,12 @@ from contracts.errors import MeasurementError
 from contracts.metrics import COLUMN_NAMES
 from contracts.metrics.numeric import log_normalise
 from contracts.rng import stream
-from live.measure.backend import StepPlan, TopScores
+from live.measure.backend import TopScores
+from live.measure.endpoint import Endpoint
 from live.measure.kernels import slow_doses
+from live.measure.measured import MeasurePlan
 from live.measure.openai_backend import OpenaiBackend
-from live.measure.profile import KernelMeter, MeasurePlan
+from live.measure.profile import KernelMeter
 from live.measure.prompts import Prompt
 from live.measure.reference import ReferenceScores
 
@@ -32,6 +34,7 @@ class FakeServer:
     style: str = "prompt_logprobs"
     drift: float = 0.0
     top_k: int = 20
+    own: bool = True
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/models":
@@ -52,16 +55,26 @@ class FakeServer:
         if isinstance(prompt[0], list) or not ({"prompt_logprobs", "echo"} & body.keys()):
             return {"text": "a"}
         rows = [self.row(previous) for previous in prompt[:-1]]
+        if self.own:  # real servers add the prompt's own token to the list
+            rows = [row | self.own_token(*pair) for row, *pair in zip(rows, prompt, prompt[1:], strict=False)]
         if "prompt_logprobs" in body:
             named = [{str(t): {"logprob": v, "rank": 1} for t, v in row.items()} for row in rows]
             return {"text": "a", "prompt_logprobs": [None, *named]}
         tops = [{f"token_id:{t}": v for t, v in row.items()} for row in rows]
         return {"text": "a", "logprobs": {"top_logprobs": [None, *tops, {"token_id:1": -1.0}]}}
 
+    def values(self, previous: int) -> np.ndarray:
+        """Log-probabilities of every token after ``previous``."""
+        noise = stream(5, "drift", previous).normal(size=VOCABULARY) * self.drift
+        return np.asarray(log_normalise((TABLE[previous] + noise)[None])[0])
+
+    def own_token(self, previous: int, token: int) -> dict[int, float]:
+        """The prompt's own next token."""
+        return {token: float(self.values(previous)[token])}
+
     def row(self, previous: int) -> dict[int, float]:
         """The top k after token ``previous``."""
-        noise = stream(5, "drift", previous).normal(size=VOCABULARY) * self.drift
-        values = log_normalise((TABLE[previous] + noise)[None])[0]
+        values = self.values(previous)
         return {int(t): float(values[t]) for t in np.argsort(-values)[: self.top_k]}
 
 
@@ -87,11 +100,16 @@ def reference() -> ReferenceScores:
     return ReferenceScores(rows=rows, starts=starts, sha256="0" * 64, versions=())
 
 
+def reached(server: FakeServer) -> Endpoint:
+    """The fake server by its URL."""
+    return Endpoint(url="http://server/v1", transport=httpx.MockTransport(server))
+
+
 def measured(server: FakeServer) -> np.ndarray:
     """Healthy values float64 [prompts, repeats, columns] of the server."""
-    backend = OpenaiBackend("http://server/v1", transport=httpx.MockTransport(server))
+    backend = OpenaiBackend(reached(server))
     meter = KernelMeter(backend, prompts(), reference(), lambda _: None)
-    plan = MeasurePlan(steps=StepPlan(batches=(1, 2), contexts=(4,), decode_steps=2, rounds=1))
+    plan = MeasurePlan(steps=None)
     return meter.measure(backend.kernels[0], plan).conditions[0].values
 
 
@@ -127,7 +145,7 @@ def test_both_request_styles_give_the_same_scores() -> None:
     """``prompt_logprobs`` and ``echo`` describe one distribution, so the scores agree."""
     scores = []
     for style in ("prompt_logprobs", "echo"):
-        backend = OpenaiBackend("http://server", transport=httpx.MockTransport(FakeServer(style=style)))
+        backend = OpenaiBackend(reached(FakeServer(style=style)))
         with backend.start(backend.kernels[0]) as session:
             scores.append(list(session.score(prompts())))
     for left, right in zip(*scores, strict=True):
@@ -151,7 +169,7 @@ def test_a_broken_answer_is_refused() -> None:
 
 def test_faults_cannot_be_injected_from_outside() -> None:
     """A running server takes no injection, and says so."""
-    backend = OpenaiBackend("http://server", transport=httpx.MockTransport(FakeServer()))
+    backend = OpenaiBackend(reached(FakeServer()))
     assert backend.kernels[0].name == "toy-model-v1"
     with (
         backend.start(backend.kernels[0]) as session,

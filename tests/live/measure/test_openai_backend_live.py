@@ -16,7 +16,9 @@ import pytest
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
-from live.measure.profile import KernelMeter, MeasurePlan
+from live.measure.endpoint import Endpoint
+from live.measure.measured import MeasurePlan
+from live.measure.profile import KernelMeter
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.measure.reference import measure_reference
 
@@ -85,8 +87,12 @@ def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) 
     found = load_prompts(SHIPPED_PROMPTS)
     prompts = [p for name in ("code", "json") for p in [q for q in found if q.slice == name][:3]]
     reference = measure_reference(SHIPPED_MODEL, prompts, tmp_path / "reference.f32")
-    backend = OpenaiBackend(server)
-    plan = MeasurePlan(steps=StepPlan(batches=(1, 4), contexts=(32,), decode_steps=4, rounds=2))
+    backend = OpenaiBackend(Endpoint(url=server))
+    plan = MeasurePlan(
+        steps=StepPlan(
+            batches=(1, 2, 4), contexts=(32, 64), decode_steps=8, rounds=1, blocks=3, most_blocks=3
+        )
+    )
     measured = KernelMeter(backend, prompts, reference, lambda _: None).measure(backend.kernels[0], plan)
     values = measured.conditions[0].values
     drift = values[:, :, COLUMN_NAMES.index("kl_mean@top_k")]
@@ -94,4 +100,5 @@ def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) 
     assert measured.facts.fingerprint.system_fingerprint.startswith("vllm-")
     assert 0.0 < drift.mean() < 1e-3
     assert np.array_equal(drift[:, 0], drift[:, 1])
-    assert measured.step_time.measured_points >= 2
+    assert measured.step_time is not None, measured.notes
+    assert measured.step_time.half_widths is not None

@@ -19,7 +19,8 @@ from contracts.metrics import COLUMN_NAMES
 from contracts.rng import stream
 from live.measure.backend import EngineFacts, FullScores, Scores, StepPlan
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable, slow_doses
-from live.measure.profile import KernelMeasurement, KernelMeter, MeasurePlan
+from live.measure.measured import KernelMeasurement, MeasurePlan
+from live.measure.profile import KernelMeter
 from live.measure.profile_writer import ProfileContext, write_profile
 from live.measure.prompts import Prompt
 from live.measure.reference import ReferenceScores
@@ -88,10 +89,10 @@ class FakeSession:
             StepPoint(
                 prefill_tokens=p,
                 decode_sequences=d,
-                context_tokens=d * 32,
-                measured_ms=self.factor * (1 + p + d),
+                context_tokens=d * k,
+                measured_ms=self.factor * (1 + p + d + d * k),
             )
-            for p, d in ((32, 0), (64, 0), *((0, batch) for batch in plan.batches))
+            for p, d, k in ((32, 0, 0), (64, 0, 0), *((0, b, k) for b in plan.batches for k in (16, 32)))
         ]
 
     def canary(self) -> str:

@@ -73,6 +73,7 @@ def test_a_profile_is_complete_and_pinned(path: Path) -> None:
     }
     assert spec.conditions[0].name == "healthy"
     assert all(one.verified and one.restored_bit_exact for one in spec.conditions)
+    assert spec.step_time is not None
     assert spec.step_time.relative_error < 0.25
     assert spec.provenance.model_sha256 == checkpoint_sha256(SHIPPED_MODEL)
     assert spec.not_measured

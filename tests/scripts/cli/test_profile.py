@@ -50,6 +50,14 @@ def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
         (["--model", "./nowhere", "--out", "x"], "a folder with a checkpoint"),
         (["--prompts", "missing.jsonl", "--out", "x"], "missing.jsonl"),
         (["--backend", "openai", "--out", "x"], "--endpoint"),
+        (["--endpoint", "http://127.0.0.1:9", "--out", "x"], "http://127.0.0.1:9: expected a server"),
+        (["--endpoint", "http://127.0.0.1:9", "--name", "My Server", "--out", "x"], "small letters"),
+        (
+            ["--endpoint", "http://127.0.0.1:9", "--api-key-env", "NO_SUCH", "--out", "x"],
+            "NO_SUCH is not set",
+        ),
+        (["--endpoint", "http://127.0.0.1:9", "--api-key-file", "none", "--out", "x"], "--api-key-file"),
+        (["--endpoint", "http://me:word@127.0.0.1:9", "--out", "x"], "--api-key-env"),
         ([], "--out"),
     ],
 )
@@ -62,6 +70,33 @@ def test_bad_input_ends_with_exit_code_two_and_writes_no_profile(
     assert result.exit_code == 2, result.output
     assert said in result.output
     assert not list(tmp_path.rglob("*.yaml"))
+
+
+def test_names_of_slices_are_checked_first_and_all_at_once(tmp_path: Path) -> None:
+    """Every line with a slice that no document may name is told before anything is measured."""
+    file = tmp_path / "mine.jsonl"
+    rows = [{"slice": name, "text": "select 1"} for name in ("SQL query", "sql", "a/b")]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = RUN.invoke(app, ["profile", "--prompts", str(file), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "mine.jsonl:1 slice" in result.output
+    assert "mine.jsonl:3 slice" in result.output
+    assert "mine.jsonl:2" not in result.output
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    """A profile of that name, or other prompts, are refused before anything is measured."""
+    words = ["profile", "--backend", "torch", "--kernel", "torch-fp32-sdpa", "--out", str(tmp_path)]
+    (tmp_path / "prompts.jsonl").write_text("others")
+    result = RUN.invoke(app, words)
+    assert result.exit_code == 2
+    assert "prompts.jsonl" in result.output
+    (tmp_path / "prompts.jsonl").unlink()
+    (tmp_path / "torch-fp32-sdpa.yaml").write_text("kept")
+    result = RUN.invoke(app, words)
+    assert result.exit_code == 2
+    assert "--force" in result.output
+    assert (tmp_path / "torch-fp32-sdpa.yaml").read_text() == "kept"
 
 
 def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""How a running server is reached: URL, model, key, certificates, proxies, and errors that say what to do.
+
+The key travels in the ``Authorization`` header and nowhere else: it is in no message, log or document.
+Proxies and certificates are taken from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``) as
+httpx does.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from contracts.errors import DocumentError, MeasurementError, Problem
+
+_CONNECT_S = 10.0
+_REFUSED = (401, 403)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One server. url: with or without ``/v1``; model: name the server knows, empty for its first."""
+
+    url: str
+    model: str = ""
+    api_key: str = field(default="", repr=False)
+    ca_file: Path | None = None
+    timeout_s: float = 120.0
+    transport: httpx.BaseTransport | None = None
+
+    def __post_init__(self) -> None:
+        parts = httpx.URL(self.url) if _readable(self.url) else None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.host:
+            raise refused(self.url, "http://HOST:PORT or https://HOST", "no such URL", "correct the URL")
+        if parts.userinfo:
+            hidden = str(parts.copy_with(username=None, password=None))
+            step = "give the key by --api-key-env or --api-key-file"
+            raise refused(hidden, "a URL without user and password", "both", step)
+
+    @property
+    def base(self) -> str:
+        """The URL without a trailing ``/v1``."""
+        return self.url.rstrip("/").removesuffix("/v1")
+
+    def client(self) -> httpx.Client:
+        """A client with the key, the certificates and the environment's proxies."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        timeout = httpx.Timeout(self.timeout_s, connect=_CONNECT_S)
+        return httpx.Client(
+            base_url=self.base,
+            timeout=timeout,
+            transport=self.transport,
+            headers=headers,
+            verify=_certificates(self.ca_file),
+        )
+
+    def answer(self, client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """The JSON object that the server answers.
+
+        Raises DocumentError where the server cannot be reached or refuses the key, and MeasurementError
+        for every other answer that is not usable.
+        """
+        try:
+            response = client.request(method, path, json=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
+            raise self._unreachable(error) from None
+        except httpx.HTTPError as error:
+            raise MeasurementError(f"{method} {self.base}{path}: {type(error).__name__}: {error}") from None
+        return self._judged(response, f"{method} {self.base}{path}")
+
+    def _judged(self, response: httpx.Response, what: str) -> dict[str, Any]:
+        if response.status_code in _REFUSED:
+            given = "with a wrong key" if self.api_key else "without a key"
+            step = "name the variable or file with the key: --api-key-env NAME or --api-key-file PATH"
+            raise refused(what, "an answer", f"HTTP {response.status_code} {given}", step)
+        if response.status_code != 200:
+            raise MeasurementError(f"{what}: HTTP {response.status_code}: {self._shown(response.text)}")
+        try:
+            answer = response.json()
+        except ValueError:
+            raise MeasurementError(f"{what}: the answer is no JSON: {self._shown(response.text)!r}") from None
+        if not isinstance(answer, dict):
+            raise MeasurementError(f"{what}: the answer is no JSON object")
+        return answer
+
+    def _shown(self, text: str) -> str:
+        """The beginning of an answer, without the key that a server may repeat."""
+        return (text.replace(self.api_key, "(key)") if self.api_key else text)[:300]
+
+    def _unreachable(self, error: httpx.HTTPError) -> DocumentError:
+        told = f"{type(error).__name__}: {error}"
+        if "CERTIFICATE" in told.upper():
+            step = "give the certificate authority's file by --ca-file"
+            return refused(self.base, "a server whose certificate can be verified", told, step)
+        step = "start the server, or correct the URL or the proxy variables"
+        return refused(self.base, "a server that answers", told, step)
+
+
+def refused(place: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    """An error about a server, an option or a file as a whole."""
+    return DocumentError([Problem(place, 0, "", expected, actual, next_step)])
+
+
+def _readable(url: str) -> bool:
+    try:
+        httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return True
+
+
+def _certificates(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """Certificates of ``ca_file`` beside none; the usual ones without it."""
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise refused(str(ca_file), "a file with PEM certificates", str(error), "correct --ca-file") from None

@@ -1,0 +1,94 @@
+"""Reference log-probabilities kept between runs: measured once for all kernels of one checkpoint.
+
+A folder with one file per reference, named by what it depends on: weights or server, prompts and versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import write_pinned
+from live.measure.backend import TopScores
+from live.measure.checkpoint import checkpoint_sha256
+from live.measure.openai_backend import OpenaiBackend
+from live.measure.prompts import Prompt, dump_prompts
+from live.measure.reference import (
+    OnPrompt,
+    ReferenceScores,
+    TopReference,
+    measure_reference,
+    measure_top_reference,
+    open_reference,
+    reference_versions,
+)
+
+
+def stored_reference(
+    store: Path, model: Path, prompts: Sequence[Prompt], *, device_map: str, on_prompt: OnPrompt
+) -> ReferenceScores:
+    """The reference on the weights in ``model``, from ``store`` where it is, else measured and kept there."""
+    versions = reference_versions()
+    key = _key(prompts, checkpoint_sha256(model), *(f"{name} {text}" for name, text in versions))
+    path = store / f"{key}.f32"
+    if path.is_file():
+        return open_reference(path, prompts, versions)
+    store.mkdir(parents=True, exist_ok=True)
+    return measure_reference(model, prompts, path, device_map=device_map, on_prompt=on_prompt)
+
+
+def stored_top_reference(
+    store: Path, backend: OpenaiBackend, prompts: Sequence[Prompt], *, on_prompt: OnPrompt
+) -> TopReference:
+    """The same of a reference server; its address, model and fingerprint are what it depends on."""
+    path = store / f"{_key(prompts, *backend.identity())}.npz"
+    if path.is_file():
+        return _read(path)
+    store.mkdir(parents=True, exist_ok=True)
+    measured = measure_top_reference(backend, prompts, on_prompt=on_prompt)
+    write_pinned(path, _content(measured))
+    return measured
+
+
+def _key(prompts: Sequence[Prompt], *parts: str) -> str:
+    text = "\n".join([*parts, dump_prompts(prompts)])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _content(reference: TopReference) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        allow_pickle=False,
+        lengths=np.array([len(one.golden) for one in reference.scores]),
+        token_ids=np.concatenate([one.token_ids for one in reference.scores]),
+        log_probs=np.concatenate([one.log_probs for one in reference.scores]),
+        golden=np.concatenate([one.golden for one in reference.scores]),
+        told=np.array([reference.sha256, reference.engine, reference.dtype]),
+        versions=np.array(reference.versions),
+    )
+    return buffer.getvalue()
+
+
+def _read(path: Path) -> TopReference:
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            ends = np.cumsum(kept["lengths"])[:-1]
+            parts = zip(*(np.split(kept[name], ends) for name in _ARRAYS), strict=True)
+            scores = tuple(TopScores(token_ids=a, log_probs=b, golden=c) for a, b, c in parts)
+            sha256, engine, dtype = (str(word) for word in kept["told"])
+            versions = tuple((str(name), str(text)) for name, text in kept["versions"])
+    except Exception as error:  # a damaged header makes numpy's parsers raise almost anything
+        problem = Problem(str(path), 0, "", "a stored reference", str(error), "delete it to measure again")
+        raise DocumentError([problem]) from None
+    found = TopReference(scores=scores, sha256=sha256, versions=versions)
+    return replace(found, engine=engine, dtype=dtype)
+
+
+_ARRAYS = ("token_ids", "log_probs", "golden")

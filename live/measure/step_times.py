@@ -1,0 +1,57 @@
+"""Step times of one session: measured, fitted, and refused where they say too little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contracts.documents.profile import StepPoint, StepTime
+from contracts.errors import MeasurementError
+from live.measure.backend import Session, StepPlan
+from live.measure.step_model import fit_step_time, step_time_ratio, widest_prediction
+
+_SERVER_PLAN = StepPlan(
+    batches=(1, 4), contexts=(32, 128), decode_steps=12, rounds=3, blocks=1, most_blocks=1
+)
+
+
+def measure_steps(session: Session, plan: StepPlan | None) -> tuple[StepTime | None, list[str]]:
+    """``(model, notes)``; the model is None, and the notes say why, where it was not asked for or found."""
+    if plan is None:
+        return None, ["Step times were not measured: --no-step-times. This kernel cannot be simulated."]
+    points = session.time_steps(plan)
+    try:
+        fitted = _determined(points, plan.most_half_width)
+    except MeasurementError as error:
+        return None, [f"Step times were refused: {error}. This kernel cannot be simulated."]
+    return fitted, _step_notes(fitted, plan)
+
+
+def slower(other: Session, healthy: Session) -> float:
+    """Least times of equal requests to ``other`` by those to ``healthy``; at least a little."""
+    return step_time_ratio(other.time_steps(_SERVER_PLAN), healthy.time_steps(_SERVER_PLAN))
+
+
+def _determined(points: Sequence[StepPoint], most: float) -> StepTime:
+    """The fitted model; MeasurementError where it says next to nothing about the time of a step."""
+    fitted = fit_step_time(points)
+    share = widest_prediction(fitted)
+    if share > most:
+        raise MeasurementError(
+            f"predicted step times are known to {100.0 * share:.0f} % only, and {100.0 * most:.0f} % is the"
+            " most that is accepted; measure when the machine is quieter, or accept more by --step-half-width"
+        )
+    return fitted
+
+
+def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:
+    """What a reader of the coefficients must know beside them."""
+    notes: list[str] = []
+    if fitted.dropped_points:
+        notes.append(f"{fitted.dropped_points} timed steps took no time by the clock and were left out.")
+    if widest_prediction(fitted) > plan.wanted_half_width:
+        share, wanted = 100.0 * widest_prediction(fitted), 100.0 * plan.wanted_half_width
+        notes.append(
+            f"Predicted step times are known to {share:.0f} % only, not to {wanted:.0f} %: measure again when"
+            " the machine is quieter."
+        )
+    return notes

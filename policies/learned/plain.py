@@ -1,0 +1,75 @@
+"""A policy that was trained on the environment by any library, at work: an ONNX file run by onnxruntime.
+
+It sees the environment's observation and gives the environment's action, which becomes a table as it does
+there (``controller.encoding.actions``). Nothing is remembered between ticks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from contracts.errors import DocumentError, Problem
+from controller.encoding.encoder import Encoder
+from controller.fleet import FleetSetup
+from controller.ports import Observation, PolicyState, Proposal
+
+_INPUT, _OUTPUT = "observation", "action"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainPolicy:
+    """Proposes the table that the network's action asks for; see the module."""
+
+    policy_id: str
+    encoder: Encoder
+    session: Any
+    reads_running: bool = True
+
+    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 (nothing is remembered of any fleet)
+        """Nothing."""
+        return {}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The table of the action for what is seen; no replica is ejected."""
+        action = self.session.run([_OUTPUT], {_INPUT: self.encoder.encode(seen)})[0]
+        home = np.asarray(seen.home)
+        table = self.encoder.table(action, home, seen.ready.shape[1])
+        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
+
+
+def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -> PlainPolicy:
+    """The policy of an ONNX file for ``fleet``; DocumentError where the file does not fit the fleet."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
+        raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
+    taken = {value.name: value.shape for value in session.get_inputs()}
+    given = {value.name: value.shape for value in session.get_outputs()}
+    if set(taken) != {_INPUT} or set(given) != {_OUTPUT}:
+        raise _refused(file, f"input {_INPUT!r} and output {_OUTPUT!r}", f"{list(taken)}, {list(given)}")
+    encoder = _encoder(fleet, int(given[_OUTPUT][1]), file)
+    if int(taken[_INPUT][1]) != encoder.size:
+        raise _refused(file, f"{encoder.size} inputs (this encoding)", f"{taken[_INPUT][1]} inputs")
+    return PlainPolicy(policy_id=policy_id, encoder=encoder, session=session)
+
+
+def _encoder(fleet: FleetSetup, actions: int, file: str) -> Encoder:
+    """The encoding that a network of so many outputs was trained in."""
+    slices, kernels = len(fleet.home), len(fleet.layout.kernels)
+    most, rest = divmod(actions, slices)
+    if rest or most - 1 < kernels:
+        expected = f"an action per slice of {slices} for shedding and at least {kernels} kernels"
+        raise _refused(file, expected, f"{actions} outputs")
+    return Encoder(kernels_max=most - 1, slices=slices)
+
+
+def _refused(file: str, expected: str, actual: str) -> DocumentError:
+    step = "export it again, from a policy that was trained on the environment of this contract's slices"
+    return DocumentError([Problem(file, 0, "onnx", expected, actual, step)])

@@ -1,0 +1,213 @@
+"""What ``selvage profile`` was asked: records, the servers in it, and the command that asks it again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contracts.errors import DocumentError, Problem
+
+if TYPE_CHECKING:
+    from live.measure.endpoint import Endpoint
+    from live.measure.measured import ServerCondition
+    from live.measure.openai_backend import Declared
+
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+class BackendName(StrEnum):
+    """What runs the kernels."""
+
+    VLLM = "vllm"
+    TORCH = "torch"
+    OPENAI = "openai"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRequest:
+    """The running server that is measured, and those that are its conditions; the key is theirs alike."""
+
+    url: str = ""
+    model: str = ""
+    name: str = ""
+    dtype: str = ""
+    quantization: str = ""
+    kv_cache_dtype: str = ""
+    key_env: str = ""
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    conditions: tuple[str, ...] = ()
+    """``NAME=URL`` each."""
+    step_sequences: int = 16
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server itself."""
+        return self._at(self.url)
+
+    @property
+    def declared(self) -> Declared:
+        """What its operator says of it; DocumentError for a name that no document may have."""
+        from live.measure.openai_backend import Declared
+
+        if self.name:
+            _named("--name", self.name)
+        return Declared(
+            name=self.name,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            kv_cache_dtype=self.kv_cache_dtype,
+        )
+
+    def servers(self) -> tuple[ServerCondition, ...]:
+        """The badly configured servers."""
+        from live.measure.measured import ServerCondition
+
+        parts = [one.partition("=") for one in self.conditions]
+        for name, _, url in parts:
+            if not url:
+                raise DocumentError(
+                    [problem("--condition", "NAME=URL", name, "e.g. kv-fp8=http://HOST:8001")]
+                )
+            _named("--condition", name)
+        return tuple(ServerCondition(name=name, endpoint=self._at(url)) for name, _, url in parts)
+
+    def _at(self, url: str) -> Endpoint:
+        from live.measure.endpoint import Endpoint
+
+        if not url:
+            raise DocumentError(
+                [problem("--endpoint", "the URL of a running server", "none", "add --endpoint")]
+            )
+        key = read_key("--api-key", self.key_env, self.key_file)
+        return Endpoint(url=url, model=self.model, api_key=key, ca_file=self.ca_file)
+
+    def words(self) -> list[str]:
+        """The options that ask for it again; never the key."""
+        given = {
+            "--endpoint": self.url,
+            "--endpoint-model": self.model,
+            "--name": self.name,
+            "--dtype": self.dtype,
+            "--quantization": self.quantization,
+            "--kv-cache-dtype": self.kv_cache_dtype,
+            "--api-key-env": self.key_env,
+            "--api-key-file": self.key_file,
+            "--ca-file": self.ca_file,
+        }
+        words = _given(given) + [word for one in self.conditions for word in ("--condition", one)]
+        return [*words, "--step-sequences", str(self.step_sequences)] if self.url else words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceRequest:
+    """Where the reference's log-probabilities come from: a server, or the checkpoint on this machine."""
+
+    url: str = ""
+    model: str = ""
+    key_env: str = ""
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    store: Path | None = None
+    device_map: str = ""
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The server, where one was named."""
+        from live.measure.endpoint import Endpoint
+
+        if not self.url:
+            return None
+        key = read_key("--reference-key", self.key_env, self.key_file)
+        return Endpoint(url=self.url, model=self.model, api_key=key, ca_file=self.ca_file)
+
+    def words(self) -> list[str]:
+        """The options that ask for it again; never the key."""
+        return _given(
+            {
+                "--reference-endpoint": self.url,
+                "--reference-model": self.model,
+                "--reference-key-env": self.key_env,
+                "--reference-key-file": self.key_file,
+                "--reference-store": self.store,
+                "--device-map": self.device_map,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequest:
+    """The options of one ``selvage profile`` run."""
+
+    model: str
+    kernels: tuple[str, ...]
+    backend: BackendName
+    server: ServerRequest
+    reference: ReferenceRequest
+    prompts: Path | None
+    faults: bool | None
+    doses: tuple[str, ...]
+    repeats: int
+    step_times: bool
+    step_half_width: float
+    out: Path
+    force: bool
+    seed: int
+
+    def command(self, kernel: str) -> str:
+        """The command that measures ``kernel`` alone in the same way."""
+        words = ["selvage", "profile", "--kernel", kernel, "--backend", self.backend.value]
+        words += _given({"--model": self.model, "--prompts": self.prompts})
+        words += [*self.server.words(), *self.reference.words()]
+        if self.faults is not None:
+            words.append("--faults" if self.faults else "--no-faults")
+        words += [] if self.step_times else ["--no-step-times"]
+        words += [] if self.step_half_width == 0.5 else ["--step-half-width", f"{self.step_half_width:g}"]
+        words += [word for name in self.doses for word in ("--dose", name)]
+        words += ["--repeats", str(self.repeats), "--seed", str(self.seed), "--out", str(self.out)]
+        return shlex.join(words)
+
+
+def read_key(option: str, variable: str, file: Path | None) -> str:
+    """The API key in an environment variable or a file; empty where neither is named."""
+    if variable:
+        if not os.environ.get(variable):
+            told = f"{variable} is not set"
+            raise DocumentError([problem(f"{option}-env", "a variable with the key", told, "export it")])
+        return os.environ[variable].strip()
+    if file is None:
+        return ""
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DocumentError(
+            [problem(str(file), "a file with the key", told, f"correct {option}-file")]
+        ) from None
+    if not key or not key.isprintable() or " " in key:
+        raise DocumentError([problem(str(file), "one line with the key", "something else", "correct it")])
+    return key
+
+
+def problem(file: str, expected: str, actual: str, next_step: str) -> Problem:
+    """A finding about an option or a file as a whole."""
+    return Problem(file=file, line=0, path="", expected=expected, actual=actual, next_step=next_step)
+
+
+def _named(option: str, name: str) -> None:
+    """DocumentError where ``name`` cannot be that of a document."""
+    if not _NAME.fullmatch(name):
+        expected = "small letters, digits, '.' and '-', at most 63, a letter or digit at both ends"
+        raise DocumentError([problem(option, expected, repr(name), "choose such a name")])
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    """Words of the options that have a value."""
+    return [word for option, value in options.items() if value for word in (option, str(value))]

@@ -1,0 +1,89 @@
+"""Progress on stderr: a bar on a terminal, elsewhere a line every ten seconds with an estimate."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+#: Between two lines where no bar can be drawn.
+EVERY_S = 10.0
+
+
+class Told:
+    """What is being done and how far it is; ``total`` and ``done`` in any one unit."""
+
+    def __init__(self, text: str, total: float) -> None:
+        self.text, self.total, self.done = text, total, 0.0
+        self._started_s = time.monotonic()
+        self._on_change: Callable[[], None] = lambda: None
+
+    def update(self, text: str | None = None, *, done: float | None = None, advance: float = 0.0) -> None:
+        """Say ``text`` from now on; ``done`` of the total, or ``advance`` more than before."""
+        self.text = text or self.text
+        self.done = (self.done if done is None else done) + advance
+        self._on_change()
+
+    def restart(self, text: str) -> None:
+        """Begin to count time here: what came before says nothing of what comes now."""
+        self._started_s = time.monotonic()
+        self.update(text)
+
+    def line(self) -> str:
+        """Text, share done, seconds so far and an estimate of those left, once there is one."""
+        spent_s = time.monotonic() - self._started_s
+        share = min(1.0, self.done / self.total) if self.total else 0.0
+        left = f", about {spent_s * (1.0 - share) / share:.0f} s left" if 0.0 < share < 1.0 else ""
+        return f"{self.text}: {100.0 * share:.0f} % after {spent_s:.0f} s{left}"
+
+
+@contextmanager
+def told(text: str, total: float) -> Iterator[Told]:
+    """Progress for the time of a ``with`` block."""
+    state = Told(text, total)
+    with _Bar(state) if sys.stderr.isatty() else _Lines(state):
+        yield state
+
+
+class _Bar:
+    def __init__(self, state: Told) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        self._state = state
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(state.text, total=state.total)
+
+    def __enter__(self) -> None:
+        self._state._on_change = self._show
+        self._bar.start()
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._bar.stop()
+
+    def _show(self) -> None:
+        self._bar.update(self._task, description=self._state.text, completed=self._state.done)
+
+
+class _Lines:
+    """A thread that prints the state every ``EVERY_S``, so that a long step is seen to be alive as well."""
+
+    def __init__(self, state: Told) -> None:
+        self._state = state
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            print(self._state.line(), file=sys.stderr, flush=True)

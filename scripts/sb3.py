@@ -1,0 +1,93 @@
+"""Plain Stable-Baselines3 policies as ONNX files: from a saved zip, of which no code is unpickled, or alive.
+
+What is understood: actor-critic policies (PPO, A2C) of dense layers on ``Selvage/FleetRouting-v0``. The zip's
+``data`` is JSON, of which the readable half is read; its weights are loaded by torch's loader of plain arrays
+alone (``weights_only``). Anything else in the zip is left where it is.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.errors import DocumentError, MissingPartError, Problem
+from policies.learned.dense_graph import ACTIVATIONS, DenseNetwork, dense_bytes
+
+_LAYER = re.compile(r"mlp_extractor\.policy_net\.(\d+)\.weight")
+_MOST_BYTES = 1 << 30  # a zip that unpacks to more is no such policy
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+def bytes_of_zip(path: Path) -> bytes:
+    """The ONNX file of the policy saved in ``path``; DocumentError for what is not understood."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
+                raise _refused(str(path), "a saved policy", "more than a gigabyte")
+            told, weights = json.loads(archive.read("data")), _weights(archive.read("policy.pth"), path)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise _refused(str(path), "a zip of Stable-Baselines3's save()", str(error)) from None
+    return _bytes(weights, _activation(told, str(path)), str(path))
+
+
+def bytes_of_model(model: Any) -> bytes:
+    """The ONNX file of a live algorithm's policy (``PPO``, ``A2C``)."""
+    policy = model.policy
+    state = {name: value.detach().cpu().numpy() for name, value in policy.state_dict().items()}
+    name = str(policy.activation_fn.__name__)
+    return _bytes(state, _known(name, "the model"), "the model")
+
+
+def _bytes(weights: Weights, activation: str, place: str) -> bytes:
+    numbers = sorted(int(found[1]) for name in weights if (found := _LAYER.fullmatch(name)))
+    names = [*(f"mlp_extractor.policy_net.{number}" for number in numbers), "action_net"]
+    foreign = [name for name in weights if name.startswith(("features_extractor.", "pi_features_extractor."))]
+    if foreign:
+        raise _refused(place, "dense layers on the plain observation", f"{foreign[0]} besides")
+    try:
+        layers = tuple((weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names)
+        return dense_bytes(DenseNetwork(layers=layers, activation=activation))
+    except (KeyError, ValueError) as error:
+        raise _refused(place, "an actor-critic policy of dense layers (MlpPolicy)", str(error)) from None
+
+
+def _weights(content: bytes, path: Path) -> Weights:
+    try:
+        import torch
+    except ImportError:
+        raise MissingPartError(
+            "reading a saved policy needs torch; pip install 'selvage-fleet[rl]'"
+        ) from None
+    try:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return {str(name): value.numpy() for name, value in state.items()}
+    except Exception as error:  # the loader of plain arrays refuses code in several ways
+        told = str(error).splitlines()[0][:200]
+        raise _refused(str(path), "weights that are plain arrays", told) from None
+
+
+def _activation(told: Mapping[str, Any], place: str) -> str:
+    """The activation between the layers: as saved, else the library's own, tanh."""
+    if told.get("use_sde"):
+        raise _refused(place, "a policy without state-dependent exploration", "use_sde")
+    given = str((told.get("policy_kwargs") or {}).get("activation_fn", "Tanh"))
+    return _known(re.sub(r"\W+$", "", given).rpartition(".")[2], place)
+
+
+def _known(name: str, place: str) -> str:
+    found = {one.lower(): one for one in ACTIVATIONS}.get(name.lower())
+    if found is None:
+        raise _refused(place, f"an activation of {', '.join(ACTIVATIONS)}", name)
+    return found
+
+
+def _refused(place: str, expected: str, actual: str) -> DocumentError:
+    return DocumentError([Problem(place, 0, "", expected, actual, "see docs/extending.md")])

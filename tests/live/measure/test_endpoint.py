@@ -1,0 +1,86 @@
+"""How a server is reached: keys, certificates, and errors that say what to do."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from contracts.errors import DocumentError, MeasurementError
+from live.measure.endpoint import Endpoint
+
+KEY = "sk-very-secret"
+
+
+def ask(handler: object, key: str = "", url: str = "http://server:8000/v1") -> dict[str, object]:
+    """The answer of a fake server to one question."""
+    endpoint = Endpoint(url=url, api_key=key, transport=httpx.MockTransport(handler))  # type: ignore[arg-type]
+    with endpoint.client() as client:
+        return endpoint.answer(client, "GET", "/v1/models")
+
+
+def test_the_key_travels_in_the_header_alone() -> None:
+    """The server gets it as a bearer token; no representation of the endpoint shows it."""
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["authorization"])
+        return httpx.Response(200, json={})
+
+    ask(answer, KEY)
+    assert seen == [f"Bearer {KEY}"]
+    assert KEY not in repr(Endpoint(url="http://server", api_key=KEY))
+
+
+def test_a_refused_key_is_bad_input_with_the_next_step() -> None:
+    """401 names the URL and the options that give a key."""
+    with pytest.raises(
+        DocumentError, match=r"http://server:8000/v1/models.*401 without a key.*--api-key-env"
+    ):
+        ask(lambda _: httpx.Response(401))
+    with pytest.raises(DocumentError, match="wrong key"):
+        ask(lambda _: httpx.Response(403), KEY)
+
+
+def test_an_answer_that_repeats_the_key_is_shown_without_it() -> None:
+    """A server that quotes the header does not bring the key into a log."""
+    with pytest.raises(MeasurementError) as caught:
+        ask(lambda _: httpx.Response(500, text=f"bad: Bearer {KEY}"), KEY)
+    assert KEY not in str(caught.value)
+    assert "500" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (httpx.ConnectError("Connection refused"), "start the server"),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]"), "--ca-file"),
+        (httpx.ProxyError("no tunnel"), "proxy variables"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_bad_input(error: httpx.HTTPError, said: str) -> None:
+    """The message has the URL, what happened, and what to do about it."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    with pytest.raises(DocumentError, match=f"http://server:8000: .*{said}"):
+        ask(answer)
+
+
+@pytest.mark.parametrize("url", ["server:8000", "ftp://server", "http://", "http://user:word@server"])
+def test_urls_that_are_none_or_carry_a_password_are_refused(url: str) -> None:
+    """Before anything is sent, and without the password in the message."""
+    with pytest.raises(DocumentError) as caught:
+        Endpoint(url=url)
+    assert "word@" not in str(caught.value)
+
+
+def test_certificates_come_from_the_file(tmp_path: Path) -> None:
+    """A file that holds none is refused by its name; without one the usual certificates hold."""
+    (tmp_path / "ca.pem").write_text("nothing")
+    with pytest.raises(DocumentError, match=r"ca\.pem"):
+        Endpoint(url="https://server", ca_file=tmp_path / "ca.pem").client()
+    assert ssl.create_default_context() is not None

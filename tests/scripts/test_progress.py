@@ -1,0 +1,36 @@
+"""Progress where no bar can be drawn."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from scripts import progress
+
+
+def test_a_long_step_is_seen_to_be_alive(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Redirected, lines come while nothing changes, with the share done and an estimate; none afterwards."""
+    monkeypatch.setattr(progress, "EVERY_S", 0.02)
+    with progress.told("working", 4.0) as state:
+        state.update("half way", done=2.0)
+        while not capsys.readouterr().err:
+            time.sleep(0.01)
+        time.sleep(0.1)
+    said = capsys.readouterr().err.splitlines()
+    assert said
+    assert all(re.fullmatch(r"half way: 50 % after \d+ s, about \d+ s left", line) for line in said)
+    time.sleep(0.1)
+    assert not capsys.readouterr().err
+
+
+def test_nothing_done_promises_nothing() -> None:
+    """Without anything done there is no estimate, and none at the end."""
+    state = progress.Told("start", 2.0)
+    assert "left" not in state.line()
+    state.update(advance=2.0)
+    assert state.line().startswith("start: 100 %")
+    assert "left" not in state.line()
