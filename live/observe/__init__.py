@@ -1,0 +1,1 @@
+"""What servers and the gateway export, as the telemetry record that the simulator fills as well."""

@@ -1,0 +1,93 @@
+"""Rows of the gateway as counts of the record: by slice and kernel, and by replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
+from live.ports import GatewayAttempt, GatewaySample
+
+_OK, _REDIRECT, _SERVER_ERROR = 200, 300, 500
+#: A whole answer in one piece comes within this of its first byte (ms): it shows no first token.
+_ONE_PIECE_MS = 2.0
+_LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("ttft_ms")
+_EDGES_MS = np.array([*HISTOGRAM_EDGES_MS, np.inf])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What the gateway counted since the last reading, of one fleet."""
+
+    offered: NDArray[np.int64]  # [S]
+    answered: NDArray[np.int64]  # [S, K]
+    failed: NDArray[np.int64]  # [S, K]
+    latency_le: NDArray[np.int64]  # [S, K, F, E + 1]
+    replica_answered: NDArray[np.int64]  # [R]
+    replica_failed: NDArray[np.int64]  # [R]
+
+
+class TrafficCounter:
+    """Counts samples of one gateway; keeps what it needs from one to the next."""
+
+    def __init__(self, layout: FleetLayout) -> None:
+        self._layout = layout
+        self._slice = {name: at for at, name in enumerate(layout.slices)}
+        self._replica = {name: at for at, name in enumerate(layout.replicas)}
+        self._under_way = np.zeros(len(layout.slices), dtype=np.int64)
+        #: int64 [R], failures since the last answer of each replica.
+        self.consecutive_failed = np.zeros(len(layout.replicas), dtype=np.int64)
+
+    def count(self, sample: GatewaySample) -> Traffic:
+        """Counts of ``sample``; rows of unknown slices and replicas, and mirrored copies, are left out."""
+        kernels, slices, replicas = self._layout.shape
+        families = (len(LATENCY_FAMILIES), len(_EDGES_MS))
+        found = Traffic(
+            offered=self._offered(sample),
+            answered=np.zeros((slices, kernels), dtype=np.int64),
+            failed=np.zeros((slices, kernels), dtype=np.int64),
+            latency_le=np.zeros((slices, kernels, *families), dtype=np.int64),
+            replica_answered=np.zeros(replicas, dtype=np.int64),
+            replica_failed=np.zeros(replicas, dtype=np.int64),
+        )
+        for attempt in sorted(sample.attempts, key=lambda one: one.started_at_s + one.duration_ms / 1000.0):
+            if attempt.slice in self._slice and attempt.replica in self._replica and not attempt.shadow:
+                self._add(found, attempt)
+        return found
+
+    def _offered(self, sample: GatewaySample) -> NDArray[np.int64]:
+        """int64 [S]: requests that ended, and those that are under way now less those that were before.
+
+        The gateway writes a row when a request ends; without those under way a hang would look like calm.
+        """
+        ended = np.zeros(len(self._slice), dtype=np.int64)
+        for request in sample.requests:
+            if request.slice in self._slice:
+                ended[self._slice[request.slice]] += 1
+        if not sample.hosts:
+            return ended
+        under_way = np.zeros_like(ended)
+        for host in sample.hosts:
+            if host.slice in self._slice:
+                under_way[self._slice[host.slice]] += host.active
+        before, self._under_way = self._under_way, under_way
+        return np.asarray(np.maximum(ended + under_way - before, 0))
+
+    def _add(self, found: Traffic, attempt: GatewayAttempt) -> None:
+        s, r = self._slice[attempt.slice], self._replica[attempt.replica]
+        k = int(self._layout.replica_kernel[r])
+        if _OK <= attempt.code < _REDIRECT:
+            found.answered[s, k] += 1
+            found.replica_answered[r] += 1
+            self.consecutive_failed[r] = 0
+            found.latency_le[s, k, _LATENCY] += attempt.duration_ms <= _EDGES_MS
+            first_ms = attempt.first_byte_ms
+            if first_ms is not None and attempt.duration_ms - first_ms > _ONE_PIECE_MS:
+                found.latency_le[s, k, _TTFT] += first_ms <= _EDGES_MS
+        elif attempt.code == 0 or attempt.code >= _SERVER_ERROR:
+            found.failed[s, k] += 1
+            found.replica_failed[r] += 1
+            self.consecutive_failed[r] += 1

@@ -1,0 +1,87 @@
+"""Laws of what lies between two scrapes: unknown stays unknown, nothing counts twice, late is surely late."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
+from live.observe.increments import increments, on_record_edges
+from live.observe.metrics import COUNTERS, EngineReading, Histogram
+
+FIELDS = [entry.name for entry in fields(EngineCounters)]
+risen = st.dictionaries(st.sampled_from(sorted(COUNTERS)), st.floats(0.0, 1e6), min_size=1)
+edges = st.lists(st.floats(1e-3, 100.0), min_size=1, max_size=20, unique=True).map(
+    lambda found: (*sorted(found), float("inf"))
+)
+
+
+def reading(counters: dict[str, float], at_s: float, **changes: object) -> EngineReading:
+    """A reading with nothing but ``counters``."""
+    plain = EngineReading(read_at_s=at_s, started_at_s=1.0, gauges={}, counters=counters, histograms={})
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@given(risen, risen)
+def test_increments_add_up(first: dict[str, float], second: dict[str, float]) -> None:
+    """Two steps count what one long step counts."""
+    start = dict.fromkeys(COUNTERS, 0.0)
+    middle = {name: first.get(name, 0.0) for name in COUNTERS}
+    end = {name: middle[name] + second.get(name, 0.0) for name in COUNTERS}
+    readings = [reading(counters, float(at)) for at, counters in enumerate((start, middle, end))]
+    steps = [increments(readings[0], readings[1]), increments(readings[1], readings[2])]
+    whole = increments(readings[0], readings[2])
+    assert np.allclose(steps[0].engine + steps[1].engine, whole.engine, rtol=1e-9)
+
+
+@given(risen)
+def test_a_new_process_and_a_counter_that_falls_are_unknown(counted: dict[str, float]) -> None:
+    """The first scrape of a process, a restart and a reset count nothing."""
+    late = {name: value + 1.0 for name, value in counted.items()}
+    now = reading(counted, 2.0)
+    for before in (None, reading(counted, 1.0, started_at_s=0.5), reading(late, 1.0), reading(counted, 2.0)):
+        found = increments(before, now)
+        assert np.isnan(found.engine).all()
+        assert not found.latency_le.any()
+
+
+@given(risen, st.sampled_from(sorted(COUNTERS)))
+def test_a_name_that_is_missing_is_unknown_and_the_others_are_not(
+    counted: dict[str, float], missing: str
+) -> None:
+    """A renamed counter takes no other with it."""
+    before, now = dict.fromkeys(COUNTERS, 0.0), {name: counted.get(name, 0.0) for name in COUNTERS}
+    del before[missing]
+    found = increments(reading(before, 1.0), reading(now, 2.0))
+    assert np.isnan(found.engine[FIELDS.index(missing)])
+    assert np.isfinite(np.delete(found.engine, FIELDS.index(missing))).all()
+
+
+@given(edges, st.lists(st.floats(1e-4, 200.0), max_size=50))
+def test_late_is_surely_late(edges_s: tuple[float, ...], times_s: list[float]) -> None:
+    """On whatever edges a server counts, no answer is told later than it was, and all are counted."""
+    times = np.array(times_s)
+    counts = np.array([(times <= edge).sum() for edge in edges_s], dtype=np.float64)
+    told = on_record_edges(edges_s, counts)
+    truth = [(times <= edge / 1000.0).sum() for edge in (*HISTOGRAM_EDGES_MS, np.inf)]
+    assert (told >= truth).all()
+    assert told[-1] == times.size
+    assert (np.diff(told) >= 0).all()
+
+
+def test_equal_edges_lose_nothing() -> None:
+    """A server that counts on the record's own edges is read exactly."""
+    own = (*(edge / 1000.0 for edge in HISTOGRAM_EDGES_MS), float("inf"))
+    counts = np.arange(1.0, len(own) + 1.0).astype(np.float64)
+    assert on_record_edges(own, counts).tolist() == counts.tolist()
+
+
+def test_changed_edges_are_unknown() -> None:
+    """A server that was set up with other edges meanwhile is not subtracted from itself."""
+    family = LATENCY_FAMILIES[0]
+    before = reading({}, 1.0, histograms={family: Histogram((0.1, np.inf), (0.0, 0.0))})
+    now = reading({}, 2.0, histograms={family: Histogram((0.2, np.inf), (5.0, 9.0))})
+    assert not increments(before, now).latency_le.any()

@@ -1,0 +1,107 @@
+"""Laws of what the gateway counts: nothing is lost, nothing counts twice, a hang is no calm."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import LATENCY_FAMILIES
+from live.observe.traffic import TrafficCounter
+from live.ports import GatewayAttempt, GatewayRequest, GatewaySample, HostCounters
+
+LAYOUT = FleetLayout(
+    kernels=("a", "b"),
+    slices=("prose", "sql"),
+    replicas=("a-0", "a-1", "b-0"),
+    replica_kernel=np.array([0, 0, 1]),
+    probe_metrics=(),
+    known_good=0,
+)
+
+attempts = st.lists(
+    st.builds(
+        GatewayAttempt,
+        started_at_s=st.floats(0.0, 10.0),
+        slice=st.sampled_from(["prose", "sql", "unknown"]),
+        replica=st.sampled_from(["a-0", "a-1", "b-0", "gone"]),
+        code=st.sampled_from([0, 200, 400, 429, 500, 503]),
+        first_byte_ms=st.none() | st.floats(0.1, 100.0),
+        duration_ms=st.floats(100.0, 1e5),
+        flags=st.just(""),
+        shadow=st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+def sample(attempts: list[GatewayAttempt] = [], ended: int = 0, active: int | None = None) -> GatewaySample:  # noqa: B006
+    """A sample with so many ended requests of ``prose``, and so many under way."""
+    request = GatewayRequest(
+        started_at_s=0.0, slice="prose", code=200, shed=False, replica="a-0", attempts=1,
+        duration_ms=1.0, flags="",
+    )  # fmt: skip
+    host = HostCounters(
+        slice="prose", replica="a-0", weight=1, active=active or 0, succeeded=0, failed=0,
+        connect_failed=0, ejected=False,
+    )  # fmt: skip
+    return GatewaySample(
+        read_at_s=0.0,
+        requests=(request,) * ended,
+        attempts=tuple(attempts),
+        hosts=() if active is None else (host,),
+        unreadable=0,
+    )
+
+
+@given(attempts)
+def test_every_attempt_counts_once_by_slice_and_once_by_replica(found: list[GatewayAttempt]) -> None:
+    """Sums over slices and kernels are those over replicas; mirrored and unknown rows count nowhere."""
+    traffic = TrafficCounter(LAYOUT).count(sample(found))
+    known = [a for a in found if a.slice != "unknown" and a.replica != "gone" and not a.shadow]
+    assert traffic.answered.sum() == traffic.replica_answered.sum() == sum(a.code == 200 for a in known)
+    assert traffic.failed.sum() == traffic.replica_failed.sum() == sum(a.code in (0, 500, 503) for a in known)
+    assert (traffic.latency_le[:, :, LATENCY_FAMILIES.index("latency_ms"), -1] == traffic.answered).all()
+
+
+@given(attempts)
+def test_clients_errors_and_refusals_are_no_fault_of_a_replica(found: list[GatewayAttempt]) -> None:
+    """Codes from 400 to 499 count neither as answered nor as failed."""
+    clients = [a for a in found if 400 <= a.code < 500]
+    traffic = TrafficCounter(LAYOUT).count(sample(clients))
+    assert not traffic.answered.any()
+    assert not traffic.failed.any()
+
+
+def test_requests_under_way_are_offered_when_they_come_not_when_they_end() -> None:
+    """A replica that hangs does not hide what is offered."""
+    counter = TrafficCounter(LAYOUT)
+    seen = [counter.count(sample(ended=e, active=a)).offered[0] for e, a in ((0, 5), (0, 9), (9, 0), (3, 0))]
+    assert seen == [5, 4, 0, 3]
+
+
+def test_an_answer_in_one_piece_shows_no_first_token() -> None:
+    """Time to the first token is told by streams alone."""
+    whole = GatewayAttempt(
+        started_at_s=0.0, slice="prose", replica="a-0", code=200, first_byte_ms=499.5, duration_ms=500.0,
+        flags="", shadow=False,
+    )  # fmt: skip
+    at = LATENCY_FAMILIES.index("ttft_ms")
+    assert TrafficCounter(LAYOUT).count(sample([whole])).latency_le[0, 0, at, -1] == 0
+
+
+def test_failures_in_a_row_end_with_an_answer() -> None:
+    """In the order in which attempts ended."""
+    counter = TrafficCounter(LAYOUT)
+    rows = [
+        GatewayAttempt(
+            started_at_s=float(at), slice="prose", replica="a-0", code=code, first_byte_ms=None,
+            duration_ms=1.0, flags="", shadow=False,
+        )
+        for at, code in enumerate((503, 0, 200, 500))
+    ]  # fmt: skip
+    counter.count(sample(rows[:2]))
+    assert counter.consecutive_failed.tolist() == [2, 0, 0]
+    counter.count(sample(rows[2:]))
+    assert counter.consecutive_failed.tolist() == [1, 0, 0]
