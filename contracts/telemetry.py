@@ -174,7 +174,7 @@ class FleetTelemetry:
     kv_used_ratio: NDArray[np.float64]  # [B, R] 0..1 (vllm:kv_cache_usage_perc, which is a ratio)
     latency_le: NDArray[
         np.int64
-    ]  # [B, R, F, E + 1] answers up to each edge between two scrapes, the last all
+    ]  # [B, R, F, E + 1] answers up to each edge since the scrape before, last all
     engine: EngineCounters
     fingerprint_match: NDArray[np.float64]  # [B, R] 1 right, 0 wrong, NaN unknown
     trace_fields_ratio: NDArray[np.float64]  # [B, R] share of answers with every required field, NaN unknown
@@ -184,9 +184,7 @@ class FleetTelemetry:
     gateway: GatewayCounts
     answered: NDArray[np.int64]  # [B, R] attempts that ended well (Envoy's /clusters: rq_success of a host)
     failed: NDArray[np.int64]  # [B, R] attempts that ended badly (rq_error)
-    consecutive_failed: NDArray[
-        np.int64
-    ]  # [B, R] failed since the last answer: rq_error while rq_success rests
+    consecutive_failed: NDArray[np.int64]  # [B, R] since the last answer: rq_error while rq_success rests
 
     probes: ProbeSamples
 

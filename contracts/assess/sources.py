@@ -211,6 +211,7 @@ def _operator(reference: Fingerprint, candidate: Fingerprint, shape: ModelShape)
         source="operator",
         distance=_reordered(reference, candidate, shape) if unlike else 0.0,
         visible=bool(unlike),
+        unknown=bool(_unsaid("dtype", reference.dtype, candidate.dtype)),
         detail=f"other {', '.join(unlike)}: sums in another order" if unlike else "",
     )
 
@@ -221,6 +222,7 @@ def _batch_shape(reference: Fingerprint, candidate: Fingerprint, shape: ModelSha
         source="batch shape",
         distance=0.0 if invariant else _reordered(candidate, candidate, shape),
         visible=False,
+        unknown=bool(_unsaid("dtype", candidate.dtype)),
         changing=True,
         detail="sums in another order in another batch; no fingerprint shows it",
     )

