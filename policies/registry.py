@@ -149,7 +149,7 @@ def _plain(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     onnx = values.text("onnx")
     if not onnx:
         raise ValueError("policy 'gym': give its file, e.g. gym:onnx=mine.onnx")
-    return plain_policy(Path(onnx).read_bytes(), fleet, policy_id, onnx)
+    return plain_policy(read_regular(onnx, ONNX_BYTES), fleet, policy_id, onnx)
 
 
 #: A policy that some library trained on the environment. onnx: its file (``selvage policy export --sb3``).

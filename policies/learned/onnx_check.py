@@ -17,12 +17,13 @@ from onnx import AttributeProto, ModelProto, TensorProto, ValueInfoProto, shape_
 
 from contracts.regular_files import ONNX_BYTES
 
-#: Operators that ``policies.learned.onnx_graph`` writes; a test compares the two.
+#: Operators that ``policies.learned.onnx_graph`` and ``dense_graph`` write; a test compares them.
 OPERATORS = frozenset(
     {
         *("Add", "Sub", "Mul", "Div", "Max", "MatMul", "Relu", "Sigmoid", "Tanh", "Cast", "Where"),
         *("And", "Or", "Not", "Greater", "GreaterOrEqual", "ReduceSum", "ReduceMean", "ReduceMax"),
         *("Concat", "Slice", "Reshape", "Transpose", "Squeeze", "Unsqueeze"),
+        *("Gemm", "Elu", "LeakyRelu"),
     }
 )
 #: Versions of the operators and of the file format that are read.

@@ -16,6 +16,7 @@ from contracts.errors import DocumentError, Problem
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
+from policies.learned.onnx_check import UnfitGraphError, check_onnx
 
 _INPUT, _OUTPUT = "observation", "action"
 
@@ -47,7 +48,10 @@ def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
+        check_onnx(content)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except UnfitGraphError as error:
+        raise _refused(file, error.expected, error.actual) from None
     except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
         raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
     taken = {value.name: value.shape for value in session.get_inputs()}

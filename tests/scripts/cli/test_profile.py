@@ -14,7 +14,8 @@ from contracts.loading.loader import load_as
 from live.measure.kernels import VLLM_KERNELS, RestartFault, kernel_named
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
 from scripts.cli.main import app
-from scripts.cli.profile_run import BackendName, ProfileRequest, _plan
+from scripts.cli.profile_request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest
+from scripts.cli.profile_run import _plan
 
 RUN = CliRunner()
 
@@ -112,13 +113,16 @@ def test_a_named_dose_is_measured_alone(tmp_path: Path) -> None:
         model="",
         kernels=(),
         backend=BackendName.VLLM,
-        endpoint="",
-        endpoint_model="",
+        server=ServerRequest(),
+        reference=ReferenceRequest(),
         prompts=None,
         faults=True,
         doses=("requantise-w4",),
         repeats=1,
+        step_times=True,
+        step_half_width=0.5,
         out=tmp_path,
+        force=False,
         seed=0,
     )
     restarts = (RestartFault(name="isa-no-vnni", kind="kernel_regression", description="tests only"),)
