@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contracts.errors import DocumentError, MeasurementError
+from contracts.errors import DocumentError, MeasurementError, MissingPartError
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import FullScores, TopScores
 from live.measure.golden import golden_bytes
 from live.measure.measured import MeasurePlan, ServerCondition
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.profile import KernelMeter
-from live.measure.reference import TopReference, measure_top_reference
+from live.measure.reference import TopReference, _network, measure_top_reference
 from live.measure.reference_store import stored_top_reference
 from live.measure.top_columns import top_values
 from tests.live.measure.test_openai_backend import TABLE, FakeServer, prompts, reached, reference
@@ -122,3 +122,35 @@ def test_golden_values_are_the_servers_own() -> None:
 
 def _without_golden(scores: TopScores) -> TopScores:
     return replace(scores, golden=np.full_like(scores.golden, np.nan))
+
+
+class Loader:
+    """Stands for transformers' model classes: keeps what it was asked, or lacks a part."""
+
+    def __init__(self, lacking: str = "") -> None:
+        self.lacking = lacking
+        self.asked: dict[str, object] = {}
+        self.AutoModelForCausalLM = self
+
+    def from_pretrained(self, model: str, **options: object) -> Loader:
+        """The model itself."""
+        if self.lacking:
+            raise ImportError(self.lacking)
+        self.asked = {"model": model, **options}
+        return self
+
+    def eval(self) -> Loader:
+        """Ready to score."""
+        return self
+
+
+@pytest.mark.needs("torch")
+def test_layers_are_spread_as_asked() -> None:
+    """The device map goes to the loader, in float32; without the part that spreads, the remedy is named."""
+    import torch
+
+    loader = Loader()
+    assert _network(torch, loader, Path("m"), "auto") is loader
+    assert loader.asked == {"model": "m", "dtype": torch.float32, "device_map": "auto"}
+    with pytest.raises(MissingPartError, match="pip install accelerate"):
+        _network(torch, Loader("no accelerate"), Path("m"), "auto")
