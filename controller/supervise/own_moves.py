@@ -97,7 +97,7 @@ def watch_own_moves(
     copies: dict[str, Any] = {name: array.copy() for name, array in before.own_moves.items()}
     memory = Memory(**copies)
     found = _blank(supervised, memory)
-    counted = _counted(telemetry, estimate, seen.in_rotation, setup.layout.replica_kernel)
+    counted = _counted(telemetry, seen.in_rotation, setup.layout.replica_kernel)
     standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)
     watch(tuple(memory), counted, standing, _law(setup.contract, setup.options.own_moves), tuple(found))
     return OwnMoves(
@@ -132,17 +132,13 @@ def _blank(supervised: Supervised, memory: Memory) -> Found:
 
 
 def _counted(
-    telemetry: FleetTelemetry,
-    estimate: Estimate,
-    in_rotation: NDArray[np.bool_],
-    owner: NDArray[np.int64],
+    telemetry: FleetTelemetry, in_rotation: NDArray[np.bool_], owner: NDArray[np.int64]
 ) -> tuple[NDArray[Any], ...]:
     plain = np.ascontiguousarray
     counted = Counted(
-        answered=plain(telemetry.answered),
-        failed=plain(telemetry.failed),
-        latency_le=plain(telemetry.latency_le),
-        fresh=estimate.fresh,
+        answered=plain(telemetry.gateway.answered),
+        failed=plain(telemetry.gateway.failed),
+        latency_le=plain(telemetry.gateway.latency_le),
         serving=in_rotation & (telemetry.replica_state == _READY),
         running=plain(telemetry.running),
         waiting=plain(telemetry.waiting),

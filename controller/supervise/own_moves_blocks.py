@@ -48,21 +48,18 @@ def count_requests(memory, counted, law, b):
     """
     answered, failed, latency_le = counted.answered, counted.failed, counted.latency_le
     last = latency_le.shape[4] - 1
-    for r in range(answered.shape[1]):
-        k = counted.owner[r]
-        for s in range(answered.shape[2]):
-            if law.timed[s] and not counted.fresh[b, r] and failed[b, r, s] == 0:
-                continue
-            ended, late = float(answered[b, r, s]), 0.0
+    for s in range(answered.shape[1]):
+        for k in range(answered.shape[2]):
+            ended, late = float(answered[b, s, k]), 0.0
             if law.timed[s]:
                 ended = 0.0
-                for c in range(len(law.family) if counted.fresh[b, r] else 0):
+                for c in range(len(law.family)):
                     if law.applies[c, s]:
-                        total = latency_le[b, r, s, law.family[c], last]
-                        over = total - latency_le[b, r, s, law.family[c], law.edge[c]]
+                        total = latency_le[b, s, k, law.family[c], last]
+                        over = total - latency_le[b, s, k, law.family[c], law.edge[c]]
                         ended, late = max(ended, float(total)), max(late, float(over))
-            memory.ended[b, s, k] += ended + failed[b, r, s]
-            memory.bad[b, s, k] += late + failed[b, r, s]
+            memory.ended[b, s, k] += ended + failed[b, s, k]
+            memory.bad[b, s, k] += late + failed[b, s, k]
 
 
 @compiled

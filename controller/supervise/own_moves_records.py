@@ -56,10 +56,9 @@ class Memory(NamedTuple):
 class Counted(NamedTuple):
     """What one telemetry counts."""
 
-    answered: Ints  # [B, R, S], requests
-    failed: Ints  # [B, R, S]
-    latency_le: Ints  # [B, R, S, F, E + 1], answers below each edge, the total last
-    fresh: Flags  # [B, R], a new scrape arrived: the latencies are new
+    answered: Ints  # [B, S, K], attempts, as the gateway counts
+    failed: Ints  # [B, S, K]
+    latency_le: Ints  # [B, S, K, F, E + 1], answers below each edge, the total last
     serving: Flags  # [B, R], ready and in rotation
     running: Floats  # [B, R], requests in the newest scrape (NaN: not known)
     waiting: Floats  # [B, R], the same in the queue

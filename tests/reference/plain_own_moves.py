@@ -83,11 +83,9 @@ class PlainWatch:
         return out, actions
 
     def _count(self, counted: Counted) -> None:
-        for r, k in enumerate(counted.owner):
-            total, in_time = counted.latency_le[0, r, :, 0, -1], counted.latency_le[0, r, :, 0, 0]
-            failed = counted.failed[0, r]
-            self.requests[:, k, 0] += total + failed
-            self.requests[:, k, 1] += total - in_time + failed
+        total, in_time = counted.latency_le[0, :, :, 0, -1], counted.latency_le[0, :, :, 0, 0]
+        self.requests[:, :, 0] += total + counted.failed[0]
+        self.requests[:, :, 1] += total - in_time + counted.failed[0]
 
     def _follow(self, now_s: float, table: Floats, standing: Standing) -> None:
         if not self.started:

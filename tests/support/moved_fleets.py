@@ -86,15 +86,13 @@ class MovedFleet:
     def counted(self, late: NDArray[np.float64], failed: float) -> Counted:
         """Answers by the table in force, late ones above the edge."""
         answered = np.round(self.table[:, :, :-1] * self.offered_rps[:, :, None]).astype(np.int64)
-        by_replica = np.ascontiguousarray(answered.transpose(0, 2, 1))
-        in_time = by_replica - np.round(by_replica * np.swapaxes(late, -1, -2)).astype(np.int64)
-        flags = np.ones(by_replica.shape[:2], dtype=np.bool_)
+        in_time = answered - np.round(answered * late).astype(np.int64)
+        flags = np.ones((self.batch, KERNELS), dtype=np.bool_)
         return Counted(
-            answered=by_replica,
-            failed=np.round(by_replica * failed).astype(np.int64),
-            latency_le=np.ascontiguousarray(np.stack([in_time, by_replica], axis=-1)[:, :, :, None]),
-            fresh=flags,
-            serving=flags.copy(),
+            answered=answered,
+            failed=np.round(answered * failed).astype(np.int64),
+            latency_le=np.ascontiguousarray(np.stack([in_time, answered], axis=-1)[:, :, :, None]),
+            serving=flags,
             running=np.full(flags.shape, 5.0),
             waiting=np.zeros(flags.shape),
             owner=np.arange(KERNELS, dtype=np.int64),
