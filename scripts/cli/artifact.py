@@ -7,7 +7,7 @@ import json
 import os
 import posixpath
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact, write_artefact
 from policies.certify.evidence import evidence_file
 from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
-from scripts.cli.options import MOST_SEEDS
+from scripts.cli.options import MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
 from scripts.output import ready_folder
@@ -39,39 +39,45 @@ BASELINES = "hysteresis,burn-rate,sequential,linear-program"
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    app.command()(export)
+    app.command()(options(ExportOptions)(export))
     app.command()(evaluate)
 
 
-def export(
-    out: Annotated[Path, typer.Option("--out", help="Folder for NAME.onnx and NAME.yaml.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """The options of ``selvage policy export``."""
+
+    out: Annotated[Path, typer.Option("--out", help="Folder for NAME.onnx and NAME.yaml.")]
     run: Annotated[
         Path | None, typer.Argument(help="Folder of `selvage train`, or a manifest to complete.")
-    ] = None,
+    ] = None
     sb3: Annotated[
         Path | None, typer.Option(help="Zip of a Stable-Baselines3 policy, for NAME.onnx alone.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing",
-    seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None,
-    recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE,
-    certificate: Annotated[Path | None, typer.Option(help="JSON of `selvage policy certify`.")] = None,
+    ] = None
+    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing"
+    seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None
+    recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE
+    certificate: Annotated[Path | None, typer.Option(help="JSON of `selvage policy certify`.")] = None
     meta: Annotated[
         str, typer.Option(help="MetaContract that the certificate passes, if not the shipped one.")
-    ] = "",
-) -> None:
+    ] = ""
+
+
+def export(asked: ExportOptions) -> None:
     """Write the ONNX file and its manifest; equal runs give equal bytes.
 
     Without --certificate the artefact may be evaluated, certified and observed, but drives nowhere.
     """
-    if (run is None) == (sb3 is None):
+    run, out, name = asked.run, asked.out, asked.name
+    if (run is None) == (asked.sb3 is None):
         raise typer.BadParameter("give a run folder or --sb3 model.zip, one of them")
     ready_folder(out)
     if run is None:
-        typer.echo(str(_write_plain(sb3, out / f"{name}.onnx")))
+        typer.echo(str(_write_plain(asked.sb3, out / f"{name}.onnx")))
         return
-    path = run if run.is_file() else _write_run(run, out, name, seed, recipe)
-    if certificate is not None or meta:
-        path = _completed(path, out, name, certificate, meta)
+    path = run if run.is_file() else _write_run(run, out, name, asked.seed, asked.recipe)
+    if asked.certificate is not None or asked.meta:
+        path = _completed(path, out, name, asked.certificate, asked.meta)
     typer.echo(str(path))
 
 

@@ -12,27 +12,34 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contracts.documents import KernelPool, Suite
+from contracts.documents import Suite
 from contracts.loading.files import plain, sha256_of
-from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.workload.azure_trace import load_trace
-from policies.registry import configuration_sha256
 from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
+from scripts.e5.front import front_points
 from scripts.e5.harm import harm
 from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5.kept import KeptJobs
 from scripts.e5.report.page import ReportInput, render
 from scripts.e5.report.plots import FrontPoint, Timeline
-from scripts.e5.results import Episodes, front, summarise, tables
+from scripts.e5.results import Episodes, tables
 from scripts.e5.route import read_route, refuse_other_pool
+from scripts.e5.subjects import (
+    broken_at_rest,
+    observed_without_certificate,
+    policy_hashes,
+    pool_name,
+    route_sha256,
+    scenario_facts,
+    uncovered,
+)
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.output import ready_folder, write_json, write_whole
 from scripts.provenance import git_sha, machine_facts
-from simulator.world.at_rest import BrokenAtRest
-from simulator.world.compiled_scenario import CompiledScenario
 
 #: Version of the layout of ``e5.json``.
 FORMAT = 3
@@ -171,7 +178,7 @@ def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -
     early = {(r.configuration, r.scenario, e.seed): e for r in results for e in r.until_fault_end}
     content = {"format": FORMAT, "header": header(plan, options), **tables(episodes, early)}
     content["harm"] = harm(episodes)
-    points = front_points(plan, episodes)
+    points = front_points((*plan.configurations, *plan.sweep), plan.sweep_entries, episodes)
     first = compiled(plan.entries[0])
     configurations = (*plan.configurations, *plan.sweep)
     content["budgets"] = budgets(
@@ -208,37 +215,6 @@ def _timelines(plan: RunPlan, results: list[JobResult]) -> tuple[Timeline, ...]:
     )
 
 
-def front_points(plan: RunPlan, episodes: Episodes) -> tuple[FrontPoint, ...]:
-    """Every configuration and sweep setting: MTTR of silent numeric incidents against all false switches.
-
-    Both over the scenarios that the sweep covers, so that settings are comparable.
-    """
-    silent = [n for n in plan.sweep_entries if n in episodes.groups.get("silent_numeric", ())]
-    if not silent:
-        return ()
-    found: dict[Configuration, tuple[tuple[float, float, float], tuple[float, float, float]]] = {}
-    for configuration in (*plan.configurations, *plan.sweep):
-        false = summarise(episodes, configuration.name, plan.sweep_entries)["false_switches_per_slice_month"]
-        mttr = summarise(episodes, configuration.name, silent)["mttr_s"]
-        found[configuration] = _three(false), _three(mttr)
-    best = front({configuration.name: (false[1], mttr[1]) for configuration, (false, mttr) in found.items()})
-    return tuple(
-        FrontPoint(
-            policy=configuration.policy,
-            setting=configuration.setting,
-            false_switches=false,
-            mttr_s=mttr,
-            on_front=configuration.name in best,
-        )
-        for configuration, (false, mttr) in found.items()
-    )
-
-
-def _three(leaf: dict[str, Any]) -> tuple[float, float, float]:
-    low, mean, high = (float("nan") if leaf[k] is None else leaf[k] for k in ("ci_low", "mean", "ci_high"))
-    return low, mean, high
-
-
 def header(plan: RunPlan, options: Options) -> dict[str, Any]:
     """Everything that is needed to tell runs apart and to run this one again."""
     scenarios = {entry.name: compiled(entry) for entry in plan.entries}
@@ -255,13 +231,13 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "contract": first.contract.name,
         "contract_sha256": first.contract.sha256,
         "policies": [configuration.name for configuration in plan.configurations],
-        "policy_sha256": _policy_hashes(plan),
+        "policy_sha256": policy_hashes((*plan.configurations, *plan.sweep)),
         "sweep": [configuration.name for configuration in plan.sweep],
-        "route_policy_sha256": _route_sha256(plan),
-        "route_policy_uncertified": list(observed_without_certificate(plan)),
-        "route_policy_uncovered": _uncovered(plan),
-        "pools": sorted({_pool_name(entry) for entry in plan.entries}),
-        "broken_at_rest": _broken_at_rest(scenarios),
+        "route_policy_sha256": route_sha256(plan.configurations),
+        "route_policy_uncertified": list(observed_without_certificate(plan.configurations, plan.entries)),
+        "route_policy_uncovered": uncovered(plan.configurations, plan.entries),
+        "pools": sorted({pool_name(entry) for entry in plan.entries}),
+        "broken_at_rest": broken_at_rest(scenarios),
         "kernels": list(first.layout.kernels),
         "replicas": len(first.layout.replicas),
         "slices": list(first.layout.slices),
@@ -272,59 +248,8 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "trace_sha256": sha256_of(options.trace) if options.trace else None,
         "git_sha": git_sha(),
         "versions": machine_facts(),
-        "scenarios": [
-            {
-                "name": entry.name,
-                "group": entry.group,
-                "description": entry.description,
-                "sha256": scenarios[entry.name].sha256,
-                "pool_sha256": scenarios[entry.name].pool_sha256,
-                "trace_sha256": scenarios[entry.name].trace_sha256,
-            }
-            for entry in plan.entries
-        ],
+        "scenarios": [scenario_facts(entry, scenarios[entry.name]) for entry in plan.entries],
     }
-
-
-def _broken_at_rest(scenarios: dict[str, CompiledScenario]) -> list[dict[str, Any]]:
-    """What home kernels break with nothing injected, and in which scenarios."""
-    found: dict[BrokenAtRest, list[str]] = {}
-    for name, scenario in scenarios.items():
-        for broken in scenario.at_rest:
-            found.setdefault(broken, []).append(name)
-    return [asdict(broken) | {"text": str(broken), "scenarios": names} for broken, names in found.items()]
-
-
-def observed_without_certificate(plan: RunPlan) -> tuple[str, ...]:
-    """Why the RoutePolicy among the configurations may only observe; nothing where there is none."""
-    routes = [one.route for one in plan.configurations if one.route]
-    return tuple(r for uri in routes for r in read_route(uri, compiled(plan.entries[0])).uncertified)
-
-
-def _pool_name(entry: SuiteEntry) -> str:
-    """Name of the scenario's pool; of one that stands in the scenario the scenario's own."""
-    document = entry.scenario()
-    if document.spec.pool_uri is None:
-        return f"in {document.metadata.name}"
-    return load_as(KernelPool, resolve_uri(document.spec.pool_uri, entry.file)).metadata.name
-
-
-def _policy_hashes(plan: RunPlan) -> dict[str, str]:
-    """Settings and files of every configuration; of a document there is ``route_policy_sha256``."""
-    every = (*plan.configurations, *plan.sweep)
-    return {one.name: configuration_sha256(one.spec) for one in every if not one.route}
-
-
-def _uncovered(plan: RunPlan) -> list[str]:
-    """Why a fallback drove instead of the document's policy, on whichever scenario."""
-    routes = {one.route for one in plan.configurations if one.route}
-    worlds = [compiled(entry) for entry in plan.entries] if routes else []
-    return sorted({gap for uri in routes for world in worlds for gap in read_route(uri, world).gaps})
-
-
-def _route_sha256(plan: RunPlan) -> str | None:
-    routes = [configuration.route for configuration in plan.configurations if configuration.route]
-    return sha256_of(resolve_uri(routes[0], "selvage e5")) if routes else None
 
 
 def write_results(out: Path, content: dict[str, Any], page: str) -> None:

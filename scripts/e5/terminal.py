@@ -16,13 +16,13 @@ from contracts.loading.files import json_text
 from scripts.e5.experiment import (
     Options,
     RunPlan,
-    observed_without_certificate,
     plan_run,
     run,
     write_results,
 )
 from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
+from scripts.e5.subjects import observed_without_certificate
 from scripts.e5.suite import GROUP_LABELS
 from scripts.output import ready_folder
 from scripts.progress import told
@@ -63,7 +63,7 @@ def _say_broken(plan: RunPlan) -> None:
     told = dict.fromkeys(str(broken) for entry in plan.entries for broken in compiled(entry).at_rest)
     for text in told:
         typer.echo(f"broken at rest: {text}; {CONSEQUENCE}", err=True)
-    for reason in observed_without_certificate(plan):
+    for reason in observed_without_certificate(plan.configurations, plan.entries):
         typer.echo(f"observing without a certificate: {reason}", err=True)
 
 

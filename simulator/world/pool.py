@@ -5,13 +5,11 @@ Loading is cached per file content path, because an experiment compiles many sce
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +17,18 @@ from numpy.typing import NDArray
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.layout import FleetLayout
 from contracts.documents.contract import KernelContract
-from contracts.documents.envelope import FileRef
 from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
 from contracts.documents.profile import HEALTHY, KernelProfile
 from contracts.documents.scenario import ScenarioSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
-from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.loading.uris import resolve_uri
 from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
-from contracts.regular_files import TEXT_BYTES
 from contracts.rules.estimators import AsMeasured, as_measured, first_measured
 from contracts.telemetry import Source
 from contracts.units import s_from_ms
+from simulator.world.prompt_tokens import prompt_tokens
 from simulator.world.tables import MeasuredBy, is_measured
 
 
@@ -88,7 +85,7 @@ class MeasuredPool:
     def prompt_tokens(self) -> Mapping[int, int]:
         """Length of every golden prompt by its id, in tokens."""
         pinned, profile = self.kernels[0].profile.spec.prompts, self.kernels[0].path
-        return _prompt_tokens(pinned, profile, _stamp(resolve_uri(pinned.uri, profile)))
+        return prompt_tokens(pinned, profile, _stamp(resolve_uri(pinned.uri, profile)))
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -226,38 +223,6 @@ def _profile(path: str, stamp: int) -> tuple[KernelProfile, KernelSamples]:
     profile = load_as(KernelProfile, path)
     samples = load_samples(resolve_uri(profile.spec.samples.uri, path), profile.spec.samples.sha256)
     return profile, samples
-
-
-@lru_cache(maxsize=16)
-def _prompt_tokens(pinned: FileRef, profile: str, stamp: int) -> Mapping[int, int]:
-    """Lengths by id of the prompts that the file ``profile`` pins; DocumentError for any others."""
-    del stamp  # part of the cache key only
-    content, file = read_pinned(pinned, profile, TEXT_BYTES), resolve_uri(pinned.uri, profile)
-    lengths: dict[int, int] = {}
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if line.strip():
-            name, tokens = _prompt(line, file, number)
-            if name in lengths:
-                raise _no_prompt(file, number, f"id {name} once more")
-            lengths[name] = tokens
-    return MappingProxyType(lengths)
-
-
-def _prompt(line: bytes, file: Path, number: int) -> tuple[int, int]:
-    """Id and number of tokens of the prompt in ``line``."""
-    try:
-        prompt = json.loads(line)
-        name, tokens = prompt["id"], prompt["token_ids"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _no_prompt(file, number, f"{type(error).__name__}: {error}") from None
-    if type(name) is not int or not isinstance(tokens, list):
-        raise _no_prompt(file, number, f"id {name!r:.40}, token_ids {type(tokens).__name__}")
-    return name, len(tokens)
-
-
-def _no_prompt(file: Path, line: int, actual: str) -> DocumentError:
-    expected = "one JSON object per line with an id of its own and token_ids"
-    return DocumentError([Problem(str(file), line, "", expected, actual, "measure the profile again")])
 
 
 def _known_good(pool: MeasuredPool) -> int:

@@ -21,13 +21,13 @@ from controller.loop import perceive, tick
 from controller.options import ControllerOptions, ControllerSetup, OwnMoveOptions
 from controller.state import ControllerState
 from policies.registry import make_configuration
+from tests.reference.plain_observation import plain_observation
 from tests.reference.plain_perceive import (
     PlainWindows,
     over_kernels,
     plain_estimate,
     plain_hung,
     plain_judgement,
-    plain_observation,
     plain_release,
 )
 from tests.support.builders import (

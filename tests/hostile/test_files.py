@@ -139,7 +139,7 @@ def test_truncated_archives_are_no_end_of_file(content: bytes, tmp_path: Path) -
 def test_digits_without_end_are_no_number(tmp_path: Path) -> None:
     """Traces, prompts, logs and decision logs refuse numbers that Python would not even convert."""
     digits = "9" * 6000
-    lines = {
+    lines: dict[Any, str] = {
         load_trace: f"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,{digits},1\n",
         load_prompts: f'{{"id": {digits}, "slice": "code", "token_ids": [1, 2]}}\n',
         load_log: f'{{"slice": "code", "column": "latency_ms", "value": {digits}}}\n',
@@ -148,7 +148,7 @@ def test_digits_without_end_are_no_number(tmp_path: Path) -> None:
     for read, text in lines.items():
         (tmp_path / "file").write_text(text, encoding="utf-8")
         with pytest.raises(DocumentError, match=r"file:[12]"):
-            read(tmp_path / "file")  # type: ignore[operator]
+            read(tmp_path / "file")
 
 
 def test_prompts_are_split_on_newlines_alone(tmp_path: Path) -> None:

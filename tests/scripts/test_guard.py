@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,12 @@ from tests.support.paths import ROOT
 GUARDED = "import sys\nfrom scripts.guard import guarded\n"
 
 
-def program(body: str, state: Path, **more: object) -> subprocess.CompletedProcess[str]:
+def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a guarded function with ``body`` in a process of its own."""
     code = f"{GUARDED}def run():\n    {body}\nsys.exit(guarded(run))"
     settings = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
-    options: dict[str, object] = {"stdout": subprocess.PIPE, **more}
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, **more}
+    return subprocess.run(
         [sys.executable, "-c", code],
         stderr=subprocess.PIPE,
         text=True,

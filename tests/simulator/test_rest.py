@@ -97,8 +97,8 @@ def test_every_fleet_comes_to_rest_and_still_moves_for_a_later_fault(
     """At constant load and health moves stop, whatever the pool carries; a silent fault at 150 s then empties
     its kernel within a minute, and no row is ever served by nobody.
     """
-    pool = pool_spec(tuple(replace(k, replicas=n) for k, n in zip(KERNELS, replicas, strict=True)))
-    for row in pool["kernels"]:  # type: ignore[attr-defined]
+    pool: Any = pool_spec(tuple(replace(k, replicas=n) for k, n in zip(KERNELS, replicas, strict=True)))
+    for row in pool["kernels"]:
         row["capacity_rps"] = declared
     world = build(horizon_s=HORIZON_S, rate_rps=rate_rps, pool=pool, faults=[BROKEN])
     record, _ = run_one(world, policy)
@@ -109,8 +109,8 @@ def test_every_fleet_comes_to_rest_and_still_moves_for_a_later_fault(
 
 def test_a_declared_capacity_of_nothing_is_refused(build: Build) -> None:
     """Zero is no capacity: the document says where, and that it may be left out."""
-    pool = pool_spec()
-    pool["kernels"][0]["capacity_rps"] = 0.0  # type: ignore[index]
+    pool: Any = pool_spec()
+    pool["kernels"][0]["capacity_rps"] = 0.0
     with pytest.raises(DocumentError, match=r"capacity_rps"):
         build(pool=pool)
 

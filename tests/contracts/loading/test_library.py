@@ -99,7 +99,7 @@ def test_the_meta_contract_covers_the_design() -> None:
     """Each promise of the design's meta-contract has a clause; the upper limits of shares are shares."""
     document = load_as(MetaContract, LIBRARY / "meta-contract.yaml")
     metrics = {clause.metric for clause in document.spec.clauses}
-    assert len(metrics) == len(document.spec.clauses) == 16
+    assert len(metrics) == len(document.spec.clauses) == 18
     checked = {clause.checked for clause in document.spec.clauses}
     assert checked == {"offline", "online", "both"}
 

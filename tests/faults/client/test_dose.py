@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,12 +57,12 @@ def test_the_bound_of_the_likeliest_tokens_is_one(seed: int, top_k: int, spread:
     assert top_k_kl(rows[0], rows[0], top_k) == 0.0
 
 
-def _record(**changes: object) -> UndoRecord:
-    plain: dict[str, object] = {
+def _record(**changes: Any) -> UndoRecord:
+    plain: dict[str, Any] = {
         "url": "http://127.0.0.1:9", "token_file": "t", "fault": {"name": "f", "kind": "slow"},
         "written_at_s": 0.0, "ttl_s": 5.0,
     }  # fmt: skip
-    return UndoRecord(**(plain | changes))  # type: ignore[arg-type]
+    return UndoRecord(**(plain | changes))
 
 
 def test_open_records_are_those_that_nobody_closed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -49,9 +50,9 @@ def own(tmp_path: Path) -> Iterator[Bench]:
         yield running
 
 
-def load(bench: Bench, seconds: float, **more: object) -> LoadPlan:
+def load(bench: Bench, seconds: float, **more: Any) -> LoadPlan:
     """An open loop of 60 requests a second on both slices, 30 % streamed."""
-    return LoadPlan(url=bench.url, rate_rps=60.0, seconds=seconds, slices=SLICES, **more)  # type: ignore[arg-type]
+    return LoadPlan(url=bench.url, rate_rps=60.0, seconds=seconds, slices=SLICES, **more)
 
 
 def lost(records: list[LoadRecord]) -> list[LoadRecord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,9 +15,9 @@ from live.measure.endpoint import Endpoint
 KEY = "sk-very-secret"
 
 
-def ask(handler: object, key: str = "", url: str = "http://server:8000/v1") -> dict[str, object]:
+def ask(handler: Any, key: str = "", url: str = "http://server:8000/v1") -> dict[str, object]:
     """The answer of a fake server to one question."""
-    endpoint = Endpoint(url=url, api_key=key, transport=httpx.MockTransport(handler))  # type: ignore[arg-type]
+    endpoint = Endpoint(url=url, api_key=key, transport=httpx.MockTransport(handler))
     with endpoint.client() as client:
         return endpoint.answer(client, "GET", "/v1/models")
 

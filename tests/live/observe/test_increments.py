@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -19,10 +20,10 @@ edges = st.lists(st.floats(1e-3, 100.0), min_size=1, max_size=20, unique=True).m
 )
 
 
-def reading(counters: dict[str, float], at_s: float, **changes: object) -> EngineReading:
+def reading(counters: dict[str, float], at_s: float, **changes: Any) -> EngineReading:
     """A reading with nothing but ``counters``."""
     plain = EngineReading(read_at_s=at_s, started_at_s=1.0, gauges={}, counters=counters, histograms={})
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 @given(risen, risen)

@@ -22,7 +22,6 @@ from policies.artefacts import builtin_sha256
 from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
 from policies.certify.certificate import CertificationEvidence, ServiceShares, judge_clauses
 from policies.registry import configuration_facts
-from policies.route import refuse_uncertified_baseline
 from policies.supervised import SHIPPED_META
 from tests.support.certification_evidence import NOBODY, episode, incident, sound_evidence
 from tests.support.policy_documents import ARTIFACT
@@ -294,15 +293,3 @@ def test_certificates_survive_their_file() -> None:
     assert load_certificate(held.model_dump_json(), "cert.json") == held
     with pytest.raises(DocumentError, match="write it with"):
         load_certificate("{}", "cert.json")
-
-
-def test_a_built_in_policys_certificate_speaks_of_every_setting() -> None:
-    """Defaults count as settings, written out or not; any other value is another subject."""
-    assert builtin_sha256("hysteresis") == builtin_sha256("hysteresis:dwell_s=120")
-    assert builtin_sha256("hysteresis") != builtin_sha256("hysteresis:dwell_s=121")
-    assert builtin_sha256("hysteresis") != builtin_sha256("threshold")
-
-
-def test_the_shipped_baseline_is_certified_as_it_is_set_today() -> None:
-    """Its certificate ships, keeps every clause of the shipped meta-contract and is of today's settings."""
-    refuse_uncertified_baseline(META, resolve_uri(SHIPPED_META, "tests"))

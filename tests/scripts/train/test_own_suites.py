@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ from tests.support.own_fleet import KERNELS, write_own_fleet
 SINGLE = tuple(replace(kernel, replicas=1) for kernel in KERNELS)
 
 
-def made(folder: Path, **changes: object) -> WrittenSuites:
+def made(folder: Path, **changes: Any) -> WrittenSuites:
     """Suites for the fleet in ``folder``, in a folder beside it."""
-    request = SuiteRequest(scenario=str(folder / "scenario.yaml"), out=folder / "certify", **changes)  # type: ignore[arg-type]
+    request = SuiteRequest(scenario=str(folder / "scenario.yaml"), out=folder / "certify", **changes)
     return write_suites(request)
 
 
