@@ -163,7 +163,7 @@ class OpenaiSession:
                 raise MeasurementError(
                     f"prompt {prompt.id}: {prompt.positions} positions, answered {len(rows)}"
                 )
-            yield _top_scores(rows, self._top_k, prompt.token_ids[1:])
+            yield top_scores(rows, self._top_k, prompt.token_ids[1:])
 
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
         """Requests of known work, each of prompts that were never sent before."""
@@ -226,7 +226,7 @@ def _token_row(row: dict[str, float]) -> dict[int, float]:
     return {int(token.removeprefix(_TOKEN_PREFIX)): float(value) for token, value in row.items()}
 
 
-def _top_scores(rows: list[dict[int, float]], top_k: int, own: Sequence[int]) -> TopScores:
+def top_scores(rows: list[dict[int, float]], top_k: int, own: Sequence[int]) -> TopScores:
     """Exactly ``top_k`` tokens per position, most probable first (servers add the prompt's own token)."""
     ids, log_probs = [], []
     for row in rows:

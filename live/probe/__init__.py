@@ -1,0 +1,1 @@
+"""Probes of running servers: known prompts within a budget, judged against stored reference answers."""
