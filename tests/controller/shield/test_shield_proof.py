@@ -115,6 +115,7 @@ def test_no_path_puts_weight_on_a_forbidden_cell(
     assert paths > 200
 
 
+@pytest.mark.timeout(300)  # the paths where it is short of room are many
 @pytest.mark.parametrize("may", [True, False])
 def test_a_soft_cell_has_weight_only_where_there_is_too_little_room(plain: None, may: bool) -> None:
     """For all proposals and last tables: where the compliant kernel carries the row, the soft cell is exactly
