@@ -63,7 +63,7 @@ def test_a_fleet_says_what_runs_and_refuses_a_second(fleet: FleetFolder) -> None
     prints = [one["fingerprint"] for one in found]
     assert prints[0] == prints[1] != prints[2]
     second = selvage("up", "--folder", str(fleet.path))
-    assert second.returncode == 1
+    assert second.returncode == 2
     assert "runs there already" in second.stderr
     replicas = FleetDiscovery(fleet).replicas()
     assert [one.state for one in replicas] == [ReplicaState.READY] * 3
