@@ -24,6 +24,9 @@ _STEP = ("base", "prefill_token", "decode_sequence", "context_token")
 TOLERANCE = 0.1
 _EXACT = ("threshold of ", "replicas ")
 _ROUNDING = 1e-9
+#: A fleet may grow so far beyond what was certified: more replicas are more evidence and more room, and a
+#: fallback that takes over because somebody scaled up would do harm. Fewer than certified are another fleet.
+_GROWTH, _GROWS = 2.0, "replicas "
 
 
 def fleet_facts(fleet: FleetSetup) -> Facts:
@@ -98,7 +101,8 @@ def _holds(name: str, certified: CertifiedRange | None, low: float, high: float)
     if certified is None:
         return False
     slack = 1.0 + (_ROUNDING if name.startswith(_EXACT) else TOLERANCE)
-    return certified.low <= low * slack and high <= certified.high * slack
+    most = _GROWTH if name.startswith(_GROWS) else slack
+    return certified.low <= low * slack and high <= certified.high * most
 
 
 def _told(name: str, low: float, high: float, certified: CertifiedRange | None) -> str:

@@ -76,3 +76,17 @@ def test_healthy_kernels_closer_to_a_threshold_are_outside() -> None:
     held = certificate(covers=ranges([fleet]))
     assert outside(held, fleet) == ()
     assert any("healthy share" in gap for gap in outside(held, replace(fleet, certified_units=1.5 * units)))
+
+
+def with_replicas(each: int) -> FleetSetup:
+    """The fleet with so many replicas of every kernel."""
+    kernels = len(FLEET.layout.kernels)
+    owner = np.repeat(np.arange(kernels), each)
+    names = tuple(f"r{place}" for place in range(len(owner)))
+    return replace(FLEET, layout=replace(FLEET.layout, replicas=names, replica_kernel=owner, zones=()))
+
+
+def test_a_fleet_may_grow_to_twice_and_not_shrink() -> None:
+    """Scaling up brings no fallback into the seat; fewer replicas than certified are another fleet."""
+    held = certificate(covers=ranges([with_replicas(3)]))
+    assert [bool(outside(held, with_replicas(each))) for each in (2, 3, 6, 7)] == [True, False, False, True]
