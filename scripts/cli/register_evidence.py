@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from contracts.assess.evaluate import CONFIDENCE, LEAST_OBSERVATIONS, evaluate
+from contracts.assess.gate import Waiver
 from contracts.assess.observations import ALL_SPLITS, from_samples
 from contracts.assess.register import RecordedVerdict, VerdictSource
 from contracts.assess.samples import load_samples
@@ -112,9 +113,22 @@ def _refuse_other_result(found: dict[str, Any], build: Build, file: Path) -> Non
         from_samples(samples, pinned.sha256, HEALTHY, ALL_SPLITS),
         confidence=float(found["confidence"]),
         least_observations=int(found["least_observations"]),
+        waivers=_waivers(found, file),
     )
     if str(again.verdict) != found["verdict"]:
         actual = f"{found['verdict']!r:.40}"
         raise DocumentError(
             [Problem(str(file), 0, "verdict", f"{again.verdict}, as the samples say", actual, _HINT)]
         )
+
+
+def _waivers(found: dict[str, Any], file: Path) -> list[Waiver]:
+    """What the evaluation let stand open, and why; DocumentError where that is no list of waivers."""
+    try:
+        return [Waiver(**{key: str(row[key]) for key in _WAIVED}) for row in found.get("waivers") or ()]
+    except (TypeError, KeyError) as error:
+        actual = f"{error}"[:80]
+        raise DocumentError([Problem(str(file), 0, "waivers", "a list of waivers", actual, _HINT)]) from None
+
+
+_WAIVED = ("clause_id", "slice", "reason")

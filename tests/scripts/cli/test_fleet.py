@@ -18,7 +18,7 @@ def fleet(*words: str) -> tuple[int, str]:
 
 
 def test_nothing_runs_and_nothing_is_ended(tmp_path: Path) -> None:
-    """Without a fleet status says so with exit code 1, down is content, restart names what is missing."""
+    """Without a fleet status says so with exit code 1, down is content, restart is bad input."""
     place = ("--folder", str(tmp_path / "none"))
     code, said = fleet("status", *place)
     assert (code, "no fleet runs" in said) == (1, True)
@@ -26,7 +26,7 @@ def test_nothing_runs_and_nothing_is_ended(tmp_path: Path) -> None:
     assert (code, json.loads(said)) == (1, {"fleet": None, "up": False})
     assert fleet("down", *place)[0] == 0
     code, said = fleet("restart", "bf16-0", *place)
-    assert (code, "no fleet runs there" in said) == (1, True)
+    assert (code, "no fleet runs there" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def add(world: Path, *more: str | Path) -> Result:
 
 def judged(world: Path, **changes: object) -> str:
     """Write what ``evaluate --json`` says of the synthetic bf16 build, with changes; the verdict."""
-    options = [world / "contract.yaml", world / "bf16.yaml"]
+    options: list[str | Path] = [world / "contract.yaml", world / "bf16.yaml"]
+    for clause in ("R-fail", "O-print"):
+        options += ["--waive", f"{clause}=no server was asked"]
     found: dict[str, object] = json.loads(run("evaluate", "--json", *options).stdout) | changes
     (world / "verdict.json").write_text(json.dumps(found), encoding="utf-8")
     return str(found["verdict"])

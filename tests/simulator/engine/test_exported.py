@@ -53,7 +53,7 @@ def test_counts_never_fall_and_reading_changes_none(seed: int, reads: list[float
     """Read at any instants, also within a stretch, counts only grow, and to the same sums."""
     spec = make_spec(kv_blocks=np.array([420, 380, 450]), watermark_blocks=2)
     arrivals = make_arrivals(spec, 200, 40.0, seed)
-    engine, before = run_engine(spec, arrivals, [], 0.0), np.zeros((6, column.MEASURED_COLUMNS - 1))
+    engine, before = run_engine(spec, arrivals, [], 0.0), np.zeros((6, column.STEP_S - column.ITERATIONS))
     for until_s in sorted(reads):
         engine.advance(until_s)
         now = engine.gauges().exported[0]
@@ -129,7 +129,7 @@ def test_a_new_process_counts_from_zero() -> None:
     assert (before[:, column.GENERATION_TOKENS] > 0.0).all()
     engine.crash(0, 2)
     after = engine.gauges().measured[0]
-    np.testing.assert_array_equal(after[2, column.ITERATIONS :], 0.0)
+    np.testing.assert_array_equal(after[2, column.ITERATIONS : column.STEP_S], 0.0)
     np.testing.assert_array_equal(
         np.delete(after, 2, axis=0)[:, column.FINISHED], np.delete(before, 2, axis=0)[:, column.FINISHED]
     )
