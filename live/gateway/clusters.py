@@ -47,7 +47,8 @@ def discovered_cluster(name: str, settings: GatewaySettings, files: GatewayFiles
         "connect_timeout": duration(settings.connect_timeout_s),
         "lb_policy": "ROUND_ROBIN",
         "eds_cluster_config": {"service_name": name, "eds_config": file_source(place.parent, place.name)},
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0.0}},
+        # An ejected host is used again only when every host is ejected: never an empty slice by our own hand.
+        "common_lb_config": {"healthy_panic_threshold": {"value": 1.0}},
         "circuit_breakers": {
             "thresholds": [
                 {

@@ -12,7 +12,7 @@ from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.endpoint import Endpoint
-from live.measure.measured import MeasurePlan
+from live.measure.measured import KernelMeasurement, MeasurePlan
 from live.measure.profile import KernelMeter
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.measure.reference import measure_reference
@@ -37,6 +37,13 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
+def known_or_refused(measured: KernelMeasurement) -> bool:
+    """Step times with their half-widths, or, where a busy machine lets nobody time steps, a refusal that says so."""
+    if measured.step_time is None:
+        return any(note.startswith("Step times were refused") for note in measured.notes)
+    return measured.step_time.half_widths is not None
+
+
 def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) -> None:
     """A half-precision server shows a small positive top-k divergence, repeats exactly, and is named."""
     from live.measure.openai_backend import OpenaiBackend
@@ -47,7 +54,7 @@ def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) 
     backend = OpenaiBackend(Endpoint(url=server))
     plan = MeasurePlan(
         steps=StepPlan(
-            batches=(1, 2, 4), contexts=(32, 64), decode_steps=8, rounds=1, blocks=3, most_blocks=3
+            batches=(1, 2, 4), contexts=(32, 64), decode_steps=8, rounds=2, blocks=3, most_blocks=6
         )
     )
     measured = KernelMeter(backend, prompts, reference, lambda _: None).measure(backend.kernels[0], plan)
@@ -57,5 +64,4 @@ def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) 
     assert measured.facts.fingerprint.system_fingerprint.startswith("vllm-")
     assert 0.0 < drift.mean() < 1e-3
     assert np.array_equal(drift[:, 0], drift[:, 1])
-    assert measured.step_time is not None, measured.notes
-    assert measured.step_time.half_widths is not None
+    assert known_or_refused(measured)
