@@ -95,7 +95,7 @@ def test_admin_listens_on_loopback_whatever_the_gateway_listens_on() -> None:
 
 
 def test_ejected_hosts_serve_only_when_nobody_else_is_left_and_retries_have_no_ceiling() -> None:
-    """Most ejected is no panic, all ejected is: an ejection of the last replica would be an outage of our own."""
+    """Most ejected is no panic, all ejected is: to eject the last replica would be an outage of our own."""
     cluster = bootstrap(SETTINGS, FILES, ["slice-prose"], UPSTREAMS)["static_resources"]["clusters"][0]
     assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 1.0}
     assert cluster["circuit_breakers"]["thresholds"][0]["max_retries"] > 1000
