@@ -6,20 +6,19 @@ With ``n`` sequences decoding, mean prompt ``P`` and mean output ``O`` tokens, o
 
 because each step ends ``n / O`` requests, which are replaced by as many prompts to prefill. A replica
 then answers ``n / (O * step(n))`` requests per second, and a request takes ``c0 + c1 * P`` to its first
-token and ``step(n)`` for each further one. All times in seconds.
+token and ``step(n)`` for each further one. How many of those keep the objectives is in
+``contracts.compiled.carried``. All times in seconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.compiled.carried import Objectives, Replica, Request, carried_rps, request_of, steady_rps
 from contracts.jit import compiled
-
-#: Share of the steady-state limit that counts as capacity: above it queues grow with every burst.
-HEADROOM_RATIO = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,10 @@ class Demand:
         return self.prompt_tokens + self.output_tokens / 2.0
 
 
+#: No request is too long.
+UNCUT = Demand(prompt_tokens=float("inf"), output_tokens=float("inf"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineModel:
     """What was certified of the engines of K kernels, and the request that is expected.
@@ -48,6 +51,20 @@ class EngineModel:
     inter_token_s: float  # tightest objective between two tokens; inf: there is none
     demand: Demand  # as declared: a prior until servers say otherwise
     spread: float = 0.15  # standard deviation of the log of true over certified step time
+    first_token_s: float = float("inf")  # tightest objectives of the first token and of the whole answer
+    whole_s: float = float("inf")
+    step_tokens: float = float("inf")  # most in one step of any kernel
+    longest: Demand = UNCUT  # prompt and answer that are let in
+
+    @property
+    def objectives(self) -> Objectives:
+        """What a request is promised."""
+        return Objectives(float(self.inter_token_s), float(self.first_token_s), float(self.whole_s))
+
+    def request(self, demand: Demand) -> Request:
+        """Requests whose mean is ``demand``."""
+        longest = float(self.longest.prompt_tokens), float(self.longest.output_tokens)
+        return Request(*request_of(float(demand.prompt_tokens), float(demand.output_tokens), *longest))
 
 
 def step_s(coefficients: NDArray[np.float64], demand: Demand, batch: float) -> float:
@@ -81,40 +98,34 @@ def probe_share(
     return np.asarray(probes_per_s * (coefficients[:, 0] + probe_tokens * coefficients[:, 1]))
 
 
-def _carried_rps(step, prompt_tokens, output_tokens, limit, inter_token_s):
-    """``capacity_rps`` of a replica with the coefficients ``step`` [4]."""
-    base, prefill, decode, context = step[0], step[1], step[2], step[3]
-    work = prefill * prompt_tokens / output_tokens + decode + context * (prompt_tokens + output_tokens / 2.0)
-    slope = (base + work) - base
-    fits = limit if slope <= 0.0 else (inter_token_s - base) / slope
-    batch = min(limit, max(1.0, fits))
-    return HEADROOM_RATIO * batch / (output_tokens * (base + batch * work))
-
-
-#: The same for compiled code.
-carried_rps = compiled(_carried_rps)
-
-
-def capacity_rps(
-    coefficients: NDArray[np.float64], demand: Demand, limit: float, inter_token_s: float
-) -> float:
-    """Requests per second of one replica, with headroom: its largest batch that keeps ``inter_token_s``."""
-    step = np.asarray(coefficients, dtype=np.float64)
-    tokens = float(demand.prompt_tokens), float(demand.output_tokens)
-    return float(_carried_rps(step, *tokens, float(limit), float(inter_token_s)))
+def capacity_rps(model: EngineModel, coefficients: NDArray[np.float64], demand: Demand, kernel: int) -> float:
+    """Requests per second of one replica of ``kernel`` if its steps had ``coefficients`` [4]."""
+    return float(carried_rps(*_asked(model, coefficients, demand, kernel)))
 
 
 def capacities_rps(
     coefficients: NDArray[np.float64], model: EngineModel, demand: Demand
 ) -> NDArray[np.float64]:
     """``capacity_rps`` of the kernels of ``model`` if their steps had ``coefficients`` [K, 4], [K]."""
-    kernels = zip(coefficients, model.sequences, model.kv_tokens, strict=True)
-    return np.array(
-        [
-            capacity_rps(step, demand, batch_limit(demand, float(most), float(held)), model.inter_token_s)
-            for step, most, held in kernels
-        ]
-    )
+    return np.array([capacity_rps(model, step, demand, kernel) for kernel, step in enumerate(coefficients)])
+
+
+def steady_limits_rps(
+    coefficients: NDArray[np.float64], model: EngineModel, demand: Demand
+) -> NDArray[np.float64]:
+    """The most that one replica of each kernel carries in steady state, whatever prompts wait, [K]."""
+    unhurried = replace(model, whole_s=float("inf"))
+    found = [steady_rps(*_asked(unhurried, step, demand, k)) for k, step in enumerate(coefficients)]
+    return np.array(found, dtype=np.float64)
+
+
+def _asked(
+    model: EngineModel, coefficients: NDArray[np.float64], demand: Demand, kernel: int
+) -> tuple[NDArray[np.float64], Request, Replica, Objectives]:
+    """Arguments of the compiled limits."""
+    held = batch_limit(demand, float(model.sequences[kernel]), float(model.kv_tokens[kernel]))
+    step = np.ascontiguousarray(coefficients, dtype=np.float64)
+    return step, model.request(demand), Replica(held, float(model.step_tokens)), model.objectives
 
 
 def steady_batch(coefficients: NDArray[np.float64], demand: Demand, limit: float, rate_rps: float) -> float:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.steady_state import carried_rps, sequence_limit
+from contracts.compiled.carried import Objectives, Replica, carried_rps, request_of
+from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
@@ -57,7 +58,10 @@ class Certified(NamedTuple):
     step_s: NDArray[np.float64]  # [K, 4]
     sequences: NDArray[np.float64]  # [K]
     kv_tokens: NDArray[np.float64]  # [K]
-    inter_token_s: float
+    objectives: Objectives  # tightest of any slice
+    step_tokens: float  # most in one step
+    longest_prompt: float  # that is let in
+    longest_output: float
     prompt_tokens: float  # declared mean
     output_tokens: float
     spread: float  # prior standard deviation of the log of true over certified step time
@@ -83,9 +87,11 @@ def learn(learned, counted, certified, owner):
                 _count_tokens(learned, counted, known, b, r)
                 _count_steps(learned, counted, known, request, b, r, owner[r])
         _describe(request, learned, known, b)
+        longest = known.longest_prompt, known.longest_output
+        seen = request_of(request[0], request[1], longest[0], longest[1]), request[2]
         for k in range(learned.replica_rps.shape[1]):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
-            _estimate(learned, known, request, b, k, slow, scrapes)
+            _estimate(learned, known, seen, b, k, slow, scrapes)
             _keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:
                 learned.replica_rps[b, k] = UNBOUNDED_RPS
@@ -167,11 +173,12 @@ def _slowness(ratios, learned, owner, b, k):
 
 
 @compiled(inline="always")
-def _estimate(learned, known, request, b, k, slow, scrapes):
-    """Best estimate, its lower limit, and what the certified speed would carry."""
+def _estimate(learned, known, seen, b, k, slow, scrapes):
+    """Best estimate, its lower limit, and what the certified speed would carry, of the requests ``seen``."""
+    request, variance = seen
     prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
     slow *= data / (prior + data)
-    reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + request[2])
+    reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + variance)
     learned.replica_rps[b, k] = _at_speed_rps(known, request, k, slow)
     learned.least_rps[b, k] = _at_speed_rps(known, request, k, slow + reach)
     learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, 0.0)
@@ -195,6 +202,11 @@ def _keep_proven(learned, counted, owner, b, k):
 @compiled(inline="always")
 def _at_speed_rps(known, request, k, slow):
     """What a replica carries whose steps take ``exp(slow)`` times as long as certified."""
-    limit = sequence_limit(request[0], request[1], known.sequences[k], known.kv_tokens[k])
-    factor, step = np.exp(slow), known.step_s[k]
-    return carried_rps(step, request[0], request[1], limit, known.inter_token_s / factor) / factor
+    held = sequence_limit(
+        request.prompt_tokens, request.output_tokens, known.sequences[k], known.kv_tokens[k]
+    )
+    factor, promised = np.exp(slow), known.objectives
+    scaled = Objectives(
+        promised.inter_token_s / factor, promised.first_token_s / factor, promised.whole_s / factor
+    )
+    return carried_rps(known.step_s[k], request, Replica(held, known.step_tokens), scaled) / factor

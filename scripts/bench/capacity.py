@@ -7,7 +7,7 @@ runs, with common random numbers over the rates, and over kernels; several fleet
 its own, whose requests count together. What is in flight at the end is followed to its end.
 
 Beside it ``model_rps``, the certified step-time model's figure for the same mean request
-(``contracts.compiled.steady_state``, with its headroom), their ratio, and ``told_rps``, what the scenario's
+(``contracts.compiled.carried``), their ratio, and ``told_rps``, what the scenario's
 controller is told: the pool's ``capacity_rps``, else the model's figure for the declared mean request.
 """
 
@@ -41,6 +41,8 @@ KEPT_RATIO = 0.99
 TOLERANCE = 0.002
 #: Beyond these nothing is looked for, requests per second.
 LEAST_RPS, MOST_RPS = 0.05, 1e4
+#: The search begins at this or above: halving from there finds all that is looked for.
+FIRST_RPS = 1.0
 SCENARIO = "package:contracts/library/suites/e5-base.yaml"
 #: Figures of a kernel with the heads of their columns.
 COLUMNS = {"true_rps": "true", "model_rps": "model", "ratio": "model / true", "told_rps": "told"}
@@ -104,7 +106,8 @@ def alone_on(document: Scenario, kernel: PoolKernel, pool: PoolSpec, pool_file: 
 
 def true_capacity_rps(scenario: CompiledScenario) -> float:
     """Highest rate that the one replica of ``scenario`` carries; 0 where it carries none."""
-    return highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, scenario.capacity_rps[0])
+    guess = max(float(scenario.capacity_rps[0]), FIRST_RPS)
+    return highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, guess)
 
 
 def highest(good: Callable[[float], bool], guess: float) -> float:

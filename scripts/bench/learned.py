@@ -3,7 +3,8 @@
 Worlds that the controller was told wrongly of: step-time coefficients drawn within 30 % of the certified
 ones, each by itself, prompts half to twice and answers half to one and a half times as long as declared, at
 30 to 90 % of what the home kernels then carry. After two minutes under a policy that moves nobody, the
-estimate of each kernel stands against the steady-state model at the true coefficients and the true means.
+estimate of each kernel stands against its true capacity, which ``scripts.bench.capacity`` finds by bisection
+at the true coefficients with the true requests.
 
 ``busy_*``: kernels that carry 30 % of that or more; ``idle_*``: those without traffic. ``error``: of the best
 estimate, ``covered``: share of kernels whose true figure is at least the lower limit (one-sided 95 %),
@@ -18,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.steady_state import Demand, capacities_rps
 from contracts.documents import Scenario
 from contracts.documents.scenario import DeclaredTokens
 from contracts.loading.loader import load_as
@@ -27,11 +27,11 @@ from contracts.rng import stream
 from controller.decision import Decision
 from controller.state import ControllerState
 from policies.registry import make_configuration
+from scripts.bench.capacity import LEAST_RPS, alone_on, pool_of, true_capacity_rps
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
-from simulator.world.workload import WorkloadStream
 
 SEED, WORLDS = 1, 60
 SPAN_S = 120.0
@@ -82,7 +82,7 @@ def _world(document: Scenario, file: str, seed: int) -> Found:
     prompt, output = np.exp(rng.uniform(np.log(0.5), np.log(2.0))), rng.uniform(0.5, 1.5)
     told = compile_scenario(_with_tokens(document, prompt, output, 1.0), file)
     step_s = told.engine.step_model * rng.uniform(0.7, 1.3, told.engine.step_model.shape)
-    true_rps = capacities_rps(step_s, told.engine_model, _mean_request(told, seed))
+    true_rps = _true_rps(_with_tokens(document, prompt, output, 1.0), file, step_s)
     # Load refers to the home kernel that is fullest when all is well.
     fullest = float((told.fair_rps / true_rps).max())
     rate_rps = document.spec.workload.rate_rps * rng.uniform(0.3, 0.9) / fullest
@@ -117,9 +117,12 @@ def _with_tokens(document: Scenario, prompt: float, output: float, rate_rps: flo
     return document.model_copy(update={"spec": document.spec.model_copy(update=spec)})
 
 
-def _mean_request(scenario: CompiledScenario, seed: int) -> Demand:
-    """The mean request as it is drawn: cut at the longest one."""
-    drawn = WorkloadStream(scenario.workload, seed).until(20000.0)
-    return Demand(
-        prompt_tokens=float(drawn.prompt_tokens.mean()), output_tokens=float(drawn.output_tokens.mean())
-    )
+def _true_rps(document: Scenario, file: str, step_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """True capacity of one replica of every kernel whose steps have ``step_s`` [K, 4], by bisection, [K]."""
+    pool, pool_file = pool_of(document, Path(file))
+    found = []
+    for kernel, step in zip(pool.kernels, step_s, strict=True):
+        alone = compile_scenario(alone_on(document, kernel, pool, pool_file), file)
+        alone = replace(alone, engine=replace(alone.engine, step_model=step[None]))
+        found.append(max(true_capacity_rps(alone), LEAST_RPS))
+    return np.array(found)

@@ -7,13 +7,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.steady_state import HEADROOM_RATIO, Demand, capacities_rps
+from contracts.compiled.steady_state import Demand, capacities_rps, steady_limits_rps
 from simulator.world.compiled_scenario import CompiledScenario
 
 
 def true_rps(scenario: CompiledScenario, demand: Demand) -> NDArray[np.float64]:
-    """Requests per second of ``demand`` that one healthy replica of each kernel carries, with headroom, [K]:
-    the steady-state model at the true coefficients.
+    """Requests per second of ``demand`` that one healthy replica of each kernel carries, [K]: the model of
+    ``contracts.compiled.carried`` at the true coefficients.
     """
     return capacities_rps(scenario.engine.step_model, scenario.engine_model, demand)
 
@@ -25,7 +25,8 @@ def most_rps(scenario: CompiledScenario) -> NDArray[np.float64]:
     """
     drift = scenario.workload.drift
     both_ends = (demand_at(scenario, part) for part in ((0.0,) if drift is None else (0.0, 1.0)))
-    each = np.max([true_rps(scenario, demand) for demand in both_ends], axis=0) / HEADROOM_RATIO
+    known = scenario.engine.step_model, scenario.engine_model
+    each = np.max([steady_limits_rps(*known, demand) for demand in both_ends], axis=0)
     return np.asarray(each[scenario.layout.replica_kernel])
 
 

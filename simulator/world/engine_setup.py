@@ -131,17 +131,23 @@ def kv_tokens(engine: EngineSpec) -> int:
 
 
 def engine_model(
-    pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64], demand: Demand
+    spec: ScenarioSpec, pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64]
 ) -> EngineModel:
     """What is certified of the pool's engines, for the request that the workload declares."""
-    finite = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
+    whole_s, first_s, gap_s = (float(each) / MS_PER_S for each in contract.slo_ms.min(axis=0))
     limits = [kernel.entry.limits for kernel in pool.kernels]
+    work = spec.workload
+    longest = float(work.prompt_tokens.max_tokens), float(work.output_tokens.max_tokens)
     return EngineModel(
         step_s=step_model,
         sequences=np.array([float(each.max_sequences) for each in limits]),
         kv_tokens=np.array([float(each.kv_blocks * each.block_tokens) for each in limits]),
-        inter_token_s=float(finite.min()) / MS_PER_S if finite.size else float("inf"),
-        demand=demand,
+        inter_token_s=gap_s,
+        first_token_s=first_s,
+        whole_s=whole_s,
+        step_tokens=float(max(each.max_batch_tokens for each in limits)),
+        longest=Demand(prompt_tokens=longest[0], output_tokens=longest[1]),
+        demand=declared_demand(spec),
     )
 
 

@@ -67,7 +67,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     absent, home = absent_replicas(layout, pool), _homes(pool, layout)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
     engine = engine_spec(spec, pool, contract, layout, steps, tables)
-    model = engine_model(pool, contract, steps, declared_demand(spec))
+    model = engine_model(spec, pool, contract, steps)
     return CompiledScenario(
         name=scenario.metadata.name,
         sha256=document_sha256(scenario),

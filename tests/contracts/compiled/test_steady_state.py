@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.steady_state import Demand, capacity_rps, probe_share, steady_batch, step_s
+from contracts.compiled.steady_state import (
+    Demand,
+    EngineModel,
+    capacity_rps,
+    probe_share,
+    steady_batch,
+    step_s,
+)
 
 
 @given(
@@ -31,7 +38,14 @@ def test_capacity_falls_with_slower_steps(model: tuple[float, ...], factor: floa
     """A replica whose steps take longer never carries more."""
     demand = Demand(prompt_tokens=256.0, output_tokens=64.0)
     coefficients = np.array(model)
-    fast = capacity_rps(coefficients, demand, 64.0, 0.1)
-    assert capacity_rps(coefficients * factor, demand, 64.0, 0.1) <= fast * (1 + 1e-9)
+    engine = EngineModel(
+        step_s=coefficients[None],
+        sequences=np.array([64.0]),
+        kv_tokens=np.array([1e6]),
+        inter_token_s=0.1,
+        demand=demand,
+    )
+    fast, slow = (capacity_rps(engine, steps, demand, 0) for steps in (coefficients, coefficients * factor))
+    assert slow <= fast * (1 + 1e-9)
     shares = [probe_share(model[None], 1.0, 64.0)[0] for model in (coefficients, coefficients * factor)]
     assert shares[0] <= shares[1]

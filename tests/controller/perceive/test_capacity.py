@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from contracts.compiled.steady_state import Demand, EngineModel, batch_limit, capacity_rps, step_s
+from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps, step_s
 from contracts.telemetry import EngineCounters, FleetTelemetry
 from controller.initial import initial_state
 from controller.options import CapacityOptions, ControllerSetup
@@ -83,7 +83,9 @@ def _after(
 
 
 def _true_rps(kernel: int, demand: Demand, factor: float) -> float:
-    return capacity_rps(STEP_S[kernel] * factor, demand, batch_limit(demand, 64, 65536.0), 0.08)
+    engine = _setup().fleet.engine
+    assert engine is not None
+    return capacity_rps(engine, STEP_S[kernel] * factor, demand, kernel)
 
 
 @given(st.floats(100.0, 2000.0), st.floats(64.0, 512.0), st.floats(0.75, 1.3), st.floats(4.0, 40.0))

@@ -1,0 +1,149 @@
+"""Compiled: the rate at which 99 % of the requests keep every objective of their contract.
+
+What is known of the lengths of requests are their means, because engines export sums. Their spread is taken
+as that of real traffic, log-normal with ``SIGMA`` and cut at the longest request that is let in. Four limits;
+what a replica carries is the least of them:
+
+- *Steady state*: the largest batch that fits scheduler and KV cache and whose step keeps the objective between
+  two tokens, and the whole answer's for an answer of the 99 % quantile; with a headroom, because batches vary.
+- *Gaps of short answers*: an answer of a few tokens does not average over the prompts that are prefilled
+  meanwhile. In the time that its tokens are given, prompts arrive as a compound Poisson process, whose sum
+  is taken as normal; but no step holds more prompt tokens than the scheduler's budget.
+- *First token*: a prompt waits for those before it. One server, Poisson arrivals, first come first served
+  (M/G/1): by Pollaczek and Khinchine, a prompt that waits does so for ``m2 / (2 m1 (1 - r))`` on average, m1
+  and m2 the moments of its service and r the load; waiting is taken as exponential beyond that, exact for
+  M/M/1 and in heavy traffic (Kingman 1961): P(W > t) = r exp(-t (1 - r) 2 m1 / m2). Half of the 1 % may be
+  missed by waiting, half by prompts that take too long by themselves, a bound by Bonferroni.
+- Never less than ``LEAST_RPS``.
+
+A service is the prefill of a prompt and the rest of one step; all times in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from contracts.jit import compiled
+
+#: Share of the steady-state limit that counts as capacity: above it queues grow with every burst.
+HEADROOM_RATIO = 0.87
+#: Standard deviation of the log of the tokens of a request: 0.7 to 1.0 in published traces.
+SIGMA = 0.8
+#: Share of the requests that may miss an objective, and quantiles of the standard normal at it and its half.
+MISSED = 0.01
+_Z, _Z_HALF = 2.3263, 2.5758
+#: Mean over answers, median times exp(SIGMA z), of Q(this sqrt(exp(SIGMA z))) is ``MISSED``; Q: normal tail.
+GAP_QUANTILE = 3.1137
+#: What even a kernel that keeps no objective is said to carry, so that shares of it exist; requests/s.
+LEAST_RPS = 1e-3
+#: Halvings of the rate at which first tokens are in time: to a thousandth.
+_HALVINGS = 10
+
+
+class Request(NamedTuple):
+    """Tokens of requests: means, E[prompt²], prompt and answer of the quantiles, median answer."""
+
+    prompt_tokens: float
+    output_tokens: float
+    prompt_square: float
+    most_prompt: float
+    most_output: float
+    middle_output: float
+
+
+class Objectives(NamedTuple):
+    """The tightest of any slice, seconds; inf: there is none."""
+
+    inter_token_s: float
+    first_token_s: float
+    whole_s: float
+
+
+class Replica(NamedTuple):
+    """Most sequences at once, and most tokens of one step."""
+
+    sequences: float
+    step_tokens: float
+
+
+@compiled
+def request_of(prompt_tokens, output_tokens, longest_prompt, longest_output):
+    """``Request`` of these means, cut at the longest that are let in (inf: at none)."""
+    middle = math.exp(-0.5 * SIGMA * SIGMA)
+    prompt = prompt_tokens * middle
+    most_prompt = min(prompt * math.exp(_Z_HALF * SIGMA), max(longest_prompt, prompt_tokens))
+    output = output_tokens * middle
+    most_output = min(output * math.exp(_Z * SIGMA), max(longest_output, output_tokens))
+    square = prompt_tokens * prompt_tokens * math.exp(SIGMA * SIGMA)
+    if longest_prompt < 100.0 * prompt_tokens:
+        cut = math.log(longest_prompt / prompt) / SIGMA
+        square *= 0.5 * math.erfc((2.0 * SIGMA - cut) / math.sqrt(2.0))
+        square += longest_prompt * longest_prompt * 0.5 * math.erfc(cut / math.sqrt(2.0))
+        square = max(square, prompt_tokens * prompt_tokens)
+    return Request(prompt_tokens, output_tokens, square, most_prompt, most_output, max(output, 1.0))
+
+
+@compiled
+def carried_rps(step, request, replica, objectives):
+    """Requests per second of a replica whose steps have the coefficients ``step`` [4]."""
+    rate_rps = HEADROOM_RATIO * steady_rps(step, request, replica, objectives)
+    rate_rps = min(rate_rps, _gap_rps(step, request, replica, objectives.inter_token_s))
+    if _first_in_time(rate_rps, step, request, objectives.first_token_s):
+        return max(rate_rps, LEAST_RPS)
+    low, high = 0.0, rate_rps
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if _first_in_time(middle, step, request, objectives.first_token_s):
+            low = middle
+        else:
+            high = middle
+    return max(low, LEAST_RPS)
+
+
+@compiled
+def steady_rps(step, request, replica, objectives):
+    """The steady-state limit: of the largest batch that keeps step and answer in time, at least one."""
+    decode = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)
+    work = step[1] * request.prompt_tokens / request.output_tokens + decode
+    left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens
+    each_s = min(objectives.inter_token_s, left_s / request.most_output)
+    fits = replica.sequences if work <= 0.0 else (each_s - step[0]) / work
+    batch = min(replica.sequences, max(1.0, fits))
+    return batch / (request.output_tokens * (step[0] + batch * work))
+
+
+@compiled(inline="always")
+def _gap_rps(step, request, replica, gap_s):
+    """Rate at which short answers keep ``gap_s`` between tokens: prompts as they come, or full steps."""
+    spare_s = gap_s - step[0]
+    if gap_s == math.inf or spare_s <= 0.0:
+        return math.inf if gap_s == math.inf else 0.0
+    decode = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)
+    decode_s = gap_s * request.output_tokens * decode
+    mean_s = gap_s * step[1] * request.prompt_tokens + decode_s
+    spread_s = GAP_QUANTILE * step[1] * math.sqrt(gap_s * request.prompt_square / request.middle_output)
+    if mean_s <= 0.0 or decode_s <= 0.0:
+        return math.inf
+    root = (math.sqrt(spread_s * spread_s + 4.0 * mean_s * spare_s) - spread_s) / (2.0 * mean_s)
+    return max(root * root, (spare_s - step[1] * replica.step_tokens) / decode_s)
+
+
+@compiled(inline="always")
+def _first_in_time(rate_rps, step, request, first_s):
+    """Whether 99 % of the first tokens come in ``first_s`` at ``rate_rps``."""
+    if rate_rps <= 0.0 or first_s == math.inf:
+        return first_s == math.inf
+    decode = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)
+    prefill_s = step[1] * request.prompt_tokens
+    busy = rate_rps * (prefill_s + request.output_tokens * decode)
+    if busy >= 1.0:
+        return False
+    rest_s = step[0] * (1.0 - rate_rps * prefill_s) / (1.0 - busy)  # of a step, without its prompts
+    wait_s = first_s - step[1] * request.most_prompt - rest_s
+    mean_s = prefill_s + rest_s
+    load = rate_rps * mean_s
+    if wait_s <= 0.0 or load >= 1.0:
+        return False
+    square = step[1] * step[1] * request.prompt_square + rest_s * (2.0 * prefill_s + rest_s)
+    return math.log(load) - wait_s * (1.0 - load) * 2.0 * mean_s / square <= math.log(0.5 * MISSED)
