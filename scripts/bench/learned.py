@@ -30,7 +30,6 @@ from policies.registry import make_configuration
 from scripts.bench.capacity import LEAST_RPS, alone_on, pool_of, true_capacity_rps
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
-from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
 SEED, WORLDS = 1, 60

@@ -27,7 +27,6 @@ from simulator.world.disturbances import compile_changes, compile_faults, compil
 from simulator.world.engine_setup import (
     absent_replicas,
     capacities,
-    declared_demand,
     demand_of,
     engine_model,
     engine_spec,
