@@ -25,6 +25,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from contracts.jit import compiled
 
 #: Share of the steady-state limit that counts as capacity: above it queues grow with every burst.
@@ -69,7 +72,9 @@ class Replica(NamedTuple):
 
 
 @compiled
-def request_of(prompt_tokens, output_tokens, longest_prompt, longest_output):
+def request_of(
+    prompt_tokens: float, output_tokens: float, longest_prompt: float, longest_output: float
+) -> Request:
     """``Request`` of these means, cut at the longest that are let in (inf: at none)."""
     middle = math.exp(-0.5 * SIGMA * SIGMA)
     prompt = prompt_tokens * middle
@@ -86,7 +91,9 @@ def request_of(prompt_tokens, output_tokens, longest_prompt, longest_output):
 
 
 @compiled
-def carried_rps(step, request, replica, objectives):
+def carried_rps(
+    step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
+) -> float:
     """Requests per second of a replica whose steps have the coefficients ``step`` [4]."""
     rate_rps = HEADROOM_RATIO * steady_rps(step, request, replica, objectives)
     rate_rps = min(rate_rps, _gap_rps(step, request, replica, objectives.inter_token_s))
@@ -103,7 +110,9 @@ def carried_rps(step, request, replica, objectives):
 
 
 @compiled
-def steady_rps(step, request, replica, objectives):
+def steady_rps(
+    step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
+) -> float:
     """The steady-state limit: of the largest batch that keeps step and answer in time, at least one."""
     decode = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)
     work = step[1] * request.prompt_tokens / request.output_tokens + decode
@@ -111,11 +120,12 @@ def steady_rps(step, request, replica, objectives):
     each_s = min(objectives.inter_token_s, left_s / request.most_output)
     fits = replica.sequences if work <= 0.0 else (each_s - step[0]) / work
     batch = min(replica.sequences, max(1.0, fits))
-    return batch / (request.output_tokens * (step[0] + batch * work))
+    rate_rps: float = batch / (request.output_tokens * (step[0] + batch * work))
+    return rate_rps
 
 
 @compiled(inline="always")
-def _gap_rps(step, request, replica, gap_s):
+def _gap_rps(step: NDArray[np.float64], request: Request, replica: Replica, gap_s: float) -> float:
     """Rate at which short answers keep ``gap_s`` between tokens: prompts as they come, or full steps."""
     spare_s = gap_s - step[0]
     if gap_s == math.inf or spare_s <= 0.0:
@@ -127,11 +137,12 @@ def _gap_rps(step, request, replica, gap_s):
     if mean_s <= 0.0 or decode_s <= 0.0:
         return math.inf
     root = (math.sqrt(spread_s * spread_s + 4.0 * mean_s * spare_s) - spread_s) / (2.0 * mean_s)
-    return max(root * root, (spare_s - step[1] * replica.step_tokens) / decode_s)
+    rate_rps: float = max(root * root, (spare_s - step[1] * replica.step_tokens) / decode_s)
+    return rate_rps
 
 
 @compiled(inline="always")
-def _first_in_time(rate_rps, step, request, first_s):
+def _first_in_time(rate_rps: float, step: NDArray[np.float64], request: Request, first_s: float) -> bool:
     """Whether enough of the first tokens come in ``first_s`` at ``rate_rps``."""
     if rate_rps <= 0.0 or first_s == math.inf:
         return first_s == math.inf
@@ -147,4 +158,5 @@ def _first_in_time(rate_rps, step, request, first_s):
     if wait_s <= 0.0 or load >= 1.0:
         return False
     square = step[1] * step[1] * request.prompt_square + rest_s * (2.0 * prefill_s + rest_s)
-    return math.log(load) - wait_s * (1.0 - load) * 2.0 * mean_s / square <= math.log(0.5 * MISSED)
+    kept: bool = math.log(load) - wait_s * (1.0 - load) * 2.0 * mean_s / square <= math.log(0.5 * MISSED)
+    return kept
