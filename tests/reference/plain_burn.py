@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from controller.detect.burn_rate import BINS, FACTORS, LONG_HOURS, BurnRateDetector
 from controller.detect.clauses import Kind, applies, from_traffic
-from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
+from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, floats
 from controller.detect.sums import COUNT, OVER, TOTAL, Sums
 
 CERTAIN, SLACK_S = 1e9, 1e-6
@@ -20,8 +20,8 @@ def plain_update(
     """``BurnRateDetector.update``."""
     after: DetectorState = {
         **state,
-        "running": state["running"] + arrived.sums[..., None, :],
-        "age_s": state["age_s"] + arrived.since_s[:, None, None, None, None],
+        "running": floats(state, "running") + arrived.sums[..., None, :],
+        "age_s": floats(state, "age_s") + arrived.since_s[:, None, None, None, None],
     }
     ended = np.zeros(arrived.sums.shape[:-1], dtype=np.bool_)
     for tier in range(len(FACTORS)):
@@ -43,10 +43,12 @@ def _end_bin(
 ) -> NDArray[np.bool_]:
     """Close the bins of ``tier`` that are full; where."""
     ended = np.asarray(
-        after["age_s"][..., tier] >= LONG_HOURS[tier] * detector.hour_s / BINS - SLACK_S, dtype=np.bool_
+        floats(after, "age_s")[..., tier] >= LONG_HOURS[tier] * detector.hour_s / BINS - SLACK_S,
+        dtype=np.bool_,
     )
-    bins, name = after[f"bins{tier}"], f"bins{tier}"
-    shifted = np.concatenate([bins[..., 1:, :], after["running"][..., tier, None, :]], axis=-2)
+    name = f"bins{tier}"
+    bins = floats(after, name)
+    shifted = np.concatenate([bins[..., 1:, :], floats(after, "running")[..., tier, None, :]], axis=-2)
     after[name] = bins = np.where(ended[..., None, None], shifted, bins)
     running, ages, burning = (after[key].copy() for key in ("running", "age_s", "burning"))
     running[..., tier, :][ended], ages[..., tier][ended] = 0.0, 0.0
