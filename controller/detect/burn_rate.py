@@ -20,26 +20,25 @@ Source: Beyer et al., The Site Reliability Workbook (O'Reilly 2018), chapter 5, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.clauses import ClausePlan, Kind, applies, from_traffic
-from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
+from controller.detect.burn_rate_pass import Budgets, Tier, end_bins, find_kept, sum_up, take_in
+from controller.detect.clauses import ClausePlan, applies, from_traffic
+from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
 from controller.detect.latched import forgotten, latched
-from controller.detect.sums import COUNT, OVER, TOTAL, Sums
+from controller.detect.sums import Sums
 
 #: Factors of the workbook's alerts and their long windows, in hours; short windows are a twelfth.
 FACTORS = (14.4, 6.0, 1.0)
 LONG_HOURS = (1.0, 6.0, 72.0)
 BINS = 12
-#: Burn of a clause that tolerates nothing and got something.
-CERTAIN = 1e9
 #: Float clocks of equal ticks miss the end of a bin by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
@@ -92,77 +91,68 @@ class BurnRateDetector:
         contract: CompiledContract,
         arrived: EvidenceBatch | None = None,
         *,
-        consume: bool = False,  # noqa: ARG002
+        consume: bool = False,
     ) -> tuple[AlarmState, DetectorState]:
         """Add this tick to the bins and judge the tiers whose bin ends; see the protocol."""
         if arrived is None:
             raise ValueError("burn rates are judged by arrivals, not by sums of windows")
-        since_s = arrived.since_s[:, None, None, None, None]
-        after: DetectorState = {
-            **state,
-            "running": np.asarray(state["running"], dtype=np.float64) + arrived.sums[..., None, :],
-            "age_s": np.asarray(state["age_s"], dtype=np.float64) + since_s,
-        }
+        after, budgets = _owned(state, ("running", "age_s"), consume), self._budgets(contract)
+        take_in(after["running"], after["age_s"], np.ascontiguousarray(arrived.sums), arrived.since_s)
         ended = np.zeros(arrived.sums.shape[:-1], dtype=np.bool_)
         for tier in range(len(FACTORS)):
-            ended |= self._end_bin(after, tier, contract)
+            after = self._end_bins(after, tier, ended, budgets, consume=consume)
         if bool(ended.any()):
-            after.update(self._judged(after))
-        alarm = np.asarray(after["alarm"], dtype=np.bool_)
-        recent = np.asarray(after["recent"], dtype=np.float64)
+            after.update(_judged(after))
+        alarm, recent = flags(after, "alarm"), floats(after, "recent")
+        kept = np.empty(alarm.shape, dtype=np.bool_)
+        find_kept(kept, budgets, recent, from_traffic(contract), self.least_units)
         return AlarmState(
-            alarm=alarm,
-            excess=np.asarray(after["excess"], dtype=np.float64),
-            inside=~alarm & self._kept(recent, contract),
-            fresh=ended,
-            judged=recent,
+            alarm=alarm, excess=floats(after, "excess"), inside=~alarm & kept, fresh=ended, judged=recent
         ), after
 
-    def _judged(self, after: DetectorState) -> DetectorState:
-        """What only the end of a bin can change: alarm, excess and the sums of the shortest tier."""
-        burning = np.asarray(after["burning"], dtype=np.float64)
-        worst = np.maximum.reduce([burning[..., tier] for tier in range(len(FACTORS))])
-        bins = np.asarray(after["bins0"], dtype=np.float64)
-        return {"alarm": worst > 0.0, "excess": np.maximum(worst - 1.0, 0.0), "recent": bins.sum(axis=-2)}
+    def _end_bins(
+        self, after: DetectorState, tier: int, ended: Flags, budgets: tuple[Any, ...], *, consume: bool
+    ) -> DetectorState:
+        """Close the bins of ``tier`` that are full, and judge them; ``ended`` [B, U, S, C] tells where."""
+        bin_s = LONG_HOURS[tier] * self.hour_s / BINS - _CLOCK_SLACK_S
+        if not bool((floats(after, "age_s")[..., tier] >= bin_s).any()):
+            return after
+        bins = f"bins{tier}"
+        after = _owned(after, (bins, "burning"), consume)
+        memory = Tier(
+            bins=floats(after, bins),
+            running=floats(after, "running"),
+            age_s=floats(after, "age_s"),
+            burning=floats(after, "burning"),
+            ended=ended,
+        )
+        end_bins(tuple(memory), budgets, tier, bin_s, FACTORS[tier], self.least_units)
+        return after
 
-    def _end_bin(self, after: DetectorState, tier: int, contract: CompiledContract) -> Flags:
-        """Close the bins of ``tier`` that are full, in ``after``, and judge them; where, [B, U, S, C]."""
-        long_s = LONG_HOURS[tier] * self.hour_s
-        age_s = np.asarray(after["age_s"], dtype=np.float64)
-        ended = np.asarray(age_s[..., tier] >= long_s / BINS - _CLOCK_SLACK_S)
-        if not bool(ended.any()):
-            return ended
-        running = np.array(after["running"], dtype=np.float64)
-        bins = np.asarray(after[f"bins{tier}"], dtype=np.float64)
-        shifted = np.concatenate([bins[..., 1:, :], running[..., tier, None, :]], axis=-2)
-        bins = np.where(ended[..., None, None], shifted, bins)
-        running[..., tier, :][ended] = 0.0
-        ages, burning = age_s.copy(), np.array(after["burning"])
-        ages[..., tier][ended] = 0.0
-        burning[..., tier] = np.where(ended, self._burning(bins, tier, contract), burning[..., tier])
-        after.update({"running": running, f"bins{tier}": bins, "age_s": ages, "burning": burning})
-        return ended
+    def _budgets(self, contract: CompiledContract) -> tuple[Any, ...]:
+        """The clauses, as the compiled passes read them."""
+        clauses = self.clauses
+        budgets = Budgets(
+            kind=clauses.kind,
+            is_rate=clauses.is_rate,
+            mirrored=clauses.mirrored,
+            upper=clauses.upper,
+            null_mean=clauses.null_mean,
+            applies=applies(contract),
+        )
+        return tuple(budgets)
 
-    def _burning(self, bins: Sums, tier: int, contract: CompiledContract) -> Floats:
-        """Burn over the long window where both windows reach the tier's factor, else 0."""
-        long = bins.sum(axis=-2)
-        burn, lately = self.burn(long), self.burn(bins[..., -1, :])
-        certain = self.clauses.kind == Kind.AT_ONCE
-        known = (long[..., COUNT] >= self.least_units) | certain
-        over = known & (burn >= FACTORS[tier]) & (lately >= FACTORS[tier]) & applies(contract)
-        return np.where(over, burn, 0.0)
 
-    def burn(self, sums: Sums) -> Floats:
-        """Spent over allowed, float64 [B, U, S, C]; 0 without observations."""
-        clauses, count = self.clauses, sums[..., COUNT]
-        spent = np.where(clauses.mirrored, clauses.upper * count - sums[..., TOTAL], sums[..., TOTAL])
-        spent = np.maximum(np.where(clauses.is_rate, sums[..., OVER], spent), 0.0)
-        share = spent / np.maximum(count, 1.0)
-        certain = np.where(share > 0.0, CERTAIN, 0.0)
-        return np.where(clauses.kind == Kind.AT_ONCE, certain, share / clauses.null_mean)
+def _owned(state: DetectorState, names: tuple[str, ...], consume: bool) -> DetectorState:
+    """``state``, of which the arrays ``names`` may be written to: copies, unless it is given away."""
+    own = {name: state[name] if consume else state[name].copy() for name in names}
+    return {**state, **own}
 
-    def _kept(self, recent: Sums, contract: CompiledContract) -> Flags:
-        """The shortest long window burns below 1; or it is silent, and only traffic could tell."""
-        known = recent[..., COUNT] >= self.least_units
-        silent = (recent[..., COUNT] <= 0.0) & from_traffic(contract)
-        return np.asarray((known & (self.burn(recent) < 1.0)) | silent)
+
+def _judged(after: DetectorState) -> DetectorState:
+    """What only the end of a bin can change: alarm, excess and the sums of the shortest tier."""
+    burning, bins = floats(after, "burning"), floats(after, "bins0")
+    worst = np.maximum.reduce([burning[..., tier] for tier in range(len(FACTORS))])
+    recent = np.empty((*bins.shape[:4], bins.shape[5]))
+    sum_up(recent, bins)
+    return {"alarm": worst > 0.0, "excess": np.maximum(worst - 1.0, 0.0), "recent": recent}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from contracts.compiled.contract import CompiledContract
+from contracts.rng import stream
 from contracts.telemetry import FleetTelemetry
 from controller.detect.burn_rate import BurnRateDetector
 from controller.detect.clauses import plan_clauses
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
 from policies.registry import make_configuration
+from tests.reference.plain_burn import plain_update
 from tests.support.builders import Clause, make_contract, make_fleet, make_layout, no_probes
 from tests.support.worlds import run, script
 
@@ -137,3 +141,42 @@ def test_an_hour_is_the_contracts_window_unless_stated(hour_s: float) -> None:
     detector = make_configuration(f"burn-rate:hour_s={hour_s:g}", fleet).detector
     assert isinstance(detector, BurnRateDetector)
     assert detector.hour_s == (hour_s or fleet.contract.window_s)
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_the_compiled_passes_are_the_plain_definition_to_the_last_bit(consume: bool) -> None:
+    """Several fleets, streams of different ages, ten hours: every array equals that of whole-array code."""
+    layout = make_layout(kernels=3, slices=2, per_kernel=1)
+    contract, rng = make_contract(layout, CLAUSES), stream(3, "burn")
+    detector = BurnRateDetector(clauses=plan_clauses(contract), hour_s=12.0)
+    state = plain = detector.initial(2, 3, contract)
+    for second in range(150):
+        seen = _random_second(rng, (2, 3, 2, len(CLAUSES)))
+        expected_alarms, plain = plain_update(detector, plain, contract, seen)
+        given = {name: array.copy() for name, array in state.items()}
+        alarms, after = detector.update(given, None, np.zeros(2, np.bool_), contract, seen, consume=consume)
+        assert consume or all(np.array_equal(given[name], state[name]) for name in state)
+        if second % 17 == 5:
+            spared = rng.random(plain["alarm"].shape) < 0.2
+            after, plain = detector.forget(after, spared), detector.forget(plain, spared)
+        for name, array in plain.items():
+            np.testing.assert_array_equal(after[name], array, err_msg=f"{name} at {second}", strict=True)
+        for field in fields(AlarmState):
+            mine, plainly = (getattr(one, field.name) for one in (alarms, expected_alarms))
+            np.testing.assert_array_equal(mine, plainly, err_msg=f"{field.name} at {second}", strict=True)
+        state = after
+
+
+def _random_second(rng: np.random.Generator, shape: tuple[int, ...]) -> EvidenceBatch:
+    """Sums of any clause stream, most of them small, some of none at all."""
+    count = rng.poisson(3.0, shape) * (rng.random(shape) < 0.8)
+    total, over = count * rng.random(shape), rng.binomial(count, 0.3 * rng.random(shape))
+    return EvidenceBatch(
+        pooled=False,
+        probes=no_probes(2, 0),
+        received=np.zeros((2, 0), dtype=np.bool_),
+        subject_of=np.arange(shape[1]),
+        sums=np.stack([count, total, total * total, over], axis=-1).astype(np.float64),
+        doubted=np.zeros(shape, dtype=np.bool_),
+        since_s=np.array([1.0, 0.7]),
+    )
