@@ -105,9 +105,7 @@ def train(
     learned, kept = loaded[::2], loaded[1::2] or loaded
     recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
     with told("training", steps) as progress:
-        content, history = fit(
-            learned, layout_of(loaded), recipe, lambda done: progress.update(done=done)
-        )
+        content, history = fit(learned, layout_of(loaded), recipe, lambda done: progress.update(done=done))
     evaluation = judge(content, kept, FittedRecipe(seed=seed, steps=judge_steps))
     command = f"selvage offline train LOGS --steps {steps} --cost-weight {cost_weight:g} --seed {seed}"
     manifest = write_offline(out, name, content, hashes(logs), evaluation, seed, command)
