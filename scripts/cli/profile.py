@@ -63,6 +63,12 @@ class ProfileOptions:
     step_sequences: Annotated[
         int, typer.Option(min=2, max=64, help="Most sequences at a time that timing a server may send.")
     ] = 16
+    step_process: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Time steps by the CPU time of this process and its children; 0: by the wall."
+        ),
+    ] = 0
     step_half_width: Annotated[
         float, typer.Option(min=0.15, max=10.0, help="Refuse step times that are less sure than this share.")
     ] = 0.5
@@ -127,6 +133,7 @@ def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
             ca_file=asked.ca_file,
             conditions=tuple(asked.condition or ()),
             step_sequences=asked.step_sequences,
+            step_process=asked.step_process,
         ),
         reference=ReferenceRequest(
             url=asked.reference_endpoint,

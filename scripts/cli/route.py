@@ -1,4 +1,4 @@
-"""``selvage policy route``: the RoutePolicy document that lets a certified artefact drive a scenario's pool."""
+"""``selvage policy route``: the RoutePolicy by which a certified artefact drives a scenario's pool."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _pinned(spec: RoutePolicySpec, files: tuple[Path, Path], out: Path) -> Route
 
 
 def _seen_from(out: Path, file: Path) -> str:
-    """The file as the document ``out`` names it: relative, so that both can be moved; shipped ones by name."""
+    """The file as the document ``out`` names it: relative, or by name where it is shipped."""
     library = resolve_uri(f"{PACKAGE_PREFIX}contracts/library", "selvage policy route")
     if file.is_relative_to(library):
         return f"{PACKAGE_PREFIX}contracts/library/{file.relative_to(library).as_posix()}"

@@ -49,7 +49,7 @@ def test_every_block_of_the_page_is_executed() -> None:
     assert len(re.findall(r"^```\w+", PAGE, re.MULTILINE)) == len(BLOCK.findall(PAGE))
 
 
-@pytest.mark.needs("vllm", "torch", "transformers", "stable_baselines3")
+@pytest.mark.needs("vllm", "torch", "transformers", "rl")
 @pytest.mark.slow
 @pytest.mark.timeout(14400 if WHOLE else 3000)
 def test_the_walk_from_two_servers_to_a_certified_policy(tmp_path: Path) -> None:
