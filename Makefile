@@ -11,7 +11,7 @@ SOURCES := contracts controller simulator faults policies live k8s scripts selva
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: e5-quick setup setup-test e5 e5-stress test hostile readme check format lock clean help
+.PHONY: e5-quick setup setup-test e5 e5-stress test nightly hostile readme check format lock clean help
 
 e5-quick: setup ## Begin here: E5 on a few scenarios and seeds, in minutes; out/e5-quick/report.html
 	$(BIN)/selvage e5 --suite package:contracts/library/suites/e5-quick.yaml --out out/e5-quick $(E5_ARGS)
@@ -31,6 +31,9 @@ e5-stress: setup ## Run E5's stress part: who does harm; out/e5-stress/report.ht
 test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... adds options)
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(TEST_ARGS)
+
+nightly: setup-test ## Walk docs/own-servers.md as it stands, against two vLLM servers; prints the time of every command
+	SELVAGE_WALK=whole $(BIN)/python -m pytest tests/project/test_own_servers_page.py -s $(TEST_ARGS)
 
 hostile: setup-test ## The long part of tests/hostile: 10,000 mutated files per reader
 	SELVAGE_MUTATIONS=10000 $(BIN)/python -m pytest tests/hostile $(TEST_ARGS)

@@ -3,7 +3,7 @@
 Both limits are one-sided at the stated confidence: a clause fails when the lower limit is beyond the
 threshold and passes when the upper one is within it, each with that error probability. Nothing is
 drawn at random except for the calibration gap, whose bootstrap uses a named stream, so equal samples
-give equal limits. SciPy is imported where it is needed: commands that judge nothing start without it.
+give equal limits. Nothing here imports SciPy: the gate starts without it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.assess.quantiles import beta_quantile, binomial_place, student_quantile
 from contracts.rng import stream
 
 Floats = NDArray[np.float64]
@@ -35,19 +36,15 @@ def rate_limits(count: int, n: int, confidence: float) -> Limits:
     """Share ``count / n`` of n observations with exact (Clopper and Pearson 1934) limits."""
     if not 0 <= count <= n or n < 1:
         raise ValueError(f"need 0 <= count <= observations and observations >= 1, got {count} of {n}")
-    from scipy.special import betaincinv
-
     tail = 1.0 - confidence
-    low = 0.0 if count == 0 else float(betaincinv(count, n - count + 1, tail))
-    high = 1.0 if count == n else float(betaincinv(count + 1, n - count, 1.0 - tail))
+    low = 0.0 if count == 0 else beta_quantile(count, n - count + 1, tail)
+    high = 1.0 if count == n else beta_quantile(count + 1, n - count, 1.0 - tail)
     return Limits(value=count / n, low=low, high=high)
 
 
 def quantile_place(n: int, quantile: float, confidence: float) -> int:
     """Place, from 0, of the first of n ordered values that is an upper limit of ``quantile``; n: none is."""
-    from scipy.special import bdtr
-
-    return int(np.count_nonzero(bdtr(np.arange(n, dtype=np.float64), n, quantile) < confidence))
+    return binomial_place(n, quantile, confidence)
 
 
 def observations_needed(rate: float, confidence: float) -> int:
@@ -68,10 +65,8 @@ def mean_limits(values: Floats, confidence: float) -> Limits:
         return Limits(value=mean, low=-math.inf, high=math.inf)
     if spread <= max(1e-12 * abs(mean), 1e-100):
         return Limits(value=mean, low=mean, high=mean)
-    from scipy.special import stdtrit
-
     skew = float((((values - mean) / spread) ** 3).mean())
-    reach = float(stdtrit(n - 1, confidence)) / math.sqrt(n)
+    reach = student_quantile(n - 1, confidence) / math.sqrt(n)
     return Limits(
         value=mean,
         low=mean - spread * _untransform(reach, skew, n),

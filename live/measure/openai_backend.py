@@ -8,7 +8,7 @@ cannot be injected and memory is unknown. Step times come from requests of known
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,9 @@ from live.measure.request_steps import time_requests
 _TOP_K = 20
 _TOKEN_PREFIX = "token_id:"
 
+#: By name of a ``StepPlan``'s clock.
+_Clocks = Mapping[str, Callable[[], float]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
@@ -42,7 +45,8 @@ class Declared:
 class OpenaiBackend:
     """One running server; its only kernel has the declared name, or is named after the served model.
 
-    clock: seconds, for step times.
+    clock: seconds, for step times by the wall. cpu_clock: the same for plans that ask for CPU time, where
+    the server's process is known.
     """
 
     name = "openai"
@@ -53,11 +57,12 @@ class OpenaiBackend:
         declared: Declared | None = None,
         top_k: int = _TOP_K,
         clock: Callable[[], float] = time.perf_counter,
+        cpu_clock: Callable[[], float] | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._declared = declared or Declared()
         self._top_k = top_k
-        self._clock = clock
+        self._clocks = {"wall": clock, "cpu": cpu_clock or clock}
         with endpoint.client() as client:
             self._served = _served(endpoint, client)
         model = self._served.name
@@ -85,7 +90,7 @@ class OpenaiBackend:
             raise MeasurementError("a running server takes no environment or options")
         with self._endpoint.client() as client:
             yield OpenaiSession(
-                _Line(self._endpoint, client, self._served), self._declared, self._top_k, self._clock
+                _Line(self._endpoint, client, self._served), self._declared, self._top_k, self._clocks
             )
 
 
@@ -135,10 +140,10 @@ class _Line:
 class OpenaiSession:
     """Requests to the server."""
 
-    def __init__(self, line: _Line, declared: Declared, top_k: int, clock: Callable[[], float]) -> None:
+    def __init__(self, line: _Line, declared: Declared, top_k: int, clocks: _Clocks) -> None:
         self._line = line
         self._top_k = top_k
-        self._clock = clock
+        self._clocks = clocks
         first = line.complete([0, 1], max_tokens=1)
         self._prompt_logprobs = self._understands_prompt_logprobs()
         self.facts = EngineFacts(
@@ -167,7 +172,7 @@ class OpenaiSession:
 
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
         """Requests of known work, each of prompts that were never sent before."""
-        return time_requests(self._send, plan, self._line.served.positions, self._clock)
+        return time_requests(self._send, plan, self._line.served.positions, self._clocks[plan.clock])
 
     def canary(self) -> str:
         """Not to be had from outside."""

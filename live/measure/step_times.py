@@ -10,7 +10,7 @@ from live.measure.backend import Session, StepPlan
 from live.measure.step_model import fit_step_time, step_time_ratio, widest_prediction
 
 _SERVER_PLAN = StepPlan(
-    batches=(1, 4), contexts=(32, 128), decode_steps=12, rounds=3, blocks=1, most_blocks=1
+    batches=(1, 4), contexts=(32, 128), decode_steps=12, rounds=3, blocks=1, most_blocks=1, clock="wall"
 )
 
 

@@ -9,8 +9,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import Progress, track
 
 from contracts.documents import Suite
 from contracts.loading.files import json_text
@@ -24,6 +22,7 @@ from policies.offline.transitions import Transitions, load_all, save_transitions
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.output import ready_folder
+from scripts.progress import told
 from scripts.train.offline_logs import record_incidents
 from simulator.env.base import load_base
 from simulator.env.core import KERNELS_MAX
@@ -64,10 +63,12 @@ def record(
     """
     ready_folder(out)
     chosen = list(range(first_seed, first_seed + seeds))
-    todo, console = _scenarios(scenario, drawn, first_seed), Console(stderr=True)
-    for one in track(todo, description="logging", console=console, transient=True):
-        for log in record_incidents(one, policy, chosen, explore, explore_seed=first_seed):
-            save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
+    todo = _scenarios(scenario, drawn, first_seed)
+    with told("logging", len(todo)) as progress:
+        for one in todo:
+            for log in record_incidents(one, policy, chosen, explore, explore_seed=first_seed):
+                save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
+            progress.update(advance=1.0)
     typer.echo(json_text(summarise(load_all(sorted(out.glob("*.npz"))))))
 
 
@@ -103,11 +104,8 @@ def train(
     loaded = read_logs(logs)
     learned, kept = loaded[::2], loaded[1::2] or loaded
     recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=steps)
-        content, history = fit(
-            learned, layout_of(loaded), recipe, lambda done: bar.update(task, completed=done)
-        )
+    with told("training", steps) as progress:
+        content, history = fit(learned, layout_of(loaded), recipe, lambda done: progress.update(done=done))
     evaluation = judge(content, kept, FittedRecipe(seed=seed, steps=judge_steps))
     command = f"selvage offline train LOGS --steps {steps} --cost-weight {cost_weight:g} --seed {seed}"
     manifest = write_offline(out, name, content, hashes(logs), evaluation, seed, command)

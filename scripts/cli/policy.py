@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from contracts.documents import MetaContract, PolicyArtifact
@@ -33,6 +32,7 @@ from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
 from scripts.cli.options import MOST_SEEDS
 from scripts.output import ready_folder, write_whole
+from scripts.progress import told
 from scripts.train.certify import (
     CertificationPlan,
     CertificationRequest,
@@ -127,11 +127,9 @@ def _refused(path: str, expected: str, actual: str) -> DocumentError:
 
 
 def run_certification(plan: CertificationPlan) -> CertificationEvidence:
-    """Run the suites with a progress bar on stderr."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"certifying {plan.request.subject}", total=1.0)
-        return run_suites(plan, lambda share: bar.update(task, completed=share))
+    """Run the suites with progress on stderr."""
+    with told(f"certifying {plan.request.subject}", 1.0) as progress:
+        return run_suites(plan, lambda share: progress.update(done=share))
 
 
 def show(

@@ -46,6 +46,8 @@ class ServerRequest:
     conditions: tuple[str, ...] = ()
     """``NAME=URL`` each."""
     step_sequences: int = 16
+    step_process: int = 0
+    """Process on this machine whose CPU time is the clock of steps; 0: the wall."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -101,6 +103,7 @@ class ServerRequest:
             "--api-key-env": self.key_env,
             "--api-key-file": self.key_file,
             "--ca-file": self.ca_file,
+            "--step-process": self.step_process,
         }
         words = _given(given) + [word for one in self.conditions for word in ("--condition", one)]
         return [*words, "--step-sequences", str(self.step_sequences)] if self.url else words

@@ -114,7 +114,7 @@ def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
     """The most that timing the steps of a running server sends to it."""
     from live.measure.request_steps import load_of
 
-    plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.clock == "wall"]
+    plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.least]
     return [
         f"Step times: at most {load.requests} requests, one after the other, of at most {load.sequences}"
         f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times)."
@@ -201,8 +201,11 @@ def _backend(request: ProfileRequest, folder: Path, work: Path) -> Backend:
 
         return TorchBackend(folder)
     from live.measure.openai_backend import OpenaiBackend
+    from live.measure.process_clock import process_clock
 
-    return OpenaiBackend(request.server.endpoint, request.server.declared)
+    server = request.server
+    cpu_clock = process_clock(server.step_process) if server.step_process else None
+    return OpenaiBackend(server.endpoint, server.declared, cpu_clock=cpu_clock)
 
 
 def _chosen(request: ProfileRequest, backend: Backend) -> list[Kernel]:
@@ -251,7 +254,7 @@ def _steps(request: ProfileRequest) -> StepPlan:
     return StepPlan(
         batches=tuple(sorted({1, max(2, most // 4), most})),
         decode_steps=24,
-        clock="wall",
+        clock="cpu" if request.server.step_process else "wall",
         least=True,
         wanted_half_width=_WANTED * request.step_half_width,
         most_half_width=request.step_half_width,

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from contracts.documents import Scenario
@@ -36,6 +35,7 @@ from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, Route, load_route
 from scripts.output import ready_folder, write_json, write_whole
+from scripts.progress import told
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.at_rest import CONSEQUENCE
@@ -242,15 +242,13 @@ def _named(route: Route | None, policy: str) -> dict[str, Any]:
 
 
 def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{scenario.name}, {len(seeds)} seeds", total=1.0)
+    with told(f"{scenario.name}, {len(seeds)} seeds", 1.0) as progress:
         return run_episodes(
             scenario,
             driver,
             seeds,
             batch=len(seeds),
-            progress=lambda share: bar.update(task, completed=share),
+            progress=lambda share: progress.update(done=share),
         )
 
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contracts.errors import DocumentError, MissingPartError, Problem
@@ -25,6 +24,7 @@ from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.output import ready_folder, write_json
+from scripts.progress import told
 from scripts.provenance import package_version
 from scripts.setup.warm import warm
 
@@ -187,16 +187,15 @@ def _joblib(backend: str) -> Any:
 
 @contextmanager
 def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
-    """A bar per seed on stderr, fed by the checkpoints, so that it sees seeds in other processes too."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    """Progress over all seeds on stderr, fed by the checkpoints, so that it sees seeds in other processes."""
     done = threading.Event()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks = {seed: bar.add_task(f"seed {seed}", total=total) for seed in seeds}
+    with told("training", total * len(seeds)) as progress:
 
         def follow() -> None:
             while not done.wait(1.0):
-                for seed, task in tasks.items():
-                    bar.update(task, completed=_updates(seed_folder(out, seed)))
+                updates = [_updates(seed_folder(out, seed)) for seed in seeds]
+                text = ", ".join(f"seed {seed} at {n}" for seed, n in zip(seeds, updates, strict=True))
+                progress.update(f"training, of {total} updates {text}", done=sum(updates))
 
         watcher = threading.Thread(target=follow, daemon=True)
         watcher.start()

@@ -24,6 +24,7 @@ from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
 from scripts.e5.subjects import observed_without_certificate
 from scripts.e5.suite import GROUP_LABELS
+from scripts.e5.trial import estimated_s
 from scripts.output import ready_folder
 from scripts.progress import told
 from scripts.setup.warm import warm
@@ -72,14 +73,22 @@ def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any],
     _say_size(plan, options)
     with told("compiling", len(plan.jobs)) as progress:
         warm(lambda done, known: progress.update(f"compiling {done} of {known}"))
+        _say_duration(plan, options)
         progress.restart("running")
         return run(plan, options, lambda result: progress.update(result.scenario, advance=1.0))
 
 
 def _say_size(plan: RunPlan, options: Options) -> None:
-    """How much there is to do, before it begins; how long it takes is told once the first jobs are done."""
-    size = f"{len(plan.jobs)} jobs on {options.jobs} processes"
-    typer.echo(f"{size}, {len(plan.seeds)} seeds each; the rest of the time is told while it runs", err=True)
+    """How much there is to do, before anything is compiled."""
+    typer.echo(f"{len(plan.jobs)} jobs on {options.jobs} processes, {len(plan.seeds)} seeds each", err=True)
+
+
+def _say_duration(plan: RunPlan, options: Options) -> None:
+    """How long it will take on this machine, before it begins, where that is worth a trial."""
+    expected_s = estimated_s(plan.jobs, options.jobs)
+    if expected_s > 0.0:
+        text = f"{expected_s / 60.0:.0f} minutes" if expected_s >= 90.0 else f"{expected_s:.0f} s"
+        typer.echo(f"this will take about {text}, by a trial of every policy on this machine", err=True)
 
 
 def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from scripts import progress
+from tests.support.paths import ROOT
 
 
 def test_a_long_step_is_seen_to_be_alive(
@@ -34,3 +35,9 @@ def test_nothing_done_promises_nothing() -> None:
     state.update(advance=2.0)
     assert state.line().startswith("start: 100 %")
     assert "left" not in state.line()
+
+
+def test_every_command_tells_its_progress_in_this_way() -> None:
+    """A bar of rich's alone says nothing where stderr is redirected: no other module draws one."""
+    drawn = [path for path in (ROOT / "scripts").rglob("*.py") if "rich.progress" in path.read_text()]
+    assert drawn == [ROOT / "scripts" / "progress.py"]

@@ -1,0 +1,91 @@
+"""``selvage policy route``: the RoutePolicy by which a certified artefact drives a scenario's pool."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contracts.documents import KernelContract, KernelPool, MetaContract, RoutePolicy, Scenario
+from contracts.documents.envelope import FileRef, Metadata
+from contracts.documents.route import OwnedRoute, RoutePolicySpec
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of
+from contracts.loading.loader import document_sha256, dump_text, load_as
+from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from policies.artefacts import load_artefact
+from policies.certify.artifact_files import META, Artefact, named_meta
+from scripts.output import ready_folder, write_whole
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(route)
+
+
+def route(
+    artefact: Annotated[str, typer.Argument(help="Manifest of the policy; package:... for shipped ones.")],
+    scenario: Annotated[str, typer.Argument(help="Scenario with the pool and the contract.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the RoutePolicy.")],
+    mode: Annotated[
+        Literal["observe", "enforce"],
+        typer.Option(help="observe decides and moves nothing; enforce needs a passing certificate."),
+    ] = "observe",
+    name: Annotated[str, typer.Option(help="Name of the document and of the route that it owns.")] = "chat",
+    meta: Annotated[str, typer.Option(help="MetaContract; the artefact's own, or the shipped one.")] = "",
+) -> None:
+    """Write the RoutePolicy by which ARTEFACT drives SCENARIO's pool, with every hash pinned.
+
+    The artefact and the meta-contract are those that were certified together; nothing is admitted here that
+    `selvage simulate --route-policy` would refuse.
+    """
+    loaded = load_artefact(artefact, allow_uncertified=mode == "observe")
+    file = resolve_uri(scenario, "selvage policy route")
+    kept = resolve_uri(meta, "selvage policy route") if meta else named_meta(loaded.manifest, loaded.file)[1]
+    spec = _pinned(_spec(loaded, file, mode, name), (loaded.file, kept), out)
+    made = RoutePolicy(metadata=Metadata(name=name), spec=spec)
+    ready_folder(out.parent)
+    write_whole(out, dump_text(made))
+    typer.echo(str(out))
+
+
+def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], name: str) -> RoutePolicySpec:
+    """What the scenario ``file`` says of pool, contract and tick."""
+    asked = load_as(Scenario, file)
+    if asked.spec.pool_uri is None:
+        hint = "move the pool to a file of its own and name it by pool_uri"
+        raise DocumentError([Problem(str(file), 0, "spec.pool_uri", "a pool with a name", "none", hint)])
+    pool = load_as(KernelPool, resolve_uri(asked.spec.pool_uri, file))
+    contract = load_as(KernelContract, resolve_uri(asked.spec.contract, file))
+    return RoutePolicySpec(
+        description=f"The policy {artefact.manifest.metadata.name} on the pool {pool.metadata.name}.",
+        policy="learned",
+        mode=mode,
+        tick_s=asked.spec.tick_s,
+        pool=pool.metadata.name,
+        contract=contract.metadata.name,
+        meta_contract=META,
+        route=OwnedRoute(name=name),
+    )
+
+
+def _pinned(spec: RoutePolicySpec, files: tuple[Path, Path], out: Path) -> RoutePolicySpec:
+    """``spec`` with the manifest and the meta-contract in ``files``, by their hashes."""
+    manifest, meta = files
+    return spec.model_copy(
+        update={
+            "artifact": FileRef(uri=_seen_from(out, manifest), sha256=sha256_of(manifest)),
+            "meta_contract": _seen_from(out, meta),
+            "meta_contract_sha256": document_sha256(load_as(MetaContract, meta)),
+        }
+    )
+
+
+def _seen_from(out: Path, file: Path) -> str:
+    """The file as the document ``out`` names it: relative, or by name where it is shipped."""
+    library = resolve_uri(f"{PACKAGE_PREFIX}contracts/library", "selvage policy route")
+    if file.is_relative_to(library):
+        return f"{PACKAGE_PREFIX}contracts/library/{file.relative_to(library).as_posix()}"
+    return Path(os.path.relpath(file.absolute(), out.parent.absolute())).as_posix()

@@ -1,0 +1,33 @@
+"""How long E5 will take, said before it begins."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from scripts.e5 import terminal, trial
+from scripts.e5.experiment import Options, plan_run
+from scripts.e5.trial import estimated_s
+from tests.support.e5_world import write_suite
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_work_of_all_jobs_is_told_from_short_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock on which every trial takes 3 s: their share of the whole, over the processes."""
+    options = Options(out=tmp_path / "out", suite=write_suite(tmp_path), jobs=2)
+    plan = plan_run(options)
+    assert estimated_s(plan.jobs, 1) == 0.0, "a short run is not worth trials"
+    monkeypatch.setattr(trial, "WORTH", 0.0)
+    ticks = count(0, 3)
+    length = sum(job.entry.scenario().spec.horizon_s * len(job.seeds) for job in plan.jobs)
+    tried = min(trial.TRIAL_S, plan.entries[0].scenario().spec.horizon_s) * len(plan.seeds)
+    found = estimated_s(plan.jobs, 2, lambda: float(next(ticks)))
+    assert found == pytest.approx(3.0 * length / tried / 2)
+    monkeypatch.setattr(terminal, "estimated_s", lambda jobs, workers: 600.0)
+    terminal._say_duration(plan, options)
+    assert "this will take about 10 minutes" in capsys.readouterr().err
