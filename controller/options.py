@@ -26,7 +26,7 @@ class ShieldLimits:
     #: Load over capacity above which traffic overflows and is then shed. A replica keeps its objectives up to
     #: 1.09 to 1.13 times capacity (``selvage bench capacity``), and the estimate of it lies some 4 % low
     #: (``selvage bench learned``).
-    max_load_ratio: float = 1.15
+    max_load_ratio: float = 1.1
     max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
     min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
 

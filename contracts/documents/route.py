@@ -33,7 +33,7 @@ class ShieldSettings(Strict):
     """Largest weight of a kernel at stage ``canary`` on a slice."""
     new_kernel_least_ratio: Ratio = 0.01
     """Least weight of such a kernel where it is certified, so that evidence comes in."""
-    max_load_ratio: Positive = 1.15
+    max_load_ratio: Positive = 1.1
     """Load over capacity above which traffic overflows to others and is then shed. A derived capacity is 0.8
     of the steady-state limit, so at 1.25 queues grow without end."""
     max_shed_ratio: Ratio = 0.5
