@@ -16,6 +16,7 @@ from rich.table import Table
 from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
@@ -145,6 +146,7 @@ def show(
         document, place = _meta(meta or SHIPPED_META)
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
+        _print_bound(found, file)
         _verdict(lambda: _refuse_unless_of_today(found, document, file, place))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
@@ -153,7 +155,14 @@ def show(
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
+        _print_bound(artefact.manifest.spec.certificate, file)
     _verdict(lambda: _refuse_unless_driving(artefact.manifest, document, subject, file, place))
+
+
+def _print_bound(found: Certificate, file: Path) -> None:
+    """What its hash of the suites' worlds covers, and the file's own hash, for whoever pins it."""
+    form = "1, without pools, traces and plug-ins" if found.inputs_sha256 is None else "2, every input"
+    typer.echo(f"inputs bound by format {form}; sha256 of {file.name}: {sha256_of(file)}")
 
 
 def _refuse_unless_driving(

@@ -16,6 +16,7 @@ from contracts.documents import Suite
 from contracts.loading.files import plain, sha256_of
 from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
+from contracts.plugins import loaded_sha256
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.workload.azure_trace import load_trace
 from scripts.e5.budget import budgets
@@ -33,13 +34,14 @@ from scripts.e5.subjects import (
     observed_without_certificate,
     policy_hashes,
     pool_name,
+    route_bound,
     route_sha256,
     scenario_facts,
     uncovered,
 )
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.output import ready_folder, write_json, write_whole
-from scripts.provenance import git_sha, machine_facts
+from scripts.provenance import git_sha, machine_facts, sources_sha256
 
 #: Version of the layout of ``e5.json``.
 FORMAT = 3
@@ -234,6 +236,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policy_sha256": policy_hashes((*plan.configurations, *plan.sweep)),
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": route_sha256(plan.configurations),
+        "route_policy_bound": route_bound(plan.configurations, plan.entries),
         "route_policy_uncertified": list(observed_without_certificate(plan.configurations, plan.entries)),
         "route_policy_uncovered": uncovered(plan.configurations, plan.entries),
         "pools": sorted({pool_name(entry) for entry in plan.entries}),
@@ -246,6 +249,8 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "measured_by": list(first.measured_by.told),
         "trace": options.trace.name if options.trace else None,
         "trace_sha256": sha256_of(options.trace) if options.trace else None,
+        "plugins_sha256": loaded_sha256(),
+        "sources_sha256": sources_sha256(),
         "git_sha": git_sha(),
         "versions": machine_facts(),
         "scenarios": [scenario_facts(entry, scenarios[entry.name]) for entry in plan.entries],
