@@ -50,7 +50,7 @@ def load_learned(uri: str, fleet: FleetSetup, *, allow_uncertified: bool = False
 
 
 def builtin_sha256(spec: str) -> str:
-    """What the certificate of the policy ``spec``, every one but ``learned``, speaks of: all settings, and the
+    """What the certificate of the policy ``spec``, any but ``learned``, speaks of: all settings, and the
     content of the files that it names; ValueError for an unknown name.
     """
     files = files_of(spec)

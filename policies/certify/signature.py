@@ -1,6 +1,6 @@
 """Who made a file: ed25519 signatures (RFC 8032) over a file's bytes, in ``FILE.sig`` beside it.
 
-Keys are PEM files as OpenSSL makes them (``openssl genpkey -algorithm ed25519``), and OpenSSL makes and checks
+Keys are PEM files as OpenSSL makes them (``openssl genpkey -algorithm ed25519``); OpenSSL makes and checks
 the same signatures (``openssl pkeyutl -sign|-verify -rawin``). In documents a public key is its 32 bytes in
 hex. An option: the extra ``sign`` brings the library, and nothing is asked for where no key is pinned.
 """
@@ -35,7 +35,7 @@ def signature_of(content: bytes, key_file: Path) -> tuple[bytes, str]:
 
 
 def public_key(text: str) -> str:
-    """The public key in hex of ``text``: hex already, or the PEM file of that name; DocumentError for none."""
+    """The public key in hex of ``text``: hex already, or the PEM file of that name; DocumentError if none."""
     if len(text) == 2 * KEY_BYTES and set(text) <= set("0123456789abcdef"):
         return text
     return _public(Path(text)).public_bytes_raw().hex()

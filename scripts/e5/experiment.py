@@ -42,6 +42,7 @@ from scripts.e5.subjects import (
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.output import ready_folder, write_json, write_whole
 from scripts.provenance import git_sha, machine_facts, sources_sha256
+from scripts.workers import Workers
 
 #: Version of the layout of ``e5.json``.
 FORMAT = 3
@@ -58,6 +59,7 @@ class Options:
     """A RoutePolicy document that is one more configuration; "" for none."""
     seeds: int | None = None
     jobs: int = 1
+    backend: str = "loky"
     batch: int | None = None
     trace: Path | None = None
     command: str = "selvage e5"
@@ -171,7 +173,7 @@ def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -
     kept = KeptJobs(options.out)
     for part in (options.out / "parts").glob("*/*.json"):
         part.unlink()
-    for result in run_jobs(list(plan.jobs), options.jobs, kept):
+    for result in run_jobs(list(plan.jobs), Workers(jobs=options.jobs, backend=options.backend), kept):
         _keep_part(options.out, result)
         results.append(result)
         on_done(result)

@@ -78,7 +78,8 @@ def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any],
 
 def _say_size(plan: RunPlan, options: Options) -> None:
     """How much there is to do, before it begins; how long it takes is told once the first jobs are done."""
-    size = f"{len(plan.jobs)} jobs on {options.jobs} processes"
+    where = f"{options.jobs} processes" if options.backend == "loky" else options.backend
+    size = f"{len(plan.jobs)} jobs on {where}"
     typer.echo(f"{size}, {len(plan.seeds)} seeds each; the rest of the time is told while it runs", err=True)
 
 

@@ -1,7 +1,7 @@
 """Write ``requirements/constraints.txt`` from the versions in the running environment.
 
-Taken: the core, the developer tools and the torch, rl, sign, live and k8s extras, with all they need in turn. Local
-version suffixes (``+cpu``) are left off, so one file serves CPU and GPU machines.
+Taken: the core, the developer tools and the torch, rl, sign, live and k8s extras, with all they need in turn.
+Local version suffixes (``+cpu``) are left off, so one file serves CPU and GPU machines.
 """
 
 from __future__ import annotations

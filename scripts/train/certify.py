@@ -34,9 +34,11 @@ from policies.certify.evidence import evidence_text, text_sha256
 from policies.supervised import SHIPPED_META
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
+from scripts.kept import KeptResults, world_facts
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.train.certify_parts import Part, Still, make, run_parts
+from scripts.workers import Workers
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -63,6 +65,7 @@ class CertificationRequest:
     seeds: int | None = None
     quiet_days: float | None = None
     jobs: int = 1
+    backend: str = "loky"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +145,20 @@ def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certif
     return certificate_of(plan, run_suites(plan, progress))
 
 
-def run_suites(plan: CertificationPlan, progress: Progress | None = None) -> CertificationEvidence:
-    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it."""
+def run_suites(
+    plan: CertificationPlan, progress: Progress | None = None, kept: KeptResults | None = None
+) -> CertificationEvidence:
+    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it.
+
+    kept: where finished parts are kept for a run that goes on; the latency of decisions is measured anew.
+    """
     warm()
     parts = _parts(plan)
     total, done_s = sum(part.fleet_s for part in parts), 0.0
     found: dict[str, list[EpisodeEvidence]] = {"incidents": [], "quiet": []}
     still: Still = {}
-    for result in run_parts(parts, plan.request.jobs):
+    workers = Workers(jobs=plan.request.jobs, backend=plan.request.backend)
+    for result in run_parts(parts, workers, kept or KeptResults(None)):
         found[result.part.suite] += result.episodes
         still |= result.still
         done_s += result.part.fleet_s
@@ -224,10 +233,7 @@ def inputs_sha256(plan: CertificationPlan) -> str:
     """Hash over everything that the suites lead to, pools, traces and the code of plug-ins among it; a
     plug-in that is the policy stands in the subject instead.
     """
-    rows = [
-        [w.name, w.sha256, w.pool_sha256, w.trace_sha256, w.contract.sha256, *w.profile_sha256]
-        for w in _worlds(plan)
-    ]
+    rows = [world_facts(world) for world in _worlds(plan)]
     return canonical_sha256([rows, loaded_sha256("selvage_fleet.metrics", "selvage_fleet.faults")])
 
 

@@ -1,4 +1,4 @@
-"""One byte of any input altered: ``e5`` and ``policy certify`` refuse it, or what they print has another hash."""
+"""One byte of any input altered: ``e5`` and ``policy certify`` refuse it, or print another hash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from tests.support.documents_written import envelope, write_yaml
 from tests.support.e5_world import suite_document
 from tests.support.paths import ROOT
 from tests.support.plugins import write_plugin
-from tests.support.synthetic import SLICES, pool_spec, scenario_document, write_world
+from tests.support.synthetic import pool_spec, scenario_document, write_world
+from tests.support.synthetic_kernels import SLICES
 
 CERTIFICATE = ROOT / "contracts" / "library" / "policies" / "hysteresis-certificate.json"
 EPISODES = CERTIFICATE.with_name("hysteresis-certificate-episodes.json")
@@ -75,7 +76,7 @@ def _write_route(folder: Path) -> None:
     (folder / "policies").mkdir()
     shutil.copy(CERTIFICATE, folder / "policies")
     manifest = write_artefact(folder / "art", "own", content(slices=len(SLICES)), "Untrained.", TRAINING)
-    spec = {
+    spec: dict[str, object] = {
         "description": "tests only",
         "policy": "learned",
         "artifact": {"uri": "art/own.yaml", "sha256": hashlib.sha256(manifest.read_bytes()).hexdigest()},
