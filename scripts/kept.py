@@ -67,7 +67,7 @@ class KeptResults:
         """The plain result under ``key``; None where the work must be done."""
         if self._folder is None or not key:
             return None
-        with suppress(DocumentError, ValueError):
+        with suppress(DocumentError, ValueError, RecursionError):
             return json.loads(read_regular(self._folder / f"{key}.json", TEXT_BYTES))
         return None
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
 import pytest
+import yaml
 
+from contracts.assess.gate import parse_waiver
 from contracts.assess.observations import load_log
 from contracts.assess.register import read_register
 from contracts.assess.samples import load_samples
@@ -25,17 +28,35 @@ from contracts.documents import MetaContract
 from contracts.errors import SelvageError
 from contracts.loading.loader import load_as, load_document, read_text
 from contracts.loading.uris import resolve_uri
-from contracts.regular_files import ONNX_BYTES, read_regular
+from contracts.regular_files import ONNX_BYTES, TEXT_BYTES, read_regular
 from contracts.rng import stream
 from contracts.workload.azure_trace import load_trace
+from live.errors import LiveError
+from live.fleet.processes import ProcessId
+from live.fleet.state import (
+    FleetFolder,
+    FleetState,
+    GatewayState,
+    Phase,
+    ServerState,
+    read_state,
+    write_state,
+)
+from live.gateway.settings import GatewaySettings
 from live.measure.prompts import load_prompts
 from policies.certify.admission import SHIPPED_META, load_certificate, refuse_unless_passing
+from policies.certify.certificate import judge_clauses
+from policies.certify.evidence import evidence_text, parse_evidence
+from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
 from policies.offline.transitions import TransitionHeader, Transitions, load_transitions, save_transitions
 from scripts.cli.decision_log import read_decisions
+from scripts.e5.suite import expand_suite, load_suite
 from tests.contracts.assess.test_register import filled
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
+from tests.support.certification_evidence import sound_evidence
+from tests.support.drills import DRILL
 from tests.support.paths import ROOT
 from tests.support.synthetic_kernels import KERNELS, write_profile
 
@@ -62,6 +83,65 @@ def certificate(path: Path) -> None:
 def network(path: Path) -> None:
     """Read a network and let it run once."""
     ScoreRunner(read_regular(path, ONNX_BYTES), str(path))
+
+
+def episodes(path: Path) -> None:
+    """Judge the episodes of a certificate again, whatever their hash."""
+    judge_clauses(META, parse_evidence(read_regular(path, TEXT_BYTES), path))
+
+
+def suite(path: Path) -> None:
+    """Expand a certification suite into its scenarios."""
+    expand_suite(*load_suite(path))
+
+
+def fleet_state(path: Path) -> None:
+    """Read the state of a live fleet."""
+    folder = path.parent / "fleet"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(path, folder / "fleet.json")
+    if read_state(FleetFolder(path=folder)) is None:
+        raise LiveError("no file")
+
+
+def fleet_folder(folder: Path) -> list[Path]:
+    """The state of a fleet of one server."""
+    process = ProcessId(pid=1, started_ticks=1)
+    server = ServerState(
+        name="a-0", kernel="a", url="http://127.0.0.1:1", phase=Phase.READY, process=process, nonce="n"
+    )
+    gateway = GatewayState(url="http://127.0.0.1:2", admin_url="", settings=GatewaySettings())
+    state = FleetState(
+        pool="p",
+        model="m",
+        served_name="m",
+        how="forked",
+        supervisor=process,
+        servers=(server,),
+        gateway=gateway,
+        slices=("s",),
+        homes=("a",),
+        default_slice="s",
+    )
+    place = FleetFolder(path=folder)
+    write_state(place, state)
+    assert read_state(place) == state
+    return [place.state]
+
+
+def small_episodes(folder: Path) -> list[Path]:
+    """A few episodes as a certification writes them."""
+    whole = sound_evidence()
+    few = replace(
+        whole,
+        incidents=whole.incidents[:6],
+        quiet=whole.quiet[:2],
+        decision_ms=whole.decision_ms[:9],
+        still=dict(list(whole.still.items())[:6]),
+    )
+    text = evidence_text(few)
+    (folder / "episodes.json").write_text(text)
+    return [folder / "episodes.json"]
 
 
 def shipped(*names: str) -> Callable[[Path], list[Path]]:
@@ -151,6 +231,10 @@ DECISION = json.dumps(
     }
 )
 
+PUBLIC_PEM = (
+    "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAPUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=\n"
+    "-----END PUBLIC KEY-----\n"
+)
 READERS: dict[str, Reader] = {
     "documents": Reader(
         read=load_document,
@@ -183,6 +267,26 @@ READERS: dict[str, Reader] = {
         read=certificate, originals=shipped("policies/hysteresis-certificate.json"), kinds=mutations.JSON
     ),
     "registers": Reader(read=read_register, originals=register, kinds=mutations.JSON_LINES),
+    "fault drills": Reader(
+        read=load_document, originals=written("drill.yaml", yaml.safe_dump(DRILL)), kinds=mutations.TEXT
+    ),
+    "certification suites": Reader(
+        read=suite,
+        originals=shipped("suites/certify.yaml", "suites/certify-quiet.yaml"),
+        kinds=mutations.TEXT,
+    ),
+    "episodes": Reader(read=episodes, originals=small_episodes, kinds=mutations.JSON),
+    "fleet states": Reader(read=fleet_state, originals=fleet_folder, kinds=mutations.JSON),
+    "waivers": Reader(
+        read=lambda path: parse_waiver(path.read_bytes().decode(errors="replace")),
+        originals=written("waiver", "O-trace/code=the staging gateway writes no traces"),
+        kinds=(*mutations.BYTES, mutations.lines),
+    ),
+    "public keys": Reader(
+        read=lambda path: public_key(str(path)),
+        originals=written("key.pem", PUBLIC_PEM),
+        kinds=(*mutations.BYTES, mutations.lines),
+    ),
     "networks": Reader(read=network, originals=shipped("policies/routing.onnx"), kinds=mutations.GRAPH),
 }
 
