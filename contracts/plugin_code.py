@@ -6,7 +6,7 @@ What that package imports from elsewhere is not in it; versions of distributions
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +28,12 @@ def package_sha256(module: str) -> str:
             f"plug-in {package!r}: expected files to hash, got {error}; install it as files"
         ) from None
     return digest.hexdigest()
+
+
+def packages_sha256(found: Mapping[str, str]) -> str:
+    """One hash over the hashes of several packages by name."""
+    lines = (f"{name}\0{sha256}\0" for name, sha256 in sorted(found.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _files(package: str) -> Iterator[tuple[str, Path]]:

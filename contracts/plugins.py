@@ -17,8 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from contracts.errors import PluginError
-from contracts.loading.files import canonical_sha256
-from contracts.plugin_code import package_sha256
+from contracts.plugin_code import package_sha256, packages_sha256
 
 T = TypeVar("T")
 #: Hash over its package, by group and module, of every entry point that this process has used so far.
@@ -86,7 +85,7 @@ def loaded_sha256(*groups: str) -> str | None:
         for (group, module), sha256 in _LOADED.items()
         if not groups or group in groups
     }
-    return canonical_sha256(used) if used else None
+    return packages_sha256(used) if used else None
 
 
 def _refused(point: EntryPoint, expected: str, actual: str) -> PluginError:
