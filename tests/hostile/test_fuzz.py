@@ -12,11 +12,10 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import numpy as np
 import pytest
 import yaml
 
@@ -32,33 +31,24 @@ from contracts.regular_files import ONNX_BYTES, TEXT_BYTES, read_regular
 from contracts.rng import stream
 from contracts.workload.azure_trace import load_trace
 from live.errors import LiveError
-from live.fleet.processes import ProcessId
 from live.fleet.state import (
     FleetFolder,
-    FleetState,
-    GatewayState,
-    Phase,
-    ServerState,
     read_state,
-    write_state,
 )
-from live.gateway.settings import GatewaySettings
 from live.measure.prompts import load_prompts
 from policies.certify.admission import SHIPPED_META, load_certificate, refuse_unless_passing
 from policies.certify.certificate import judge_clauses
-from policies.certify.evidence import evidence_text, parse_evidence
+from policies.certify.evidence import parse_evidence
 from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
-from policies.offline.transitions import TransitionHeader, Transitions, load_transitions, save_transitions
+from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
 from scripts.e5.suite import expand_suite, load_suite
-from tests.contracts.assess.test_register import filled
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
-from tests.support.certification_evidence import sound_evidence
+from tests.hostile.originals import fleet_folder, register, samples, small_episodes, transitions
 from tests.support.drills import DRILL
 from tests.support.paths import ROOT
-from tests.support.synthetic_kernels import KERNELS, write_profile
 
 MUTATIONS = int(os.environ.get("SELVAGE_MUTATIONS", "200"))
 SECONDS, MOST_BYTES = 5, 10**9
@@ -104,46 +94,6 @@ def fleet_state(path: Path) -> None:
         raise LiveError("no file")
 
 
-def fleet_folder(folder: Path) -> list[Path]:
-    """The state of a fleet of one server."""
-    process = ProcessId(pid=1, started_ticks=1)
-    server = ServerState(
-        name="a-0", kernel="a", url="http://127.0.0.1:1", phase=Phase.READY, process=process, nonce="n"
-    )
-    gateway = GatewayState(url="http://127.0.0.1:2", admin_url="", settings=GatewaySettings())
-    state = FleetState(
-        pool="p",
-        model="m",
-        served_name="m",
-        how="forked",
-        supervisor=process,
-        servers=(server,),
-        gateway=gateway,
-        slices=("s",),
-        homes=("a",),
-        default_slice="s",
-    )
-    place = FleetFolder(path=folder)
-    write_state(place, state)
-    assert read_state(place) == state
-    return [place.state]
-
-
-def small_episodes(folder: Path) -> list[Path]:
-    """A few episodes as a certification writes them."""
-    whole = sound_evidence()
-    few = replace(
-        whole,
-        incidents=whole.incidents[:6],
-        quiet=whole.quiet[:2],
-        decision_ms=whole.decision_ms[:9],
-        still=dict(list(whole.still.items())[:6]),
-    )
-    text = evidence_text(few)
-    (folder / "episodes.json").write_text(text)
-    return [folder / "episodes.json"]
-
-
 def shipped(*names: str) -> Callable[[Path], list[Path]]:
     """Files of the library."""
     return lambda _: [LIBRARY / name for name in names]
@@ -157,50 +107,6 @@ def written(name: str, text: str) -> Callable[[Path], list[Path]]:
         return [folder / name]
 
     return make
-
-
-def samples(folder: Path) -> list[Path]:
-    """Samples of the synthetic kernels, cut to a few prompts."""
-    write_profile(folder, KERNELS[0], 1)
-    whole = next(folder.glob("*.npz"))
-    with np.load(whole, allow_pickle=False) as stored:
-        found = {name: stored[name] for name in stored.files}
-    for name in ("prompt_ids", "prompt_slice", "prompt_split"):
-        found[name] = found[name][:6]
-    found["values"] = found["values"][:, :6]
-    np.savez_compressed(folder / "small.npz", **found)
-    load_samples(folder / "small.npz")
-    return [folder / "small.npz"]
-
-
-def transitions(folder: Path) -> list[Path]:
-    """A log of four ticks."""
-    header = TransitionHeader(
-        world="simulation",
-        episode="a",
-        policy_id="fixed",
-        seed=1,
-        reward_source="telemetry",
-        encoding_version=4,
-        contract_sha256="a" * 64,
-        tick_s=1.0,
-    )
-    log = Transitions(
-        header=header,
-        observation=np.zeros((5, 7), dtype=np.float32),
-        choice=np.zeros((4, 2), dtype=np.int64),
-        reward=np.zeros(4),
-        cost=np.zeros(4),
-        log_probability=np.full(4, np.nan),
-    )
-    save_transitions(folder / "log.npz", log)
-    return [folder / "log.npz"]
-
-
-def register(folder: Path) -> list[Path]:
-    """A register of three entries."""
-    filled(folder / "register.jsonl", 3)
-    return [folder / "register.jsonl"]
 
 
 LOG = """{"slice": "code", "column": "kl_mean@full_vocab", "value": 0.0012}
