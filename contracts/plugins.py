@@ -17,8 +17,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from contracts.errors import PluginError
+from contracts.plugin_code import package_sha256, packages_sha256
 
 T = TypeVar("T")
+#: Hash over its package, by group and module, of every entry point that this process has used so far.
+_LOADED: dict[tuple[str, str], str] = {}
 
 
 class Registry(dict[str, T]):
@@ -30,6 +33,7 @@ class Registry(dict[str, T]):
     def __init__(self, group: str, entries: Iterable[tuple[str, T]] = ()) -> None:
         super().__init__(entries)
         self.group = group
+        self._brought: dict[str, str] = {}
 
     @cached_property
     def plugins(self) -> dict[str, EntryPoint]:
@@ -45,6 +49,12 @@ class Registry(dict[str, T]):
         if dict.__contains__(self, name):
             raise ValueError(f"{self.group}: {name!r} is registered already; choose another name")
         self[name] = entry
+
+    def code_sha256(self, name: str) -> str | None:
+        """Hash over the package that brought ``name``, as it was then; None for what no entry point has
+        brought.
+        """
+        return self._brought.get(name)
 
     def __contains__(self, name: object) -> bool:
         """Whether ``name`` is registered, or a plug-in brings it."""
@@ -62,7 +72,20 @@ class Registry(dict[str, T]):
             ) from error
         if not dict.__contains__(self, name):
             raise _refused(point, f"a module that registers {name!r} on import", "no such registration")
+        self._brought[name] = _LOADED[self.group, point.module] = package_sha256(point.module)
         return self[name]
+
+
+def loaded_sha256(*groups: str) -> str | None:
+    """Hash over the packages of all plug-ins that this process has used so far, of ``groups`` alone where
+    some are named; None where it used none.
+    """
+    used = {
+        module.partition(".")[0]: sha256
+        for (group, module), sha256 in _LOADED.items()
+        if not groups or group in groups
+    }
+    return packages_sha256(used) if used else None
 
 
 def _refused(point: EntryPoint, expected: str, actual: str) -> PluginError:

@@ -13,7 +13,7 @@ from policies.certify import admission, artifact_files
 from policies.certify.admission import Subject
 from policies.certify.artifact_files import Artefact
 from policies.learned.runner import LearnedPolicy
-from policies.registry import configuration_facts
+from policies.registry import configuration_facts, files_of
 
 
 def learned_facts() -> dict[str, object]:
@@ -50,5 +50,8 @@ def load_learned(uri: str, fleet: FleetSetup, *, allow_uncertified: bool = False
 
 
 def builtin_sha256(spec: str) -> str:
-    """What the certificate of the built-in policy ``spec`` speaks of; ValueError for an unknown name."""
-    return admission.builtin_sha256(configuration_facts(spec))
+    """What the certificate of the policy ``spec``, any but ``learned``, speaks of: all settings, and the
+    content of the files that it names; ValueError for an unknown name.
+    """
+    files = files_of(spec)
+    return admission.builtin_sha256(configuration_facts(spec) | ({"files": files} if files else {}))

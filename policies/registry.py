@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from contracts.loading.files import canonical_sha256, sha256_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
+from controller.detect.registry import DETECTORS
 from controller.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
 from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
@@ -216,7 +217,18 @@ def configuration_facts(spec: str) -> dict[str, object]:
     facts["options"] = asdict(_levers(baseline))
     if baseline.detector is sequential and not values["traffic_factor"] > 0.0:
         facts["traffic_sha256"] = sha256_of(resolve_uri(SHIPPED_TRAFFIC, "selvage"))
-    return facts
+    brought = POLICIES.code_sha256(name), DETECTORS.code_sha256(str(chosen.get("detector", "")))
+    return facts if brought == (None, None) else facts | {"plugins_sha256": list(brought)}
+
+
+def files_of(spec: str) -> dict[str, str]:
+    """sha256 of every file that the configuration ``spec`` names, by parameter; ValueError as above."""
+    name, chosen = chosen_settings(spec, {})
+    values = settings_of(policy_kind(name, chosen), chosen)
+    files = {key: resolve_uri(uri, "") for key, uri in values.texts.items() if uri and key != "detector"}
+    if name == "learned" and not files:
+        files = {"artefact": resolve_uri(SHIPPED_ARTEFACT, "")}
+    return {key: sha256_of(path) for key, path in files.items() if path.is_file()}
 
 
 def configuration_sha256(spec: str) -> str:
@@ -228,11 +240,7 @@ def configuration_sha256(spec: str) -> str:
     facts = configuration_facts(spec)
     name, chosen = chosen_settings(spec, {})
     values = settings_of(policy_kind(name, chosen), chosen)
-    files = {key: resolve_uri(uri, "") for key, uri in values.texts.items() if uri}
-    if name == "learned" and not files:
-        files = {"artefact": resolve_uri(SHIPPED_ARTEFACT, "")}
-    found = {key: sha256_of(path) for key, path in files.items() if path.is_file()}
-    return canonical_sha256({**facts, "settings": {**values.numbers, **values.texts, **found}})
+    return canonical_sha256({**facts, "settings": {**values.numbers, **values.texts, **files_of(spec)}})
 
 
 def _levers(baseline: PolicyKind) -> ControllerOptions:

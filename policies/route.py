@@ -16,13 +16,15 @@ from contracts.compiled.meta import compile_meta
 from contracts.documents import MetaContract, PolicyArtifact, RoutePolicy
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as, read_text
-from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.loading.uris import PACKAGE_PREFIX, read_pinned, resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
 from policies.certify.coverage import outside
+from policies.certify.signature import refuse_unsigned
 from policies.registry import make_configuration
 from policies.supervised import KnownGoodPolicy, under
 
@@ -138,6 +140,18 @@ def coverage_gaps(document: RoutePolicy, file: str, fleet: FleetSetup) -> Covera
     )
 
 
+def bound_sha256(document: RoutePolicy, file: str) -> dict[str, str | None]:
+    """Hashes of what decides beside ``document``, read from ``file``, though it need not pin it: its
+    meta-contract's canonical form, and the file that certifies the baseline (None: there is none).
+    """
+    meta, place = _meta_of(document, file)
+    held = place.parent / CERTIFICATE.format(baseline=meta.spec.baseline)
+    return {
+        "meta_contract_sha256": document_sha256(meta),
+        "baseline_certificate_sha256": sha256_of(held) if held.is_file() else None,
+    }
+
+
 def _manifest_certificate(file: Path) -> Certificate | None:
     return load_as(PolicyArtifact, file).spec.certificate
 
@@ -172,6 +186,25 @@ def _check_artefact(document: RoutePolicy, file: str) -> None:
         raise _refused(file, "artifact", expected, actual, "policy learned and artifact go together")
     if artefact is not None:
         read_pinned(artefact, file)
+    _refuse_unsigned(document, file)
+
+
+def _refuse_unsigned(document: RoutePolicy, file: str) -> None:
+    """DocumentError unless everything that the pinned key must have signed is signed by it."""
+    key, artefact = document.spec.signed_by, document.spec.artifact
+    if key is None:
+        return
+    asked = [] if artefact is None else [resolve_uri(artefact.uri, file)]
+    if not document.spec.meta_contract.startswith(PACKAGE_PREFIX):
+        meta, place = _meta_of(document, file)
+        held = place.parent / CERTIFICATE.format(baseline=meta.spec.baseline)
+        asked += [] if meta.spec.baseline == KnownGoodPolicy().policy_id else [held]
+    if not asked:
+        raise _refused(
+            file, "signed_by", "an artifact, or a meta-contract of its own", "neither", "leave it out"
+        )
+    for one in asked:
+        refuse_unsigned(one, key)
 
 
 def _configuration_text(document: RoutePolicy, file: str, certified: bool) -> str:

@@ -23,8 +23,13 @@ def ready_folder(folder: Path) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` as ``write_pinned`` does; DocumentError where the file cannot be written."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` as ``write_whole`` does."""
     try:
-        write_pinned(path, text.encode())
+        write_pinned(path, content)
     except OSError as error:
         raise _refused(path, "a writable file", error) from None
 

@@ -98,6 +98,7 @@ PARTS: dict[str, Part] = {
     "rl": Part(reason=_rl_missing, command="make setup-test"),
     "gymnasium": Part(reason=module_missing("gymnasium"), command="make setup-test"),
     "stable_baselines3": Part(reason=module_missing("stable_baselines3"), command="make setup-test"),
+    "ray": Part(reason=module_missing("ray"), command="pip install 'ray[default]'"),
     "river": Part(reason=module_missing("river"), command="make setup-test"),
     "envoy": Part(reason=_envoy_missing, command="make setup-test"),
     "aiohttp": Part(reason=module_missing("aiohttp"), command="make setup-test"),

@@ -113,6 +113,10 @@ class Certificate(Strict):
     quiet_suite_sha256: Sha256 | None = None
     worlds_sha256: Sha256 | None = None
     """Over every scenario, contract and profile that the suites lead to."""
+    inputs_sha256: Sha256 | None = None
+    """Over the same with pools, traces and the code of plug-ins; absent: certified before it was kept."""
+    sources_sha256: Sha256 | None = None
+    """Over the sources that ran the suites; absent: certified before it was kept."""
     covers: Annotated[tuple[CertifiedRange, ...], Field(min_length=1, max_length=1024)] | None = None
     """Ranges of the suites' worlds; a fleet outside is not spoken of. Absent: not recorded."""
     evidence_sha256: Sha256 | None = None

@@ -84,6 +84,8 @@ class Certification(Strict):
     """Least time on it; to show at most 1 false switch per slice-month takes 111 slice-days without any."""
     worlds_sha256: Sha256 | None = None
     """Over every scenario, contract and profile that the suites lead to; absent: not pinned."""
+    inputs_sha256: Sha256 | None = None
+    """Over the same with pools, traces and the code of plug-ins; absent: not pinned."""
 
 
 class MetaSpec(Strict):

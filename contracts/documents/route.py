@@ -65,6 +65,9 @@ class RoutePolicySpec(Strict):
     meta_contract_sha256: Sha256 | None = None
     """Of its canonical form, as `selvage contract validate` prints it; absent: pinned by the artefact's
     certificate alone, or for a built-in policy not at all."""
+    signed_by: Sha256 | None = None
+    """Public ed25519 key in hex, as `selvage policy sign` prints it: the artifact's manifest, and the
+    certificate of the baseline beside a meta-contract that is no ``package:`` URI, must be signed by it."""
     shield: ShieldSettings = ShieldSettings()
     route: OwnedRoute
 

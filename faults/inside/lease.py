@@ -39,7 +39,7 @@ def read_lease(folder: Path) -> Lease:
     try:
         plain = json.loads((folder / _LEASE).read_text())
         return Lease(float(plain["ends_at_s"]), tuple(str(name) for name in plain["undone"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return Lease()
 
 

@@ -6,9 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from contracts.loading.files import write_json
+from contracts.regular_files import TEXT_BYTES, open_regular
 from contracts.telemetry import ReplicaState
 from live.errors import LiveError
 from live.fleet.processes import ProcessId, runs
@@ -115,6 +117,9 @@ class FleetFolder:
         return self.path / "logs" / f"{name}.log"
 
 
+_STATE = TypeAdapter(FleetState)
+
+
 def write_state(folder: FleetFolder, state: FleetState) -> None:
     """Replace the state file, whole or not at all."""
     write_json(folder.state, {"format": FORMAT, **asdict(state)}, indent=1)
@@ -123,16 +128,21 @@ def write_state(folder: FleetFolder, state: FleetState) -> None:
 def read_state(folder: FleetFolder) -> FleetState | None:
     """The fleet as last written, None without a file; LiveError for a file that is no state of ours."""
     try:
-        found = json.loads(folder.state.read_text())
+        with open_regular(folder.state) as stream:
+            found = json.loads(stream.read(TEXT_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LiveError(f"{folder.state}: no state of a fleet ({error}); remove it") from None
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         raise LiveError(
             f"{folder.state}: written by another version; end that fleet with the version it is of"
         )
-    return _fleet(found)
+    try:
+        return _STATE.validate_python(found)
+    except ValueError as error:
+        first = " ".join(str(error).split())[:200]
+        raise LiveError(f"{folder.state}: no state of a fleet ({first}); remove it") from None
 
 
 def is_up(state: FleetState | None) -> bool:
@@ -163,25 +173,3 @@ def _replica(server: ServerState, alive: bool) -> LiveReplica:
         pid=server.process.pid if server.process else None,
         fingerprint=server.fingerprint,
     )
-
-
-def _fleet(found: dict[str, Any]) -> FleetState:
-    servers = tuple(_server(one) for one in found.pop("servers"))
-    gateway = found.pop("gateway")
-    settings = GatewaySettings(**gateway.pop("settings"))
-    process = _process(gateway.pop("process"))
-    supervisor = ProcessId(**found.pop("supervisor"))
-    slices, homes = tuple(found.pop("slices")), tuple(found.pop("homes"))
-    state = GatewayState(**gateway, settings=settings, process=process)
-    return FleetState(
-        **found, slices=slices, homes=homes, supervisor=supervisor, servers=servers, gateway=state
-    )
-
-
-def _server(one: dict[str, Any]) -> ServerState:
-    process, phase = _process(one.pop("process")), Phase(one.pop("phase"))
-    return ServerState(**one, process=process, phase=phase)
-
-
-def _process(found: dict[str, int] | None) -> ProcessId | None:
-    return ProcessId(**found) if found else None

@@ -134,14 +134,11 @@ def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str
     if certificate.quiet_slice_days < asked.quiet_slice_days:
         least, days = f"at least {asked.quiet_slice_days:g}", f"{certificate.quiet_slice_days:g}"
         raise _refused(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
-    if asked.worlds_sha256 is not None and certificate.worlds_sha256 != asked.worlds_sha256:
-        raise _refused(
-            file,
-            "worlds_sha256",
-            asked.worlds_sha256,
-            str(certificate.worlds_sha256),
-            "certify again: scenarios, contract or profiles are others",
-        )
+    for name in ("worlds_sha256", "inputs_sha256"):
+        pinned, found = getattr(asked, name), getattr(certificate, name)
+        if pinned is not None and found != pinned:
+            hint = "certify again: scenarios, pool, contract or profiles are others"
+            raise _refused(file, name, pinned, str(found), hint)
 
 
 def _refuse_other_suites(

@@ -30,6 +30,8 @@ from policies.certify.certificate import (
 
 _EPISODES = TypeAdapter(tuple[EpisodeEvidence, ...])
 _SHARES = TypeAdapter(ServiceShares)
+#: Counts and times are below this.
+_MOST = 1e12
 _TIMES = TypeAdapter(tuple[float, ...])
 
 
@@ -63,7 +65,7 @@ def refuse_other_episodes(certificate: Certificate, meta: MetaContract, file: Pa
     found = hashlib.sha256(content).hexdigest()
     if found != certificate.evidence_sha256:
         raise _refused(file, f"sha256 {certificate.evidence_sha256}", f"sha256 {found}")
-    again = judge_clauses(meta, _evidence(content, file))
+    again = judge_clauses(meta, parse_evidence(content, file))
     for expected, said in zip(again, certificate.clauses, strict=False):
         if not _same(expected, said):
             raise _refused(file, f"{said.id} as these episodes give it, {expected}", f"{said}")
@@ -84,30 +86,53 @@ def _same(one: CertifiedClause, other: CertifiedClause) -> bool:
     return close and plain[0] == plain[1]
 
 
-def _evidence(content: bytes, file: Path) -> CertificationEvidence:
+def parse_evidence(content: bytes, file: Path) -> CertificationEvidence:
+    """The episodes that the ``content`` of ``file`` holds; DocumentError for anything else."""
     try:
         rows = json.loads(content)
-        return CertificationEvidence(
+        found = CertificationEvidence(
             incidents=_episodes(rows["incidents"]),
             quiet=_episodes(rows["quiet"]),
-            decision_ms=np.array(_TIMES.validate_python(rows["decision_ms"])),
+            decision_ms=np.array(_TIMES.validate_python(rows["decision_ms"]), dtype=np.float64),
             still={
                 (str(row["scenario"]), int(row["seed"])): _SHARES.validate_python(row["service"])
                 for row in rows["still"]
             },
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        _refuse_impossible(found)
+        return found
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise _refused(file, "episodes of a certification", f"{error}"[:200]) from None
+
+
+def _refuse_impossible(evidence: CertificationEvidence) -> None:
+    """ValueError for a count, an exposure, a share or a time that no episode can have."""
+    times = evidence.decision_ms
+    if not (np.isfinite(times).all() and (times >= 0.0).all() and (times < _MOST).all()):
+        raise ValueError("decision_ms: expected times of at least 0")
+    for episode in (*evidence.incidents, *evidence.quiet):
+        plain = asdict(episode)
+        incident, service = plain.pop("incident") or {}, plain.pop("service")
+        _refuse_outside({**plain, **service}, 0.0)
+        _refuse_outside({key: value for key, value in incident.items() if value == value}, -_MOST)
+    for shares in evidence.still.values():
+        _refuse_outside(asdict(shares), 0.0)
+
+
+def _refuse_outside(numbers: dict[str, Any], least: float) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, (int, float)) and not least <= value < _MOST:
+            raise ValueError(f"{name}: expected a number from {least:g} to {_MOST:g}, got {value!r:.40}")
 
 
 def _episodes(rows: Sequence[Any]) -> tuple[EpisodeEvidence, ...]:
     return _EPISODES.validate_python([{**row, "incident": _known(row["incident"])} for row in rows])
 
 
-def _known(incident: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``incident`` with NaN where a number is not known."""
-    if incident is None:
-        return None
+def _known(incident: Any) -> Any:
+    """``incident`` with NaN where a number is not known; what is no object is refused after."""
+    if not isinstance(incident, dict):
+        return incident
     return {name: math.nan if value is None else value for name, value in incident.items()}
 
 

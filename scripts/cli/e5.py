@@ -14,6 +14,7 @@ from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
 from scripts.provenance import cores
+from scripts.workers import BACKEND_HELP, EVERY_CORE, refuse_unknown
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +35,7 @@ class E5Options:
     )
     seeds: Annotated[int | None, typer.Option(help="Paired seeds; the suite's without it.")] = None
     jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0
+    backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
     batch: Annotated[int | None, typer.Option(help="Fleets in lock-step; all seeds without it.")] = None
     trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None
     route_policy: Annotated[
@@ -52,6 +54,7 @@ def e5(asked: E5Options) -> None:
     """
     _at_least("--seeds", asked.seeds, 1, MOST_SEEDS)
     _at_least("--jobs", asked.jobs, 0)
+    refuse_unknown(asked.backend, "selvage e5")
     _at_least("--batch", asked.batch, 1)
     run_and_show(_run_options(asked), as_json=asked.as_json)
 
@@ -62,7 +65,8 @@ def _run_options(asked: E5Options) -> Options:
         suite=resolve_uri(asked.suite, "selvage e5") if asked.suite else None,
         policies=configurations_of(asked.policies) if asked.policies else None,
         seeds=asked.seeds,
-        jobs=asked.jobs or cores(),
+        jobs=asked.jobs or (cores() if asked.backend == "loky" else EVERY_CORE),
+        backend=asked.backend,
         batch=asked.batch,
         trace=asked.trace,
         route_policy=asked.route_policy,

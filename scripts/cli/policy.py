@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
@@ -30,7 +32,8 @@ from policies.certify.certificate import CertificationEvidence
 from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes
 from policies.spec import parse_spec
 from policies.supervised import SHIPPED_META
-from scripts.cli.options import MOST_SEEDS
+from scripts.cli.options import MOST_SEEDS, options
+from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_whole
 from scripts.progress import told
 from scripts.train.certify import (
@@ -40,6 +43,7 @@ from scripts.train.certify import (
     plan_certification,
     run_suites,
 )
+from scripts.workers import BACKEND_HELP, refuse_unknown
 
 EXIT_FAILED = 1
 #: Least width of a table where no terminal says its own.
@@ -48,47 +52,60 @@ WIDTH = 118
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    app.command("certify")(certify_policy)
+    app.command("certify")(options(CertifyOptions)(certify_policy))
     app.command("show")(show)
 
 
-def certify_policy(
-    policy: Annotated[str, typer.Argument(help="name or name:key=value,..., as for `selvage simulate`.")],
-    out: Annotated[Path | None, typer.Option("--out", help="File for the certificate (JSON).")] = None,
-    meta: Annotated[str, typer.Option(help="MetaContract; package:... for the shipped one.")] = SHIPPED_META,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifyOptions:
+    """The argument and the options of ``selvage policy certify``."""
+
+    policy: Annotated[str, typer.Argument(help="name or name:key=value,..., as for `selvage simulate`.")]
+    out: Annotated[Path | None, typer.Option("--out", help="File for the certificate (JSON).")] = None
+    meta: Annotated[str, typer.Option(help="MetaContract; package:... for the shipped one.")] = SHIPPED_META
     seeds: Annotated[
         int | None, typer.Option(min=1, max=MOST_SEEDS, help="Seeds of the incidents; default: as asked.")
-    ] = None,
+    ] = None
     quiet_days: Annotated[
         float | None, typer.Option(min=0.001, max=1e6, help="Slice-days without a fault; default: as asked.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+    ] = None
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs beside each other.")] = 1
+    backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+def certify_policy(asked: CertifyOptions) -> None:
     """Run POLICY on the meta-contract's suites; exit code 1 if a clause fails.
 
     Fewer seeds or days than the meta-contract asks for make a certificate that no loader accepts.
+    With --out a stopped run goes on from what it has finished. No clause depends on --jobs or --backend but
+    the latency of decisions, which is measured.
     """
-    subject, rules = subject_of(policy)
+    refuse_unknown(asked.backend, "selvage policy certify")
+    subject, rules = subject_of(asked.policy)
     request = CertificationRequest(
-        spec=policy,
-        subject=policy,
+        spec=asked.policy,
+        subject=asked.policy,
         subject_sha256=subject,
         rules_sha256=rules,
-        command=_command(out),
-        meta_uri=meta,
-        seeds=seeds,
-        quiet_days=quiet_days,
-        jobs=jobs,
+        command=_command(asked.out),
+        meta_uri=asked.meta,
+        seeds=asked.seeds,
+        quiet_days=asked.quiet_days,
+        jobs=asked.jobs,
+        backend=asked.backend,
     )
     plan = plan_certification(request)
-    evidence = run_certification(plan)
+    if asked.out is not None:
+        ready_folder(asked.out.parent)
+    kept = KeptResults(None if asked.out is None else beside(asked.out))
+    evidence = run_certification(plan, kept)
     found = certificate_of(plan, evidence)
-    if out is not None:
-        ready_folder(out.parent)
-        write_whole(out, certificate_json(found))
-        write_whole(evidence_file(out), evidence_text(evidence))
-    if as_json:
+    if asked.out is not None:
+        write_whole(asked.out, certificate_json(found))
+        write_whole(evidence_file(asked.out), evidence_text(evidence))
+        kept.forget()
+    if asked.as_json:
         typer.echo(certificate_json(found), nl=False)
     else:
         print_certificate(found)
@@ -126,10 +143,10 @@ def _refused(path: str, expected: str, actual: str) -> DocumentError:
     return DocumentError([Problem("selvage policy certify", 0, path, expected, actual, hint)])
 
 
-def run_certification(plan: CertificationPlan) -> CertificationEvidence:
-    """Run the suites with progress on stderr."""
+def run_certification(plan: CertificationPlan, kept: KeptResults) -> CertificationEvidence:
+    """Run the suites with progress on stderr; ``kept`` as ``run_suites`` takes it."""
     with told(f"certifying {plan.request.subject}", 1.0) as progress:
-        return run_suites(plan, lambda share: progress.update(done=share))
+        return run_suites(plan, lambda share: progress.update(done=share), kept)
 
 
 def show(
@@ -143,6 +160,7 @@ def show(
         document, place = _meta(meta or SHIPPED_META)
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
+        _print_bound(found, file)
         _verdict(lambda: _refuse_unless_of_today(found, document, file, place))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
@@ -151,7 +169,14 @@ def show(
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
+        _print_bound(artefact.manifest.spec.certificate, file)
     _verdict(lambda: _refuse_unless_driving(artefact.manifest, document, subject, file, place))
+
+
+def _print_bound(found: Certificate, file: Path) -> None:
+    """What its hash of the suites' worlds covers, and the file's own hash, for whoever pins it."""
+    form = "1, without pools, traces and plug-ins" if found.inputs_sha256 is None else "2, every input"
+    typer.echo(f"inputs bound by format {form}; sha256 of {file.name}: {sha256_of(file)}")
 
 
 def _refuse_unless_driving(

@@ -20,6 +20,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text, plain
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
+from contracts.plugins import loaded_sha256
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measure_table import MEASURES, Measure
@@ -158,6 +159,7 @@ def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeReco
         "profile_sha256": list(scenario.profile_sha256),
         "pool_sha256": scenario.pool_sha256,
         "trace_sha256": scenario.trace_sha256,
+        "plugins_sha256": loaded_sha256(),
         "quality_estimator": scenario.measured_by.estimator,
         "measured_by": list(scenario.measured_by.told),
         "policy": policy,
@@ -234,7 +236,7 @@ def _named(route: Route | None, policy: str) -> dict[str, Any]:
     return {
         "route_policy": document.metadata.name,
         "route_policy_sha256": document_sha256(document),
-        "meta_contract_sha256": None if route.setup.meta is None else route.setup.meta.sha256,
+        **route.bound,
         "mode": document.spec.mode,
         "uncertified": list(route.uncertified),
         "uncovered": list(route.gaps),

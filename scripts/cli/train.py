@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import paired_difference
@@ -27,6 +26,7 @@ from scripts.output import ready_folder, write_json
 from scripts.progress import told
 from scripts.provenance import package_version
 from scripts.setup.warm import warm
+from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
 
 #: Packages whose versions decide the weights.
 PACKAGES = ("numba", "numpy", "selvage-fleet", "stable-baselines3", "torch")
@@ -45,7 +45,7 @@ class TrainOptions:
     recipe: Annotated[str, typer.Option(help="Recipe (file or package: URI).")] = SHIPPED_RECIPE
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-4 or 1,7.")] = "0-4"
     jobs: Annotated[int, typer.Option(help="Seeds beside each other.")] = 1
-    backend: Annotated[str, typer.Option(help="joblib back end: loky, or ray for a cluster.")] = "loky"
+    backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
     updates: Annotated[int | None, typer.Option(help="PPO episodes; the recipe's without it.")] = None
     algorithm: Annotated[str, typer.Option(help="ppo or recurrent-ppo; the recipe's without it.")] = ""
     compare: Annotated[bool, typer.Option(help="Validate the recipe's baselines as well.")] = True
@@ -57,6 +57,7 @@ def train(asked: TrainOptions) -> None:
     Ctrl-C or TERM stops after the running step; the same command goes on with the last checkpoint.
     No result depends on --jobs, --backend or interruptions.
     """
+    refuse_unknown(asked.backend, "selvage train")
     wanted, file = parse_seeds(asked.seeds), str(resolve_uri(asked.recipe, "selvage train"))
     document = load_recipe(file)
     ready_folder(asked.out)
@@ -155,34 +156,11 @@ def _run_all(
     from scripts.train.run import train_in_worker, train_seed
 
     folders = [str(seed_folder(out, seed)) for seed in seeds]
-    if jobs == 1:
+    if jobs == 1 and backend == "loky":
         return [train_seed(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
-    joblib = _joblib(backend)
-    tasks = (
-        joblib.delayed(train_in_worker)(os.getpid(), file, seed, folder, updates)
-        for seed, folder in zip(seeds, folders, strict=True)
-    )
-    with joblib.parallel_config(backend=backend, n_jobs=jobs, inner_max_num_threads=_threads(backend)):
-        return list(joblib.Parallel()(tasks))
-
-
-def _threads(backend: str) -> int | None:
-    return 1 if backend == "loky" else None
-
-
-def _joblib(backend: str) -> Any:
-    """joblib, with Ray registered where it is asked for."""
-    import joblib
-
-    if backend == "ray":
-        try:
-            from ray.util.joblib import register_ray
-        except ModuleNotFoundError:
-            raise MissingPartError("--backend ray needs Ray; run: pip install ray") from None
-        register_ray()
-    elif backend != "loky":
-        raise DocumentError([Problem("selvage train", 0, "--backend", "loky or ray", backend, "try loky")])
-    return joblib
+    with opened(Workers(jobs=jobs, backend=backend), threads=1) as run:
+        tasks = [(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
+        return [result for _, result in sorted(run(train_in_worker, tasks), key=lambda pair: pair[0])]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +12,17 @@ from rich.console import Console
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.uris import resolve_uri
-from policies.train.recipe import RewardRecipe, load_recipe
+from policies.train.recipe import load_recipe
 from policies.train.tune import SPACES, Trial, best, tune
+from scripts.cli.options import options
+from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_json
+from scripts.progress import told
 from scripts.provenance import git_sha, package_version
-from scripts.train.validation import EpisodeSet, ValidationScore, draw, evaluate
+from scripts.setup.warm import warm
+from scripts.train.pieces import Search
+from scripts.train.validation import EpisodeSet
+from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
 
 #: The recipe whose reward is the objective and whose validation seed chooses: the shipped policy's.
 RECIPE = "package:contracts/library/recipes/routing.yaml"
@@ -27,63 +33,84 @@ FORMAT = 1
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command(name="tune")(tune_command)
+    app.command(name="tune")(options(TuneOptions)(tune_command))
 
 
-def tune_command(
-    policy: Annotated[str, typer.Argument(help="Baseline to tune, e.g. hysteresis.")],
-    out: Annotated[Path, typer.Option("--out", help="File for the result (JSON).")],
-    steps: Annotated[int, typer.Option(help="Control ticks of training episodes to spend.")] = 1_056_000,
-    seed: Annotated[int, typer.Option(help="Of the search and of the training episodes.")] = 1,
-    fleets: Annotated[int, typer.Option(help="Training episodes per trial.")] = 96,
-    horizon_s: Annotated[float, typer.Option(help="Length of an episode, s.")] = 301.0,
-    recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = RECIPE,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """The argument and the options of ``selvage tune``."""
+
+    policy: Annotated[str, typer.Argument(help="Baseline to tune, e.g. hysteresis.")]
+    out: Annotated[Path, typer.Option("--out", help="File for the result (JSON).")]
+    steps: Annotated[int, typer.Option(help="Control ticks of training episodes to spend.")] = 1_056_000
+    seed: Annotated[int, typer.Option(help="Of the search and of the training episodes.")] = 1
+    fleets: Annotated[int, typer.Option(min=1, help="Training episodes per trial.")] = 96
+    horizon_s: Annotated[float, typer.Option(help="Length of an episode, s.")] = 301.0
+    recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = RECIPE
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs beside each other.")] = 1
+    backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
+
+    @property
+    def training(self) -> EpisodeSet:
+        """The training episodes of every trial."""
+        return EpisodeSet(seed=self.seed, fleets=self.fleets, horizon_s=self.horizon_s)
+
+
+def tune_command(asked: TuneOptions) -> None:
     """Spend ``--steps`` ticks on trials, choose between the best few and the defaults on validation episodes.
 
-    Equal arguments give equal results.
+    Equal arguments give equal results, whatever --jobs and --backend; a stopped run goes on from what it has
+    finished.
     """
-    if policy not in SPACES:
-        problem = Problem("selvage tune", 0, "POLICY", " or ".join(sorted(SPACES)), repr(policy), "name one")
+    if asked.policy not in SPACES:
+        expected = " or ".join(sorted(SPACES))
+        problem = Problem("selvage tune", 0, "POLICY", expected, repr(asked.policy), "name one")
         raise DocumentError([problem])
-    training = EpisodeSet(seed=seed, fleets=fleets, horizon_s=horizon_s)
-    words = ["selvage", "tune", policy, "--steps", str(steps), "--seed", str(seed)]
-    words += ["--fleets", str(fleets), "--horizon-s", f"{horizon_s:g}", "--recipe", recipe, "--out", "FILE"]
-    content = run(policy, training, steps, seed, recipe, Console(stderr=True)) | {
-        "command": shlex.join(words),
-        "git_sha": git_sha(),
-    }
-    ready_folder(out.parent)
-    write_json(out, content, indent=1)
+    refuse_unknown(asked.backend, "selvage tune")
+    words = ["selvage", "tune", asked.policy, "--steps", str(asked.steps), "--seed", str(asked.seed)]
+    words += ["--fleets", str(asked.fleets), "--horizon-s", f"{asked.horizon_s:g}"]
+    words += ["--recipe", asked.recipe, "--out", "FILE"]
+    ready_folder(asked.out.parent)
+    kept = KeptResults(beside(asked.out))
+    content = run(asked, kept, Console(stderr=True)) | {"command": shlex.join(words), "git_sha": git_sha()}
+    write_json(asked.out, content, indent=1)
+    kept.forget()
     typer.echo(content["chosen"])
 
 
-def run(
-    policy: str, training: EpisodeSet, steps: int, seed: int, recipe: str, console: Console
-) -> dict[str, Any]:
-    """Content of the result file."""
-    spec = load_recipe(resolve_uri(recipe, "selvage tune")).spec
-    trials = max(1, steps // training.env_steps)
-    drawn = draw(training)
-    found = tune(
-        policy,
-        lambda configuration: evaluate(configuration, drawn, spec.reward).objective,
-        trials=trials,
-        seed=seed,
-        report=lambda trial: _say(console, trial, trials),
-    )
-    check = spec.validation
-    validation = EpisodeSet(
-        seed=check.seed, fleets=check.episodes, horizon_s=check.horizon_s, scenarios=training.scenarios
-    )
-    finals = _finals(found, validation, spec.reward)
+def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, Any]:
+    """Content of the result file; ``kept`` has the scores of a run that was stopped."""
+    spec = load_recipe(resolve_uri(asked.recipe, "selvage tune")).spec
+    trials, check = max(1, asked.steps // asked.training.env_steps), spec.validation
+    validation = EpisodeSet(seed=check.seed, fleets=check.episodes, horizon_s=check.horizon_s)
+    warm()
+    with (
+        opened(Workers(jobs=asked.jobs, backend=asked.backend)) as runner,
+        told("tuning", trials + FINALISTS + 1) as progress,
+    ):
+        search = Search(
+            episodes=asked.training,
+            reward=spec.reward,
+            run=runner,
+            kept=kept,
+            pieces=asked.jobs,
+            on_done=lambda share: progress.update(advance=share),
+        )
+        found = tune(
+            asked.policy,
+            lambda configuration: search.score(configuration).objective,
+            trials=trials,
+            seed=asked.seed,
+            report=lambda trial: _say(console, trial, trials),
+        )
+        finals = replace(search, episodes=validation).scores(_finalists(found))
     return {
         "format": FORMAT,
-        "policy": policy,
-        "seed": seed,
+        "policy": asked.policy,
+        "seed": asked.seed,
         "optuna": package_version("optuna"),
-        "env_steps": trials * training.env_steps,
-        "training": _plain(training),
+        "env_steps": trials * asked.training.env_steps,
+        "training": _plain(asked.training),
         "validation": _plain(validation),
         "reward": spec.reward.model_dump(),
         "trials": [asdict(trial) for trial in found],
@@ -94,15 +121,10 @@ def run(
     }
 
 
-def _finals(
-    found: tuple[Trial, ...], validation: EpisodeSet, reward: RewardRecipe
-) -> dict[str, ValidationScore]:
-    """ValidationScore on the validation episodes of the policy as it stands and of the best few."""
-    configurations = dict.fromkeys(
-        [found[0].configuration, *(trial.configuration for trial in best(found, FINALISTS))]
-    )
-    drawn = draw(validation)
-    return {configuration: evaluate(configuration, drawn, reward) for configuration in configurations}
+def _finalists(found: tuple[Trial, ...]) -> list[str]:
+    """The policy as it stands, and the best few."""
+    best_few = (trial.configuration for trial in best(found, FINALISTS))
+    return list(dict.fromkeys([found[0].configuration, *best_few]))
 
 
 def _plain(episodes: EpisodeSet) -> dict[str, Any]:

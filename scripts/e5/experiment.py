@@ -16,6 +16,7 @@ from contracts.documents import Suite
 from contracts.loading.files import plain, sha256_of
 from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
+from contracts.plugins import loaded_sha256
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.workload.azure_trace import load_trace
 from scripts.e5.budget import budgets
@@ -33,13 +34,15 @@ from scripts.e5.subjects import (
     observed_without_certificate,
     policy_hashes,
     pool_name,
+    route_bound,
     route_sha256,
     scenario_facts,
     uncovered,
 )
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.output import ready_folder, write_json, write_whole
-from scripts.provenance import git_sha, machine_facts
+from scripts.provenance import git_sha, machine_facts, sources_sha256
+from scripts.workers import Workers
 
 #: Version of the layout of ``e5.json``.
 FORMAT = 3
@@ -56,6 +59,7 @@ class Options:
     """A RoutePolicy document that is one more configuration; "" for none."""
     seeds: int | None = None
     jobs: int = 1
+    backend: str = "loky"
     batch: int | None = None
     trace: Path | None = None
     command: str = "selvage e5"
@@ -169,7 +173,7 @@ def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -
     kept = KeptJobs(options.out)
     for part in (options.out / "parts").glob("*/*.json"):
         part.unlink()
-    for result in run_jobs(list(plan.jobs), options.jobs, kept):
+    for result in run_jobs(list(plan.jobs), Workers(jobs=options.jobs, backend=options.backend), kept):
         _keep_part(options.out, result)
         results.append(result)
         on_done(result)
@@ -234,6 +238,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policy_sha256": policy_hashes((*plan.configurations, *plan.sweep)),
         "sweep": [configuration.name for configuration in plan.sweep],
         "route_policy_sha256": route_sha256(plan.configurations),
+        "route_policy_bound": route_bound(plan.configurations, plan.entries),
         "route_policy_uncertified": list(observed_without_certificate(plan.configurations, plan.entries)),
         "route_policy_uncovered": uncovered(plan.configurations, plan.entries),
         "pools": sorted({pool_name(entry) for entry in plan.entries}),
@@ -246,6 +251,8 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "measured_by": list(first.measured_by.told),
         "trace": options.trace.name if options.trace else None,
         "trace_sha256": sha256_of(options.trace) if options.trace else None,
+        "plugins_sha256": loaded_sha256(),
+        "sources_sha256": sources_sha256(),
         "git_sha": git_sha(),
         "versions": machine_facts(),
         "scenarios": [scenario_facts(entry, scenarios[entry.name]) for entry in plan.entries],

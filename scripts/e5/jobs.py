@@ -7,19 +7,13 @@ baseline.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from contracts.errors import LostWorkerError
 from contracts.scoring.episode import EpisodeRecord, truncate
 from contracts.scoring.measures import EpisodeMeasures, measure_episode
 from contracts.scoring.quality import SliceQuality, healthy_quality, pool_quality
@@ -28,7 +22,7 @@ from scripts.e5.configurations import BASELINE_CONFIGURATION, Configuration
 from scripts.e5.example import timeline
 from scripts.e5.report.plots import Timeline
 from scripts.e5.suite import SuiteEntry
-from scripts.guard import die_with
+from scripts.workers import Runner, Workers, opened
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -128,7 +122,7 @@ class Kept(Protocol):
         """Keep ``result`` of ``job``."""
 
 
-def run_jobs(jobs: list[Job], workers: int, kept: Kept | None = None) -> Iterator[JobResult]:
+def run_jobs(jobs: list[Job], workers: Workers, kept: Kept | None = None) -> Iterator[JobResult]:
     """Results in the order in which they finish: baseline jobs first, then the rest with their baseline.
 
     With one worker everything runs in this process. On interruption pending jobs are dropped. What ``kept``
@@ -137,75 +131,23 @@ def run_jobs(jobs: list[Job], workers: int, kept: Kept | None = None) -> Iterato
     first = [job for job in jobs if job.configuration.name == BASELINE_CONFIGURATION]
     rest = [job for job in jobs if job.configuration.name != BASELINE_CONFIGURATION]
     healthy: dict[str, SliceQuality] = {}
-    with _Workers(workers) as run:
+    with opened(workers) as run:
         for result in _resumed(run, first, kept):
             healthy[result.scenario] = result.healthy
             yield result
         yield from _resumed(run, [replace(job, healthy=healthy[job.entry.name]) for job in rest], kept)
 
 
-def _resumed(
-    run: Callable[[Iterable[Job]], Iterator[JobResult]], jobs: list[Job], kept: Kept | None
-) -> Iterator[JobResult]:
+def _resumed(run: Runner, jobs: list[Job], kept: Kept | None) -> Iterator[JobResult]:
     """Results of ``jobs``, the kept ones first."""
-    if kept is None:
-        yield from run(jobs)
-        return
-    todo: dict[tuple[str, str], Job] = {}
+    todo: list[Job] = []
     for job in jobs:
-        found = kept.load(job)
+        found = None if kept is None else kept.load(job)
         if found is None:
-            todo[job.entry.name, job.configuration.name] = job
+            todo.append(job)
         else:
             yield found
-    for result in run(todo.values()):
-        kept.save(todo[result.scenario, result.configuration], result)
+    for place, result in run(run_job, todo):
+        if kept is not None:
+            kept.save(todo[place], result)
         yield result
-
-
-class _Workers:
-    """Calls ``run_job`` on many jobs, in this process or in several."""
-
-    def __init__(self, workers: int) -> None:
-        self._pool = None
-        self._others = set(multiprocessing.active_children())
-        if workers > 1:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(
-                workers, mp_context=context, initializer=_begin_worker, initargs=(os.getpid(),)
-            )
-
-    def __enter__(self) -> Callable[[Iterable[Job]], Iterator[JobResult]]:
-        return self._run
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._pool is None:
-            return
-        if kind is not None:
-            # Nobody waits for the jobs that run: what they would leave is dropped anyway.
-            for process in set(multiprocessing.active_children()) - self._others:
-                process.terminate()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
-        if self._pool is None:
-            yield from map(run_job, jobs)
-            return
-        pending = {self._pool.submit(run_job, job) for job in jobs}
-        while pending:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    raise LostWorkerError(
-                        "a process of E5 was killed, most likely for memory; run with fewer --jobs or a "
-                        "smaller --batch (finished jobs are kept in parts/)"
-                    ) from None
-
-
-def _begin_worker(parent: int) -> None:
-    """Ctrl-C and HUP reach the whole process group; only the parent acts on them. No worker outlives it."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    die_with(parent)

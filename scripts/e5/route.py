@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from controller.state import ControllerState
-from policies.route import coverage_gaps, route_setup, uncertified
+from policies.route import bound_sha256, coverage_gaps, route_setup, uncertified
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -35,6 +35,10 @@ class Route:
     uncertified: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     """Why a fallback drives instead; empty where the certificates speak of this fleet."""
+
+    bound: dict[str, str | None] = field(default_factory=dict)
+    """Hashes of what the document leads to and need not pin: its meta-contract, the certificate of that one's
+    baseline (None: there is none)."""
 
     @property
     def observes(self) -> bool:
@@ -69,7 +73,13 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     document = load_as(RoutePolicy, file)
     setup = route_setup(document, str(file), scenario.setup)
     gaps = _gaps(document, str(file), scenario) if document.spec.mode == "enforce" else ()
-    return Route(document=document, setup=setup, uncertified=uncertified(document, str(file)), gaps=gaps)
+    return Route(
+        document=document,
+        setup=setup,
+        uncertified=uncertified(document, str(file)),
+        gaps=gaps,
+        bound=bound_sha256(document, str(file)),
+    )
 
 
 def _gaps(document: RoutePolicy, file: str, scenario: CompiledScenario) -> tuple[str, ...]:

@@ -63,6 +63,12 @@ def route_sha256(configurations: Configurations) -> str | None:
     return sha256_of(resolve_uri(routes[0], "selvage e5")) if routes else None
 
 
+def route_bound(configurations: Configurations, entries: tuple[SuiteEntry, ...]) -> dict[str, str | None]:
+    """What the RoutePolicy among the configurations leads to without pinning it; see ``Route.bound``."""
+    routes = [one.route for one in configurations if one.route]
+    return read_route(routes[0], compiled(entries[0])).bound if routes else {}
+
+
 def scenario_facts(entry: SuiteEntry, scenario: CompiledScenario) -> dict[str, Any]:
     """What tells a scenario apart from every other."""
     return {
@@ -72,4 +78,6 @@ def scenario_facts(entry: SuiteEntry, scenario: CompiledScenario) -> dict[str, A
         "sha256": scenario.sha256,
         "pool_sha256": scenario.pool_sha256,
         "trace_sha256": scenario.trace_sha256,
+        "contract_sha256": scenario.contract.sha256,
+        "profile_sha256": list(scenario.profile_sha256),
     }

@@ -80,7 +80,8 @@ def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any],
 
 def _say_size(plan: RunPlan, options: Options) -> None:
     """How much there is to do, before anything is compiled."""
-    typer.echo(f"{len(plan.jobs)} jobs on {options.jobs} processes, {len(plan.seeds)} seeds each", err=True)
+    where = f"{options.jobs} processes" if options.backend == "loky" else options.backend
+    typer.echo(f"{len(plan.jobs)} jobs on {where}, {len(plan.seeds)} seeds each", err=True)
 
 
 def _say_duration(plan: RunPlan, options: Options) -> None:

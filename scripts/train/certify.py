@@ -24,6 +24,7 @@ from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
+from contracts.plugins import loaded_sha256
 from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
@@ -33,11 +34,14 @@ from policies.certify.evidence import evidence_text, text_sha256
 from policies.supervised import SHIPPED_META
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
-from scripts.provenance import git_sha, package_version
+from scripts.kept import KeptResults, world_facts
+from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.train.certify_parts import Part, Still, make, run_parts
+from scripts.workers import Workers
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72
@@ -61,6 +65,7 @@ class CertificationRequest:
     seeds: int | None = None
     quiet_days: float | None = None
     jobs: int = 1
+    backend: str = "loky"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +107,12 @@ def plan_certification(request: CertificationRequest) -> CertificationPlan:
         quiet=Course(document=quiet, entries=entries, seeds=_seeds(quiet, _quiet_seeds(entries, days))),
     )
     _check(plan)
-    pinned = asked.worlds_sha256
-    if pinned is not None and worlds_sha256(plan) != pinned:
-        hint = "pin what it is now in the meta-contract, and certify every policy again"
-        raise _refused(str(file), "spec.certification.worlds_sha256", worlds_sha256(plan), pinned, hint)
+    found = {"worlds_sha256": worlds_sha256(plan), "inputs_sha256": inputs_sha256(plan)}
+    for name, now in found.items():
+        pinned = getattr(asked, name)
+        if pinned is not None and now != pinned:
+            hint = "pin what it is now in the meta-contract, and certify every policy again"
+            raise _refused(str(file), f"spec.certification.{name}", now, pinned, hint)
     return plan
 
 
@@ -138,14 +145,20 @@ def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certif
     return certificate_of(plan, run_suites(plan, progress))
 
 
-def run_suites(plan: CertificationPlan, progress: Progress | None = None) -> CertificationEvidence:
-    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it."""
+def run_suites(
+    plan: CertificationPlan, progress: Progress | None = None, kept: KeptResults | None = None
+) -> CertificationEvidence:
+    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it.
+
+    kept: where finished parts are kept for a run that goes on; the latency of decisions is measured anew.
+    """
     warm()
     parts = _parts(plan)
     total, done_s = sum(part.fleet_s for part in parts), 0.0
     found: dict[str, list[EpisodeEvidence]] = {"incidents": [], "quiet": []}
     still: Still = {}
-    for result in run_parts(parts, plan.request.jobs):
+    workers = Workers(jobs=plan.request.jobs, backend=plan.request.backend)
+    for result in run_parts(parts, workers, kept or KeptResults(None)):
         found[result.part.suite] += result.episodes
         still |= result.still
         done_s += result.part.fleet_s
@@ -190,6 +203,8 @@ def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> 
         suite_sha256=document_sha256(plan.incidents.document),
         quiet_suite_sha256=document_sha256(plan.quiet.document),
         worlds_sha256=worlds_sha256(plan),
+        inputs_sha256=inputs_sha256(plan),
+        sources_sha256=sources_sha256(),
         evidence_sha256=text_sha256(evidence_text(evidence)),
         covers=ranges(compiled(e).setup for course in (plan.incidents, plan.quiet) for e in course.entries),
         command=request.command,
@@ -202,11 +217,24 @@ def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> 
     )
 
 
+def _worlds(plan: CertificationPlan) -> list[CompiledScenario]:
+    return [compiled(entry) for course in (plan.incidents, plan.quiet) for entry in course.entries]
+
+
 def worlds_sha256(plan: CertificationPlan) -> str:
-    """Hash over every scenario, contract and profile that the suites lead to."""
-    worlds = [compiled(entry) for course in (plan.incidents, plan.quiet) for entry in course.entries]
-    rows = [[world.name, world.sha256, world.contract.sha256, *world.profile_sha256] for world in worlds]
+    """Hash over every scenario, contract and profile that the suites lead to; pools and traces are not in it,
+    and ``inputs_sha256`` has them.
+    """
+    rows = [[w.name, w.sha256, w.contract.sha256, *w.profile_sha256] for w in _worlds(plan)]
     return canonical_sha256(rows)
+
+
+def inputs_sha256(plan: CertificationPlan) -> str:
+    """Hash over everything that the suites lead to, pools, traces and the code of plug-ins among it; a
+    plug-in that is the policy stands in the subject instead.
+    """
+    rows = [world_facts(world) for world in _worlds(plan)]
+    return canonical_sha256([rows, loaded_sha256("selvage_fleet.metrics", "selvage_fleet.faults")])
 
 
 class _TimedDriver(ControllerDriver):

@@ -6,13 +6,14 @@ A part is one scenario with some seeds: the policy drives by itself while the su
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from contracts.compiled.meta import CompiledMeta
 from contracts.scoring.episode import EpisodeRecord
@@ -21,14 +22,18 @@ from contracts.scoring.measures import measure_service
 from contracts.scoring.switches import measure_switches
 from controller.options import ControllerSetup
 from policies.certify.certificate import EpisodeEvidence, ServiceShares
-from policies.registry import make_configuration
+from policies.registry import configuration_sha256, make_configuration
 from policies.supervised import under
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import SuiteEntry
+from scripts.kept import KeptResults, world_facts
+from scripts.workers import Workers, opened
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
+
+_EPISODES, _SHARES = TypeAdapter(tuple[EpisodeEvidence, ...]), TypeAdapter(ServiceShares)
 
 Still = dict[tuple[str, int], ServiceShares]
 
@@ -82,14 +87,52 @@ def _still(world: CompiledScenario) -> ControllerSetup:
     return make_configuration(BASELINE_CONFIGURATION, world.setup)
 
 
-def run_parts(parts: Iterable[Part], jobs: int) -> Iterator[PartResult]:
-    """Results as they finish; with one job everything runs in this process."""
-    if jobs <= 1:
-        yield from map(run_part, parts)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run_part, part) for part in parts]):
-            yield done.result()
+def run_parts(parts: Sequence[Part], workers: Workers, kept: KeptResults) -> Iterator[PartResult]:
+    """Results as they finish, those first that ``kept`` has; with one job everything runs in this process."""
+    todo: list[tuple[Part, str]] = []
+    for part in parts:
+        key = _key(part, kept)
+        found = _read(kept.load(key), part)
+        if found is None:
+            todo.append((part, key))
+        else:
+            yield found
+    with opened(workers) as run:
+        for place, result in run(run_part, [part for part, _ in todo]):
+            kept.save(todo[place][1], _plain(result))
+            yield result
+
+
+def _key(part: Part, kept: KeptResults) -> str:
+    policy = configuration_sha256(part.spec) if part.spec else ""
+    return kept.key(
+        part.suite,
+        part.entry.name,
+        world_facts(compiled(part.entry)),
+        list(part.seeds),
+        policy,
+        part.meta.sha256,
+    )
+
+
+def _plain(result: PartResult) -> dict[str, Any]:
+    still = [[*place, asdict(shares)] for place, shares in sorted(result.still.items())]
+    return {"episodes": [asdict(episode) for episode in result.episodes], "still": still}
+
+
+def _read(plain: Any, part: Part) -> PartResult | None:
+    """What was kept of ``part``; None where it must be run."""
+    with suppress(ValueError, KeyError, TypeError):
+        if plain is not None:
+            rows = [
+                (str(name), int(seed), _SHARES.validate_python(one)) for name, seed, one in plain["still"]
+            ]
+            return PartResult(
+                part=part,
+                episodes=_EPISODES.validate_python(plain["episodes"]),
+                still={(name, seed): one for name, seed, one in rows},
+            )
+    return None
 
 
 def _evidence(record: EpisodeRecord, memory: dict[str, NDArray[np.generic]], fleet: int) -> EpisodeEvidence:

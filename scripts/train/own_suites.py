@@ -28,7 +28,7 @@ from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.rules.scenario import MEASURED_KINDS
 from policies.supervised import SHIPPED_META
 from scripts.output import ready_folder, write_whole
-from scripts.train.certify import CertificationRequest, plan_certification, worlds_sha256
+from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.pool import MeasuredKernel, MeasuredPool, load_pool
 from simulator.world.scenario import compile_scenario
@@ -267,7 +267,7 @@ def _write_meta(path: Path, asked: SuiteRequest) -> None:
             spec="fixed-bare", subject="", subject_sha256="0" * 64, command="", meta_uri=str(path)
         )
     )
-    pinned = asks.model_copy(update={"worlds_sha256": worlds_sha256(plan)})
+    pinned = asks.model_copy(update={"inputs_sha256": inputs_sha256(plan)})
     spec = made.spec.model_copy(update={"certification": pinned})
     _write(path, made.model_copy(update={"spec": spec}))
 

@@ -7,7 +7,6 @@ beside it.
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -30,7 +29,6 @@ from policies.train.policy import one_thread, scorer_state
 from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
 from policies.train.recipe import RecipeSpec, TrainingRecipe, load_recipe
 from policies.train.world import DriverScore, score_choices, score_policy
-from scripts.guard import die_with
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
 from scripts.train.stopping import Stopped, stoppable
 
@@ -54,13 +52,9 @@ class SeedResult:
     finished: bool
 
 
-def train_in_worker(
-    parent: int, recipe_file: str, seed: int, folder: str, updates: int | None = None
-) -> SeedResult:
-    """``train_seed`` in a process of a pool that the process ``parent`` has started, and must not outlive."""
-    if os.getppid() == parent:
-        die_with(parent)
-    return train_seed(recipe_file, seed, folder, updates)
+def train_in_worker(task: tuple[str, int, str, int | None]) -> SeedResult:
+    """``train_seed`` with its arguments as one, as a worker is given them."""
+    return train_seed(*task)
 
 
 def train_seed(

@@ -121,14 +121,20 @@ def evaluate(
     """ValidationScore of ``configuration`` ("policy:settings@confidence") on ``drawn``; ``progress`` hears
     the share done.
     """
-    chosen = parse_configuration(configuration) if isinstance(configuration, str) else configuration
-    weights, rows = reward or RewardRecipe(), []
+    weights: RewardRecipe = reward or RewardRecipe()
+    rows: list[Row] = []
     for number, part in enumerate(drawn):
-        work = part.base.compiled.capacity_rps.min() / part.base.compiled.capacity_rps
-        rows += [_measured(record, work, weights) for record in records(chosen, part)]
+        rows += measured_rows(configuration, part, weights)
         if progress is not None:
             progress((number + 1) / len(drawn))
-    return _score(rows, weights)
+    return score_of(rows, weights)
+
+
+def measured_rows(configuration: Configuration | str, part: Drawn, weights: RewardRecipe) -> list[Row]:
+    """What every episode of ``part`` adds to the score of ``configuration``."""
+    chosen = parse_configuration(configuration) if isinstance(configuration, str) else configuration
+    work = part.base.compiled.capacity_rps.min() / part.base.compiled.capacity_rps
+    return [_measured(record, work, weights) for record in records(chosen, part)]
 
 
 def records(configuration: Configuration, drawn: Drawn) -> list[EpisodeRecord]:
@@ -155,7 +161,7 @@ def _run(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class Row:
     """One episode. mttr_s: nan without an incident; false: switches; slice_ticks: exposure."""
 
     reward: float
@@ -170,13 +176,13 @@ class _Row:
     slice_months: float
 
 
-def _measured(record: EpisodeRecord, work: Floats, weights: RewardRecipe) -> _Row:
+def _measured(record: EpisodeRecord, work: Floats, weights: RewardRecipe) -> Row:
     incident, switches = measure_incident(record), measure_switches(record)
     quality = slice_quality(record, onset_row(record) if record.incident is not None else 0)
     loss, offered = loss_per_slice(quality), quality.offered_tokens
     known = np.isfinite(loss) & (offered > 0)
     ticks, slices = record.table.shape[:2]
-    return _Row(
+    return Row(
         reward=float(rewards(record, work, weights).mean()),
         violating=float(violating(record).mean()),
         false=switches.false_switches,
@@ -214,7 +220,9 @@ def violating(record: EpisodeRecord) -> Floats:
     return np.asarray(share.mean(axis=1))
 
 
-def _score(rows: list[_Row], weights: RewardRecipe) -> ValidationScore:
+def score_of(rows: list[Row], weights: RewardRecipe) -> ValidationScore:
+    """ValidationScore of the episodes behind ``rows``, in whatever pieces they were run."""
+
     def mean(name: str) -> float:
         values = np.array([getattr(row, name) for row in rows], dtype=np.float64)
         known = values[np.isfinite(values)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import numpy as np
 import pytest
+import yaml
 
+from contracts.assess.gate import parse_waiver
 from contracts.assess.observations import load_log
 from contracts.assess.register import read_register
 from contracts.assess.samples import load_samples
@@ -25,19 +27,28 @@ from contracts.documents import MetaContract
 from contracts.errors import SelvageError
 from contracts.loading.loader import load_as, load_document, read_text
 from contracts.loading.uris import resolve_uri
-from contracts.regular_files import ONNX_BYTES, read_regular
+from contracts.regular_files import ONNX_BYTES, TEXT_BYTES, read_regular
 from contracts.rng import stream
 from contracts.workload.azure_trace import load_trace
+from live.errors import LiveError
+from live.fleet.state import (
+    FleetFolder,
+    read_state,
+)
 from live.measure.prompts import load_prompts
 from policies.certify.admission import SHIPPED_META, load_certificate, refuse_unless_passing
+from policies.certify.certificate import judge_clauses
+from policies.certify.evidence import parse_evidence
+from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
-from policies.offline.transitions import TransitionHeader, Transitions, load_transitions, save_transitions
+from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
-from tests.contracts.assess.test_register import filled
+from scripts.e5.suite import expand_suite, load_suite
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
+from tests.hostile.originals import fleet_folder, register, samples, small_episodes, transitions
+from tests.support.drills import DRILL
 from tests.support.paths import ROOT
-from tests.support.synthetic_kernels import KERNELS, write_profile
 
 MUTATIONS = int(os.environ.get("SELVAGE_MUTATIONS", "200"))
 SECONDS, MOST_BYTES = 5, 10**9
@@ -64,6 +75,25 @@ def network(path: Path) -> None:
     ScoreRunner(read_regular(path, ONNX_BYTES), str(path))
 
 
+def episodes(path: Path) -> None:
+    """Judge the episodes of a certificate again, whatever their hash."""
+    judge_clauses(META, parse_evidence(read_regular(path, TEXT_BYTES), path))
+
+
+def suite(path: Path) -> None:
+    """Expand a certification suite into its scenarios."""
+    expand_suite(*load_suite(path))
+
+
+def fleet_state(path: Path) -> None:
+    """Read the state of a live fleet."""
+    folder = path.parent / "fleet"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(path, folder / "fleet.json")
+    if read_state(FleetFolder(path=folder)) is None:
+        raise LiveError("no file")
+
+
 def shipped(*names: str) -> Callable[[Path], list[Path]]:
     """Files of the library."""
     return lambda _: [LIBRARY / name for name in names]
@@ -77,50 +107,6 @@ def written(name: str, text: str) -> Callable[[Path], list[Path]]:
         return [folder / name]
 
     return make
-
-
-def samples(folder: Path) -> list[Path]:
-    """Samples of the synthetic kernels, cut to a few prompts."""
-    write_profile(folder, KERNELS[0], 1)
-    whole = next(folder.glob("*.npz"))
-    with np.load(whole, allow_pickle=False) as stored:
-        found = {name: stored[name] for name in stored.files}
-    for name in ("prompt_ids", "prompt_slice", "prompt_split"):
-        found[name] = found[name][:6]
-    found["values"] = found["values"][:, :6]
-    np.savez_compressed(folder / "small.npz", **found)
-    load_samples(folder / "small.npz")
-    return [folder / "small.npz"]
-
-
-def transitions(folder: Path) -> list[Path]:
-    """A log of four ticks."""
-    header = TransitionHeader(
-        world="simulation",
-        episode="a",
-        policy_id="fixed",
-        seed=1,
-        reward_source="telemetry",
-        encoding_version=4,
-        contract_sha256="a" * 64,
-        tick_s=1.0,
-    )
-    log = Transitions(
-        header=header,
-        observation=np.zeros((5, 7), dtype=np.float32),
-        choice=np.zeros((4, 2), dtype=np.int64),
-        reward=np.zeros(4),
-        cost=np.zeros(4),
-        log_probability=np.full(4, np.nan),
-    )
-    save_transitions(folder / "log.npz", log)
-    return [folder / "log.npz"]
-
-
-def register(folder: Path) -> list[Path]:
-    """A register of three entries."""
-    filled(folder / "register.jsonl", 3)
-    return [folder / "register.jsonl"]
 
 
 LOG = """{"slice": "code", "column": "kl_mean@full_vocab", "value": 0.0012}
@@ -151,6 +137,10 @@ DECISION = json.dumps(
     }
 )
 
+PUBLIC_PEM = (
+    "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAPUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=\n"
+    "-----END PUBLIC KEY-----\n"
+)
 READERS: dict[str, Reader] = {
     "documents": Reader(
         read=load_document,
@@ -183,6 +173,26 @@ READERS: dict[str, Reader] = {
         read=certificate, originals=shipped("policies/hysteresis-certificate.json"), kinds=mutations.JSON
     ),
     "registers": Reader(read=read_register, originals=register, kinds=mutations.JSON_LINES),
+    "fault drills": Reader(
+        read=load_document, originals=written("drill.yaml", yaml.safe_dump(DRILL)), kinds=mutations.TEXT
+    ),
+    "certification suites": Reader(
+        read=suite,
+        originals=shipped("suites/certify.yaml", "suites/certify-quiet.yaml"),
+        kinds=mutations.TEXT,
+    ),
+    "episodes": Reader(read=episodes, originals=small_episodes, kinds=mutations.JSON),
+    "fleet states": Reader(read=fleet_state, originals=fleet_folder, kinds=mutations.JSON),
+    "waivers": Reader(
+        read=lambda path: parse_waiver(path.read_bytes().decode(errors="replace")),
+        originals=written("waiver", "O-trace/code=the staging gateway writes no traces"),
+        kinds=(*mutations.BYTES, mutations.lines),
+    ),
+    "public keys": Reader(
+        read=lambda path: public_key(str(path)),
+        originals=written("key.pem", PUBLIC_PEM),
+        kinds=(*mutations.BYTES, mutations.lines),
+    ),
     "networks": Reader(read=network, originals=shipped("policies/routing.onnx"), kinds=mutations.GRAPH),
 }
 

@@ -33,19 +33,21 @@ def until(what: str, holds: object, within_s: float) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
-)
-def test_no_worker_outlives_an_experiment(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    """TERM, HUP and KILL of ``e5 --jobs 2`` leave no process behind."""
-    suite = write_suite(tmp_path, 7200.0)
-    words = ["e5", "--suite", str(suite), "--out", str(tmp_path / "out"), "--jobs", "2"]
+#: Commands that would run for hours, without their place for results.
+LONG = {
+    "tune": ("tune", "hysteresis", "--steps", "100000000"),
+    "certify": ("policy", "certify", "hysteresis"),
+    "train": ("train", "--seeds", "0-1"),
+}
+CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
+
+
+def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> None:
+    """Start ``selvage WORDS --jobs 2``, send it ``number`` once it has workers, and see them all gone."""
     run = subprocess.Popen(
-        [sys.executable, "-m", "scripts.cli.main", *words],
+        [sys.executable, "-m", "scripts.cli.main", *words, "--jobs", "2"],
         cwd=ROOT,
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        env={**os.environ, "XDG_STATE_HOME": str(folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -55,10 +57,37 @@ def test_no_worker_outlives_an_experiment(number: signal.Signals, code: int, tmp
         seen = children(run.pid)
         assert run.poll() is None
         run.send_signal(number)
-        assert run.wait(timeout=60) == code
+        assert run.wait(timeout=60) == CODES[number]
         until("a worker outlived the run", lambda: not any(is_running(one) for one in seen), 60.0)
     finally:
         run.kill()
         run.wait()
         for one in filter(is_running, seen):
             os.kill(one, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", list(CODES))
+def test_no_worker_outlives_an_experiment(number: signal.Signals, tmp_path: Path) -> None:
+    """TERM, HUP and KILL of ``e5 --jobs 2`` leave no process behind."""
+    suite = write_suite(tmp_path, 7200.0)
+    end_with_workers(["e5", "--suite", str(suite), "--out", str(tmp_path / "out")], number, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.needs("rl")
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("tune", signal.SIGKILL),
+        ("tune", signal.SIGTERM),
+        ("certify", signal.SIGKILL),
+        ("certify", signal.SIGHUP),
+        ("train", signal.SIGKILL),
+    ],
+)
+def test_no_worker_outlives_a_search(command: str, number: signal.Signals, tmp_path: Path) -> None:
+    """Nor do TERM, HUP and KILL of searches, certifications and training."""
+    end_with_workers([*LONG[command], "--out", str(tmp_path / "out")], number, tmp_path)

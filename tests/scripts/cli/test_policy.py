@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,18 @@ from policies.certify.artifact_files import write_artefact
 from policies.supervised import SHIPPED_META
 from scripts.cli.main import app
 from scripts.cli.policy import subject_of
+from scripts.kept import KeptResults
 from scripts.train import certify as certify_module
-from scripts.train.certify import CertificationRequest, certify, plan_certification, worlds_sha256
+from scripts.train import certify_parts
+from scripts.train.certify import (
+    CertificationRequest,
+    certificate_of,
+    certify,
+    plan_certification,
+    run_suites,
+    worlds_sha256,
+)
+from scripts.train.certify_parts import Part, PartResult
 from tests.policies.certify.test_certificate import certificate
 from tests.support.documents_written import write_yaml
 from tests.support.e5_world import suite_document, write_suite
@@ -81,6 +92,39 @@ def test_certificates_do_not_depend_on_the_batch(meta: Path, monkeypatch: pytest
     assert together.quiet_slice_days >= 0.02
 
 
+def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after two parts, two are not run again, the rest may run in two processes, and the certificate
+    is that of one process in one go, but for the latency of decisions.
+    """
+    plan = plan_certification(request("hysteresis", meta))
+    whole = certificate_of(plan, run_suites(plan))
+    folder = tmp_path / "parts"
+
+    def stop(share: float) -> None:
+        if len(list(folder.iterdir())) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_suites(plan, stop, KeptResults(folder))
+    ran: list[Part] = []
+    run_part = certify_parts.run_part
+
+    def counted(part: Part) -> PartResult:
+        ran.append(part)
+        return run_part(part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certify_parts, "run_part", counted)
+        again = certificate_of(plan, run_suites(plan, kept=KeptResults(folder)))
+    assert but_for_time(again) == but_for_time(whole)
+    assert len(ran) == len(list(folder.iterdir())) - 2
+    next(iter(folder.iterdir())).write_text("{}")
+    together = replace(plan, request=replace(plan.request, jobs=2))
+    assert but_for_time(certificate_of(together, run_suites(together, kept=KeptResults(folder)))) == (
+        but_for_time(whole)
+    )
+
+
 def test_the_command_certifies_and_shows(meta: Path, tmp_path: Path) -> None:
     """A policy that keeps the clauses passes; what was written is accepted under this meta-contract,
     refused under another, and refused once the policy is set otherwise than when it was certified.
@@ -90,6 +134,7 @@ def test_the_command_certifies_and_shows(meta: Path, tmp_path: Path) -> None:
     done = run(app, ["policy", "certify", "hysteresis", "--meta", str(meta), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert load_certificate(read_text(out), str(out)).passed
+    assert not (out.parent / "certificate-parts").exists()
     shown = run(app, ["policy", "show", str(out), "--meta", str(meta)])
     assert shown.exit_code == 0
     assert "accepted" in shown.output

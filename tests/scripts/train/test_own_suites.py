@@ -30,7 +30,7 @@ def test_the_documents_fit_each_other(tmp_path: Path) -> None:
     found = made(tmp_path, seeds=3, quiet_days=0.5)
     meta = load_as(MetaContract, found.meta)
     assert meta.spec.certification is not None
-    assert meta.spec.certification.worlds_sha256 is not None
+    assert meta.spec.certification.inputs_sha256 is not None
     assert (meta.spec.suite_seeds, meta.spec.certification.quiet_slice_days) == (3, 0.5)
     for path in sorted((tmp_path / "certify").glob("*.yaml")):
         document = load_as(Suite, path) if path.stem in ("incidents", "quiet") else None

@@ -1,0 +1,108 @@
+"""Episodes of a search in pieces that run beside each other; the score is that of one process, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from policies.train.recipe import RewardRecipe
+from scripts.e5.configurations import parse_configuration
+from scripts.kept import KeptResults, configuration_key, world_facts
+from scripts.train.validation import (
+    Drawn,
+    EpisodeSet,
+    Row,
+    ValidationScore,
+    draw,
+    measured_rows,
+    score_of,
+)
+from scripts.workers import Runner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Fleets ``first`` to ``last``, the last left out, of draw ``number`` under ``configuration``."""
+
+    configuration: str
+    episodes: EpisodeSet
+    reward: RewardRecipe
+    number: int
+    first: int
+    last: int
+
+
+@lru_cache(maxsize=2)
+def _drawn(episodes: EpisodeSet) -> tuple[Drawn, ...]:
+    return draw(episodes)
+
+
+def run_piece(piece: Piece) -> list[Row]:
+    """What each of its episodes adds to the score, in their order."""
+    whole = _drawn(piece.episodes)[piece.number]
+    mine = slice(piece.first, piece.last)
+    part = replace(whole, episodes=whole.episodes[mine], seeds=whole.seeds[mine])
+    return measured_rows(piece.configuration, part, piece.reward)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What every score of a search shares. pieces: into how many each draw is cut; changes no result."""
+
+    episodes: EpisodeSet
+    reward: RewardRecipe
+    run: Runner
+    kept: KeptResults
+    pieces: int = 1
+    on_done: Callable[[float], None] = lambda _: None
+    """Called with the share of one configuration's episodes that has finished."""
+
+    def score(self, configuration: str) -> ValidationScore:
+        """ValidationScore of ``configuration``, kept or run."""
+        return self.scores([configuration])[configuration]
+
+    def scores(self, configurations: Sequence[str]) -> dict[str, ValidationScore]:
+        """ValidationScores of ``configurations``, all their pieces beside each other."""
+        found = {one: self._load(one) for one in configurations}
+        todo = [piece for one, score in found.items() if score is None for piece in self._cut(one)]
+        rows: dict[int, list[Row]] = {}
+        for place, result in self.run(run_piece, todo):
+            rows[place] = result
+            self.on_done(
+                (todo[place].last - todo[place].first) / (self.episodes.fleets * self.episodes.rounds)
+            )
+        for one in [one for one, score in found.items() if score is None]:
+            mine = [row for place in sorted(rows) if todo[place].configuration == one for row in rows[place]]
+            score = found[one] = score_of(mine, self.reward)
+            self.kept.save(self._key(one), score.plain())
+        return {one: score for one, score in found.items() if score is not None}
+
+    def _cut(self, configuration: str) -> list[Piece]:
+        fleets = self.episodes.fleets
+        size = -(-fleets // self.pieces)
+        return [
+            Piece(
+                configuration=configuration,
+                episodes=self.episodes,
+                reward=self.reward,
+                number=number,
+                first=first,
+                last=min(fleets, first + size),
+            )
+            for number in range(self.episodes.rounds)
+            for first in range(0, fleets, size)
+        ]
+
+    def _key(self, configuration: str) -> str:
+        worlds = [world_facts(part.base.compiled) for part in _drawn(self.episodes)]
+        chosen = configuration_key(parse_configuration(configuration))
+        return self.kept.key(chosen, worlds, repr(self.episodes), self.reward.model_dump(mode="json"))
+
+    def _load(self, configuration: str) -> ValidationScore | None:
+        plain: Any = self.kept.load(self._key(configuration))
+        try:
+            return None if plain is None else ValidationScore(**plain)
+        except TypeError:
+            return None

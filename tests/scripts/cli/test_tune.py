@@ -1,0 +1,69 @@
+"""``selvage tune``: one result, however many processes, and however often it was stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from contracts.loading.uris import resolve_uri
+from policies.train.recipe import load_recipe
+from scripts.cli import tune
+from scripts.cli.main import app
+from scripts.train import pieces
+from tests.support.documents_written import write_yaml
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.needs("rl")]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """The shipped recipe with four short validation episodes."""
+    document = load_recipe(resolve_uri(tune.RECIPE, "tests")).model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
+    document["spec"]["validation"] |= {"episodes": 4, "horizon_s": 60.0}
+    return write_yaml(tmp_path / "recipe.yaml", document)
+
+
+def tuned(recipe: Path, out: Path, *more: str) -> bytes:
+    """The result of three trials of four fleets for a minute."""
+    words = ["tune", "threshold", "--steps", "720", "--fleets", "4", "--horizon-s", "60", *more]
+    done = CliRunner().invoke(app, [*words, "--recipe", str(recipe), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    return out.read_bytes()
+
+
+def test_processes_and_interruptions_change_no_byte(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process, two, and a run that was stopped after two trials write equal bytes."""
+    whole = tuned(recipe, tmp_path / "one.json")
+    assert tuned(recipe, tmp_path / "two.json", "--jobs", "2") == whole
+    assert not list(tmp_path.glob("*-parts"))
+    ran: list[str] = []
+    run_piece = pieces.run_piece
+
+    def stopped(piece: pieces.Piece) -> list[pieces.Row]:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(piece.configuration)
+        return run_piece(piece)
+
+    words = ["tune", "threshold", "--steps", "720", "--fleets", "4", "--horizon-s", "60"]
+    words += ["--recipe", str(recipe), "--out", str(tmp_path / "three.json")]
+    with monkeypatch.context() as patch:
+        patch.setattr(pieces, "run_piece", stopped)
+        assert CliRunner().invoke(app, words).exit_code == 130
+    assert len(list((tmp_path / "three-parts").iterdir())) == 2
+    with monkeypatch.context() as patch:
+        again: list[str] = []
+
+        def counted(piece: pieces.Piece) -> list[pieces.Row]:
+            again.append(piece.configuration)
+            return run_piece(piece)
+
+        patch.setattr(pieces, "run_piece", counted)
+        assert tuned(recipe, tmp_path / "three.json") == whole
+    assert not set(again[:1]) & set(ran)

@@ -1,0 +1,92 @@
+"""Jobs beside each other: the same results wherever they run, and none is lost with its worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import DocumentError, LostWorkerError, MissingPartError
+from scripts.workers import TRIES, Workers, opened, refuse_unknown
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def square(number: int) -> int:
+    """A job."""
+    return number * number
+
+
+def refuse(number: int) -> int:
+    """A job that fails."""
+    raise DocumentError([]) if number == 3 else ValueError(number)
+
+
+def die_once(folder: Path, number: int) -> int:
+    """A job whose worker is killed the first time that it runs."""
+    mark = folder / f"{number}"
+    if number % 3 == 0 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return square(number)
+
+
+def die(number: int) -> int:
+    """A job that nobody survives."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_job_has_its_own_result(backend: str, jobs: int) -> None:
+    """Whatever the back end and however many beside each other; a back end without a stream gives rounds."""
+    with opened(Workers(jobs=jobs, backend=backend)) as run:
+        first = dict(run(square, range(20)))
+        again = dict(run(square, []))
+    assert first == {number: number * number for number in range(20)}
+    assert again == {}
+
+
+def test_the_jobs_of_a_lost_worker_run_again(tmp_path: Path) -> None:
+    """Workers are killed over and over, and every result is there, once."""
+    with opened(Workers(jobs=2)) as run:
+        found = list(run(partial(die_once, tmp_path), range(7)))
+    assert sorted(found) == [(number, number * number) for number in range(7)]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_job_that_kills_every_worker_ends_the_run(tmp_path: Path) -> None:
+    """After so many losses in a row the run gives up, by the name of its own error."""
+    with opened(Workers(jobs=2)) as run, pytest.raises(LostWorkerError, match=f"{TRIES} times"):
+        list(run(die, range(3)))
+
+
+def test_what_a_job_raises_is_raised() -> None:
+    """An error of a job is no loss of a worker."""
+    with opened(Workers(jobs=2)) as run, pytest.raises(DocumentError):
+        list(run(refuse, [3]))
+
+
+def test_ray_that_is_not_there_is_named() -> None:
+    """Without Ray the command that installs it is told; other names are bad input."""
+    try:
+        import ray  # noqa: F401
+    except ModuleNotFoundError:
+        with (
+            pytest.raises(MissingPartError, match=r"pip install 'ray\[default\]'"),
+            opened(Workers(jobs=2, backend="ray")),
+        ):
+            pytest.fail("opened")
+    with pytest.raises(DocumentError, match="loky or ray"):
+        refuse_unknown("dask", "selvage e5")
+
+
+@pytest.mark.needs("ray")
+def test_a_local_ray_gives_the_same_results() -> None:
+    """Ray's back end runs the same jobs."""
+    with opened(Workers(jobs=2, backend="ray")) as run:
+        assert dict(run(square, range(20))) == {number: number * number for number in range(20)}
