@@ -43,11 +43,11 @@ BESIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What a controller began with. documents: name -> URI and, where known, sha256, for a replay."""
+    """What a controller began with. documents: plain values from which a replay makes the set-up again."""
 
     setup: ControllerSetup
     state: ControllerState | None
-    documents: Mapping[str, str]
+    documents: Mapping[str, Any]
     code_version: str
 
 
