@@ -125,6 +125,22 @@ def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
     }
 
 
+def lines_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a decision record did, a line each."""
+    lines = [f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}" for m in row["moves"]]
+    lines += [f"{one['replica']} quarantined: {one['reason']}" for one in row["quarantined"] if one["new"]]
+    return (*lines, *(f"{name} back in rotation" for name in row["readmitted"]))
+
+
+def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
+    """What a turn moved, or would have, with its reasons; nothing for a quiet one."""
+    if turn.decision is None:
+        return ()
+    row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
+    reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
+    return (*lines_of(row), *(f"  because: {reason}" for reason in reasons))
+
+
 def segments(folder: Path) -> list[Path]:
     """Files of the log in ``folder``, oldest first."""
     return sorted(folder.glob("decisions-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))

@@ -19,7 +19,7 @@ from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json
-from live.control.journal import BESIDE
+from live.control.journal import BESIDE, lines_of
 from live.control.telemetry_json import telemetry_from_json
 from live.control.turns import decide, settled
 
@@ -121,7 +121,7 @@ class _Replay:
         self.counts["moved replayed"] += acted(again)
         differing = (_record_differences if self.exact else _move_differences)(logged, again)
         if differing:
-            lines = told(logged), told(again)
+            lines = lines_of(logged), lines_of(again)
             self.found.append(
                 Difference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
             )
@@ -155,10 +155,3 @@ def _moves(row: Row) -> list[tuple[str, str, float]]:
 
 def _new(row: Row) -> list[str]:
     return sorted(one["replica"] for one in row["quarantined"] if one["new"])
-
-
-def told(row: Row) -> tuple[str, ...]:
-    """What a record did, a line each."""
-    lines = [f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}" for m in row["moves"]]
-    lines += [f"{one['replica']} quarantined: {one['reason']}" for one in row["quarantined"] if one["new"]]
-    return (*lines, *(f"{name} back in rotation" for name in row["readmitted"]))
