@@ -23,7 +23,7 @@ _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class ControllerMetrics:
-    """``TurnWatcher`` that keeps metrics in a registry of its own. sent_tokens: of probes so far, by replica."""
+    """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica."""
 
     def __init__(
         self, setup: ControllerSetup, *, observes: bool, sent_tokens: Callable[[], Mapping[str, int]]

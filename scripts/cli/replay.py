@@ -31,7 +31,7 @@ def replay(
     contract: Annotated[str, typer.Option(help="KernelContract: what would it have brought?")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Decide recorded telemetry again. Exit 1 where the same set-up does not decide the same, byte by byte."""
+    """Decide recorded telemetry again; exit 1 where the same set-up does not decide the same."""
     from live.control.journal import read_log
     from live.control.replay import replay as again
     from live.control.replay import what_if
