@@ -18,7 +18,6 @@ from live.control.loop import ControlPorts, LiveController
 from live.control.replay import replay, what_if
 from live.control.telemetry_json import telemetry_from_json, telemetry_to_json
 from policies.registry import make_configuration
-from policies.supervised import shipped_meta, under
 from scripts.cli.decision_log import read_decisions
 from tests.support.builders import make_fleet, make_layout
 from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
@@ -26,7 +25,7 @@ from tests.support.worlds import drift, script
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
 FLEET = make_fleet(LAYOUT)
-SETUP = under(shipped_meta(), make_configuration("hysteresis", FLEET))
+SETUP = make_configuration("hysteresis", FLEET)
 
 
 def record(
@@ -127,7 +126,7 @@ def test_an_altered_missing_or_moved_line_is_refused_with_its_number(tmp_path: P
 
 
 def test_a_log_decides_again_byte_by_byte(tmp_path: Path) -> None:
-    """Through refused plans, several files and under a meta-contract, every record comes out as it was."""
+    """Through refused plans and several files every record comes out as it was."""
     record(tmp_path, 40, segment_bytes=60_000, refuses=range(2, 20))
     assert len(segments(tmp_path)) > 1
     found = replay(read_log(tmp_path), SETUP)

@@ -88,7 +88,8 @@ def telemetry_of(metrics: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def next_scrape(source: FleetSource) -> tuple[np.ndarray, np.ndarray]:
     """What the first tick tells whose scrape began after this call."""
-    seen, last = [], source.read().scraped_at_ms[0, 0]
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    last = source.read().scraped_at_ms[0, 0]
     while len(seen) < 2:
         now = source.read()
         if not np.array_equal(now.scraped_at_ms[0, 0], last, equal_nan=True):
@@ -122,19 +123,22 @@ def test_a_server_that_does_not_count_is_neither_busy_nor_hung() -> None:
 
 
 @pytest.mark.parametrize(
-    ("servers", "expected"),
+    "servers",
     [
-        ('["http://a:1"]', "one server per replica"),
-        ('["http://a:1", "http://a:1"]', "once"),
-        ('["http://a:1/v1", "http://b:1"]', "pattern"),
-        ('["http://user:key@a:1", "http://b:1"]', "pattern"),
+        '["http://a:1"]',
+        '["http://a:1", "http://a:1"]',
+        '["http://a:1/v1", "http://b:1"]',
+        '["http://user:key@a:1", "http://b:1"]',
     ],
 )
-def test_addresses_in_a_pool_are_checked(tmp_path: Path, servers: str, expected: str) -> None:
+def test_addresses_in_a_pool_are_checked(tmp_path: Path, servers: str) -> None:
     """As many as replicas, each once, without a path and without a key."""
-    text = POOL.replace("replicas: 2, role: serving", f"replicas: 2, role: serving, servers: {servers}")
-    (tmp_path / "pool.yaml").write_text(text)
-    with pytest.raises(DocumentError) as told:
-        load_as(KernelPool, tmp_path / "pool.yaml")
-    assert "servers" in str(told.value) or "kernels" in str(told.value)
-    del expected
+    good = '["http://a:1", "https://b:1"]'
+    for written in (good, servers):
+        text = POOL.replace("replicas: 2, role: serving", f"replicas: 2, role: serving, servers: {written}")
+        (tmp_path / "pool.yaml").write_text(text)
+        if written == good:
+            assert load_as(KernelPool, tmp_path / "pool.yaml").spec.kernels[0].servers
+            continue
+        with pytest.raises(DocumentError, match="kernels"):
+            load_as(KernelPool, tmp_path / "pool.yaml")
