@@ -1,0 +1,144 @@
+"""Servers of others: found by address, judged by what they tell, unknown where they tell nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from contracts.documents import KernelPool
+from contracts.errors import DocumentError
+from contracts.loading.loader import load_as
+from contracts.telemetry import ReplicaState
+from live.control.clocks import SteadyClock
+from live.control.source import FleetSource, SourceParts
+from live.observe.scraper import Scraper
+from live.run.urls import UrlDiscovery, addresses
+from tests.support.builders import make_layout
+from tests.support.live_fleets import POOL
+
+LAYOUT = replace(make_layout(kernels=2, slices=1, per_kernel=1), replicas=("k0-0", "k1-0"))
+
+
+class Servers:
+    """Two servers behind one transport; ``down`` do not answer, ``metrics`` is what they export."""
+
+    def __init__(self, metrics: str = "") -> None:
+        self.down: set[str] = set()
+        self.metrics = metrics
+        self.keys: set[str] = set()
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """What a vLLM server answers."""
+        if request.url.host in self.down:
+            raise httpx.ConnectError("refused")
+        self.keys.add(request.headers.get("authorization", ""))
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text=self.metrics)
+        return httpx.Response(200, json={"system_fingerprint": f"build-{request.url.host}"})
+
+    def client(self) -> httpx.Client:
+        """Somebody who talks to them with a key."""
+        headers = {"Authorization": "Bearer secret"}
+        return httpx.Client(transport=httpx.MockTransport(self.answer), headers=headers)
+
+
+def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
+    """One that refuses is dead, and ready with a fresh fingerprint when it is back."""
+    servers = Servers()
+    found = UrlDiscovery(addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
+    try:
+        assert [(one.name, one.state, one.fingerprint) for one in found.refresh()] == [
+            ("k0-0", ReplicaState.READY, "build-a"),
+            ("k1-0", ReplicaState.READY, "build-b"),
+        ]
+        servers.down = {"b"}
+        assert [one.state for one in found.refresh()] == [ReplicaState.READY, ReplicaState.DEAD]
+        servers.down = set()
+        assert found.refresh()[1].fingerprint == "build-b"
+        assert servers.keys == {"Bearer secret"}
+    finally:
+        found.close()
+
+
+def telemetry_of(metrics: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(answered, running) after the scrape of each text."""
+    servers = Servers()
+    discovery = UrlDiscovery(addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
+    discovery.refresh()
+    parts = SourceParts(
+        layout=LAYOUT,
+        discovery=discovery,
+        scraper=Scraper(timeout_s=30.0, client=servers.client()),
+        clock=SteadyClock(),
+    )
+    source, found = FleetSource(parts), []
+    try:
+        for text in metrics:
+            servers.metrics = text
+            found.append(next_scrape(source))
+    finally:
+        source.close()
+        discovery.close()
+    return found
+
+
+def next_scrape(source: FleetSource) -> tuple[np.ndarray, np.ndarray]:
+    """What the first tick tells whose scrape began after this call."""
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    last = source.read().scraped_at_ms[0, 0]
+    while len(seen) < 2:
+        now = source.read()
+        if not np.array_equal(now.scraped_at_ms[0, 0], last, equal_nan=True):
+            last = now.scraped_at_ms[0, 0]
+            seen.append((now.answered[0], now.running[0]))
+    return np.max([one[0] for one in seen], axis=0), seen[-1][1]
+
+
+def exported(finished: int | None) -> str:
+    """What a server exports that runs two requests and finished so many."""
+    text = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2\n"
+    if finished is None:
+        return text
+    name = "vllm:request_success"
+    return f"{text}# TYPE {name} counter\n{name}_total {finished}\n"
+
+
+def test_finished_requests_are_answers_where_no_gateway_counts() -> None:
+    """Else every busy server of others would look hung."""
+    first, second = telemetry_of([exported(5), exported(12)])
+    assert first[0].tolist() == [0, 0]
+    assert second[0].tolist() == [7, 7]
+    assert second[1].tolist() == [2.0, 2.0]
+
+
+def test_a_server_that_does_not_count_is_neither_busy_nor_hung() -> None:
+    """Without the counter of finished requests nothing is known of what it runs."""
+    for answered, running in telemetry_of([exported(None), exported(None)]):
+        assert answered.tolist() == [0, 0]
+        assert np.isnan(running).all()
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        '["http://a:1"]',
+        '["http://a:1", "http://a:1"]',
+        '["http://a:1/v1", "http://b:1"]',
+        '["http://user:key@a:1", "http://b:1"]',
+    ],
+)
+def test_addresses_in_a_pool_are_checked(tmp_path: Path, servers: str) -> None:
+    """As many as replicas, each once, without a path and without a key."""
+    good = '["http://a:1", "https://b:1"]'
+    for written in (good, servers):
+        text = POOL.replace("replicas: 2, role: serving", f"replicas: 2, role: serving, servers: {written}")
+        (tmp_path / "pool.yaml").write_text(text)
+        if written == good:
+            assert load_as(KernelPool, tmp_path / "pool.yaml").spec.kernels[0].servers
+            continue
+        with pytest.raises(DocumentError, match="kernels"):
+            load_as(KernelPool, tmp_path / "pool.yaml")
