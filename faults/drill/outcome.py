@@ -117,9 +117,7 @@ def recovery_s(record: EpisodeRecord) -> float:
     return max(0.0, at_s - record.incident.onset_at_s) if record.incident and last else 0.0
 
 
-def _verdict(
-    run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]
-) -> tuple[Verdict, str]:
+def _verdict(run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]) -> tuple[Verdict, str]:
     invalid = run.invalid or _unproved(run)
     if invalid:
         return Verdict.INVALID, invalid

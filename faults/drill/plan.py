@@ -87,11 +87,13 @@ def _strike(spec: DrillSpec, index: int, pool: PoolSpec, file: str) -> Strike:
     if fault.kind != "load_surge" and not found:
         kernels = ", ".join(f"{kernel.name} x {kernel.replicas}" for kernel in pool.kernels)
         raise _refused(
-            file, f"spec.faults[{index}].target", f"replicas of {kernels}", "none of them", "correct the target"
+            file,
+            f"spec.faults[{index}].target",
+            f"replicas of {kernels}",
+            "none of them",
+            "correct the target",
         )
-    return Strike(
-        fault=fault, replicas=found, onset_s=fault.onset_s, ends_s=min(ends_s, spec.time_to_live_s)
-    )
+    return Strike(fault=fault, replicas=found, onset_s=fault.onset_s, ends_s=min(ends_s, spec.time_to_live_s))
 
 
 def _selected(target: FaultTarget, pool: PoolSpec) -> Iterator[str]:
