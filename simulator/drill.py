@@ -1,7 +1,7 @@
 """A drill on the simulated fleet: the same document, phases and measures as on live servers.
 
-The whole episode is simulated when the drill begins; time then only reads on. A fault's proof is its pair: the
-same episode without that one fault, which is equal until the onset (the negative control) and differs after.
+The whole episode is simulated when the drill begins; time then only reads on. A fault's proof is its pair:
+the same episode without that one fault, equal until the onset (the negative control) and different after.
 An undo before its time simulates again with the faults ending there, which changes nothing before.
 """
 
@@ -40,9 +40,10 @@ _ATTEMPTS = 3
 
 
 def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tuple[Strike, ...]) -> Scenario:
-    """The drill as a scenario with the faults of ``strikes``; slices without a home live with the default one.
+    """The drill as a scenario with the faults of ``strikes``.
 
-    Profiles and contract are named by absolute path, so it can be compiled as if it lay anywhere.
+    Slices without a home live with the default one. Profiles and contract are named by absolute path, so it
+    can be compiled as if it lay anywhere.
     """
     spec = plan.spec
     contract = resolve_uri(spec.contract or CONTRACT, plan.file).resolve()
@@ -158,8 +159,7 @@ class SimulatedTarget:
     def _simulated(self, strikes: tuple[Strike, ...]) -> EpisodeRecord:
         scenario = drill_scenario(self._plan, self._pool, self._pool_file, strikes)
         compiled = compile_scenario(scenario, self._plan.file)
-        record = run_episodes(compiled, self._driver(compiled), [self._seed])[0]
-        return record
+        return run_episodes(compiled, self._driver(compiled), [self._seed])[0]
 
 
 def _differing(one: EpisodeRecord, other: EpisodeRecord) -> list[str]:

@@ -84,7 +84,7 @@ def latest(record: EpisodeRecord, guard: Guard, start_row: int = 0) -> GuardRead
 
 
 def worst(record: EpisodeRecord, guard: Guard, start_row: int, end_row: int) -> GuardReading:
-    """The guard's worst whole window within rows [start_row, end_row), or all of them where they are fewer."""
+    """The guard's worst whole window in rows [start_row, end_row), or all of them where they are fewer."""
     window, sign = _rows(record, guard), 1.0 if guard.sense == "at_most" else -1.0
     ends = range(min(start_row + window, end_row), end_row + 1)
     found = [(_value(record, guard, max(start_row, end - window), end), end) for end in ends]

@@ -1,7 +1,7 @@
 """The durable note of a drill beside its fleet, and the lock that keeps a second one away.
 
-It is written before anything is injected and closed when an undo was confirmed. Whoever finds it open, because
-the runner was lost, takes back what the undo records beside it name.
+It is written before anything is injected and closed when an undo was confirmed. Whoever finds it open,
+because the runner was lost, takes back what the undo records beside it name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ class DrillLedger:
         self._write(how)
 
     def _write(self, state: str) -> None:
-        note = {"drill": self.name, "pid": os.getpid(), "written_at_s": time.time(), "state": state}
+        note = {"drill": self.name, "pid": os.getpid(), "state": state}
         text = f"{json_text(note, indent=2)}\n"
         self.folder.mkdir(parents=True, exist_ok=True)
         write_pinned(self.folder / _NOTE, text.encode(), durable=True)

@@ -1,7 +1,7 @@
 """What came of a drill, and the verdict on it: passed, failed, inconclusive or invalid. Pure.
 
-Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before it
-was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed. Inconclusive:
+Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
+it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed. Inconclusive:
 too little happened to say.
 """
 
@@ -39,7 +39,7 @@ EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 3, Ver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultEvidence:
-    """What is known of one fault. before: the same proof, taken before the injection (the negative control)."""
+    """What is known of one fault. before: its proof taken before the injection, the negative control."""
 
     fault: str
     kind: str
@@ -103,13 +103,13 @@ def judge(plan: DrillPlan, run: DrillRun) -> DrillOutcome:
 
 
 def recovery_s(record: EpisodeRecord) -> float:
-    """Seconds from the onset until every slice is inside the contract and its objectives to the end; inf: never.
+    """Seconds from the onset until every slice is inside contract and objectives to the end; inf: never.
 
     As E5's time to recovery, but to the end of the record instead of for a minute: a drill may be short. The
     last second at least must be inside.
     """
     start = onset_row(record)
-    outside = (outside_contract(record) | outside_slo(record)).any(axis=1)[start:]
+    outside = np.asarray((outside_contract(record) | outside_slo(record)).any(axis=1))[start:]
     if not outside.size or outside[-1]:
         return math.inf
     last = int(np.flatnonzero(outside)[-1]) + 1 if outside.any() else 0

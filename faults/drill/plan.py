@@ -1,4 +1,4 @@
-"""A drill document and a pool, resolved: which replicas each fault strikes, and when each phase begins. Pure."""
+"""A drill document and a pool, resolved: which replicas each fault strikes, when each phase begins. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_RATE_RPS = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """One fault of the drill on named replicas, none of them for a fault of the load. Times from the start."""
+    """One fault of the drill on named replicas, on none for a fault of the load. Times from the start."""
 
     fault: ScheduledFault
     replicas: tuple[str, ...]

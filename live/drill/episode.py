@@ -7,6 +7,7 @@ reports each second. What breaks the contract is known because it was injected a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,15 +89,15 @@ def episode_of(
     """Everything until now; ``began_s`` is the drill's start on the clock of ``requests``."""
     layout, ticks = frame.layout, len(seconds)
     shape = (ticks, len(layout.slices))
-    counts = {
+    counts: dict[str, NDArray[Any]] = {
         name: np.zeros(shape, dtype=np.int64)
         for name in ("offered", "answered", "failed", "shed", "slo_missed", "exposed", "exposed_in_flight")
     }
-    tokens = {
+    tokens: dict[str, NDArray[Any]] = {
         name: np.zeros(shape)
         for name in ("offered_tokens", "answered_tokens", "excess_tv_tokens", "useful_tokens")
     }
-    by = {
+    by: dict[str, NDArray[Any]] = {
         name: np.zeros((ticks, len(layout.replicas), shape[1]), np.int64)
         for name in ("answered_by", "dispatched")
     }
@@ -152,9 +153,9 @@ class _Rows:
     """Counts per tick, filled request by request."""
 
     frame: Frame
-    counts: dict[str, NDArray[np.int64]]
-    tokens: dict[str, NDArray[np.float64]]
-    by: dict[str, NDArray[np.int64]]
+    counts: dict[str, NDArray[Any]]
+    tokens: dict[str, NDArray[Any]]
+    by: dict[str, NDArray[Any]]
     began_s: float
     ticks: int
 
@@ -199,8 +200,6 @@ class _Rows:
 
     def _late(self, request: LoadRecord, s: int) -> bool:
         slo = next(one.slo for one in self.frame.contract.slices if one.name == self.frame.layout.slices[s])
-        if slo is None:
-            return False
         latest, first = slo.latency_ms, slo.ttft_ms
         return bool(
             (latest is not None and request.duration_ms > latest)

@@ -1,7 +1,7 @@
-"""Whether a fault shows on a live replica: the same question before the injection and after. EDGE: real servers.
+"""Whether a fault shows on a live replica: the same question before the injection and after.
 
-A fault of weights changes the canary and the log-probabilities of fixed prompts; a crash changes the process; a
-hang lets the engine answer no call; every other fault counts what it struck.
+A fault of weights changes the canary and the log-probabilities of fixed prompts; a crash changes the process;
+a hang lets the engine answer no call; every other fault counts what it struck.
 """
 
 from __future__ import annotations

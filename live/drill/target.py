@@ -102,7 +102,7 @@ class LocalTarget:
         self._thread.start()
 
     def advance(self) -> float:
-        """Wait for the next second and look at the gateway; seconds missed by a busy machine count as seen."""
+        """Wait for the next second and look at the gateway; what a busy machine missed counts as seen."""
         next_s = self._began_s + (len(self._seconds) + 1) * TICK_S
         time.sleep(max(0.0, next_s - time.monotonic()))
         last = self._seconds[-1] if self._seconds else None

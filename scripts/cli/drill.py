@@ -1,6 +1,6 @@
 """``selvage drill``: faults with a hypothesis, guards and an undo, on the simulated or a live fleet.
 
-Exit codes: 0 passed, 1 failed, 2 bad input, 3 inconclusive, 4 invalid (no experiment: nothing can be learned).
+Exit codes: 0 passed, 1 failed, 2 bad input, 3 inconclusive, 4 invalid (it was no experiment).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Exit codes: 0 done or passed; 1 a judgement failed, and nothing else; 2 bad input, a missing part, or a place
 that cannot be written; 3 inconclusive (too few samples); 4 a drill that was no experiment; 70 a bug, with a
-crash report; 129, 130, 143 ended by HUP, Ctrl-C, TERM; 141 nobody reads the output. ``SELVAGE_DEBUG=1`` shows tracebacks (``scripts.guard``).
+crash report; 129, 130, 143 ended by HUP, Ctrl-C, TERM; 141 nobody reads the output. ``SELVAGE_DEBUG=1`` shows
+tracebacks (``scripts.guard``).
 """
 
 from __future__ import annotations

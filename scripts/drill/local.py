@@ -39,8 +39,8 @@ class LocalRun:
 def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, say: Say) -> LocalRun:
     """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
 
-    Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does not
-    take part or that somebody else drills.
+    Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does
+    not take part or that somebody else drills.
     """
     try:
         check_live(read.plan)
