@@ -16,7 +16,7 @@ from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
 from faults.inside.gate import RefusedError
 from live.drill.servers import open_for_drills
-from live.drill.target import Healer, LocalTarget, Nobody, frame_of
+from live.drill.target import LocalTarget, Nobody, frame_of
 from live.errors import LiveError
 from live.fleet.background import running_fleet
 from live.fleet.plan import FleetPlan, ServerOptions, plan_fleet
@@ -24,6 +24,7 @@ from live.fleet.state import FleetFolder, is_up, read_state
 from live.fleet.supervisor import SupervisorOptions
 from live.load import LoadRecord
 from scripts.drill.documents import ReadDrill, check_live
+from scripts.drill.healer import RunningController
 from scripts.drill.sim import NOBODY
 from simulator.drill import CONTRACT
 
@@ -50,13 +51,16 @@ def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, sa
             [Problem(str(read.file), 0, "spec.faults", "live faults", str(error), step)]
         ) from None
     fleet = plan_fleet(read.pool, read.pool_file, ServerOptions(), folder.path.parent / "checkpoints")
-    contract = load_as(KernelContract, resolve_uri(read.drill.spec.contract or CONTRACT, read.file)).spec
+    contract_file = resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
+    contract = load_as(KernelContract, contract_file).spec
+    nobody = policy == NOBODY
+    healer = Nobody() if nobody else RunningController(folder, policy, contract_file, say)
     frame = frame_of(read.plan, fleet, contract, policy, seed)
     with only_drill(folder.drills), _fleet(folder, fleet, say):
         for line in take_back(folder.drills):
             say(f"left by a lost runner: {line}")
         ledger = DrillLedger(folder=folder.drills, name=read.plan.name)
-        target = LocalTarget(folder, frame, ledger, healer_for(folder, policy, say))
+        target = LocalTarget(folder, frame, ledger, healer)
         run = run_drill(read.plan, target, ledger, say)
         return LocalRun(outcome=judge(read.plan, run), requests=target.requests)
 
@@ -69,13 +73,6 @@ def undo_local(folder: FleetFolder) -> list[str]:
         lost = pending(folder.drills)
         told = take_back(folder.drills)
     return told or ([f"{lost['drill']}: nothing was in force"] if lost else [])
-
-
-def healer_for(folder: FleetFolder, policy: str, say: Say) -> Healer:
-    """Who heals under ``policy``."""
-    if policy == NOBODY:
-        return Nobody()
-    raise LiveError(f"--policy {policy}: no controller for live fleets is in this build; use --policy none")
 
 
 @contextmanager
