@@ -1,8 +1,8 @@
 """What came of a drill, and the verdict on it: passed, failed, inconclusive or invalid. Pure.
 
 Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
-it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed. Inconclusive:
-too little happened to say.
+it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed.
+Inconclusive: too little happened to say.
 """
 
 from __future__ import annotations

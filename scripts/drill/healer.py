@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from contracts.documents import RoutePolicy
+from contracts.documents import KernelContract, RoutePolicy
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
@@ -25,9 +25,10 @@ _READY, _START_S, _STOP_S, _POLL_S = " drives; ", 240.0, 15.0, 0.1
 
 @dataclass(slots=True)
 class RunningController:
-    """``live.drill.target.Healer``: the controller of the fleet in ``folder`` under ``policy``."""
+    """``live.drill.target.Healer``: the controller of the fleet of ``pool`` in ``folder``."""
 
     folder: FleetFolder
+    pool: str
     policy: str
     contract: Path
     say: Say
@@ -65,7 +66,9 @@ class RunningController:
         """The shipped RoutePolicy of live fleets with this policy in it."""
         shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
         meta = f"{_LIBRARY}meta-contract.yaml"
-        spec = shipped.spec.model_copy(update={"policy": self.policy, "meta_contract": meta})
+        names = {"pool": self.pool, "contract": load_as(KernelContract, self.contract).metadata.name}
+        own = names | {"policy": self.policy, "meta_contract": meta}
+        spec = shipped.spec.model_copy(update=own)
         path = self.folder.drills / "route-policy.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_pinned(path, dump_text(shipped.model_copy(update={"spec": spec})).encode())

@@ -53,8 +53,8 @@ def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, sa
     fleet = plan_fleet(read.pool, read.pool_file, ServerOptions(), folder.path.parent / "checkpoints")
     contract_file = resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
     contract = load_as(KernelContract, contract_file).spec
-    nobody = policy == NOBODY
-    healer = Nobody() if nobody else RunningController(folder, policy, contract_file, say)
+    driven = RunningController(folder=folder, pool=fleet.pool, policy=policy, contract=contract_file, say=say)
+    healer = Nobody() if policy == NOBODY else driven
     frame = frame_of(read.plan, fleet, contract, policy, seed)
     with only_drill(folder.drills), _fleet(folder, fleet, say):
         for line in take_back(folder.drills):

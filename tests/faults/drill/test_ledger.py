@@ -48,7 +48,7 @@ def test_a_second_runner_is_refused(tmp_path: Path) -> None:
     """Who holds the fleet is named; afterwards the next one may."""
     with only_drill(tmp_path):
         DrillLedger(folder=tmp_path, name="first").open()
-        with pytest.raises(DrillError, match="a drill runs there already .first"), only_drill(tmp_path):
+        with pytest.raises(DrillError, match=r"a drill runs there already .first"), only_drill(tmp_path):
             pass
     with only_drill(tmp_path):
         pass
@@ -57,5 +57,5 @@ def test_a_second_runner_is_refused(tmp_path: Path) -> None:
 def test_a_broken_note_is_told(tmp_path: Path) -> None:
     """Half a file is an error with the place and the next step, no surprise."""
     (tmp_path / "drill.json").write_text('{"state": ')
-    with pytest.raises(DrillError, match="drill.json: expected the note of a drill"):
+    with pytest.raises(DrillError, match=r"drill\.json: expected the note of a drill"):
         pending(tmp_path)

@@ -57,7 +57,7 @@ def test_a_proof_that_says_yes_beforehand_injects_nothing() -> None:
 
 
 def test_a_fleet_that_is_not_steady_is_left_alone() -> None:
-    """A hypothesis that does not hold before the injection makes the drill invalid, and nothing is injected."""
+    """Where the hypothesis does not hold beforehand the drill is invalid, and nothing is injected."""
     record = healed_record()
     record.failed[5:15] += 10
     target = ScriptedTarget(episode=record)
