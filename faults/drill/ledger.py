@@ -17,8 +17,8 @@ from typing import Any
 
 from contracts.loading.files import json_text, write_pinned
 from faults.client import record as records
-from faults.client.errors import DrillError
-from faults.client.replica import undo_record
+from faults.client.errors import DrillError, DrillRefusedError
+from faults.client.replica import Undone, undo_record
 
 _NOTE, _LOCK, _RECORDS = "drill.json", "drill.lock", "records"
 
@@ -89,7 +89,11 @@ def take_back(folder: Path) -> list[str]:
     note = pending(folder)
     told, unclean = [], []
     for path, kept in records.open_records(folder / _RECORDS):
-        undone = undo_record(path)
+        try:
+            undone = undo_record(path)
+        except DrillRefusedError:  # another server has that address now: ours ended, and its faults with it
+            records.save(path, kept.closed("gone"))
+            undone = Undone(clean=False, gone=True)
         how = "gone with its replica" if undone.gone else "undone" if undone.clean else "NOT clean"
         told.append(f"{kept.fault['name']} at {kept.url}: {how}")
         unclean += [] if undone.gone or undone.clean else [kept.url]
