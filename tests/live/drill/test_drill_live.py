@@ -22,7 +22,11 @@ from tests.support.documents_written import envelope, write_yaml
 from tests.support.live_fleets import POOL, bring_up, until
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 ONSET_S, HELD_S = 5.0, 8.0
 
 
