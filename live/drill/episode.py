@@ -104,8 +104,6 @@ def episode_of(
     rows = _Rows(frame=frame, counts=counts, tokens=tokens, by=by, began_s=began_s, ticks=ticks)
     for request in requests:
         rows.enter(request)
-    broken = _broken(frame, ticks)
-    kernels = len(layout.kernels)
     return EpisodeRecord(
         run_id=f"{frame.plan.name}/{frame.policy}/{frame.seed}",
         scenario=frame.plan.name,
@@ -120,23 +118,34 @@ def episode_of(
         replica_kernel=layout.replica_kernel,
         hard_slices=hard_slices(frame),
         incident=_incident(frame, ticks * TICK_S),
-        table=np.stack([one.table for one in seconds])
-        if seconds
-        else np.zeros((0, shape[1], kernels + 1), np.float32),
-        in_rotation=_stack([one.in_rotation for one in seconds], len(layout.replicas)),
-        quarantined=_stack([one.ready & ~one.in_rotation for one in seconds], len(layout.replicas)),
-        capacity_rows=np.zeros(shape, dtype=np.bool_),
-        forbidden=np.zeros((*shape, kernels), dtype=np.bool_),
-        violating=broken[0],
-        runtime_violating=broken[1],
-        accelerator_s=np.zeros((ticks, kernels)),
-        probe_tokens=np.zeros((ticks, kernels)),
         evidence_interval_s=float("nan"),
-        blind=np.zeros((ticks, len(layout.replicas)), dtype=np.bool_),
+        **_in_force(frame, seconds),
         **counts,
         **tokens,
         **by,
     )
+
+
+def _in_force(frame: Frame, seconds: list[Second]) -> dict[str, Any]:
+    """Table, rotation and truth of every tick; what a live drill does not know is zero."""
+    replicas, kernels = len(frame.layout.replicas), len(frame.layout.kernels)
+    shape = ticks, _ = len(seconds), len(frame.layout.slices)
+    broken = _broken(frame, ticks)
+    table = np.zeros((*shape, kernels + 1), dtype=np.float32)
+    for row, one in enumerate(seconds):
+        table[row] = one.table
+    return {
+        "table": table,
+        "in_rotation": _stack([one.in_rotation for one in seconds], replicas),
+        "quarantined": _stack([one.ready & ~one.in_rotation for one in seconds], replicas),
+        "capacity_rows": np.zeros(shape, dtype=np.bool_),
+        "forbidden": np.zeros((*shape, kernels), dtype=np.bool_),
+        "violating": broken[0],
+        "runtime_violating": broken[1],
+        "accelerator_s": np.zeros((ticks, kernels)),
+        "probe_tokens": np.zeros((ticks, kernels)),
+        "blind": np.zeros((ticks, replicas), dtype=np.bool_),
+    }
 
 
 def hard_slices(frame: Frame) -> NDArray[np.bool_]:
