@@ -1,10 +1,8 @@
-"""Drills on real vLLM servers: proved, undone, and taken back after the loss of the runner."""
+"""Drills on real vLLM servers: proved and undone."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +13,10 @@ import pytest
 
 from faults.client import record as records
 from faults.drill.ledger import pending
-from live.drill.servers import faults_of
 from live.fleet.control import down
 from live.fleet.state import FleetFolder
 from tests.support.documents_written import envelope, write_yaml
-from tests.support.live_fleets import POOL, bring_up, until
+from tests.support.live_fleets import POOL, bring_up
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -104,29 +101,6 @@ def test_a_live_drill_is_proved_and_undone(fleet: FleetFolder, fault: dict[str, 
     assert evidence in found["faults"][0]["evidence"]
     assert pending(fleet.drills) is None
     assert list(records.open_records(fleet.drills / "records")) == []
-
-
-def test_what_a_killed_runner_left_is_taken_back(fleet: FleetFolder) -> None:
-    """The note and the record outlive SIGKILL; ``drill undo`` ends the fault, once."""
-    fault = {"kind": "noise", "condition": "noise-0.1-all-layers", "live": {"relative": 0.1}}
-    drill = drill_file(fleet, 300.0, **fault)
-    runner = subprocess.Popen(
-        command(fleet, "run", str(drill), "--target", "local", "--policy", "none"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-    )
-    try:
-        replica = faults_of(fleet, "fp16-0", fleet.drills / "records")
-        until(lambda: "bad" in replica.status()["injected"])
-    finally:
-        os.kill(runner.pid, signal.SIGKILL)
-        runner.wait()
-    said = subprocess.run(command(fleet, "undo"), capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (said.returncode, "undone" in said.stdout) == (0, True), said.stderr
-    assert replica.status()["injected"] == []
-    again = subprocess.run(command(fleet, "undo"), capture_output=True, text=True, check=False, cwd=ROOT)
-    assert again.stdout == "nothing is in force\n"
 
 
 def test_a_fleet_of_another_pool_is_refused(fleet: FleetFolder) -> None:
