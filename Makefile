@@ -1,5 +1,5 @@
-# Three commands matter: `make e5-quick`, `make e5` and `make test`. All set themselves up; a set-up that is done
-# costs nothing.
+# Four commands matter: `make e5-quick`, `make live`, `make e5` and `make test`. All set themselves up; a set-up
+# that is done costs nothing.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,10 +11,13 @@ SOURCES := contracts controller simulator faults policies live k8s scripts selva
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: e5-quick setup setup-test e5 e5-stress test nightly hostile readme check format lock clean help
+.PHONY: e5-quick live setup setup-test e5 e5-stress test nightly hostile readme check format lock clean help
 
 e5-quick: setup ## Begin here: E5 on a few scenarios and seeds, in minutes; out/e5-quick/report.html
 	$(BIN)/selvage e5 --suite package:contracts/library/suites/e5-quick.yaml --out out/e5-quick $(E5_ARGS)
+
+live: setup-test ## Real vLLM servers behind Envoy: break one, let it heal, say what happened; out/live/report.html
+	$(BIN)/selvage drill run first-look --target local --policy sequential --out out/live
 
 setup: ## Install the core into .venv (no torch)
 	@$(PYTHON) scripts/setup/bootstrap.py

@@ -6,9 +6,10 @@ A closed loop hides a stall: nobody asks while everybody waits. Prompts are toke
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class LoadPlan:
     streamed_ratio: float = 0.3
     timeout_s: float = 30.0
     seed: int = 1
+    shares: tuple[float, ...] = ()  # of the slices; empty: in turn
+    arrivals_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,14 @@ class LoadRecord:
     error: str
 
 
+@dataclass(slots=True)
+class LoadTap:
+    """A running load as others see it: records as requests end, and a way to send no more."""
+
+    records: list[LoadRecord] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
     """A request to be: when, from the start; and what."""
@@ -67,15 +78,17 @@ class _Due:
     prompt: list[int]
 
 
-def run_load(plan: LoadPlan, during: Callable[[], None] | None = None) -> list[LoadRecord]:
+def run_load(
+    plan: LoadPlan, during: Callable[[], None] | None = None, tap: LoadTap | None = None
+) -> list[LoadRecord]:
     """Send everything and wait for every end; ``during`` runs in a thread meanwhile. Records by their start.
 
     Raises MissingPartError without aiohttp, and whatever ``during`` raises.
     """
-    return asyncio.run(_run(plan, during))
+    return asyncio.run(_run(plan, during, tap or LoadTap()))
 
 
-async def _run(plan: LoadPlan, during: Callable[[], None] | None) -> list[LoadRecord]:
+async def _run(plan: LoadPlan, during: Callable[[], None] | None, tap: LoadTap) -> list[LoadRecord]:
     http = _client_library()
     limits = http.ClientTimeout(total=plan.timeout_s)
     async with http.ClientSession(connector=http.TCPConnector(limit=0), timeout=limits) as session:
@@ -83,7 +96,10 @@ async def _run(plan: LoadPlan, during: Callable[[], None] | None) -> list[LoadRe
         began_s, sent = time.monotonic(), []
         for due in _arrivals(plan):
             await asyncio.sleep(max(0.0, began_s + due.at_s - time.monotonic()))
+            if tap.stop.is_set():
+                break
             sent.append(asyncio.create_task(_request(session, plan, due)))
+            sent[-1].add_done_callback(lambda task: tap.records.append(task.result()))
         records = list(await asyncio.gather(*sent))
         if beside is not None:
             await beside
@@ -91,19 +107,24 @@ async def _run(plan: LoadPlan, during: Callable[[], None] | None) -> list[LoadRe
 
 
 def _arrivals(plan: LoadPlan) -> Iterator[_Due]:
-    rng = stream(plan.seed, "live_load")
-    at_s, number = 0.0, 0
-    while True:
-        at_s += float(rng.exponential(1.0 / plan.rate_rps))
-        if at_s >= plan.seconds:
-            return
+    rng, mix = stream(plan.seed, "live_load"), stream(plan.seed, "live_load_slices")
+    for number, at_s in enumerate(plan.arrivals_s or _poisson(plan, rng)):
+        place = number % len(plan.slices)
+        if plan.shares:
+            place = int(mix.choice(len(plan.slices), p=plan.shares))
         yield _Due(
             at_s=at_s,
-            slice=plan.slices[number % len(plan.slices)],
+            slice=plan.slices[place],
             streamed=bool(rng.random() < plan.streamed_ratio),
             prompt=[int(token) for token in rng.integers(5, _LARGEST_TOKEN, plan.prompt_tokens)],
         )
-        number += 1
+
+
+def _poisson(plan: LoadPlan, rng: np.random.Generator) -> Iterator[float]:
+    at_s = float(rng.exponential(1.0 / plan.rate_rps))
+    while at_s < plan.seconds:
+        yield at_s
+        at_s += float(rng.exponential(1.0 / plan.rate_rps))
 
 
 async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:

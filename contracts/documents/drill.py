@@ -15,10 +15,14 @@ from contracts.documents.envelope import (
     NonNegative,
     Positive,
     PositiveCount,
+    Ratio,
     Strict,
     Text,
+    Uri,
 )
-from contracts.documents.scenario import ScheduledFault
+from contracts.documents.scenario import ScheduledFault, SliceShare
+
+DrillPhase = Literal["before", "during", "after"]
 
 
 class Guard(Strict):
@@ -31,6 +35,48 @@ class Guard(Strict):
     sense: Literal["at_most", "at_least"] = "at_most"
     threshold: NonNegative
     window_s: Positive = 30.0
+    phases: Annotated[tuple[DrillPhase, ...], Field(min_length=1, max_length=3)] = (
+        "before",
+        "during",
+        "after",
+    )
+    """When a steady-state guard must hold; what ends a drill is watched throughout."""
+
+
+class DrillLoad(Strict):
+    """Open-loop load of a drill: requests come when they are due, answered or not."""
+
+    rate_rps: Positive
+    arrivals: Literal["poisson", "trace"] = "poisson"
+    trace_uri: Uri | None = None
+    """Azure LLM trace format; its rate is scaled to ``rate_rps``, its token counts are not used."""
+    slice_mix: Annotated[tuple[SliceShare, ...], Field(min_length=1, max_length=16)] | None = None
+    """Absent: the pool's slices alike."""
+    streamed_ratio: Ratio = 0.3
+    prompt_tokens: PositiveCount = 32
+    answer_tokens: PositiveCount = 16
+    timeout_s: Positive = 30.0
+
+
+class BlastRadius(Strict):
+    """How much the faults may strike at once; a drill that would strike more is refused."""
+
+    replicas_at_most: PositiveCount | None = None
+    replica_ratio_at_most: Ratio = 0.5
+
+
+class Expectations(Strict):
+    """What must come of it; what is not given is told and not judged. Times count from the first onset."""
+
+    moved_within_s: Positive | None = None
+    """Until traffic is first taken from what is broken."""
+    recovered_within_s: Positive | None = None
+    """Until every slice is inside the contract and its objectives."""
+    failed_ratio_at_most: Ratio | None = None
+    """Failed and shed requests, of those offered from the onset on."""
+    quality_at_least: Ratio | None = None
+    """Quality preserved from the onset on."""
+    false_switches_at_most: Count | None = None
 
 
 class Undo(Strict):
@@ -47,12 +93,22 @@ class DrillSpec(Strict):
     description: Text
     pool: Name
     """Name of the ``KernelPool`` it runs against."""
+    pool_uri: Uri | None = None
+    """Its file, where no cluster knows it; absent: the shipped document of that name."""
+    contract: Uri | None = None
+    """What it is judged by; absent: the shipped ``serving-pool``."""
+    load: DrillLoad | None = None
+    """Absent: somebody else's traffic; worlds without any send four requests a second."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(min_length=1, max_length=16)]
     steady_state: Annotated[tuple[Guard, ...], Field(min_length=1, max_length=32)]
     abort_when: Annotated[tuple[Guard, ...], Field(max_length=32)] = ()
     undo: Undo = Undo()
+    expect: Expectations = Expectations()
+    blast_radius: BlastRadius = BlastRadius()
     time_to_live_s: Positive
     """The injectors undo themselves after this even if nobody tells them to."""
+    after_s: NonNegative = 30.0
+    """For how long the fleet is watched after the undo."""
     seed: Count = 0
 
 

@@ -17,7 +17,8 @@ from contracts.documents import (
 )
 from contracts.rules.breach import Breach, under
 from contracts.rules.contract import contract_breaches
-from contracts.rules.policy import artifact_breaches, drill_breaches, meta_breaches, suite_breaches
+from contracts.rules.drill import drill_breaches
+from contracts.rules.policy import artifact_breaches, meta_breaches, suite_breaches
 from contracts.rules.pool import pool_breaches, profile_breaches
 from contracts.rules.scenario import scenario_breaches
 

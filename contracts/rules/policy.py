@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from contracts.documents.artifact import ArtifactSpec, Certificate
-from contracts.documents.drill import DrillSpec
 from contracts.documents.meta import MetaClause, MetaSpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
 from contracts.errors import KeyPath
@@ -99,15 +98,6 @@ def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
             actual=f"failed: {', '.join(failed) or 'the suite as a whole'}",
             next_step="train or tune until the meta-contract's suite passes",
         )
-
-
-def drill_breaches(spec: DrillSpec) -> Iterator[Breach]:
-    """Broken rules of one drill, paths from its spec."""
-    yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
-    for index, fault in enumerate(spec.faults):
-        yield from fault_breaches(fault, ("faults", index), None, spec.time_to_live_s)
-    for key, guards in (("steady_state", spec.steady_state), ("abort_when", spec.abort_when)):
-        yield from repeated([guard.name for guard in guards], (key,), "name")
 
 
 def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from live.fleet.control import await_ready, down
 from live.fleet.plan import FleetPlan
 from live.fleet.state import FleetFolder, FleetState, read_state
 from live.fleet.supervisor import Supervisor, SupervisorOptions
+
+_LOOK_S = 0.5
 
 
 @contextmanager
@@ -47,7 +52,16 @@ def _supervise(folder: FleetFolder, plan: FleetPlan, options: SupervisorOptions)
         sys.stderr = stream
         supervisor = Supervisor(folder, plan, options, lambda text: _say(log, text))
         signal.signal(signal.SIGTERM, supervisor.stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the one who started us
+        threading.Thread(target=_end_with, args=(os.getppid(), supervisor.stop), daemon=True).start()
         supervisor.run()
+
+
+def _end_with(parent: int, stop: Callable[[], None]) -> None:
+    """Stop the fleet soon after the process ``parent`` has ended, however that was."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    stop()
 
 
 def _say(log: Path, text: str) -> None:

@@ -41,6 +41,7 @@ class ReplicaPlan:
     name: str
     kernel: str
     arguments: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

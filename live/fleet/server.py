@@ -136,7 +136,9 @@ class Server:
     def _order(self) -> Order:
         names = ("--served-model-name", self.options.served_name, self.nonce)
         place = ("--host", _HOST, "--port", str(self.port))
-        return Order(arguments=(*self.plan.arguments, *place, *names), environment={}, log=self.log)
+        return Order(
+            arguments=(*self.plan.arguments, *place, *names), environment=self.plan.environment, log=self.log
+        )
 
     def _conclude(self, admission: Future[Admitted], now_s: float, means: Means) -> None:
         self._admission = None

@@ -113,6 +113,11 @@ class FleetFolder:
         """Envoy's files."""
         return GatewayFiles(folder=self.path / "gateway")
 
+    @property
+    def drills(self) -> Path:
+        """Of a fleet that was started for drills: notes, records and what each replica needs."""
+        return self.path / "drills"
+
     def log(self, name: str) -> Path:
         """Log of one process."""
         return self.path / "logs" / f"{name}.log"

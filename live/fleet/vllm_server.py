@@ -142,6 +142,8 @@ def _become_server(order: dict[str, Any]) -> None:
         _await_adoption(order["supervisor"])
         children_die_with_us()
         os.environ.update(order["environment"])
+        staged = order["environment"].get("PYTHONPATH", "")  # read by a new interpreter, and this is none
+        sys.path[:0] = [path for path in staged.split(os.pathsep) if path]
         serve(order["arguments"])
         code = 0
     except SystemExit as end:

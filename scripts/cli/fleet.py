@@ -56,6 +56,9 @@ class UpOptions:
         list[str] | None, typer.Option("--server-arg", help="Passed on to every vLLM server; repeatable.")
     ] = None
     timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Longest start of a server.")] = 300.0
+    drills: Annotated[bool, typer.Option("--drills", help="Let `selvage drill` inject faults into it.")] = (
+        False
+    )
 
 
 @app.command()
@@ -145,7 +148,12 @@ def _plans(chosen: UpOptions) -> tuple[FleetPlan, SupervisorOptions]:
         shadows=tuple(_shadow(text) for text in chosen.shadow or ()),
         start_s=chosen.timeout_s,
     )
-    return plan_fleet(pool, file, servers, checkpoints), run
+    plan = plan_fleet(pool, file, servers, checkpoints)
+    if chosen.drills:
+        from live.drill.servers import open_for_drills
+
+        plan = open_for_drills(plan, _folder(chosen.folder))
+    return plan, run
 
 
 def _shadow(text: str) -> ShadowRoute:

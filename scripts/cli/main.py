@@ -1,8 +1,9 @@
 """The ``selvage`` command line: one root, subcommands that are imported only when they run.
 
 Exit codes: 0 done or passed; 1 a judgement failed, and nothing else; 2 bad input, a missing part, or a place
-that cannot be written; 3 inconclusive (too few samples); 70 a bug, with a crash report; 129, 130, 143 ended
-by HUP, Ctrl-C, TERM; 141 nobody reads the output. ``SELVAGE_DEBUG=1`` shows tracebacks (``scripts.guard``).
+that cannot be written; 3 inconclusive (too few samples); 4 a drill that was no experiment; 70 a bug, with a
+crash report; 129, 130, 143 ended by HUP, Ctrl-C, TERM; 141 nobody reads the output. ``SELVAGE_DEBUG=1`` shows
+tracebacks (``scripts.guard``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "profile": (("profile",), "Measure kernels against the reference kernel."),
     "fleet": (("fleet",), "Run vLLM servers of different kernels behind Envoy on this machine."),
+    "drill": (("drill",), "Inject faults under load, undo them, and judge what happened."),
     "run": (("run",), "Drive live servers, or observe them and say what would be moved."),
     "replay": (("replay",), "Decide a decision log again, or by another policy or contract."),
     "simulate": (("simulate",), "Run one scenario on the simulated fleet."),

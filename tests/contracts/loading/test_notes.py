@@ -56,7 +56,7 @@ def test_remediation_is_told_once() -> None:
 
 
 def test_a_drill_is_told_and_a_scenario_is_not() -> None:
-    """Nothing runs a drill; a scenario promises nothing that is not done."""
+    """How a drill is taken back is not the document's to say; without it, and in a scenario, all is done."""
     guard = {"name": "kl", "metric": "kl_mean", "estimator": "full_vocab", "threshold": 0.1}
     spec = {
         "description": "tests only",
@@ -65,5 +65,7 @@ def test_a_drill_is_told_and_a_scenario_is_not() -> None:
         "steady_state": [guard],
         "time_to_live_s": 60.0,
     }
-    assert list(told(envelope("FaultDrill", "made", spec))) == ["kind"]
+    assert told(envelope("FaultDrill", "made", spec)) == {}
+    undone = spec | {"undo": {"readmit_over_s": 5.0}}
+    assert list(told(envelope("FaultDrill", "made", undone))) == ["spec.undo"]
     assert told(scenario_document()) == {}

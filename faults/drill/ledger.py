@@ -1,0 +1,114 @@
+"""The durable note of a drill beside its fleet, and the lock that keeps a second one away.
+
+It is written before anything is injected and closed when an undo was confirmed. Whoever finds it open,
+because the runner was lost, takes back what the undo records beside it name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.loading.files import json_text, write_pinned
+from faults.client import record as records
+from faults.client.errors import DrillError, DrillRefusedError
+from faults.client.replica import Undone, undo_record
+
+_NOTE, _LOCK, _RECORDS = "drill.json", "drill.lock", "records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillLedger:
+    """The note of the drill ``name`` in ``folder``, which belongs to one fleet."""
+
+    folder: Path
+    name: str
+
+    @property
+    def records(self) -> Path:
+        """Where the undo records of single faults lie."""
+        return self.folder / _RECORDS
+
+    def open(self) -> None:
+        """Write that the drill runs; OSError where that cannot be done, and then nothing is injected."""
+        self._write("open")
+
+    def close(self, how: str) -> None:
+        """Write that everything was taken back."""
+        self._write(how)
+
+    def _write(self, state: str) -> None:
+        note = {"drill": self.name, "pid": os.getpid(), "state": state}
+        text = f"{json_text(note, indent=2)}\n"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_pinned(self.folder / _NOTE, text.encode(), durable=True)
+
+
+@contextmanager
+def only_drill(folder: Path) -> Iterator[None]:
+    """Hold the fleet of ``folder`` for one runner; DrillError while another one has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            running = pending(folder) or {}
+            raise DrillError(
+                f"{folder}: a drill runs there already ({running.get('drill', 'it begins')}, "
+                f"process {running.get('pid', 'unknown')}); wait for its end, or end it with Ctrl-C"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def pending(folder: Path) -> dict[str, Any] | None:
+    """The note of a drill whose undo nobody confirmed; None without one. DrillError for a broken note."""
+    path = folder / _NOTE
+    try:
+        note = json.loads(path.read_text())
+        return dict(note) if note["state"] == "open" else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DrillError(f"{path}: expected the note of a drill, got {error}; restart the fleet") from None
+
+
+def take_back(folder: Path) -> list[str]:
+    """Undo whatever a lost runner left in force in ``folder``; one line per fault. Again without effect.
+
+    The caller holds ``only_drill``. DrillError where an undo is not confirmed; the note then stays open.
+    """
+    note = pending(folder)
+    told, unclean = [], []
+    for path, kept in records.open_records(folder / _RECORDS):
+        try:
+            undone = undo_record(path)
+        except DrillRefusedError:  # another server has that address now: ours ended, and its faults with it
+            records.save(path, kept.closed("gone"))
+            undone = Undone(clean=False, gone=True)
+        how = "gone with its replica" if undone.gone else "undone" if undone.clean else "NOT clean"
+        told.append(f"{kept.fault['name']} at {kept.url}: {how}")
+        unclean += [] if undone.gone or undone.clean else [kept.url]
+    if unclean:
+        raise DrillError(f"not as before: {', '.join(unclean)}; restart these replicas")
+    if note is not None:
+        DrillLedger(folder=folder, name=str(note.get("drill", ""))).close("undone by another process")
+    return told
+
+
+class NoLedger:
+    """Nothing outlives a simulation."""
+
+    def open(self) -> None:
+        """Nothing is noted."""
+
+    def close(self, how: str) -> None:
+        """Nothing is noted."""

@@ -1,0 +1,217 @@
+"""What came of a drill, and the verdict on it: passed, failed, inconclusive or invalid. Pure.
+
+Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
+it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed.
+Inconclusive: too little happened to say.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from contracts.scoring.episode import EpisodeRecord, truncate
+from contracts.scoring.incident_measures import onset_row, outside_contract, outside_slo
+from contracts.scoring.measures import EpisodeMeasures, failed_ratio, measure_episode
+from contracts.scoring.quality import healthy_quality
+from faults.drill.guards import GuardReading, latest, worst
+from faults.drill.plan import DrillPlan
+
+#: Fewer requests than this, before or during the fault, say nothing.
+LEAST_REQUESTS = 20
+
+
+class Verdict(StrEnum):
+    """How a drill ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+
+
+#: Exit code of each verdict.
+EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 3, Verdict.INVALID: 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEvidence:
+    """What is known of one fault. before: its proof taken before the injection, the negative control."""
+
+    fault: str
+    kind: str
+    replicas: tuple[str, ...]
+    before: bool
+    happened: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillRun:
+    """A drill as it went. Times in s from its start; NaN for what did not come to pass."""
+
+    record: EpisodeRecord
+    faults: tuple[FaultEvidence, ...]
+    injected_at_s: float = math.nan
+    undone_at_s: float = math.nan
+    undone: bool = True
+    undo_told: str = ""
+    aborted: str = ""  # the guard that ended it
+    invalid: str = ""  # why it was no experiment
+    stopped: str = ""  # why it could not be finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was judged. passed None: it could not be."""
+
+    name: str
+    passed: bool | None
+    expected: str
+    actual: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillOutcome:
+    """A judged drill. measures: E5's, to the undo; recovered_s: see ``recovery_s``."""
+
+    verdict: Verdict
+    reason: str
+    checks: tuple[Check, ...]
+    measures: EpisodeMeasures
+    recovered_s: float
+    run: DrillRun
+
+
+def judge(plan: DrillPlan, run: DrillRun) -> DrillOutcome:
+    """The verdict on ``run``."""
+    until_undo = run.record if math.isnan(run.undone_at_s) else truncate(run.record, run.undone_at_s)
+    measures = measure_episode(until_undo, healthy_quality(until_undo))
+    recovered_s = recovery_s(until_undo)
+    checks = (
+        *_steady(plan, run),
+        *_expected(plan, until_undo, measures, recovered_s),
+        Check(name="undone", passed=run.undone, expected="everything taken back", actual=run.undo_told),
+    )
+    verdict, reason = _verdict(run, until_undo, checks)
+    return DrillOutcome(
+        verdict=verdict, reason=reason, checks=checks, measures=measures, recovered_s=recovered_s, run=run
+    )
+
+
+def recovery_s(record: EpisodeRecord) -> float:
+    """Seconds from the onset until every slice is inside contract and objectives to the end; inf: never.
+
+    As E5's time to recovery, but to the end of the record instead of for a minute: a drill may be short. The
+    last second at least must be inside.
+    """
+    start = onset_row(record)
+    outside = np.asarray((outside_contract(record) | outside_slo(record)).any(axis=1))[start:]
+    if not outside.size or outside[-1]:
+        return math.inf
+    last = int(np.flatnonzero(outside)[-1]) + 1 if outside.any() else 0
+    at_s = (start + last) * record.tick_s
+    return max(0.0, at_s - record.incident.onset_at_s) if record.incident and last else 0.0
+
+
+def _verdict(run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]) -> tuple[Verdict, str]:
+    invalid = run.invalid or _unproved(run)
+    if invalid:
+        return Verdict.INVALID, invalid
+    missed = [check for check in checks if check.passed is False]
+    if run.aborted:
+        return Verdict.FAILED, f"ended early: {run.aborted}"
+    if run.stopped:
+        return Verdict.INCONCLUSIVE, run.stopped
+    if missed:
+        return Verdict.FAILED, "; ".join(f"{one.name}: {one.actual}, not {one.expected}" for one in missed)
+    start = onset_row(record)
+    fewest = min(record.offered[:start].sum(), record.offered[start:].sum())
+    if fewest < LEAST_REQUESTS:
+        return Verdict.INCONCLUSIVE, f"only {int(fewest)} requests in a phase, not {LEAST_REQUESTS}"
+    open_checks = [check for check in checks if check.passed is None]
+    if open_checks:
+        return Verdict.INCONCLUSIVE, "; ".join(f"{one.name}: {one.actual}" for one in open_checks)
+    return Verdict.PASSED, "every expectation was met"
+
+
+def _unproved(run: DrillRun) -> str:
+    for fault in run.faults:
+        if fault.before:
+            return f"{fault.fault}: the proof says yes before the injection: {fault.evidence}"
+        if not fault.happened:
+            return f"{fault.fault}: not shown to have happened: {fault.evidence}"
+    return ""
+
+
+def _steady(plan: DrillPlan, run: DrillRun) -> list[Check]:
+    record, guards = run.record, plan.spec.steady_state
+    start = onset_row(record)
+    undone = _row(record, run.undone_at_s)
+    found: list[tuple[str, GuardReading]] = []
+    for guard in guards:
+        if "before" in guard.phases:
+            found.append(("before", worst(record, guard, 0, start)))
+        if "during" in guard.phases and undone > start:
+            found.append(("during", worst(record, guard, start, undone)))
+        if "after" in guard.phases and undone < len(record.table):
+            found.append(("after", latest(record, guard, undone)))
+    return [_guard_check(phase, reading) for phase, reading in found]
+
+
+def _guard_check(phase: str, reading: GuardReading) -> Check:
+    guard = reading.guard
+    word = "at most" if guard.sense == "at_most" else "at least"
+    actual = "no request ended" if reading.value is None else f"{reading.value:.4g} at {reading.at_s:g} s"
+    return Check(
+        name=f"{guard.name} {phase}",
+        passed=reading.holds,
+        expected=f"{guard.metric} {word} {guard.threshold:g}",
+        actual=actual,
+    )
+
+
+def _expected(
+    plan: DrillPlan, record: EpisodeRecord, measures: EpisodeMeasures, recovered_s: float
+) -> list[Check]:
+    wanted, incident = plan.spec.expect, measures.incident
+    found: list[Check] = []
+    if wanted.moved_within_s is not None:
+        moved = "" if incident is None else f"{incident.detection_lag_s:g} s"
+        hurt = incident is not None and not incident.mitigated
+        seen = incident is not None and incident.detected
+        passed = (seen and incident.detection_lag_s <= wanted.moved_within_s) if incident and hurt else None
+        actual = (moved if seen else "never") if hurt else "nothing broken carried traffic"
+        found.append(_check("moved", passed, f"within {wanted.moved_within_s:g} s", actual))
+    if wanted.recovered_within_s is not None:
+        actual = "never" if math.isinf(recovered_s) else f"{recovered_s:g} s"
+        expected = f"within {wanted.recovered_within_s:g} s"
+        passed = recovered_s <= wanted.recovered_within_s if incident is not None else None
+        found.append(_check("recovered", passed, expected, actual))
+    if wanted.failed_ratio_at_most is not None:
+        found.append(_most("failed", failed_ratio(record, onset_row(record)), wanted.failed_ratio_at_most))
+    if wanted.false_switches_at_most is not None:
+        count = float(measures.switches.false_switches)
+        found.append(_most("false switches", count, float(wanted.false_switches_at_most)))
+    if wanted.quality_at_least is not None:
+        value, least = measures.quality.preservation, wanted.quality_at_least
+        known = None if math.isnan(value) else value >= least
+        found.append(_check("quality preserved", known, f"at least {least:g}", f"{value:.4g}"))
+    return found
+
+
+def _most(name: str, value: float, limit: float) -> Check:
+    passed = None if math.isnan(value) else value <= limit
+    return _check(name, passed, f"at most {limit:g}", f"{value:.4g}")
+
+
+def _check(name: str, passed: bool | None, expected: str, actual: str) -> Check:
+    return Check(name=name, passed=passed, expected=expected, actual=actual)
+
+
+def _row(record: EpisodeRecord, at_s: float) -> int:
+    rows = len(record.table)
+    return rows if math.isnan(at_s) else min(rows, math.ceil(at_s / record.tick_s - 1e-9))

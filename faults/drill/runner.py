@@ -1,0 +1,226 @@
+"""One drill through its phases: before, inject, during, undo, after. It knows no world, only a target.
+
+What may be in force is written down before it is, and taken back however the run ends: at its time, when a
+guard is broken, on an error and on a signal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from contracts.errors import SelvageError
+from contracts.scoring.episode import EpisodeRecord
+from faults.client.errors import DrillError
+from faults.client.replica import Proof
+from faults.drill.guards import check_metrics, latest, worst
+from faults.drill.outcome import DrillRun, FaultEvidence
+from faults.drill.plan import DrillPlan, Strike
+
+Say = Callable[[str], None]
+
+
+class TargetGoneError(DrillError):
+    """The fleet under the drill is not there any more."""
+
+
+class DrillTarget(Protocol):
+    """A fleet that a drill strikes. Times are seconds since ``begin``."""
+
+    def begin(self) -> None:
+        """Let load and clock begin."""
+
+    def advance(self) -> float:
+        """Wait for the next tick; the time now. TargetGoneError where the fleet is gone."""
+
+    def record(self) -> EpisodeRecord:
+        """What happened in whole ticks until now, the incident in it from the first injection on."""
+
+    def proof(self, strike: Strike) -> Proof:
+        """Whether the strike's fault shows now; asked before the injection as well."""
+
+    def inject(self, strike: Strike) -> None:
+        """Put the fault in force, its undo record written before. DrillError where that is refused."""
+
+    def keep(self) -> None:
+        """Let what is in force act on: renew its lease."""
+
+    def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
+        """Take the strikes back, again without effect; whether all is clean, and what was seen."""
+
+    def end(self) -> None:
+        """Load and everything that the target started come to an end."""
+
+
+class Ledger(Protocol):
+    """The durable note that a drill runs, so that another process can take it back."""
+
+    def open(self) -> None:
+        """Write it; OSError where that cannot be done."""
+
+    def close(self, how: str) -> None:
+        """Everything was taken back."""
+
+
+def run_drill(plan: DrillPlan, target: DrillTarget, ledger: Ledger, say: Say) -> DrillRun:
+    """Run ``plan`` and say how it went; a signal (KeyboardInterrupt) goes on after the undo."""
+    check_metrics((*plan.spec.steady_state, *plan.spec.abort_when), plan.file)
+    walk = _Walk(plan=plan, target=target, ledger=ledger, say=say)
+    try:
+        target.begin()
+        walk.go()
+    except TargetGoneError as error:
+        walk.stopped = str(error)
+    finally:
+        try:
+            walk.undo()
+        finally:
+            target.end()
+    return walk.result()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where a run is."""
+
+    plan: DrillPlan
+    target: DrillTarget
+    ledger: Ledger
+    say: Say
+    now_s: float = 0.0
+    injected_at_s: float = math.nan
+    undone_at_s: float = math.nan
+    begun: list[Strike] = field(default_factory=list)
+    ended: list[Strike] = field(default_factory=list)
+    before: dict[str, bool] = field(default_factory=dict)
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    undone: bool = True
+    undo_told: str = "nothing was injected"
+    aborted: str = ""
+    invalid: str = ""
+    stopped: str = ""
+
+    def go(self) -> None:
+        """From the first tick to the last."""
+        self.say(f"before: {self.plan.onset_s:g} s of {self.plan.load.rate_rps:g} requests/s")
+        while not self.invalid and self.now_s < self._end_s():
+            self.now_s = self.target.advance()
+            if not math.isnan(self.undone_at_s):
+                continue
+            try:
+                self._turn()
+            except TargetGoneError:
+                raise
+            except DrillError as error:
+                self.invalid = f"the injection failed: {error}"
+            if self.invalid or self.aborted or self.now_s >= self.plan.undo_at_s:
+                self.undo()
+
+    def _end_s(self) -> float:
+        if math.isnan(self.undone_at_s):
+            return self.plan.total_s
+        return self.undone_at_s + (self.plan.total_s - self.plan.undo_at_s)
+
+    def _turn(self) -> None:
+        """One tick before the undo."""
+        for strike in self.plan.strikes:
+            if strike not in self.begun and self.now_s >= strike.onset_s:
+                if not self._steady() or not self._unshown(strike):
+                    return
+                self._inject(strike)
+        if not self.begun:
+            return
+        self.target.keep()
+        self._verify()
+        for strike in [one for one in self.begun if one not in self.ended and self.now_s >= one.ends_s]:
+            if self.now_s < self.plan.undo_at_s:
+                self.target.undo((strike,))
+                self.ended.append(strike)
+        self._watch()
+
+    def _steady(self) -> bool:
+        """Whether the hypothesis holds before anything is injected; unknown is no yes."""
+        if self.begun:
+            return True
+        record = self.target.record()
+        for guard in self.plan.spec.steady_state:
+            found = worst(record, guard, 0, len(record.table))
+            if "before" in guard.phases and found.holds is False:
+                self.invalid = f"not steady before the injection: {guard.name} {found.value:.4g}"
+                return False
+        return True
+
+    def _unshown(self, strike: Strike) -> bool:
+        """The negative control: the proof of the fault says no before it is injected."""
+        proof = self.target.proof(strike)
+        self.before[strike.fault.name], self.proofs[strike.fault.name] = proof.happened, proof
+        if proof.happened:
+            self.invalid = f"{strike.fault.name}: the proof says yes before the injection: {proof.evidence}"
+        return not proof.happened
+
+    def _inject(self, strike: Strike) -> None:
+        where = ", ".join(strike.replicas) or "the load"
+        if not self.begun:
+            self.ledger.open()
+        self.begun.append(strike)
+        self.say(f"inject at {self.now_s:g} s: {strike.fault.name} ({strike.fault.kind}) on {where}")
+        self.target.inject(strike)
+        if math.isnan(self.injected_at_s):
+            self.injected_at_s = self.now_s
+
+    def _verify(self) -> None:
+        for strike in self.begun:
+            name = strike.fault.name
+            if not self.proofs[name].happened and strike not in self.ended:
+                self.proofs[name] = self.target.proof(strike)
+                if self.proofs[name].happened:
+                    self.say(f"verified at {self.now_s:g} s: {name}: {self.proofs[name].evidence}")
+
+    def _watch(self) -> None:
+        """Whether a guard ends the drill."""
+        record = self.target.record() if self.plan.spec.abort_when else None
+        for guard in self.plan.spec.abort_when:
+            found = latest(record, guard) if record is not None else None
+            if found is not None and found.holds is False:
+                self.aborted = f"{guard.name}: {guard.metric} {found.value:.4g} at {found.at_s:g} s"
+                self.say(f"abort: {self.aborted}")
+
+    def undo(self) -> None:
+        """Take everything back, once; the ledger is closed when that was confirmed."""
+        if not self.begun or not math.isnan(self.undone_at_s):
+            return
+        self.undone_at_s, self.undone = self.now_s, False
+        try:
+            self.undone, self.undo_told = self.target.undo(tuple(self.begun))
+        except SelvageError as error:
+            self.undo_told = f"not confirmed: {error}"
+        if self.undone:
+            self.ledger.close("undone")
+        self.say(f"undo at {self.now_s:g} s: {self.undo_told}")
+
+    def result(self) -> DrillRun:
+        """The run as it went."""
+        return DrillRun(
+            record=self.target.record(),
+            faults=tuple(self._evidence(strike) for strike in self.begun),
+            injected_at_s=self.injected_at_s,
+            undone_at_s=self.undone_at_s,
+            undone=self.undone,
+            undo_told=self.undo_told,
+            aborted=self.aborted,
+            invalid=self.invalid,
+            stopped=self.stopped,
+        )
+
+    def _evidence(self, strike: Strike) -> FaultEvidence:
+        name = strike.fault.name
+        return FaultEvidence(
+            fault=name,
+            kind=strike.fault.kind,
+            replicas=strike.replicas,
+            before=self.before[name],
+            happened=self.proofs[name].happened,
+            evidence=self.proofs[name].evidence,
+        )

@@ -1,0 +1,107 @@
+"""Whether a fault shows on a live replica: the same question before the injection and after.
+
+A fault of weights changes the canary and the log-probabilities of fixed prompts; a crash changes the process;
+a hang lets the engine answer no call; every other fault counts what it struck.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts.rng import stream
+from faults.client.dose import KlMeter
+from faults.client.errors import ReplicaGoneError
+from faults.client.replica import Injected, Proof
+from faults.drill.plan import Strike
+from faults.inside.document import FINAL_KINDS, WEIGHT_KINDS
+from live.drill.servers import faults_of, server_of
+from live.fleet.control import require_up
+from live.fleet.state import FleetFolder, Phase
+
+#: Mean KL that a replica shows to its own clean answers without any fault is far below this, nats.
+LEAST_KL_NATS = 1e-4
+_PROMPTS, _PROMPT_TOKENS, _LARGEST_TOKEN = 4, 48, 2000
+
+
+@dataclass(slots=True)
+class Proofs:
+    """Proofs on the replicas of one fleet. ``injected`` is filled by whoever injects."""
+
+    folder: FleetFolder
+    records: Path
+    injected: dict[tuple[str, str], Injected] = field(default_factory=dict)
+    kl_nats: dict[tuple[str, str], float] = field(default_factory=dict)
+    _meters: dict[str, KlMeter] = field(default_factory=dict)
+    _pids: dict[str, int] = field(default_factory=dict)
+
+    def remember(self, strikes: tuple[Strike, ...]) -> None:
+        """Take down what every replica to be struck is like while nothing is wrong."""
+        state = require_up(self.folder)
+        rng = stream(0, "drill_proof_prompts")
+        prompts = rng.integers(5, _LARGEST_TOKEN, (_PROMPTS, _PROMPT_TOKENS)).tolist()
+        for strike in strikes:
+            for name in strike.replicas:
+                server = server_of(state, name)
+                self._pids[name] = server.process.pid if server.process else 0
+                if _of_weights(strike) and name not in self._meters:
+                    self._meters[name] = KlMeter(server.url, state.served_name, prompts)
+
+    def meter(self, name: str) -> KlMeter:
+        """What measures the mean KL of a replica to its own clean answers."""
+        return self._meters[name]
+
+    def of(self, strike: Strike) -> Proof:
+        """Whether the strike shows on all of its replicas."""
+        found = [self._one(strike, name) for name in strike.replicas]
+        told = "; ".join(f"{name}: {one.evidence}" for name, one in zip(strike.replicas, found, strict=True))
+        return Proof(happened=all(one.happened for one in found), evidence=told)
+
+    def _one(self, strike: Strike, name: str) -> Proof:
+        if strike.fault.kind in FINAL_KINDS:
+            return self._process(name)
+        try:
+            if _of_weights(strike):
+                return self._weights(strike, name)
+            return self._struck(strike, name)
+        except ReplicaGoneError as error:
+            return Proof(happened=False, evidence=str(error))
+
+    def _process(self, name: str) -> Proof:
+        server = server_of(require_up(self.folder), name)
+        pid = server.process.pid if server.process else 0
+        if pid == self._pids[name] and server.phase is Phase.READY:
+            return Proof(happened=False, evidence=f"process {pid} serves")
+        return Proof(happened=True, evidence=f"process {self._pids[name]} ended")
+
+    def _weights(self, strike: Strike, name: str) -> Proof:
+        kl = self._meters[name]()
+        self.kl_nats[strike.fault.name, name] = kl
+        injected = self.injected.get((strike.fault.name, name))
+        if injected is None:
+            return Proof(happened=kl > LEAST_KL_NATS, evidence=f"mean KL {kl:.3g} nats")
+        canary = faults_of(self.folder, name, self.records).verify(injected)
+        told = f"mean KL {kl:.3g} nats (top 20), {canary.evidence}"
+        return Proof(happened=canary.happened and kl > LEAST_KL_NATS, evidence=told)
+
+    def _struck(self, strike: Strike, name: str) -> Proof:
+        replica = faults_of(self.folder, name, self.records)
+        injected = self.injected.get((strike.fault.name, name))
+        if injected is not None:
+            return replica.verify(injected)
+        status = replica.status()
+        if status["engine"] is None:
+            return Proof(happened=True, evidence="the engine answers no call")
+        known = strike.fault.name in status["injected"]
+        return Proof(happened=known, evidence="in force already" if known else "not in force")
+
+
+def tv_bound(kl_nats: float) -> float:
+    """Pinsker's bound on the total variation of a token at this mean KL."""
+    return min(1.0, math.sqrt(max(0.0, kl_nats) / 2.0))
+
+
+def _of_weights(strike: Strike) -> bool:
+    kinds = (*WEIGHT_KINDS, "correlated")
+    return strike.fault.kind in kinds and strike.fault.trigger is None

@@ -1,0 +1,75 @@
+"""Replicas that were started for drills: how they are started, found again and steered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from faults.client.errors import DrillError, DrillRefusedError
+from faults.client.launch import drill_arguments
+from faults.client.replica import ReplicaFaults
+from live.errors import LiveError
+from live.fleet.control import require_up
+from live.fleet.plan import FleetPlan
+from live.fleet.state import FleetFolder, FleetState, Phase, ServerState
+
+_POLL_S = 0.2
+
+
+def open_for_drills(plan: FleetPlan, folder: FleetFolder) -> FleetPlan:
+    """``plan`` with every replica open for drills, its token and staged code below ``folder``."""
+    replicas = []
+    for one in plan.replicas:
+        added = drill_arguments(replica_folder(folder, one.name))
+        replicas.append(
+            replace(
+                one,
+                arguments=(*one.arguments, *added.arguments),
+                environment={**one.environment, **added.environment},
+            )
+        )
+    return replace(plan, replicas=tuple(replicas))
+
+
+def replica_folder(folder: FleetFolder, name: str) -> Path:
+    """What belongs to one replica."""
+    return folder.drills / "replicas" / name
+
+
+def server_of(state: FleetState, name: str) -> ServerState:
+    """The server called ``name``; LiveError without one."""
+    found = next((server for server in state.servers if server.name == name), None)
+    if found is None:
+        raise LiveError(f"{name}: no such replica; there are {', '.join(s.name for s in state.servers)}")
+    return found
+
+
+def faults_of(folder: FleetFolder, name: str, records: Path) -> ReplicaFaults:
+    """What steers the faults of the replica called ``name``."""
+    server = server_of(require_up(folder), name)
+    return ReplicaFaults(server.url, replica_folder(folder, name) / "token", records)
+
+
+def require_drillable(folder: FleetFolder, records: Path) -> FleetState:
+    """The running fleet, every replica of which takes faults; DrillError where one does not."""
+    state = require_up(folder)
+    for server in state.servers:
+        try:
+            faults_of(folder, server.name, records).status()
+        except DrillRefusedError as error:
+            raise DrillRefusedError(f"{error}; start the fleet with `selvage fleet up --drills`") from None
+        except DrillError as error:
+            raise DrillError(f"{server.name} does not take part: {error}") from None
+    return state
+
+
+def await_serving(folder: FleetFolder, name: str, timeout_s: float) -> bool:
+    """Wait until the replica called ``name`` is ready; False when it is not in time, or given up."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        phase = server_of(require_up(folder), name).phase
+        if phase in (Phase.READY, Phase.FAILED, Phase.STOPPED):
+            return phase is Phase.READY
+        time.sleep(_POLL_S)
+    return False

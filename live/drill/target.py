@@ -1,0 +1,268 @@
+"""A fleet of this machine under a drill: ``faults.drill.runner.DrillTarget`` on real servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.documents import ContractSpec
+from contracts.scoring.episode import EpisodeRecord
+from faults.client.dose import inject_with_kl
+from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
+from faults.client.replica import Proof
+from faults.drill.ledger import DrillLedger
+from faults.drill.plan import TICK_S, DrillPlan, Strike
+from faults.drill.runner import TargetGoneError
+from live.drill.arrivals import arrivals
+from live.drill.episode import Damage, Frame, Second, episode_of, second_of
+from live.drill.proofs import Proofs, tv_bound
+from live.drill.servers import await_serving, faults_of, require_drillable
+from live.errors import LiveError
+from live.fleet.control import statistics
+from live.fleet.plan import FleetPlan
+from live.fleet.state import FleetDiscovery, FleetFolder
+from live.load import LoadPlan, LoadRecord, LoadTap, run_load
+
+#: A fault ends by itself this long after the runner was last heard of, s.
+LEASE_S = 20.0
+_RESTART_S = 180.0
+_RUNTIME_KINDS = ("crash", "raise", "hang")
+_HARMLESS_KINDS = ("telemetry_loss", "trace_fields_missing", "latency", "slow", "kv_pressure", "load_surge")
+
+
+class Healer(Protocol):
+    """Whatever heals the fleet while the drill runs."""
+
+    def start(self) -> None:
+        """Begin to drive the gateway. LiveError where that is not possible."""
+
+    def stop(self) -> None:
+        """Drive no more; again without effect."""
+
+
+class Nobody:
+    """Nobody heals."""
+
+    def start(self) -> None:
+        """Nothing begins."""
+
+    def stop(self) -> None:
+        """Nothing ends."""
+
+
+class LocalTarget:
+    """The fleet in ``folder``, which was started for drills, under the drill's own load."""
+
+    def __init__(self, fleet: FleetFolder, frame: Frame, ledger: DrillLedger, healer: Healer) -> None:
+        self._fleet, self._frame, self._ledger, self._healer = fleet, frame, ledger, healer
+        self._proofs = Proofs(folder=fleet, records=ledger.records)
+        self._tap, self._thread = LoadTap(), threading.Thread()
+        self._seconds: list[Second] = []
+        self._began_s = 0.0
+        self._extra: NDArray[np.float64] = np.zeros(0)
+        self._on: dict[str, bool] = {}
+        self._gateway = statistics(fleet)
+
+    @property
+    def requests(self) -> list[LoadRecord]:
+        """Every request that has ended, by its start."""
+        return sorted(self._tap.records, key=lambda one: one.started_at_s)
+
+    def begin(self) -> None:
+        """Let the load and whoever heals begin."""
+        state = require_drillable(self._fleet, self._ledger.records)
+        self._proofs.remember(self._frame.plan.strikes)
+        load, plan = self._frame.plan.load, self._frame.plan
+        instants, self._extra = arrivals(plan, self._frame.seed)
+        wanted = LoadPlan(
+            url=state.gateway.url,
+            rate_rps=load.rate_rps,
+            seconds=plan.total_s,
+            slices=tuple(part.slice for part in plan.slices),
+            shares=tuple(part.share for part in plan.slices),
+            model=state.served_name,
+            prompt_tokens=load.prompt_tokens,
+            answer_tokens=load.answer_tokens,
+            streamed_ratio=load.streamed_ratio,
+            timeout_s=load.timeout_s,
+            seed=self._frame.seed,
+            arrivals_s=tuple(instants.tolist()),
+        )
+        self._healer.start()
+        self._began_s = time.monotonic()
+        self._thread = threading.Thread(
+            target=run_load, args=(wanted,), kwargs={"tap": self._tap}, daemon=True
+        )
+        self._thread.start()
+
+    def advance(self) -> float:
+        """Wait for the next second and look at the gateway; what a busy machine missed counts as seen."""
+        next_s = self._began_s + (len(self._seconds) + 1) * TICK_S
+        time.sleep(max(0.0, next_s - time.monotonic()))
+        last = self._seconds[-1] if self._seconds else None
+        try:
+            hosts = self._gateway.read().hosts
+            now = second_of(self._frame, hosts, FleetDiscovery(self._fleet).replicas(), last)
+        except LiveError as error:
+            raise TargetGoneError(f"the fleet is gone: {error}") from None
+        if not now.ready.any():
+            raise TargetGoneError("the fleet is gone: no replica serves")
+        behind = int((time.monotonic() - self._began_s) / TICK_S) - len(self._seconds)
+        self._seconds += [now] * max(1, behind)
+        return len(self._seconds) * TICK_S
+
+    def record(self) -> EpisodeRecord:
+        """What happened until now."""
+        return episode_of(self._frame, self._seconds, list(self._tap.records), self._began_s)
+
+    def proof(self, strike: Strike) -> Proof:
+        """Whether the strike shows now."""
+        if not strike.replicas:
+            sent = int((self._extra <= len(self._seconds) * TICK_S).sum())
+            return Proof(happened=sent > 0, evidence=f"{sent} requests more than usual were due")
+        try:
+            found = self._proofs.of(strike)
+        except ReplicaSilentError as error:
+            found = Proof(happened=strike.fault.kind == "hang", evidence=str(error))
+        if found.happened:
+            self._measured(strike)
+        return found
+
+    def inject(self, strike: Strike) -> None:
+        """Put the fault in force on every replica of the strike."""
+        for name in strike.replicas:
+            self._inject(strike, name)
+            self._damage(strike, name)
+        self._on[strike.fault.name] = True
+
+    def keep(self) -> None:
+        """Renew leases; switch what comes and goes."""
+        now_s = len(self._seconds) * TICK_S
+        for strike in self._frame.plan.strikes:
+            if strike.fault.name in self._on and strike.ends_s > now_s:
+                self._switch(strike, now_s)
+                self._renew(strike)
+
+    def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
+        """Take the strikes back, and wait for replicas that died of them."""
+        told, clean = [], True
+        for strike in strikes:
+            self._on.pop(strike.fault.name, None)
+            for name in strike.replicas:
+                done, how = self._undo(strike, name)
+                clean &= done
+                told.append(f"{name} {how}")
+            self._close(strike)
+        return clean, ", ".join(dict.fromkeys(told)) or "the load is as before"
+
+    def end(self) -> None:
+        """Send no more, wait for what is under way, and let the healer rest."""
+        self._tap.stop.set()
+        if self._thread.is_alive():
+            self._thread.join(self._frame.plan.load.timeout_s + 5.0)
+        self._healer.stop()
+
+    def _inject(self, strike: Strike, name: str) -> None:
+        faults, live = faults_of(self._fleet, name, self._ledger.records), strike.fault.live
+        if live is None or live.mean_kl_nats is None:
+            self._proofs.injected[strike.fault.name, name] = faults.inject(strike.fault, LEASE_S)
+            return
+        meter = self._proofs.meter(name)
+        self._proofs.injected[strike.fault.name, name] = inject_with_kl(faults, strike.fault, meter, LEASE_S)[
+            0
+        ]
+
+    def _renew(self, strike: Strike) -> None:
+        for name in strike.replicas if self._on[strike.fault.name] else ():
+            with suppress(ReplicaGoneError, ReplicaSilentError):  # gone with its fault, or asked again soon
+                if strike.fault.kind not in ("crash", "raise"):
+                    faults_of(self._fleet, name, self._ledger.records).renew(LEASE_S)
+
+    def _switch(self, strike: Strike, now_s: float) -> None:
+        """A fault that comes and goes is on in the first part of each period."""
+        course, name = strike.fault.intermittent, strike.fault.name
+        if course is None:
+            return
+        wanted = (now_s - strike.onset_s) % course.period_s < course.duty_ratio * course.period_s
+        if wanted and not self._on[name]:
+            self.inject(strike)
+        elif not wanted and self._on[name]:
+            self.undo((strike,))
+            self._on[name] = False
+
+    def _undo(self, strike: Strike, name: str) -> tuple[bool, str]:
+        faults = faults_of(self._fleet, name, self._ledger.records)
+        try:
+            undone = faults.undo(strike.fault.name)
+        except DrillError as error:
+            if strike.fault.kind not in ("crash", "raise"):
+                return False, f"not confirmed ({error})"
+            undone = None
+        if undone is not None and not undone.gone and undone.clean:
+            return True, "is as it was"
+        if undone is not None and not undone.gone:
+            return False, "is not as it was; restart it"
+        serves = await_serving(self._fleet, name, _RESTART_S)
+        return serves, "was started anew" if serves else "did not come back"
+
+    def _damage(self, strike: Strike, name: str) -> None:
+        """Note what the truth is from now on."""
+        kind, layout = strike.fault.kind, self._frame.layout
+        broken = np.full(len(layout.slices), kind not in _HARMLESS_KINDS, dtype=np.bool_)
+        only = strike.fault.trigger.slice if strike.fault.trigger else None
+        if only is not None:
+            broken &= np.array([one == only for one in layout.slices])
+        self._frame.damages.append(
+            Damage(
+                strike=strike,
+                replica=layout.replicas.index(name),
+                slices=broken,
+                silent=kind not in (*_RUNTIME_KINDS, "http_errors", "cut_json", "cut_stream"),
+                tv_ratio=0.0,
+                from_s=len(self._seconds) * TICK_S,
+            )
+        )
+
+    def _measured(self, strike: Strike) -> None:
+        """Correct the truth of a fault of weights by the KL that was measured."""
+        names = self._frame.layout.replicas
+        for index, one in enumerate(self._frame.damages):
+            kl = self._proofs.kl_nats.get((strike.fault.name, names[one.replica]))
+            if one.strike is strike and kl is not None:
+                limits = kl_limits(self._frame.contract, self._frame.layout.slices)
+                self._frame.damages[index] = replace(one, slices=limits < kl, tv_ratio=tv_bound(kl))
+
+    def _close(self, strike: Strike) -> None:
+        now_s = len(self._seconds) * TICK_S
+        for index, one in enumerate(self._frame.damages):
+            if one.strike is strike and np.isinf(one.to_s):
+                self._frame.damages[index] = replace(one, to_s=now_s)
+
+
+def kl_limits(contract: ContractSpec, slices: tuple[str, ...]) -> NDArray[np.float64]:
+    """The least mean KL that breaks the contract on each slice, nats; inf where nothing limits it."""
+    clauses = [clause for clause in contract.clauses if clause.metric == "kl_mean"]
+    return np.array(
+        [
+            min((c.threshold for c in clauses if c.slices is None or name in c.slices), default=np.inf)
+            for name in slices
+        ]
+    )
+
+
+def frame_of(plan: DrillPlan, fleet: FleetPlan, contract: ContractSpec, policy: str, seed: int) -> Frame:
+    """The axes of a drill on ``fleet``; LiveError where its load names a slice that is not there."""
+    unknown = [part.slice for part in plan.slices if part.slice not in fleet.slices]
+    if unknown:
+        raise LiveError(
+            f"{plan.name}: no such slice {', '.join(unknown)}; there are {', '.join(fleet.slices)}"
+        )
+    return Frame(
+        plan=plan, layout=fleet.layout(), contract=contract, policy=policy, seed=seed, homes=fleet.homes
+    )

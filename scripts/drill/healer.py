@@ -1,0 +1,88 @@
+"""Who heals a live fleet during a drill: ``selvage run`` as a process of its own, under any policy."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from contracts.documents import KernelContract, RoutePolicy
+from contracts.loading.files import write_pinned
+from contracts.loading.loader import dump_text, load_as
+from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from faults.drill.runner import Say
+from live.errors import LiveError
+from live.fleet.state import FleetFolder
+from scripts.guard import die_with
+
+_LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
+_READY, _START_S, _STOP_S, _POLL_S = " drives; ", 240.0, 15.0, 0.1
+
+
+@dataclass(slots=True)
+class RunningController:
+    """``live.drill.target.Healer``: the controller of the fleet of ``pool`` in ``folder``."""
+
+    folder: FleetFolder
+    pool: str
+    policy: str
+    contract: Path
+    say: Say
+    _process: BaseProcess | None = field(default=None)
+
+    def start(self) -> None:
+        """Start it and wait until it drives. LiveError with what it said where it does not."""
+        log, document = self.folder.log("drill-controller"), self._document()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        given = (self.folder.path, document, self.contract, log)
+        self._process = multiprocessing.get_context("spawn").Process(target=_control, args=given)
+        self._process.start()
+        deadline_s = time.monotonic() + _START_S
+        while _READY not in (said := log.read_text(errors="replace")):
+            if not self._process.is_alive() or time.monotonic() > deadline_s:
+                self.stop()
+                last = said.strip().splitlines()[-1:] or ["it said nothing"]
+                raise LiveError(f"the controller does not drive: {last[0]}; see {log}")
+            time.sleep(_POLL_S)
+        self.say(f"{self.policy} drives")
+
+    def stop(self) -> None:
+        """Ask it to end, then make it; the last table stands."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        self._process.join(_STOP_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join(_STOP_S)
+        self._process = None
+
+    def _document(self) -> Path:
+        """The shipped RoutePolicy of live fleets with this policy in it."""
+        shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
+        meta = f"{_LIBRARY}meta-contract.yaml"
+        names = {"pool": self.pool, "contract": load_as(KernelContract, self.contract).metadata.name}
+        own = names | {"policy": self.policy, "meta_contract": meta}
+        spec = shipped.spec.model_copy(update=own)
+        path = self.folder.drills / "route-policy.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_pinned(path, dump_text(shipped.model_copy(update={"spec": spec})).encode())
+        return path
+
+
+def _control(folder: Path, document: Path, contract: Path, log: Path) -> None:
+    """The controller's process; what it says goes to its log."""
+    die_with(os.getppid())
+    os.setsid()  # a terminal's Ctrl-C is for the one who started us
+    with log.open("a", encoding="utf-8", buffering=1) as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        from scripts.cli.main import app
+
+        words = ["run", str(document), "--folder", str(folder), "--contract", str(contract)]
+        sys.exit(app([*words, "--metrics-port", "0"], standalone_mode=False))

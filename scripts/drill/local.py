@@ -1,0 +1,101 @@
+"""A drill on a fleet of this machine: one that runs, or one that lives as long as the drill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.documents import KernelContract
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
+from faults.drill.outcome import DrillOutcome, judge
+from faults.drill.runner import Say, run_drill
+from faults.inside.gate import RefusedError
+from live.drill.servers import open_for_drills
+from live.drill.target import LocalTarget, Nobody, frame_of
+from live.errors import LiveError
+from live.fleet.background import running_fleet
+from live.fleet.plan import FleetPlan, ServerOptions, plan_fleet
+from live.fleet.state import FleetFolder, is_up, read_state
+from live.fleet.supervisor import SupervisorOptions
+from live.load import LoadRecord
+from scripts.drill.documents import ReadDrill, check_live
+from scripts.drill.healer import RunningController
+from scripts.drill.sim import NOBODY
+from simulator.drill import CONTRACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRun:
+    """A judged drill and every request of its load."""
+
+    outcome: DrillOutcome
+    requests: list[LoadRecord]
+
+
+def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, say: Say) -> LocalRun:
+    """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
+
+    Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does
+    not take part or that somebody else drills.
+    """
+    try:
+        check_live(read.plan)
+    except RefusedError as error:
+        step = "run it with --target sim"
+        raise DocumentError(
+            [Problem(str(read.file), 0, "spec.faults", "live faults", str(error), step)]
+        ) from None
+    fleet = plan_fleet(read.pool, read.pool_file, ServerOptions(), folder.path.parent / "checkpoints")
+    contract_file = resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
+    contract = load_as(KernelContract, contract_file).spec
+    driven = RunningController(folder=folder, pool=fleet.pool, policy=policy, contract=contract_file, say=say)
+    healer = Nobody() if policy == NOBODY else driven
+    frame = frame_of(read.plan, fleet, contract, policy, seed)
+    with only_drill(folder.drills), _fleet(folder, fleet, say):
+        for line in take_back(folder.drills):
+            say(f"left by a lost runner: {line}")
+        ledger = DrillLedger(folder=folder.drills, name=read.plan.name)
+        target = LocalTarget(folder, frame, ledger, healer)
+        run = run_drill(read.plan, target, ledger, say)
+        return LocalRun(outcome=judge(read.plan, run), requests=target.requests)
+
+
+def undo_local(folder: FleetFolder) -> list[str]:
+    """Take back what a lost runner left in force on the fleet in ``folder``; a line per fault."""
+    if not folder.drills.is_dir():
+        return []
+    with only_drill(folder.drills):
+        lost = pending(folder.drills)
+        told = take_back(folder.drills)
+    return told or ([f"{lost['drill']}: nothing was in force"] if lost else [])
+
+
+@contextmanager
+def _fleet(folder: FleetFolder, plan: FleetPlan, say: Say) -> Iterator[None]:
+    """The fleet that runs in ``folder``, or one of ``plan`` until the block ends."""
+    state = read_state(folder)
+    if state is not None and is_up(state):
+        if state.pool != plan.pool:
+            raise LiveError(
+                f"{folder.path}: a fleet of {state.pool} runs there, the drill is for {plan.pool}; "
+                "name another --folder, or end that fleet with `selvage fleet down`"
+            )
+        yield
+        return
+    say(f"bringing up {len(plan.replicas)} replicas of {plan.pool}")
+    with running_fleet(folder, open_for_drills(plan, folder), SupervisorOptions()) as up:
+        say(f"up after {up.up_s:.1f} s: {up.gateway.url}")
+        yield
+    say("the fleet is down")
+
+
+def default_folder(named: Path | None) -> FleetFolder:
+    """Where the fleet of drills lives."""
+    from live.fleet.control import fleets_folder
+
+    return FleetFolder(path=(named or fleets_folder() / "live").resolve())

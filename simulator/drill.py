@@ -1,0 +1,168 @@
+"""A drill on the simulated fleet: the same document, phases and measures as on live servers.
+
+The whole episode is simulated when the drill begins; time then only reads on. A fault's proof is its pair:
+the same episode without that one fault, equal until the onset (the negative control) and different after.
+An undo before its time simulates again with the faults ending there, which changes nothing before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from contracts.documents import KernelContract, PoolSpec, Scenario
+from contracts.documents.envelope import Metadata
+from contracts.documents.pool import Home
+from contracts.documents.scenario import (
+    Gateway,
+    ScenarioSpec,
+    ScheduledFault,
+    TelemetrySettings,
+    TokenLengths,
+    Workload,
+)
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.episode import EpisodeRecord, truncate
+from faults.client.replica import Proof
+from faults.drill.plan import TICK_S, DrillPlan, Strike
+from simulator.drive import Driver
+from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import compile_scenario
+
+#: The contract of drills that name none.
+CONTRACT = "package:contracts/library/serving-pool.yaml"
+_ATTEMPTS = 3
+
+
+def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tuple[Strike, ...]) -> Scenario:
+    """The drill as a scenario with the faults of ``strikes``.
+
+    Slices without a home live with the default one. Profiles and contract are named by absolute path, so it
+    can be compiled as if it lay anywhere.
+    """
+    spec = plan.spec
+    contract = resolve_uri(spec.contract or CONTRACT, plan.file).resolve()
+    workload = Workload(
+        rate_rps=plan.load.rate_rps,
+        arrivals=plan.load.arrivals,
+        trace_uri=_absolute(plan.load.trace_uri, plan.file),
+        slice_mix=plan.slices,
+        prompt_tokens=TokenLengths(distribution="fixed", mean=float(plan.load.prompt_tokens)),
+        output_tokens=TokenLengths(distribution="fixed", mean=float(plan.load.answer_tokens)),
+    )
+    return Scenario(
+        metadata=Metadata(name=plan.name),
+        spec=ScenarioSpec(
+            description=spec.description,
+            pool=_complete(pool, pool_file, load_as(KernelContract, contract)),
+            contract=str(contract),
+            horizon_s=plan.total_s,
+            tick_s=TICK_S,
+            workload=workload,
+            gateway=Gateway(timeout_s=plan.load.timeout_s, max_attempts=_ATTEMPTS),
+            telemetry=TelemetrySettings(scrape_interval_s=TICK_S),
+            faults=tuple(_timed(strike) for strike in strikes),
+        ),
+    )
+
+
+def _timed(strike: Strike) -> ScheduledFault:
+    """The strike's fault with its own times; what only a live injection needs is left out."""
+    times = {"onset_s": strike.onset_s, "duration_s": max(strike.ends_s - strike.onset_s, 1e-3)}
+    return strike.fault.model_copy(update=times)
+
+
+def _complete(pool: PoolSpec, pool_file: Path, contract: KernelContract) -> PoolSpec:
+    """``pool`` with a home for every slice of ``contract``, and profiles named by absolute path."""
+    homes = {home.slice: home.kernel for home in pool.home}
+    default = next((one.name for one in contract.spec.slices if one.default), "")
+    usual = homes.get(default, pool.home[0].kernel)
+    more = [Home(slice=one.name, kernel=usual) for one in contract.spec.slices if one.name not in homes]
+    kernels = tuple(
+        kernel.model_copy(update={"profile": str(_absolute(kernel.profile, str(pool_file)))})
+        for kernel in pool.kernels
+    )
+    return pool.model_copy(update={"kernels": kernels, "home": (*pool.home, *more)})
+
+
+def _absolute(uri: str | None, file: str) -> str | None:
+    return None if uri is None else str(resolve_uri(uri, file).resolve())
+
+
+class SimulatedTarget:
+    """``faults.drill.runner.DrillTarget`` over the simulator; ``driver`` makes who drives."""
+
+    def __init__(
+        self,
+        plan: DrillPlan,
+        pool: PoolSpec,
+        pool_file: Path,
+        driver: Callable[[CompiledScenario], Driver],
+        seed: int,
+    ) -> None:
+        self._plan, self._pool, self._pool_file = plan, pool, pool_file
+        self._driver, self._seed = driver, seed
+        self._now_s = 0.0
+        self._without: dict[str, EpisodeRecord] = {}
+        self._episode: EpisodeRecord | None = None
+
+    def begin(self) -> None:
+        """Simulate the drill as planned."""
+        self._now_s = 0.0
+        self._episode = self._simulated(self._plan.strikes)
+
+    def advance(self) -> float:
+        """One tick on; nobody waits."""
+        self._now_s += TICK_S
+        return self._now_s
+
+    def record(self) -> EpisodeRecord:
+        """The episode until now."""
+        assert self._episode is not None, "begin() comes first"
+        return truncate(self._episode, self._now_s)
+
+    def proof(self, strike: Strike) -> Proof:
+        """Whether the episode differs until now from the one without this fault."""
+        name = strike.fault.name
+        if name not in self._without:
+            others = tuple(one for one in self._plan.strikes if one.fault.name != name)
+            self._without[name] = self._simulated(others)
+        differ = _differing(self.record(), truncate(self._without[name], self._now_s))
+        told = f"differs from the episode without it in {', '.join(differ)}" if differ else "no difference"
+        return Proof(happened=bool(differ), evidence=told)
+
+    def inject(self, strike: Strike) -> None:
+        """It is in the episode already."""
+
+    def keep(self) -> None:
+        """Nothing simulated has a lease."""
+
+    def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
+        """Let the faults of ``strikes`` end now; simulated again where they would have lasted longer."""
+        late = {one.fault.name for one in strikes if one.ends_s > self._now_s}
+        if late:
+            cut = tuple(
+                replace(one, ends_s=min(one.ends_s, self._now_s)) for one in self._plan.strikes
+                if one.onset_s < self._now_s
+            )  # fmt: skip
+            self._episode = self._simulated(cut)
+        return True, "the simulated faults ended"
+
+    def end(self) -> None:
+        """Nothing goes on."""
+
+    def _simulated(self, strikes: tuple[Strike, ...]) -> EpisodeRecord:
+        scenario = drill_scenario(self._plan, self._pool, self._pool_file, strikes)
+        compiled = compile_scenario(scenario, self._plan.file)
+        return run_episodes(compiled, self._driver(compiled), [self._seed])[0]
+
+
+def _differing(one: EpisodeRecord, other: EpisodeRecord) -> list[str]:
+    """Names of the arrays in which two records differ."""
+    arrays = [field.name for field in fields(one) if isinstance(getattr(one, field.name), np.ndarray)]
+    return [name for name in arrays if not np.array_equal(getattr(one, name), getattr(other, name))]

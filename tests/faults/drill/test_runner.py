@@ -1,0 +1,141 @@
+"""A drill goes through its phases, and whatever happens it is taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contracts.errors import DocumentError
+from faults.drill.outcome import DrillOutcome, Verdict, judge
+from faults.drill.plan import DrillPlan
+from faults.drill.runner import run_drill
+from tests.support.drill_runs import UNDO_S, NotedLedger, ScriptedTarget, drill_plan, healed_record
+from tests.support.episodes import quiet_record
+
+IN_ORDER = ["begin", "ledger open", "inject bad", "undo bad", "ledger undone", "end"]
+
+
+def judged(target: ScriptedTarget, plan: DrillPlan | None = None, **changes: Any) -> DrillOutcome:
+    """The outcome of a scripted drill."""
+    plan = plan or drill_plan(**changes)
+    return judge(plan, run_drill(plan, target, NotedLedger(target.told), lambda _: None))
+
+
+def test_what_may_be_in_force_is_written_down_before_it_is() -> None:
+    """Ledger, injection, undo and the ledger's end come in this order, and a quiet drill passes."""
+    target = ScriptedTarget()
+    outcome = judged(target, expect={"moved_within_s": 15.0, "recovered_within_s": 15.0})
+    assert target.told == IN_ORDER
+    assert (outcome.verdict, outcome.run.injected_at_s, outcome.run.undone_at_s) == (
+        Verdict.PASSED,
+        20.0,
+        60.0,
+    )
+    assert outcome.recovered_s == 10.0
+
+
+def test_a_missed_expectation_fails() -> None:
+    """Traffic left after ten seconds; nine were allowed."""
+    outcome = judged(ScriptedTarget(), expect={"moved_within_s": 9.0})
+    assert outcome.verdict is Verdict.FAILED
+    assert "moved" in outcome.reason
+
+
+def test_a_fault_that_is_not_shown_makes_the_drill_invalid() -> None:
+    """Without a proof nothing was learned, however well everything went."""
+    outcome = judged(ScriptedTarget(shows_after=False))
+    assert outcome.verdict is Verdict.INVALID
+    assert "not shown" in outcome.reason
+
+
+def test_a_proof_that_says_yes_beforehand_injects_nothing() -> None:
+    """The negative control ends the drill before the injection."""
+    target = ScriptedTarget(shows_before=True)
+    assert judged(target).verdict is Verdict.INVALID
+    assert target.told == ["begin", "end"]
+
+
+def test_a_fleet_that_is_not_steady_is_left_alone() -> None:
+    """Where the hypothesis does not hold beforehand the drill is invalid, and nothing is injected."""
+    record = healed_record()
+    record.failed[5:15] += 10
+    target = ScriptedTarget(episode=record)
+    outcome = judged(target)
+    assert (outcome.verdict, target.told) == (Verdict.INVALID, ["begin", "end"])
+    assert "not steady" in outcome.reason
+
+
+def test_a_guard_ends_the_drill_early() -> None:
+    """An outage is undone within a second, and the drill has failed."""
+    record = healed_record()
+    record.failed[30:40] += 100
+    outcome = judged(ScriptedTarget(episode=record))
+    assert outcome.verdict is Verdict.FAILED
+    assert outcome.run.undone_at_s == 31.0
+    assert "outage" in outcome.reason
+
+
+def test_a_signal_undoes_before_it_goes_on() -> None:
+    """Ctrl-C in the middle leaves nothing in force."""
+    target = ScriptedTarget(stop_at_s=30.0)
+    with pytest.raises(KeyboardInterrupt):
+        judged(target)
+    assert target.told == IN_ORDER
+
+
+def test_a_fleet_that_goes_away_leaves_the_question_open() -> None:
+    """The target gone is no verdict on anybody; the undo is tried all the same."""
+    target = ScriptedTarget(gone_at_s=30.0)
+    assert judged(target).verdict is Verdict.INCONCLUSIVE
+    assert target.told == IN_ORDER
+
+
+def test_a_refused_injection_is_taken_back() -> None:
+    """A call that failed may have arrived: undo it, and the drill was none."""
+    target = ScriptedTarget(refuses=True)
+    assert judged(target).verdict is Verdict.INVALID
+    assert target.told == IN_ORDER
+
+
+def test_an_undo_that_is_not_clean_fails_and_stays_noted() -> None:
+    """The ledger stays open for the next start."""
+    target = ScriptedTarget(clean=False)
+    assert judged(target).verdict is Verdict.FAILED
+    assert "ledger undone" not in target.told
+
+
+def test_without_room_for_the_note_nothing_is_injected() -> None:
+    """A full disk ends the drill before the fault."""
+    target, plan = ScriptedTarget(), drill_plan()
+    with pytest.raises(OSError, match="No space"):
+        run_drill(plan, target, NotedLedger(target.told, full=True), lambda _: None)
+    assert target.told == ["begin", "end"]
+
+
+def test_too_few_requests_say_nothing() -> None:
+    """Nineteen requests before the fault leave the drill inconclusive."""
+    record = healed_record()
+    record.offered[:20] = 0
+    record.offered[0, 0] = 19
+    assert judged(ScriptedTarget(episode=record)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_fault_that_breaks_nothing_gives_no_time_to_move() -> None:
+    """Where the truth never breaks the contract, a time to move cannot be judged."""
+    target = ScriptedTarget(episode=quiet_record(80))
+    assert judged(target, expect={"moved_within_s": 9.0}).verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_end_of_the_drill_follows_its_undo() -> None:
+    """After is as long as the document says, also after an early end."""
+    target = ScriptedTarget()
+    judged(target)
+    assert target.now_s == UNDO_S + 20
+
+
+def test_a_guard_on_what_nobody_measures_is_refused() -> None:
+    """The error names what a drill can watch."""
+    guard = {"name": "kl", "metric": "kl_mean", "threshold": 0.1}
+    with pytest.raises(DocumentError, match="failure_rate, late_ratio"):
+        judged(ScriptedTarget(), abort_when=[guard])

@@ -1,0 +1,111 @@
+"""Drills on real vLLM servers: proved and undone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.client import record as records
+from faults.drill.ledger import pending
+from live.fleet.control import down
+from live.fleet.state import FleetFolder
+from tests.support.documents_written import envelope, write_yaml
+from tests.support.live_fleets import POOL, bring_up
+from tests.support.paths import ROOT
+
+pytestmark = [
+    pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
+ONSET_S, HELD_S = 5.0, 8.0
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetFolder]:
+    """Three replicas that take faults."""
+    place = tmp_path_factory.mktemp("drilled")
+    try:
+        yield bring_up(place, POOL, "--drills")
+    finally:
+        down(FleetFolder(path=place / "fleet"))
+
+
+def drill_file(fleet: FleetFolder, held_s: float = HELD_S, **fault: Any) -> Path:
+    """A drill of one fault on the first replica; its guards hold whatever a slow machine does."""
+    spec = {
+        "description": "one fault on one replica",
+        "pool": "test-pool",
+        "pool_uri": "pool.yaml",
+        "load": {"rate_rps": 8.0, "answer_tokens": 4, "timeout_s": 60.0},
+        "faults": [
+            {
+                "name": "bad",
+                "target": {"kernel": "fp16", "replica": 0},
+                "onset_s": ONSET_S,
+                "duration_s": held_s,
+            }
+            | fault
+        ],
+        "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 1.0}],
+        "time_to_live_s": ONSET_S + held_s,
+        "after_s": 2.0,
+    }
+    return write_yaml(fleet.path.parent / "drill.yaml", envelope("FaultDrill", "live", spec))
+
+
+def command(fleet: FleetFolder, *words: str) -> list[str]:
+    """``selvage drill`` on the fleet."""
+    return [sys.executable, "-m", "scripts.cli.main", "drill", *words, "--folder", str(fleet.path)]
+
+
+def drilled(fleet: FleetFolder, drill: Path) -> dict[str, Any]:
+    """The result of a run in which nobody heals."""
+    words = ("run", str(drill), "--target", "local", "--policy", "none", "--json")
+    done = subprocess.run(
+        command(fleet, *words), capture_output=True, text=True, check=False, cwd=ROOT, timeout=400
+    )
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == found["exit_code"]
+    return found
+
+
+def proved(found: dict[str, Any]) -> None:
+    """The fault did not show before, did after, and was taken back."""
+    shown = [(one["before"], one["happened"]) for one in found["faults"]]
+    assert shown == [(False, True)], found
+    assert found["verdict"] == "passed", found["reason"]
+    assert found["offered_requests"] > 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "evidence"),
+    [
+        ({"kind": "requantise", "condition": "requantise-w3", "live": {"bits": 3}}, "canary"),
+        ({"kind": "hang"}, "the engine answers no call"),
+        ({"kind": "crash"}, "ended"),
+    ],
+    ids=["numeric", "hang", "crash"],
+)
+def test_a_live_drill_is_proved_and_undone(fleet: FleetFolder, fault: dict[str, Any], evidence: str) -> None:
+    """A numeric fault, a hang and a crash happen, show, and leave the replica as it was or anew."""
+    found = drilled(fleet, drill_file(fleet, **fault))
+    proved(found)
+    assert evidence in found["faults"][0]["evidence"]
+    assert pending(fleet.drills) is None
+    assert list(records.open_records(fleet.drills / "records")) == []
+
+
+def test_a_fleet_of_another_pool_is_refused(fleet: FleetFolder) -> None:
+    """The error names both pools and what to do."""
+    words = ("run", "crash", "--target", "local", "--policy", "none")
+    done = subprocess.run(command(fleet, *words), capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 2
+    assert "a fleet of test-pool runs there, the drill is for live-pool-half" in done.stderr
