@@ -1,0 +1,71 @@
+"""Who controls a fleet: one process at a time, with what it remembers from one start to the next."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from contracts.errors import StateError
+from contracts.loading.files import write_pinned
+from controller.options import ControllerSetup
+from controller.state import ControllerState
+from controller.state_json import state_from_json, state_to_json
+from live.control.loop import Turn
+from live.errors import LiveError
+
+_LOCK, _STATE = "controller.lock", "controller-state.json"
+
+
+@contextmanager
+def controlling(folder: Path) -> Iterator[None]:
+    """Hold the place of the one controller of ``folder``; LiveError where another one has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        told = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise LiveError(
+            f"{folder}: another controller (process {told or 'unknown'}) is in charge; end that first"
+        ) from None
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class StateKeeper:
+    """``TurnWatcher`` that writes the state down: at once after a move, else every ``every_s``."""
+
+    def __init__(self, folder: Path, setup: ControllerSetup, every_s: float = 5.0) -> None:
+        self._path, self._setup, self._every_s = folder / _STATE, setup, every_s
+        self._written_at_s = float("-inf")
+
+    def turn(self, turn: Turn) -> None:
+        """Write what is due. Raises OSError where the place cannot be written."""
+        if turn.decision is None:
+            return
+        moved = bool(turn.decision.moved[0]) and turn.in_force
+        if moved or turn.at_s - self._written_at_s >= self._every_s:
+            self.write(turn.after)
+            self._written_at_s = turn.at_s
+
+    def write(self, state: ControllerState) -> None:
+        """Replace the file, whole or not at all."""
+        write_pinned(self._path, state_to_json(state, self._setup).encode(), durable=True)
+
+
+def kept_state(folder: Path, setup: ControllerSetup) -> tuple[ControllerState | None, str]:
+    """The state that was written in ``folder`` last, else None and why there is none that fits."""
+    try:
+        return state_from_json((folder / _STATE).read_text(), setup), ""
+    except FileNotFoundError:
+        return None, "no state was kept"
+    except (OSError, UnicodeDecodeError, StateError) as error:
+        return None, str(error)

@@ -1,0 +1,35 @@
+"""Clocks of the live world: one that no step of the system clock moves, and one of the CPU time spent."""
+
+from __future__ import annotations
+
+import time
+
+from contracts.units import MS_PER_S
+
+
+class SteadyClock:
+    """``controller.ports.Clock``: Unix time at the start, then as the monotonic clock goes on.
+
+    A step of the system clock moves neither ages nor dwell times. ``not_before_s``: never begin earlier, for
+    a controller that goes on from a state of its own.
+    """
+
+    def __init__(self, not_before_s: float = 0.0) -> None:
+        self._began_s = max(time.time(), not_before_s)
+        self._monotonic_s = time.monotonic()
+
+    def now_ms(self) -> float:
+        """Milliseconds since 1970, as far as the system clock was right at the start."""
+        return (self._began_s + time.monotonic() - self._monotonic_s) * MS_PER_S
+
+    def step_s(self) -> float:
+        """How far the system clock has since moved ahead of this one (behind: < 0)."""
+        return time.time() - self.now_ms() / MS_PER_S
+
+
+class CpuClock:
+    """CPU time of the calling thread: what a decision costs, however busy the machine is."""
+
+    def now_ms(self) -> float:
+        """Milliseconds; only differences mean anything."""
+        return time.thread_time() * MS_PER_S

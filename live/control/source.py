@@ -1,0 +1,125 @@
+"""Telemetry of running servers as the controller reads it: discovery, scrapes, gateway, probes of one tick.
+
+Each part fails for itself: what it did not tell is unknown in that tick. All instants are on the controller's
+clock, so a step of the system clock makes nothing look old or new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
+from contracts.units import MS_PER_S
+from controller.ports import Clock
+from live.observe.metrics import EngineReading
+from live.observe.record import Recorder
+from live.observe.scraper import Scraper
+from live.ports import Discovery, GatewaySample, GatewayStatistics
+
+_NO_ROWS = GatewaySample(read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0)
+
+
+class ProbeStep(Protocol):
+    """Who sends probes: ``live.probe.prober.Prober``, or any other."""
+
+    def step(self, now_s: float) -> ProbeSamples:
+        """Send what is due; what ended since the last call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceParts:
+    """What is watched. statistics None: no gateway tells what it routed. prober None: nothing is probed."""
+
+    layout: FleetLayout
+    discovery: Discovery
+    scraper: Scraper
+    clock: Clock
+    statistics: GatewayStatistics | None = None
+    prober: ProbeStep | None = None
+    fingerprints: Mapping[str, str] | None = None
+    """Kernel -> what its replicas must state; None or missing: not judged."""
+
+
+class FleetSource:
+    """``controller.ports.TelemetrySource`` over running servers. ``close`` it at the end."""
+
+    def __init__(self, parts: SourceParts) -> None:
+        self._parts = parts
+        self._recorder = Recorder(parts.layout, dict(parts.fingerprints or {}))
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="scrapes")
+        self._scrape: Future[dict[str, EngineReading]] | None = None
+
+    def close(self) -> None:
+        """Stop scraping."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def read(self) -> FleetTelemetry:
+        """All that arrived since the previous call. Scrapes go on beside the tick and never hold it up.
+
+        Raises whatever discovery raises: without it nobody knows which servers there are.
+        """
+        parts, now_s = self._parts, self._parts.clock.now_ms() / MS_PER_S
+        replicas = parts.discovery.replicas()
+        readings = self._readings(now_s)
+        urls = {one.name: one.url for one in replicas if one.state == ReplicaState.READY}
+        if self._scrape is None and urls:
+            self._scrape = self._threads.submit(parts.scraper.scrape, urls)
+        sample = _NO_ROWS if parts.statistics is None else parts.statistics.read()
+        probes = nothing_probed(parts.layout) if parts.prober is None else parts.prober.step(now_s)
+        seen = self._recorder.record(now_s, replicas, readings, sample, _on_clock(probes, now_s))
+        return seen if parts.statistics is not None else _counted_by_servers(seen, self._fresh(readings))
+
+    def _fresh(self, readings: Mapping[str, EngineReading]) -> NDArray[np.bool_]:
+        """bool [1, R]: scraped since the last tick."""
+        return np.array([[name in readings for name in self._parts.layout.replicas]])
+
+    def _readings(self, now_s: float) -> dict[str, EngineReading]:
+        """What the scrapes that ended since told, on the controller's clock."""
+        if self._scrape is None or not self._scrape.done():
+            return {}
+        ended, self._scrape = self._scrape, None
+        ahead_s = time.time() - now_s
+        return {
+            name: replace(one, read_at_s=min(one.read_at_s - ahead_s, now_s))
+            for name, one in ended.result().items()
+        }
+
+
+def nothing_probed(layout: FleetLayout) -> ProbeSamples:
+    """No probe ended, of one fleet."""
+    none = np.zeros((1, 0), dtype=np.int64)
+    return ProbeSamples.of_results(
+        replica=none,
+        slice=none,
+        prompt=none,
+        sampled_at_ms=np.zeros((1, 0)),
+        values=np.zeros((1, 0, len(layout.probe_metrics))),
+        valid=np.zeros((1, 0), dtype=np.bool_),
+    )
+
+
+def _on_clock(probes: ProbeSamples, now_s: float) -> ProbeSamples:
+    """``probes`` with instants on the controller's clock, none of them to come."""
+    at_ms = probes.sampled_at_ms - (time.time() - now_s) * MS_PER_S
+    return replace(probes, sampled_at_ms=np.minimum(at_ms, now_s * MS_PER_S))
+
+
+def _counted_by_servers(seen: FleetTelemetry, fresh: NDArray[np.bool_]) -> FleetTelemetry:
+    """Without a gateway, requests that a server finished are its answers: else all would look hung.
+
+    Of a server that does not say how many it finished, what it runs is not known either.
+    """
+    unknown = np.isnan(seen.engine.finished)
+    return replace(
+        seen,
+        answered=np.where(unknown, 0.0, seen.engine.finished).astype(np.int64),
+        running=np.where(unknown & fresh, np.nan, seen.running),
+    )
