@@ -41,6 +41,8 @@ class ClusterActuator:
         """One word for conditions; "" after a plan that was taken."""
         self.writes = 0
         """Times that the route was written."""
+        self.confirmed = False
+        """Whether the route was ever seen to hold a plan of ours."""
 
     def apply(self, plan: RoutingPlan) -> bool:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
@@ -64,6 +66,7 @@ class ClusterActuator:
         except ClusterError as error:
             return self._failed("ServerUnreachable", str(error))
         self.last_error = self.last_reason = ""
+        self.confirmed = True
         return True
 
     def _rotate(self, plan: RoutingPlan) -> None:

@@ -6,10 +6,8 @@ Whatever a port does, the table in force stays: a turn that fails is told by con
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-
-import numpy as np
 
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -65,7 +63,6 @@ class Standing:
     kept_at_s: float = float("-inf")
     checked_at_s: float = float("-inf")
     programmed: bool = False
-    errors: list[str] = field(default_factory=list)
 
 
 class _Switched:
@@ -128,13 +125,8 @@ class RouteLoop:
             self._hold(documents)
         elif self.enforces:
             self._check(standing.turn)
-        standing.programmed = self.enforces and not self.actuator.last_reason and self.actuator_used
+        standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
         return standing
-
-    @property
-    def actuator_used(self) -> bool:
-        """Whether the route was ever read or written by us."""
-        return bool(np.isfinite(self.standing.checked_at_s))
 
     def keep(self, policy: Manifest) -> str:
         """Keep the state where that is due; what went wrong, "" for nothing."""
@@ -171,7 +163,6 @@ class RouteLoop:
 
     def _hold(self, documents: Documents) -> None:
         """Keep the route as it is, or as it is pinned."""
-        self.standing.checked_at_s = self.parts.clock.now_ms() / MS_PER_S
         state = self.controller.state
         pinned = pinned_table(documents.policy.spec.freeze, state.table[0], self.setup.layout)
         table = state.table[0] if pinned is None else pinned
@@ -180,14 +171,8 @@ class RouteLoop:
 
     def _check(self, turn: Turn) -> None:
         """Read the route now and then although nothing moved: somebody may have edited it."""
-        if self.actuator.last_reason in ("", "ForeignEdit", "RouteOwnedByOther", "RouteMissing"):
-            due = turn.at_s - self.standing.checked_at_s >= CHECK_S
-            if due and turn.in_force:
-                self.actuator.write(self.controller.state.table[0])
-        if turn.executed or turn.in_force:
-            self.standing.checked_at_s = max(self.standing.checked_at_s, _checked(turn, self.standing))
-
-
-def _checked(turn: Turn, standing: Standing) -> float:
-    due = turn.at_s - standing.checked_at_s >= CHECK_S
-    return turn.at_s if due else standing.checked_at_s
+        if turn.at_s - self.standing.checked_at_s < CHECK_S:
+            return
+        self.standing.checked_at_s = turn.at_s
+        if turn.in_force:
+            self.actuator.write(self.controller.state.table[0])
