@@ -102,6 +102,7 @@ class ApiCluster:
                 name,
                 [{"op": "add", "path": "/status", "value": status}],
                 field_manager=FIELD_MANAGER,
+                _content_type="application/json-patch+json",
                 _request_timeout=self._timeout_s,
             )
 
@@ -110,7 +111,10 @@ class ApiCluster:
         metadata = event.about["metadata"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = {
-            "metadata": {"name": f"{metadata['name'][:200]}.{uuid4().hex[:16]}", "namespace": self._namespace},
+            "metadata": {
+                "name": f"{metadata['name'][:200]}.{uuid4().hex[:16]}",
+                "namespace": self._namespace,
+            },
             "involvedObject": {
                 "apiVersion": event.about["apiVersion"],
                 "kind": event.about["kind"],

@@ -136,7 +136,10 @@ def _named(
 ) -> tuple[DocumentT | None, str]:
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
-        return None, f"{role}: there is no {kind.__name__} {name} in this namespace (there are: {known}); apply it"
+        return (
+            None,
+            f"{role}: there is no {kind.__name__} {name} in this namespace (there are: {known}); apply it",
+        )
     return _read(found[name], kind)
 
 

@@ -47,7 +47,9 @@ def _programmed(loop: RouteLoop) -> Condition:
         return condition("Programmed", True, "Frozen", told)
     name, actuator = loop.actuator.target.route.name, loop.actuator
     if loop.standing.programmed:
-        return condition("Programmed", True, "Written", f"HTTPRoute {name} holds the weights of the last plan")
+        return condition(
+            "Programmed", True, "Written", f"HTTPRoute {name} holds the weights of the last plan"
+        )
     reason = actuator.last_reason or "Pending"
     return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
 
@@ -143,7 +145,9 @@ def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
         kernel = max(weights, key=lambda one: weights[one])
         listed = [{"name": one, "weight": weight} for one, weight in weights.items()]
         shed = round(float(row[-1]), 4)
-        rows.append({"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed})
+        rows.append(
+            {"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed}
+        )
     return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows}
 
 

@@ -43,7 +43,9 @@ def config_name(policy: str) -> str:
     return f"selvage-state-{policy}"
 
 
-def snapshot_config(policy: Manifest, documents: Documents, state: ControllerState, setup: ControllerSetup) -> Manifest:
+def snapshot_config(
+    policy: Manifest, documents: Documents, state: ControllerState, setup: ControllerSetup
+) -> Manifest:
     """The ConfigMap, which goes with its policy. ValueError where the state is too large for one."""
     text = state_to_json(state, setup)
     packed = gzip.compress(text.encode(), mtime=0)
@@ -77,7 +79,15 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     try:
         documents = _documents(data.get(_DOCUMENTS, ""))
         text = gzip.decompress(base64.b64decode(data.get(_STATE, ""))).decode()
-    except (DocumentError, OSError, EOFError, zlib.error, binascii.Error, UnicodeDecodeError, ValueError) as error:
+    except (
+        DocumentError,
+        OSError,
+        EOFError,
+        zlib.error,
+        binascii.Error,
+        UnicodeDecodeError,
+        ValueError,
+    ) as error:
         return Snapshot(documents=None, state="", problem=f"the kept state is unreadable: {error}")
     if canonical_sha256(text) != data.get(_SHA256):
         return Snapshot(documents=documents, state="", problem="the kept state is not what was written")

@@ -40,7 +40,12 @@ class ClusterTelemetry:
     """
 
     def __init__(
-        self, layout: FleetLayout, discovery: Discovery, scrapes: Scrapes, clock: Clock, probes: Probes | None = None
+        self,
+        layout: FleetLayout,
+        discovery: Discovery,
+        scrapes: Scrapes,
+        clock: Clock,
+        probes: Probes | None = None,
     ) -> None:
         self._layout, self._recorder = layout, Recorder(layout, {})
         self._discovery, self._scrapes, self._clock, self._probes = discovery, scrapes, clock, probes
