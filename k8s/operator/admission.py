@@ -51,8 +51,8 @@ def judge_policy(name: str, seen: Resources, namespace: str) -> Verdict:
     if owner != name:
         return _refused(
             "RouteTaken",
-            f"route.name: HTTPRoute {policy.spec.route.name} is already claimed by RoutePolicy {owner}, which is "
-            "older; name another route or delete one of the two",
+            f"route.name: HTTPRoute {policy.spec.route.name} is claimed by the older RoutePolicy {owner}; "
+            " name another route or delete one of the two",
         )
     accepted = condition("Accepted", True, "Valid", "the document is sound and its route is its own")
     return _resolved(policy, accepted, seen, namespace)
@@ -115,7 +115,7 @@ def _pin_problem(policy: RoutePolicy, pool: KernelPool) -> str:
         strange = sorted({one.kernel for one in row.weights} - serving)
         if strange or row.slice not in {home.slice for home in pool.spec.home}:
             return (
-                f"freeze.table: slice {row.slice} on {', '.join(strange) or 'its kernels'} is not in KernelPool "
+                f"freeze.table: slice {row.slice} on {', '.join(strange) or 'its kernels'} is not in pool "
                 f"{pool.metadata.name}; name its slices and serving kernels"
             )
     return ""

@@ -1,4 +1,4 @@
-"""Documents as what the controller is set up with, and as the shape of the route. Pure but for shipped files."""
+"""Documents as what the controller is set up with, and as the shape of the route. Pure but for files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def controller_setup(documents: Documents) -> ControllerSetup:
 def fleet_of(documents: Documents) -> FleetSetup:
     """The fleet of the pool's serving kernels on the contract's slices."""
     kernels = serving(documents.pool)
-    layout = _layout(documents.pool, kernels, documents.contract)
+    layout = _layout(kernels, documents.contract)
     homes = {home.slice: layout.kernels.index(home.kernel) for home in documents.pool.spec.home}
     return FleetSetup(
         layout=layout,
@@ -95,7 +95,7 @@ def _backend(kernel: PoolKernel) -> Backend:
     return Backend(name=kernel.backend.name, port=kernel.backend.port)
 
 
-def _layout(pool: KernelPool, kernels: Sequence[PoolKernel], contract: KernelContract) -> FleetLayout:
+def _layout(kernels: Sequence[PoolKernel], contract: KernelContract) -> FleetLayout:
     owner = np.repeat(np.arange(len(kernels)), [kernel.replicas for kernel in kernels])
     probes: dict[str, None] = {}
     for clause in contract.spec.clauses:

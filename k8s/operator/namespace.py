@@ -45,6 +45,12 @@ class NamespaceOperator:
         """Something changed: list at the next turn. Called from any thread."""
         self._nudged.set()
 
+    def forget(self) -> None:
+        """Somebody else leads: what is known here grows old."""
+        self.loops.clear()
+        self._refused.clear()
+        self._seen = None
+
     def turn(self) -> None:
         """One tick of every policy. Nothing is raised for what the server or a policy does."""
         now_s = self.parts.clock.now_ms() / MS_PER_S
@@ -52,6 +58,8 @@ class NamespaceOperator:
         if self._seen is None:
             return
         for name in sorted(self._seen.policies):
+            if not self.parts.leads():
+                return
             try:
                 self._policy(name, self._seen, now_s)
             except Exception:  # a bug in one policy must not stop the others
@@ -77,7 +85,7 @@ class NamespaceOperator:
         verdict = self._in_force(name, verdict)
         loop = self.loops.get(name)
         suspended = bool(found["spec"].get("suspend"))
-        if loop is not None and not suspended:
+        if loop is not None and not suspended and loop.due(now_s):
             loop.turn(verdict.documents or loop.documents)
             if problem := loop.keep(found):
                 _LOG.warning("policy %s: %s", name, problem)

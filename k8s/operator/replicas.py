@@ -114,8 +114,8 @@ def _endpoints(slices: Sequence[Manifest]) -> list[_Endpoint]:
     found = []
     for one in slices:
         ports = [port["port"] for port in one.get("ports") or [] if port.get("port")]
-        for endpoint in one.get("endpoints") or [] if ports else []:
-            found.append(_endpoint(endpoint, int(ports[0])))
+        listed = one.get("endpoints") or [] if ports else []
+        found += [_endpoint(endpoint, int(ports[0])) for endpoint in listed]
     return found
 
 

@@ -49,6 +49,8 @@ class Parts:
     source: Callable[[Sensing], TelemetrySource]
     now: Callable[[], datetime]
     shed: Backend
+    leads: Callable[[], bool] = lambda: True
+    """Whether this operator may still act."""
 
 
 @dataclass(slots=True)
@@ -112,6 +114,11 @@ class RouteLoop:
         """Whether plans are carried out."""
         return not self.controller.observes
 
+    def due(self, now_s: float) -> bool:
+        """Whether the policy's tick has passed since the last turn."""
+        turn = self.standing.turn
+        return turn is None or now_s - turn.at_s >= 0.9 * self.setup.fleet.tick_s
+
     def turn(self, documents: Documents) -> Standing:
         """One tick. ``documents``: as they are now, for break-glass and suspension."""
         if documents.policy.spec.suspend:
@@ -143,7 +150,7 @@ class RouteLoop:
         return ""
 
     def _begin(self) -> ControllerState:
-        """A state that begins with the table in force, where that is one of ours: a new leader moves nothing."""
+        """A state that begins with the table in force, where that is one of ours: nothing moves."""
         state = initial_state(self.setup, 1)
         try:
             found = self.parts.cluster.routes.read(self.actuator.target.route.name)

@@ -1,4 +1,4 @@
-"""What a new leader goes on from, as one ConfigMap per policy: the controller's state and the last good documents.
+"""What a new leader goes on from, a ConfigMap per policy: the controller's state and the last good documents.
 
 The state is versioned JSON of ``controller.state_json``, compressed; a hash over it tells a torn write.
 """

@@ -66,7 +66,7 @@ _SCRAPED = frozenset({ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DR
 
 
 def _answered(found: FleetTelemetry) -> NDArray[np.int64]:
-    """int64 [1, R]: requests that the servers finished; a server that wrote tokens is not idle, so at least 1."""
+    """int64 [1, R]: requests that the servers finished; at least 1 where tokens came, which is no hang."""
     finished = np.nan_to_num(found.engine.finished).astype(np.int64)
     wrote = np.nan_to_num(found.engine.generation_tokens) > 0.0
     return np.asarray(np.maximum(finished, wrote.astype(np.int64)))

@@ -115,7 +115,7 @@ def test_no_route_is_said(bench: Bench) -> None:
 
 
 def test_a_freeze_holds_and_ends_by_itself(bench: Bench) -> None:
-    """A pinned table is put in force, hard clauses still warn, and the policy drives again after the instant."""
+    """A pinned table is put in force, hard clauses still warn, and after the instant the policy drives."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 5)

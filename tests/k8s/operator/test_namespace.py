@@ -33,7 +33,7 @@ def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
     """A fault moves the weights to the kernel that keeps the contract, and conditions and events say so."""
     bench.everything()
     operator = bench.operator()
-    bench.turns(operator, 30)
+    bench.turns(operator, 16)
     bench.drift["fp8"] = HARD
     bench.turns(operator, 40)
     assert bench.weights("prose")["chat-bf16"] == 10_000
@@ -47,9 +47,9 @@ def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench)
     """A replica that departs from its sibling is labelled out of its Service, its sibling never."""
     bench.everything()
     operator = bench.operator()
-    bench.turns(operator, 30)
+    bench.turns(operator, 16)
     bench.drift["bf16-1"] = HARD
-    bench.turns(operator, 60)
+    bench.turns(operator, 40)
     found = bench.labels()
     assert found["chat-bf16-1"] == "false"
     assert [name for name, place in found.items() if place == "true"] == [
@@ -93,7 +93,7 @@ def test_silence_holds_the_last_table(bench: Bench) -> None:
     """Telemetry that falls silent holds the last table, then gives way to the known-good kernel."""
     bench.everything()
     operator = bench.operator()
-    bench.turns(operator, 30)
+    bench.turns(operator, 16)
     bench.silent = True
     bench.turns(operator, 60)
     assert bench.weights("prose")["chat-fp8"] == 10_000
