@@ -72,9 +72,10 @@ class Loop:
         self._thread.start()
 
     def end(self) -> None:
-        """Wait for the turn under way."""
+        """Wait for the turn under way; more than once is fine."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def turn(self) -> None:
         """One turn, where this replica leads; who lost the lead forgets what it knew."""
@@ -131,11 +132,15 @@ def _handlers(loop: Loop) -> kopf.OperatorRegistry:
         settings.posting.enabled = False
         loop.start()
 
+    def cease(**_: Any) -> None:
+        loop.end()  # kopf waits for the flag in a thread of its own
+
     def nudge(**_: Any) -> None:
         loop.operator.nudge()
 
     kopf.on.login(registry=registry)(login)
     kopf.on.startup(registry=registry)(begin)
+    kopf.on.cleanup(registry=registry)(cease)
     for kind in _WATCHED:
         kopf.on.event(GROUP, VERSION, resource_named(kind).plural, registry=registry)(nudge)
     return registry

@@ -120,7 +120,7 @@ def call_of(method: str, path: str) -> tuple[str, str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: str) -> None:
-    """The operator does nothing that its Role does not allow, and the Role allows nothing that it never does."""
+    """The operator does nothing that its Role does not allow, and everything that it allows."""
     from k8s.api.cluster import ApiCluster
     from k8s.process.election import Leadership
 

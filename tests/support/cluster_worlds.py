@@ -1,4 +1,4 @@
-"""The sample of ``k8s/examples/chat`` on a real API server, with pods that a test writes and telemetry it makes up."""
+"""The sample of ``k8s/examples/chat`` on a real API server, with pods of a test and telemetry made up."""
 
 from __future__ import annotations
 
@@ -39,15 +39,13 @@ def sample(name: str) -> list[Object]:
 
 @dataclass
 class Bench:
-    """One namespace with the sample in it. values: what every probe of a kernel shows; state: of replicas."""
+    """One namespace with the sample in it. drift: KL that probes of a kernel or replica show."""
 
     api: client.ApiClient
     namespace: str
     now_s: float = _BEGAN_S
     drift: dict[str, float] = field(default_factory=dict)
-    state: dict[str, ReplicaState] = field(default_factory=dict)
     silent: bool = False
-    began_s: float = _BEGAN_S
 
     def now_ms(self) -> float:
         """``Clock``: moves with ``turns`` alone."""
@@ -118,7 +116,7 @@ class Bench:
         for kernel in ("fp8", "bf16"):
             _, service = sample(kernel)
             core.create_namespaced_service(self.namespace, service)
-            labels = {key: value for key, value in service["spec"]["selector"].items()}
+            labels = dict(service["spec"]["selector"])
             names = [f"chat-{kernel}-{n}" for n in range(replicas)]
             for name in names:
                 core.create_namespaced_pod(self.namespace, _pod(name, labels))
@@ -185,7 +183,7 @@ class MadeUp:
     """``TelemetrySource``: every replica is probed on every slice each second."""
 
     def __init__(self, bench: Bench, sensing: Sensing) -> None:
-        self._bench, self._layout = bench, sensing.setup.layout
+        self._bench, self._layout, self._discovery = bench, sensing.setup.layout, sensing.discovery
         self._last_s = bench.now_s
         self._rng = np.random.Generator(np.random.PCG64(7))
 
@@ -194,13 +192,14 @@ class MadeUp:
         bench, layout = self._bench, self._layout
         at_s = self._last_s if bench.silent else bench.now_s
         seen = quiet_telemetry(layout, at_s)
-        kernels, slices, _ = layout.shape
+        states = {one.name: one.state for one in self._discovery.replicas()}
+        _, slices, _ = layout.shape
         clean = np.full((1, len(layout.replicas), slices, len(layout.probe_metrics)), 2e-4)
         clean *= self._rng.uniform(0.8, 1.2, clean.shape)
         for r, name in enumerate(layout.replicas):
             kernel = layout.kernels[layout.replica_kernel[r]]
             clean[0, r] += bench.drift.get(name, bench.drift.get(kernel, 0.0))
-            seen.replica_state[0, r] = int(bench.state.get(name, bench.state.get(kernel, ReplicaState.READY)))
+            seen.replica_state[0, r] = int(states.get(name, ReplicaState.ABSENT))
         seen.now_ms[:] = bench.now_ms()
         seen.offered[:] = _OFFERED
         if bench.silent:

@@ -1,4 +1,4 @@
-"""Failures in phases: a server that is gone, a definition deleted, a death mid-write; no slice loses its backend."""
+"""Failures in phases: a server that is gone, a definition deleted, a death mid-write; routes stay whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from kubernetes import client, watch
 
-from contracts.telemetry import ReplicaState
 from k8s.api.cluster import ApiCluster
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.resources.definition import definition
@@ -105,9 +104,13 @@ def _server_gone(bench: Bench, cluster: Failing) -> None:
 
 
 def _pods_gone(bench: Bench, cluster: Failing) -> None:
-    bench.state.update(fp8=ReplicaState.ABSENT, bf16=ReplicaState.ABSENT)
-    bench.turns(bench.operator(cluster), 20)
-    bench.state.clear()
+    operator = bench.operator(cluster)
+    for kernel in ("fp8", "bf16"):
+        bench.endpoints(kernel, [])
+    bench.turns(operator, 20)
+    assert bench.conditions()["Ready"] == ("False", "NoReadyReplicas")
+    for kernel in ("fp8", "bf16"):
+        bench.endpoints(kernel, [f"chat-{kernel}-{n}" for n in range(2)])
 
 
 def _silence(bench: Bench, cluster: Failing) -> None:

@@ -1,4 +1,4 @@
-"""The operator of a namespace on a real API server: applied, ready, moved by a fault, and never out of bounds."""
+"""The operator of a namespace on a real API server: applied, ready, moved by a fault, within bounds."""
 
 from __future__ import annotations
 
