@@ -12,6 +12,9 @@ from contracts.documents.profile import Fingerprint
 Role = Literal["candidate", "serving", "known_good", "reference"]
 
 
+ServerUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\[\]:_-]+$", max_length=300)]
+
+
 class EngineLimits(Strict):
     """Scheduler limits of one replica (vLLM: max_num_seqs, max_num_batched_tokens, KV blocks)."""
 
@@ -47,6 +50,8 @@ class PoolKernel(Strict):
     fingerprint: Fingerprint | None = None
     """Expected of every replica; absent: the profile's."""
     backend: BackendRef | None = None
+    servers: Annotated[tuple[ServerUrl, ...], Field(min_length=1, max_length=1024)] | None = None
+    """Addresses of running servers, one per replica, without a path or a key: http://HOST:PORT."""
 
 
 class Home(Strict):

@@ -17,6 +17,9 @@ def pool_breaches(spec: PoolSpec) -> Iterator[Breach]:
     yield from repeated(names, ("kernels",), "name")
     for index, kernel in enumerate(spec.kernels):
         yield from _zones(kernel, ("kernels", index))
+        yield from _servers(kernel, ("kernels", index))
+    urls = [url for kernel in spec.kernels for url in kernel.servers or ()]
+    yield from repeated(urls, ("kernels",), None)
     yield from _known_good(spec)
     yield from repeated([home.slice for home in spec.home], ("home",), "slice")
     servable = [kernel.name for kernel in spec.kernels if kernel.role != "reference"]
@@ -34,6 +37,16 @@ def _zones(kernel: PoolKernel, path: KeyPath) -> Iterator[Breach]:
             expected=f"one zone per replica ({kernel.replicas})",
             actual=f"{len(kernel.zones)} zones",
             next_step="name a zone for each replica, or write one zone: for all",
+        )
+
+
+def _servers(kernel: PoolKernel, path: KeyPath) -> Iterator[Breach]:
+    if kernel.servers is not None and len(kernel.servers) != kernel.replicas:
+        yield Breach(
+            path=(*path, "servers"),
+            expected=f"one server per replica ({kernel.replicas})",
+            actual=f"{len(kernel.servers)} servers",
+            next_step="state as many replicas as there are servers",
         )
 
 

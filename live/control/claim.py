@@ -16,7 +16,7 @@ from controller.state_json import state_from_json, state_to_json
 from live.control.loop import Turn
 from live.errors import LiveError
 
-_LOCK, _STATE = "controller.lock", "controller-state.json"
+_LOCK = "controller.lock"
 
 
 @contextmanager
@@ -43,8 +43,9 @@ def controlling(folder: Path) -> Iterator[None]:
 class StateKeeper:
     """``TurnWatcher`` that writes the state down: at once after a move, else every ``every_s``."""
 
-    def __init__(self, folder: Path, setup: ControllerSetup, every_s: float = 5.0) -> None:
-        self._path, self._setup, self._every_s = folder / _STATE, setup, every_s
+    def __init__(self, folder: Path, setup: ControllerSetup, every_s: float = 5.0, fleet: str = "") -> None:
+        """``fleet``: names the run of servers that the state is of; that of another one is not taken."""
+        self._path, self._setup, self._every_s = _state_file(folder, fleet), setup, every_s
         self._written_at_s = float("-inf")
 
     def turn(self, turn: Turn) -> None:
@@ -58,14 +59,21 @@ class StateKeeper:
 
     def write(self, state: ControllerState) -> None:
         """Replace the file, whole or not at all."""
+        for other in self._path.parent.glob("controller-state*.json"):
+            if other != self._path:
+                other.unlink(missing_ok=True)
         write_pinned(self._path, state_to_json(state, self._setup).encode(), durable=True)
 
 
-def kept_state(folder: Path, setup: ControllerSetup) -> tuple[ControllerState | None, str]:
+def kept_state(folder: Path, setup: ControllerSetup, fleet: str = "") -> tuple[ControllerState | None, str]:
     """The state that was written in ``folder`` last, else None and why there is none that fits."""
     try:
-        return state_from_json((folder / _STATE).read_text(), setup), ""
+        return state_from_json(_state_file(folder, fleet).read_text(), setup), ""
     except FileNotFoundError:
         return None, "no state was kept"
     except (OSError, UnicodeDecodeError, StateError) as error:
         return None, str(error)
+
+
+def _state_file(folder: Path, fleet: str) -> Path:
+    return folder / (f"controller-state-{fleet}.json" if fleet else "controller-state.json")

@@ -80,6 +80,10 @@ class LiveController:
         self._states: bytes = b""
         self._hung: set[str] = set()
 
+    def watch(self, *watchers: TurnWatcher) -> None:
+        """Show the turns from now on to ``watchers`` as well."""
+        self.ports = replace(self.ports, watchers=(*self.ports.watchers, *watchers))
+
     @property
     def observes(self) -> bool:
         """Whether plans are made and not carried out."""

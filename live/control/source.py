@@ -60,6 +60,7 @@ class FleetSource:
     def close(self) -> None:
         """Stop scraping."""
         self._threads.shutdown(cancel_futures=True)
+        self._parts.scraper.close()
 
     def read(self) -> FleetTelemetry:
         """All that arrived since the previous call. Scrapes go on beside the tick and never hold it up.

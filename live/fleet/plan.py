@@ -53,6 +53,7 @@ class FleetPlan:
     homes: tuple[str, ...]
     default_slice: str
     known_good: str
+    pool_file: str = ""
     options: ServerOptions = field(default_factory=ServerOptions)
 
     def layout(self) -> FleetLayout:
@@ -100,6 +101,7 @@ def plan_fleet(pool: KernelPool, file: Path, options: ServerOptions, work: Path)
         homes=tuple(homes.values()),
         default_slice=next(iter(homes)),
         known_good=next(kernel.name for kernel in pool.spec.kernels if kernel.role == "known_good"),
+        pool_file=str(file.absolute()),
         options=options,
     )
 

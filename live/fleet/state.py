@@ -82,6 +82,7 @@ class FleetState:
     slices: tuple[str, ...]
     homes: tuple[str, ...]
     default_slice: str
+    pool_file: str = ""  # the KernelPool that was brought up
     up_s: float = 0.0
 
     def ready(self) -> bool:

@@ -191,6 +191,7 @@ class Supervisor:
         assert supervisor is not None
         return FleetState(
             pool=self._plan.pool,
+            pool_file=self._plan.pool_file,
             model=self._plan.options.model,
             served_name=self._plan.options.served_name,
             how=how,

@@ -44,10 +44,17 @@ def stored_reference(
 
 
 def stored_top_reference(
-    store: Path, backend: OpenaiBackend, prompts: Sequence[Prompt], *, on_prompt: OnPrompt
+    store: Path,
+    backend: OpenaiBackend,
+    prompts: Sequence[Prompt],
+    *,
+    on_prompt: OnPrompt,
+    identity: tuple[str, ...] = (),
 ) -> TopReference:
-    """The same of a reference server; its address, model and fingerprint are what it depends on."""
-    path = store / f"{_key(prompts, *backend.identity())}.npz"
+    """The same of a reference server; its address, model and fingerprint are what it depends on, or what
+    ``identity`` says: then it is asked once, whatever becomes of it.
+    """
+    path = store / f"{_key(prompts, *(identity or backend.identity()))}.npz"
     if path.is_file():
         return _read(path)
     store.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,10 @@ AT_ONCE = 16
 class Scraper:
     """Reads ``/metrics`` of servers by URL; use as a context."""
 
-    def __init__(self, timeout_s: float = 1.0, headers: Mapping[str, str] | None = None) -> None:
-        self._http = httpx.Client(timeout=timeout_s, headers=dict(headers or {}))
+    def __init__(self, timeout_s: float = 1.0, client: httpx.Client | None = None) -> None:
+        """client: with keys and certificates."""
+        self._timeout_s = timeout_s
+        self._http = client or httpx.Client()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape")
 
     def __enter__(self) -> Scraper:
@@ -28,6 +30,10 @@ class Scraper:
 
     def __exit__(self, *_: object) -> None:
         """Close connections and threads."""
+        self.close()
+
+    def close(self) -> None:
+        """Close connections and threads; once is enough."""
         self._threads.shutdown(cancel_futures=True)
         self._http.close()
 
@@ -38,7 +44,7 @@ class Scraper:
 
     def _read(self, url: str) -> EngineReading | None:
         try:
-            answer = self._http.get(f"{url}/metrics")
+            answer = self._http.get(f"{url}/metrics", timeout=self._timeout_s)
             if answer.status_code != httpx.codes.OK:
                 return None
             return parse_reading(answer.text, time.time())

@@ -41,9 +41,15 @@ class Prober:
     """Probes replicas by URL; use as a context. Nothing here raises for what a server does."""
 
     def __init__(
-        self, layout: FleetLayout, plan: ProbePlan, urls: Mapping[str, str], model: str, began_at_s: float
+        self,
+        layout: FleetLayout,
+        plan: ProbePlan,
+        urls: Mapping[str, str],
+        model: str,
+        began_at_s: float,
+        client: httpx.Client | None = None,
     ) -> None:
-        """``urls``: replica -> base URL, of replicas of ``layout``."""
+        """``urls``: replica -> base URL, of replicas of ``layout``. client: with keys and certificates."""
         known = {name: at for at, name in enumerate(layout.slices)}
         prompts = [
             ProbePrompt(known[one.slice], place, len(one.token_ids))
@@ -55,7 +61,9 @@ class Prober:
             list(urls), prompts, plan.budget, seed=plan.seed, began_at_s=began_at_s
         )
         self._columns = [COLUMN_NAMES.index(name) for name in layout.probe_metrics]
-        self._http = httpx.Client()
+        self._http = client or httpx.Client()
+        #: Prompt tokens that were sent, by replica.
+        self.sent_tokens = dict.fromkeys(self._urls, 0)
         self._threads = ThreadPoolExecutor(max(1, len(self._urls)), thread_name_prefix="probe")
         self._flying: list[tuple[Due, Future[ProbeAnswer]]] = []
 
@@ -75,6 +83,7 @@ class Prober:
         for due, _ in ended:
             self._schedule.done(due.replica)
         for due in self._schedule.due(now_s):
+            self.sent_tokens[due.replica] += due.prompt.tokens
             self._flying.append((due, self._threads.submit(self._ask, due)))
         return self._samples(ended)
 

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import DocumentError, Problem
-from contracts.regular_files import TEXT_BYTES, read_regular_text
+from contracts.regular_files import TEXT_BYTES, open_regular, read_regular_text
 from controller.shield.records import STAGES
+from live.control.chain import read_chain
 
 #: A decision record as it stands in a log.
 Tick = dict[str, Any]
@@ -85,9 +86,21 @@ class _Line(_Read):
 
 
 def read_decisions(file: Path) -> list[Tick]:
-    """The records of the log ``file``; DocumentError with the line of the first that is none."""
+    """The records of the log ``file``; DocumentError with the line of the first that is none.
+
+    Of a live controller's log the chain is checked; its lines of other kinds are left out.
+    """
+    if _is_chained(file):
+        rows = enumerate(read_chain(file).rows, 1)
+        return [_checked(row, file, number) for number, row in rows if row.get("kind") == "tick"]
     lines = enumerate(read_regular_text(file, TEXT_BYTES).split("\n"), 1)
     return [_record(text, file, number) for number, text in lines if text.strip()]
+
+
+def _is_chained(file: Path) -> bool:
+    """Whether ``file`` is of a live controller: its lines end in their hash."""
+    with open_regular(file) as stream:
+        return b'"sha256"' in stream.readline(TEXT_BYTES)[-100:]
 
 
 def _record(text: str, file: Path, number: int) -> Tick:
@@ -95,6 +108,10 @@ def _record(text: str, file: Path, number: int) -> Tick:
         record: Tick = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise refused(file, number, "one JSON object per line", f"{error}"[:200]) from None
+    return _checked(record, file, number)
+
+
+def _checked(record: Tick, file: Path, number: int) -> Tick:
     try:
         line = _Line.model_validate(record)
     except ValidationError as error:
@@ -108,5 +125,5 @@ def _record(text: str, file: Path, number: int) -> Tick:
 
 def refused(file: Path, line: int, expected: str, actual: str) -> DocumentError:
     """An error about ``file``."""
-    hint = "give a decisions.jsonl that `selvage simulate --out` wrote, or a scenario"
+    hint = "give a log that `selvage simulate --out` or `selvage run` wrote, or a scenario"
     return DocumentError([Problem(str(file), line, "", expected, actual, hint)])

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "profile": (("profile",), "Measure kernels against the reference kernel."),
     "fleet": (("fleet",), "Run vLLM servers of different kernels behind Envoy on this machine."),
+    "run": (("run",), "Drive live servers, or observe them and say what would be moved."),
+    "replay": (("replay",), "Decide a decision log again, or by another policy or contract."),
     "simulate": (("simulate",), "Run one scenario on the simulated fleet."),
     "explain": (("explain",), "Say why a tick or an incident went as it did."),
     "e5": (("e5",), "Compare policies under injected faults (experiment E5)."),

@@ -1,0 +1,124 @@
+"""Lines that only grow: JSON objects, each with the hash of all before it, whole after a crash at any byte.
+
+A line is ``{..., "previous": HASH, "sha256": HASH}``: ``sha256`` is over the text of the line without it, and
+``previous`` is that of the line before. Whatever is altered, left out or moved breaks the chain at its line;
+that lines are missing at the end nobody can see. A last line without its line end was torn by a crash: it is
+cut off, said, and the chain goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import json_text
+from contracts.regular_files import read_regular
+
+#: Most bytes of one file of lines that are read.
+MOST_BYTES = 2**30
+#: What stands for the hash before the first line.
+GENESIS = "0" * 64
+_TAIL = ', "sha256": "'
+_TAIL_CHARACTERS = len(_TAIL) + 64 + len('"}')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Lines as they were read. torn_bytes: of a last line that a crash cut off, 0 for none."""
+
+    rows: tuple[dict[str, Any], ...]
+    last_sha256: str
+    whole_bytes: int
+    torn_bytes: int
+
+
+def sealed(row: dict[str, Any], previous: str) -> tuple[str, str]:
+    """``row`` as a line without its line end, and its hash."""
+    body = json_text({**row, "previous": previous})
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    return f'{body[:-1]}{_TAIL}{digest}"}}', digest
+
+
+def read_chain(path: Path, previous: str | None = None) -> Chain:
+    """Every whole line of ``path``, checked; DocumentError with the first line that does not fit.
+
+    previous: hash that the first line must follow; None: any, as where a file goes on from another one.
+    """
+    content = read_regular(path, MOST_BYTES)
+    whole, _, torn = content.rpartition(b"\n")
+    rows: list[dict[str, Any]] = []
+    last = previous
+    for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
+        row, last = _checked(line, last, path, number)
+        rows.append(row)
+    return Chain(
+        rows=tuple(rows),
+        last_sha256=GENESIS if last is None else last,
+        whole_bytes=len(content) - len(torn),
+        torn_bytes=len(torn),
+    )
+
+
+def _checked(line: bytes, previous: str | None, path: Path, number: int) -> tuple[dict[str, Any], str]:
+    try:
+        text = line.decode()
+        row = json.loads(text)
+        stated, follows = row["sha256"], row["previous"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _broken(path, number, "a JSON object with previous and sha256", "none") from None
+    digest = hashlib.sha256(f"{text[:-_TAIL_CHARACTERS]}}}".encode()).hexdigest()
+    if stated != digest or not text.endswith(f'{_TAIL}{digest}"}}'):
+        raise _broken(path, number, f"sha256 {digest[:12]}… of this line", f"{str(stated)[:12]}…")
+    if previous is not None and follows != previous:
+        raise _broken(path, number, f"previous {previous[:12]}…", f"{str(follows)[:12]}…")
+    return row, digest
+
+
+def _broken(path: Path, number: int, expected: str, actual: str) -> DocumentError:
+    hint = "the log was altered, or lines are missing before this one: what follows proves nothing"
+    return DocumentError([Problem(str(path), number, "", expected, actual, hint)])
+
+
+class ChainWriter:
+    """Appends to one file, whole lines or nothing. ``repaired_bytes``: cut at the start, of a torn line."""
+
+    def __init__(self, path: Path, previous: str = GENESIS) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        found = read_chain(path)
+        self.last_sha256 = found.last_sha256 if found.rows else previous
+        self.size = found.whole_bytes
+        self.lines = len(found.rows)
+        self.repaired_bytes = found.torn_bytes
+        if found.torn_bytes:
+            os.ftruncate(self._descriptor, self.size)
+
+    def close(self) -> None:
+        """Close the file; once is enough."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def append(self, row: dict[str, Any], *, durable: bool = False) -> None:
+        """Add ``row``. durable: wait until it is on the disk.
+
+        Raises OSError where it cannot be written whole (a full disk); the file is then as it was before.
+        """
+        text, digest = sealed(row, self.last_sha256)
+        content = f"{text}\n".encode()
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(self._descriptor, content[written:])
+            if durable:
+                os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self.size)
+            raise
+        self.last_sha256, self.size, self.lines = digest, self.size + len(content), self.lines + 1

@@ -1,0 +1,171 @@
+"""The decision log of a live controller: every turn with the telemetry it stood on, as chained lines.
+
+Lines of kind ``start`` hold the documents and the state that a controller began with; lines of kind ``tick``
+are the decision records that ``selvage simulate --out`` writes as well, with telemetry, whether the plan was
+in force and what deciding took; lines of kind ``note`` say what a port said when nothing could be decided.
+``selvage explain`` reads them, ``selvage replay`` decides them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from controller.explain.tick import explain, record_json
+from controller.options import ControllerSetup
+from controller.state import ControllerState
+from controller.state_json import state_to_json
+from live.control.chain import GENESIS, ChainWriter, read_chain
+from live.control.loop import Turn
+from live.control.telemetry_json import telemetry_to_json
+
+FORMAT = 1
+#: A file of the log is closed at about this size, and the next one begun.
+SEGMENT_BYTES = 48 * 2**20
+#: What a line of kind ``tick`` holds beside the decision record.
+BESIDE = (
+    "kind",
+    "executed",
+    "in_force",
+    "seed",
+    "spent_ms",
+    "telemetry",
+    "note",
+    "reset",
+    "previous",
+    "sha256",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a controller began with. documents: plain values from which a replay makes the set-up again."""
+
+    setup: ControllerSetup
+    state: ControllerState | None
+    documents: Mapping[str, Any]
+    code_version: str
+
+
+class DecisionLog:
+    """``TurnWatcher`` that appends to the newest file of ``folder``; begins the next where one is full."""
+
+    def __init__(self, folder: Path, beginning: Beginning, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder, self._beginning, self._segment_bytes = folder, beginning, segment_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+        found = segments(folder)
+        self._number = int(found[-1].stem.rpartition("-")[2]) if found else 1
+        self._writer = ChainWriter(self._path(self._number), _end_of(found[:-1]))
+        self.repaired_bytes = self._writer.repaired_bytes
+        self._last_note = ""
+        self._begin(beginning.state)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    def turn(self, turn: Turn) -> None:
+        """Append what came of ``turn``. Raises OSError where it cannot be written; the chain stays whole."""
+        if turn.decision is None or turn.telemetry is None:
+            self._note(turn)
+            return
+        if self._writer.size >= self._segment_bytes:
+            self._next(turn.before)
+        self._writer.append(tick_row(turn, self._beginning.setup), durable=bool(turn.decision.moved[0]))
+        self._last_note = ""
+
+    def _note(self, turn: Turn) -> None:
+        """A failure that lasts is noted once."""
+        if turn.error != self._last_note:
+            self._writer.append({"kind": "note", "now_s": turn.at_s, "note": turn.error})
+            self._last_note = turn.error
+
+    def _next(self, state: ControllerState) -> None:
+        last = self._writer.last_sha256
+        writer = ChainWriter(self._path(self._number + 1), last)
+        self._writer.close()
+        self._writer, self._number = writer, self._number + 1
+        self._begin(state)
+
+    def _begin(self, state: ControllerState | None) -> None:
+        setup = self._beginning.setup
+        row = {
+            "kind": "start",
+            "format": FORMAT,
+            "code_version": self._beginning.code_version,
+            "documents": dict(self._beginning.documents),
+            "policy_id": setup.policy.policy_id,
+            "contract_sha256": setup.contract.sha256,
+            "state": None if state is None else json.loads(state_to_json(state, setup)),
+        }
+        self._writer.append(row, durable=True)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"decisions-{number:06d}.jsonl"
+
+
+def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
+    """A turn that decided as a row of the log."""
+    assert turn.decision is not None
+    assert turn.telemetry is not None
+    return {
+        **json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup))),
+        "kind": "tick",
+        "executed": turn.executed,
+        "in_force": turn.in_force,
+        "seed": 0,
+        "spent_ms": turn.spent_ms,
+        "reset": list(turn.reset),
+        "note": turn.error,
+        "telemetry": telemetry_to_json(turn.telemetry),
+    }
+
+
+def lines_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a decision record did, a line each."""
+    lines = [f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}" for m in row["moves"]]
+    lines += [f"{one['replica']} quarantined: {one['reason']}" for one in row["quarantined"] if one["new"]]
+    return (*lines, *(f"{name} back in rotation" for name in row["readmitted"]))
+
+
+def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
+    """What a turn moved, or would have, with its reasons; nothing for a quiet one."""
+    if turn.decision is None:
+        return ()
+    row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
+    reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
+    return (*lines_of(row), *(f"  because: {reason}" for reason in reasons))
+
+
+def segments(folder: Path) -> list[Path]:
+    """Files of the log in ``folder``, oldest first."""
+    return sorted(folder.glob("decisions-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))
+
+
+def read_log(place: Path) -> list[dict[str, Any]]:
+    """Every row of the log at ``place``, a folder of files or one file, with the chain checked throughout.
+
+    A torn last line is left out. DocumentError where a line was altered or the log holds none.
+    """
+    files = segments(place) if place.is_dir() else [place]
+    rows: list[dict[str, Any]] = []
+    previous: str | None = None
+    for file in files:
+        found = read_chain(file, previous)
+        rows += found.rows
+        previous = found.last_sha256 if found.rows else previous
+    if not rows or rows[0].get("kind") != "start" or rows[0].get("format") != FORMAT:
+        expected = f"a decision log of format {FORMAT}, beginning with a line of kind start"
+        actual = "no line" if not rows else f"kind {rows[0].get('kind')!r}, format {rows[0].get('format')!r}"
+        hint = "give what `selvage run` wrote"
+        raise DocumentError([Problem(str(place), 1, "", expected, actual, hint)])
+    return rows
+
+
+def _end_of(files: list[Path]) -> str:
+    """Hash that the first line of the file after ``files`` follows."""
+    return read_chain(files[-1]).last_sha256 if files else GENESIS

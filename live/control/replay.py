@@ -1,0 +1,157 @@
+"""Recorded telemetry through the controller again: the same decisions byte by byte, or what another would do.
+
+A what-if decides on telemetry that the logged decisions brought about: traffic that it would have moved away
+is still seen where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.errors import StateError
+from contracts.loading.files import json_text
+from controller.explain.tick import explain, record_json
+from controller.initial import initial_state
+from controller.options import ControllerSetup
+from controller.state import ControllerState
+from controller.state_json import state_from_json
+from live.control.journal import BESIDE, lines_of
+from live.control.telemetry_json import telemetry_from_json
+from live.control.turns import decide, settled
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One tick that was decided otherwise. moves: lines for people; fields: of the record that differ."""
+
+    now_s: float
+    fields: tuple[str, ...]
+    logged: tuple[str, ...]
+    replayed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What a replay found."""
+
+    ticks: int
+    starts: int
+    notes: int
+    moved_logged: int  # ticks in which a weight or the rotation changed
+    moved_replayed: int
+    differences: tuple[Difference, ...] = field(default=())
+
+    @property
+    def identical(self) -> bool:
+        """Whether every decision came out as it was logged, byte by byte."""
+        return not self.differences
+
+
+def replay(rows: Iterable[Row], setup: ControllerSetup) -> Replayed:
+    """Decide every logged tick again under the set-up that the log was written under, byte by byte.
+
+    Raises StateError where a state in the log is not of ``setup``.
+    """
+    return _Replay(setup=setup, exact=True).over(rows)
+
+
+def what_if(rows: Iterable[Row], setup: ControllerSetup) -> Replayed:
+    """Decide every logged tick under another ``setup``; only what was moved and quarantined is compared.
+
+    It begins with nothing known and carries its own table on; its plans count as if they were in force.
+    """
+    return _Replay(setup=setup, exact=False).over(rows)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Replay:
+    """A replay under way."""
+
+    setup: ControllerSetup
+    exact: bool
+    state: ControllerState | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    found: list[Difference] = field(default_factory=list)
+
+    def over(self, rows: Iterable[Row]) -> Replayed:
+        for row in rows:
+            self.counts[str(row.get("kind"))] += 1
+            if row.get("kind") == "start":
+                self._begin(row)
+            elif row.get("kind") == "tick":
+                self._compare(row, json.loads(self._decided(row)))
+        return Replayed(
+            ticks=self.counts["tick"],
+            starts=self.counts["start"],
+            notes=self.counts["note"],
+            moved_logged=self.counts["moved logged"],
+            moved_replayed=self.counts["moved replayed"],
+            differences=tuple(self.found),
+        )
+
+    def _begin(self, row: Row) -> None:
+        stored = row.get("state")
+        if self.exact and stored is not None:
+            self.state = state_from_json(json.dumps(stored), self.setup)
+        elif self.exact or self.state is None:
+            self.state = initial_state(self.setup, 1)
+
+    def _decided(self, row: Row) -> str:
+        """The record of a logged tick, decided again."""
+        before, seen = self.state, telemetry_from_json(row["telemetry"])
+        if before is None:
+            raise StateError("decision log: a tick before any start; the beginning is missing")
+        replicas = len(self.setup.layout.replicas)
+        if seen.replica_state.shape[1] != replicas:
+            told_of = seen.replica_state.shape[1]
+            raise StateError(f"telemetry: expected {replicas} replicas, got {told_of}; it is of another pool")
+        after, decision = decide(before, seen, self.setup)
+        in_force = bool(row["in_force"]) or not self.exact
+        self.state = settled(before, after, self.setup, in_force=in_force, spent_ms=float(row["spent_ms"]))
+        return record_json(explain(before, self.state, decision, self.setup))
+
+    def _compare(self, logged: Row, again: Row) -> None:
+        self.counts["moved logged"] += acted(logged)
+        self.counts["moved replayed"] += acted(again)
+        differing = (_record_differences if self.exact else _move_differences)(logged, again)
+        if differing:
+            lines = lines_of(logged), lines_of(again)
+            self.found.append(
+                Difference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
+            )
+
+
+def acted(row: Row) -> bool:
+    """Whether a weight moved or a replica's rotation changed."""
+    return bool(row["moves"] or row["readmitted"] or any(one["new"] for one in row["quarantined"]))
+
+
+def _record_differences(logged: Row, again: Row) -> tuple[str, ...]:
+    own = {name: value for name, value in logged.items() if name not in BESIDE}
+    return tuple(
+        name for name in sorted(own | again) if json_text(own.get(name)) != json_text(again.get(name))
+    )
+
+
+def _move_differences(logged: Row, again: Row) -> tuple[str, ...]:
+    return tuple(
+        name for name in ("moves", "quarantined", "readmitted") if _did(logged)[name] != _did(again)[name]
+    )
+
+
+def _did(row: Row) -> dict[str, list[Any]]:
+    return {"moves": _moves(row), "quarantined": _new(row), "readmitted": sorted(row["readmitted"])}
+
+
+def _moves(row: Row) -> list[tuple[str, str, float]]:
+    return [(m["slice"], m["target"], round(float(m["after"]), 9)) for m in row["moves"]]
+
+
+def _new(row: Row) -> list[str]:
+    return sorted(one["replica"] for one in row["quarantined"] if one["new"])

@@ -1,0 +1,173 @@
+"""From documents to a controller's set-up for running servers: pool, contract and policy, judged by top 20.
+
+Which replicas there are is told, not found: a fleet of this machine, a list of addresses and a cluster all
+come here. A server returns its most probable tokens alone, so clauses are judged by their ``top_k``
+estimator, a lower bound; what no such column can judge is left out, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.build import compile_contract
+from contracts.compiled.contract import CompiledContract
+from contracts.compiled.layout import FleetLayout
+from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
+from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from contracts.metrics import metric
+from contracts.rules.estimators import AsMeasured, as_measured
+from contracts.telemetry import SampleRates, Source
+from contracts.units import MS_PER_S
+from controller.fleet import FleetSetup, stages_of
+from controller.options import ControllerSetup
+from policies.route import route_setup, uncertified
+
+#: What a default server's answer holds: ``live.measure.top_columns``.
+COLUMNS = frozenset({"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k"})
+#: Capacity of a kernel of which nothing is known: nothing moves for want of room.
+UNKNOWN_RPS = 1e6
+#: The mean request before servers have told of any.
+DEMAND = Demand(prompt_tokens=256.0, output_tokens=128.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDocuments:
+    """What a controller is set up from, with the files that URIs in them are relative to."""
+
+    pool: KernelPool
+    pool_file: Path
+    contract: KernelContract
+    policy: RoutePolicy
+    policy_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSetup:
+    """A set-up, and what is to be said of it before it is trusted."""
+
+    setup: ControllerSetup
+    told: tuple[str, ...]
+
+
+def live_setup(
+    documents: LiveDocuments, replicas: Mapping[str, tuple[str, ...]], rates: SampleRates
+) -> LiveSetup:
+    """The controller of a fleet whose kernels have these ``replicas`` (kernel -> names).
+
+    Raises DocumentError where pool, contract and policy do not fit each other, or the policy may not drive.
+    """
+    judged = as_measured(documents.contract, COLUMNS)
+    contract = _judgeable(judged)
+    layout = live_layout(documents.pool, contract, replicas)
+    compiled = compile_contract(contract, layout)
+    names = list(layout.kernels)
+    kernels = [one for one in documents.pool.spec.kernels if one.name in names]
+    homes = {home.slice: home.kernel for home in documents.pool.spec.home}
+    capacity_rps, engine, said = _capacity(kernels, documents.pool_file, compiled)
+    fleet = FleetSetup(
+        layout=layout,
+        contract=compiled,
+        capacity_rps=capacity_rps,
+        engine=engine,
+        home=np.array([names.index(homes[name]) for name in layout.slices], dtype=np.int64),
+        tick_s=documents.policy.spec.tick_s,
+        rates=rates,
+        stage=stages_of(kernels),
+    )
+    file = str(documents.policy_file)
+    observes = documents.policy.spec.mode == "observe"
+    lacking = uncertified(documents.policy, file) if observes else ()
+    setup = route_setup(documents.policy, file, fleet)
+    return LiveSetup(setup=setup, told=(*judged.told(), *said, *lacking))
+
+
+def live_layout(
+    pool: KernelPool, contract: KernelContract, replicas: Mapping[str, tuple[str, ...]]
+) -> FleetLayout:
+    """Axes: kernels that may serve and have replicas, in the pool's order; the slices that have a home."""
+    kernels = [one for one in pool.spec.kernels if one.role != "reference" and replicas.get(one.name)]
+    names = tuple(one.name for one in kernels)
+    owner = [at for at, name in enumerate(names) for _ in replicas[name]]
+    return FleetLayout(
+        kernels=names,
+        slices=tuple(home.slice for home in pool.spec.home),
+        replicas=tuple(replica for name in names for replica in replicas[name]),
+        replica_kernel=np.array(owner, dtype=np.int64),
+        probe_metrics=_probe_metrics(contract),
+        known_good=next(at for at, one in enumerate(kernels) if one.role == "known_good"),
+    )
+
+
+def expected_fingerprints(pool: KernelPool) -> dict[str, str]:
+    """Kernel -> what its servers must state as ``system_fingerprint``, of those whose pool entry says so."""
+    return {
+        one.name: one.fingerprint.system_fingerprint
+        for one in pool.spec.kernels
+        if one.fingerprint is not None and one.fingerprint.system_fingerprint
+    }
+
+
+def _judgeable(judged: AsMeasured) -> KernelContract:
+    """The contract without the clauses that no answer of a server can judge."""
+    spec = judged.contract.spec
+    kept = tuple(clause for clause in spec.clauses if clause.id not in judged.unmeasured)
+    return judged.contract.model_copy(update={"spec": spec.model_copy(update={"clauses": kept})})
+
+
+def _probe_metrics(contract: KernelContract) -> tuple[str, ...]:
+    """Columns that the contract's clauses read from probes, in the order of the clauses."""
+    found = [(metric(clause.metric), clause.estimator) for clause in contract.spec.clauses]
+    probed = [spec.column(estimator) for spec, estimator in found if spec.source == Source.PROBE]
+    return tuple(dict.fromkeys(probed))
+
+
+def _capacity(
+    kernels: list[PoolKernel], file: Path, contract: CompiledContract
+) -> tuple[NDArray[np.float64], EngineModel | None, tuple[str, ...]]:
+    """Requests per second of a replica of each kernel, what was measured of their engines, and what is to be
+    said: stated, else learned from the measured step times, else not known.
+    """
+    stated = [one.capacity_rps for one in kernels]
+    if all(stated):
+        return np.array(stated, dtype=np.float64), None, ()
+    steps = [_step_s(one, file) for one in kernels]
+    if all(step is not None for step in steps):
+        model = _engine(kernels, np.array(steps), contract)
+        return capacities_rps(model.step_s, model, DEMAND), model, ()
+    unknown = [one.name for one, rps in zip(kernels, stated, strict=True) if rps is None]
+    told = (
+        f"capacity of {', '.join(unknown)} is not known: nothing moves for want of room; state capacity_rps"
+    )
+    return np.array([rps or UNKNOWN_RPS for rps in stated]), None, (told,)
+
+
+def _step_s(kernel: PoolKernel, file: Path) -> list[float] | None:
+    """Measured step times of a kernel, [4] in s; None without a profile, or without step times in it."""
+    place = resolve_uri(kernel.profile, file)
+    if not place.is_file():
+        return None
+    step = load_as(KernelProfile, place).spec.step_time
+    if step is None:
+        return None
+    parts = step.base_ms, step.per_prefill_token_ms, step.per_decode_sequence_ms, step.per_context_token_ms
+    return [part / MS_PER_S for part in parts]
+
+
+def _engine(
+    kernels: list[PoolKernel], step_s: NDArray[np.float64], contract: CompiledContract
+) -> EngineModel:
+    paces = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
+    return EngineModel(
+        step_s=step_s,
+        sequences=np.array([float(one.limits.max_sequences) for one in kernels]),
+        kv_tokens=np.array([float(one.limits.kv_blocks * one.limits.block_tokens) for one in kernels]),
+        inter_token_s=float(paces.min()) / MS_PER_S if paces.size else float("inf"),
+        demand=DEMAND,
+    )

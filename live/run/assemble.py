@@ -1,0 +1,256 @@
+"""A controller with all its parts: over a fleet that ``selvage fleet up`` started, or over addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from contracts.documents import KernelPool
+from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.units import MS_PER_S
+from controller.initial import initial_state
+from controller.options import ControllerSetup
+from live.control.claim import StateKeeper, controlling, kept_state
+from live.control.clocks import SteadyClock
+from live.control.journal import Beginning, DecisionLog
+from live.control.loop import ControlPorts, LiveController, TurnWatcher
+from live.control.setup import expected_fingerprints, live_setup
+from live.control.source import FleetSource, SourceParts
+from live.control.turns import decide
+from live.fleet.control import driving, require_up
+from live.fleet.plan import load_pool
+from live.fleet.state import FleetDiscovery, FleetFolder
+from live.gateway.actuator import EnvoyActuator, RoutingFrame
+from live.gateway.admin import EnvoyAdmin
+from live.gateway.driver import GatewayDriver
+from live.gateway.statistics import GatewayLogs
+from live.measure.endpoint import Endpoint
+from live.observe.scraper import Scraper
+from live.ports import Discovery, GatewayStatistics, LiveReplica
+from live.probe.prober import ProbePlan, Prober
+from live.run.options import RunOptions, documents_for, recipe
+from live.run.probing import probe_plan, sample_rates
+from live.run.urls import UrlDiscovery, addresses
+
+#: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
+CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """A controller that is ready to step, and what is to be said of it."""
+
+    controller: LiveController
+    log: DecisionLog
+    prober: Prober
+    told: tuple[str, ...]
+    folder: Path  # state and log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """What a controller stands in. fleet: names this run of the servers, "" where there is none such."""
+
+    folder: Path
+    pool: KernelPool
+    pool_file: Path
+    replicas: tuple[LiveReplica, ...]
+    discovery: Discovery
+    model: str
+    fleet: str = ""
+    statistics: GatewayStatistics | None = None
+    driver: GatewayDriver | None = None
+    default_slice: str = ""
+
+    def by_kernel(self) -> dict[str, tuple[str, ...]]:
+        """Replicas of every kernel."""
+        kernels = dict.fromkeys(one.kernel for one in self.replicas)
+        return {name: tuple(one.name for one in self.replicas if one.kernel == name) for name in kernels}
+
+    def trusted(self) -> tuple[str, str]:
+        """Kernel and address of who says what is right: the reference kernel, else the known-good one."""
+        order = {"reference": 0, "known_good": 1}
+        kernels = sorted(self.pool.spec.kernels, key=lambda one: order.get(one.role, len(order)))
+        urls = {one.kernel: one.url for one in reversed(self.replicas)}
+        return next((one.name, urls[one.name]) for one in kernels if one.name in urls)
+
+
+@contextmanager
+def controlled_fleet(
+    folder: FleetFolder, options: RunOptions, watchers: tuple[TurnWatcher, ...] = (), pool: str = ""
+) -> Iterator[Assembled]:
+    """The controller of the running fleet in ``folder``; with ``options.observe`` it moves nothing.
+
+    pool: URI of the KernelPool that was brought up, where the fleet does not say. Raises LiveError where no
+    fleet runs there or another controller is in charge, DocumentError for documents that do not fit.
+    """
+    state = require_up(folder)
+    document, file = load_pool(pool or state.pool_file)
+    if document.metadata.name != state.pool:
+        raise _refused(file, "metadata.name", state.pool, document.metadata.name, "name the pool that runs")
+    with ExitStack() as stack:
+        stack.enter_context(controlling(folder.path / CONTROL))
+        driver = None if options.observe else stack.enter_context(driving(folder))
+        admin = stack.enter_context(closing(EnvoyAdmin(state.gateway.admin_url)))
+        discovery = FleetDiscovery(folder)
+        world = _World(
+            folder=folder.path / CONTROL,
+            pool=document,
+            pool_file=file,
+            replicas=discovery.replicas(),
+            discovery=discovery,
+            model=options.model or state.served_name,
+            fleet=f"{state.supervisor.pid}-{state.supervisor.started_ticks}",
+            statistics=GatewayLogs(folder.gateway, admin, state.slices),
+            driver=driver,
+            default_slice=state.default_slice,
+        )
+        yield stack.enter_context(_assembled(world, options, watchers))
+
+
+@contextmanager
+def observed_servers(
+    pool: str, folder: Path, options: RunOptions, watchers: tuple[TurnWatcher, ...] = ()
+) -> Iterator[Assembled]:
+    """A controller that observes the servers whose addresses stand in ``pool`` and moves nothing.
+
+    folder: for its state, log and reference. Raises LiveError where another controller is in charge there,
+    DocumentError for a kernel without servers and a reference that does not answer.
+    """
+    document, file = load_pool(pool)
+    servers = {one.name: one.servers for one in document.spec.kernels if one.servers}
+    lacking = [one.name for one in document.spec.kernels if not one.servers and one.role != "reference"]
+    if lacking:
+        hint = "list the addresses: servers: [http://HOST:PORT]"
+        raise _refused(file, f"spec.kernels[{lacking[0]}].servers", "addresses of servers", "none", hint)
+    found = addresses(servers)
+    access = _access(options, found[0].url)
+    with ExitStack() as stack:
+        stack.enter_context(controlling(folder))
+        model = options.model or _first_model(access)
+        discovery = UrlDiscovery(found, stack.enter_context(access.client()), model)
+        stack.callback(discovery.close)
+        world = _World(
+            folder=folder,
+            pool=document,
+            pool_file=file,
+            replicas=discovery.refresh(),
+            discovery=discovery,
+            model=model,
+        )
+        yield stack.enter_context(_assembled(world, options, watchers))
+
+
+@contextmanager
+def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, ...]) -> Iterator[Assembled]:
+    documents = documents_for(world.pool, world.pool_file, options)
+    plan = _plan(world, options)
+    rates = sample_rates(options.probes, plan, options.scrape_s)
+    found = live_setup(documents, world.by_kernel(), rates)
+    setup = found.setup
+    state, why = kept_state(world.folder, setup, world.fleet)
+    clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
+    with ExitStack() as stack:
+        prober = stack.enter_context(_prober(world, options, setup, plan, clock))
+        source = stack.enter_context(closing(_source(world, options, setup, clock, prober)))
+        decide(
+            initial_state(setup, 1), source.read(), setup
+        )  # compiles; what was before is not ours to judge
+        told = recipe(documents, options, world.by_kernel(), rates)
+        beginning = Beginning(setup=setup, state=state, documents=told, code_version=_version())
+        log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
+        keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
+        actuator = _actuator(world, setup)
+        ports = ControlPorts(
+            source=source,
+            clock=clock,
+            actuator=actuator,
+            resetter=actuator,
+            watchers=(log, keeper, *watchers),
+        )
+        yield Assembled(
+            controller=LiveController(setup, ports, state),
+            log=log,
+            prober=prober,
+            told=(*found.told, *_begun(log, state is not None, why)),
+            folder=world.folder,
+        )
+
+
+def _plan(world: _World, options: RunOptions) -> ProbePlan:
+    """What is asked of every replica, against what the trusted server answered once."""
+    kernel, url = world.trusted()
+    endpoint = _access(options, options.probes.reference_url or url, world.model)
+    slices = [home.slice for home in world.pool.spec.home]
+    return probe_plan(options.probes, slices, endpoint, world.folder / "reference", kernel)
+
+
+def _prober(
+    world: _World,
+    options: RunOptions,
+    setup: ControllerSetup,
+    plan: ProbePlan,
+    clock: SteadyClock,
+) -> Prober:
+    """Probes of every replica of the layout."""
+    urls = {one.name: one.url for one in world.replicas if one.name in setup.layout.replicas}
+    client = _access(options, next(iter(urls.values()))).client()
+    return Prober(setup.layout, plan, urls, world.model, clock.now_ms() / MS_PER_S, client)
+
+
+def _source(
+    world: _World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, prober: Prober
+) -> FleetSource:
+    return FleetSource(
+        SourceParts(
+            layout=setup.layout,
+            discovery=world.discovery,
+            scraper=Scraper(client=_access(options, world.replicas[0].url).client()),
+            clock=clock,
+            statistics=world.statistics,
+            prober=prober,
+            fingerprints=expected_fingerprints(world.pool),
+        )
+    )
+
+
+def _actuator(world: _World, setup: ControllerSetup) -> EnvoyActuator | None:
+    if world.driver is None:
+        return None
+    frame = RoutingFrame(layout=setup.layout, default_slice=world.default_slice)
+    return EnvoyActuator(world.driver, world.discovery, frame)
+
+
+def _access(options: RunOptions, url: str, model: str = "") -> Endpoint:
+    return Endpoint(url=url, model=model, api_key=options.api_key, ca_file=options.ca_file)
+
+
+def _first_model(endpoint: Endpoint) -> str:
+    """Name of the first model that the server lists; MeasurementError where it lists none."""
+    with endpoint.client() as client:
+        listed = endpoint.answer(client, "GET", "/v1/models").get("data")
+    names = [one.get("id") for one in listed or () if isinstance(one, dict)]
+    if not names or not isinstance(names[0], str):
+        raise MeasurementError(f"{endpoint.base}/v1/models: no model is listed; name it: --model")
+    return names[0]
+
+
+def _begun(log: DecisionLog, resumed: bool, why: str) -> Iterator[str]:
+    """What is to be said of state and log at the start."""
+    yield "goes on from the state that was kept" if resumed else f"begins with nothing known: {why}"
+    if log.repaired_bytes:
+        yield f"the decision log ended in a torn line of {log.repaired_bytes} bytes, which was cut off"
+
+
+def _version() -> str:
+    try:
+        return version("selvage-fleet")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _refused(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return DocumentError([Problem(str(file), 0, path, expected, actual, hint)])

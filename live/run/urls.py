@@ -1,0 +1,96 @@
+"""Servers that somebody else started, found by their addresses: who answers ``/health``, and as what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+
+from contracts.telemetry import ReplicaState
+from live.ports import LiveReplica
+
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One server of a pool."""
+
+    name: str
+    kernel: str
+    url: str
+
+
+def addresses(servers: Mapping[str, Sequence[str]]) -> tuple[Address, ...]:
+    """Servers by kernel as replicas: ``KERNEL-NUMBER``, in the pool's order."""
+    return tuple(
+        Address(name=f"{kernel}-{number}", kernel=kernel, url=url.rstrip("/"))
+        for kernel, urls in servers.items()
+        for number, url in enumerate(urls)
+    )
+
+
+class UrlDiscovery:
+    """``live.ports.Discovery`` over fixed addresses. ``close`` it at the end.
+
+    Asks beside the caller and answers at once with what is known: a server is ready as long as ``/health``
+    says so, and states its fingerprint when it becomes ready, in a completion of one token.
+    """
+
+    def __init__(
+        self, servers: Sequence[Address], client: httpx.Client, model: str, timeout_s: float = 2.0
+    ) -> None:
+        self._servers, self._client, self._model, self._timeout_s = tuple(servers), client, model, timeout_s
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="discover")
+        self._known = {
+            one.name: LiveReplica(name=one.name, kernel=one.kernel, url=one.url, state=ReplicaState.STARTING)
+            for one in self._servers
+        }
+        self._asked: dict[str, Future[LiveReplica]] = {}
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def replicas(self) -> tuple[LiveReplica, ...]:
+        """Every server as it answered last; each is asked again."""
+        for name in [name for name, asked in self._asked.items() if asked.done()]:
+            self._known[name] = self._asked.pop(name).result()
+        for one in self._servers:
+            if one.name not in self._asked:
+                self._asked[one.name] = self._threads.submit(self._seen, self._known[one.name])
+        return tuple(self._known.values())
+
+    def refresh(self) -> tuple[LiveReplica, ...]:
+        """Every server as it answers now."""
+        found = self._threads.map(self._seen, self._known.values())
+        self._known = {one.name: one for one in found}
+        return tuple(self._known.values())
+
+    def _seen(self, last: LiveReplica) -> LiveReplica:
+        state, fingerprint = ReplicaState.DEAD, ""
+        try:
+            if self._client.get(f"{last.url}/health", timeout=self._timeout_s).status_code == httpx.codes.OK:
+                state = ReplicaState.READY
+                known = last.state == ReplicaState.READY
+                fingerprint = last.fingerprint if known else self._fingerprint(last.url)
+        except httpx.TimeoutException:
+            # It lives and says nothing: probes and scrapes judge that, as long as it once was ready.
+            state, fingerprint = last.state, last.fingerprint
+        except httpx.HTTPError:
+            pass
+        return LiveReplica(
+            name=last.name, kernel=last.kernel, url=last.url, state=state, fingerprint=fingerprint
+        )
+
+    def _fingerprint(self, url: str) -> str:
+        """What the server states of itself; "" where it does not."""
+        body = {"model": self._model, "prompt": [1, 2], "max_tokens": 1, "temperature": 0.0}
+        try:
+            answer = self._client.post(f"{url}/v1/completions", json=body, timeout=self._timeout_s)
+            stated = answer.json().get("system_fingerprint")
+        except (httpx.HTTPError, ValueError, AttributeError):
+            return ""
+        return stated if isinstance(stated, str) else ""

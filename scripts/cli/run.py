@@ -1,0 +1,141 @@
+"""``selvage run``: the controller of live servers, driving or observing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contracts.errors import DocumentError, Problem
+from scripts.cli.options import options
+from scripts.cli.profile_request import read_key
+
+if TYPE_CHECKING:
+    from controller.options import ControllerSetup
+    from live.control.loop import Turn
+    from live.run.assemble import Assembled
+    from live.run.options import RunOptions
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(options(RunRequest)(run))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """The options of ``selvage run``."""
+
+    policy: Annotated[str, typer.Argument(help="RoutePolicy document; the shipped one without.")] = ""
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Of the fleet; with --pool: for state, log and reference.")
+    ] = None
+    pool: Annotated[
+        str, typer.Option("--pool", help="KernelPool whose kernels list servers that run already.")
+    ] = ""
+    observe: Annotated[bool, typer.Option("--observe", help="Judge and say; move nothing.")] = False
+    contract: Annotated[str, typer.Option(help="KernelContract; serving-pool without.")] = ""
+    model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
+    api_key_file: Annotated[Path | None, typer.Option(help="Or the file that holds it.")] = None
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of a private authority, PEM.")] = None
+    prompts: Annotated[Path | None, typer.Option(help="Golden prompts; the shipped ones without.")] = None
+    reference: Annotated[str, typer.Option(help="URL of the server that answers what is right.")] = ""
+    probe_tokens: Annotated[
+        float, typer.Option("--probe-tokens", min=0.1, help="Prompt tokens per second and replica.")
+    ] = 64.0
+    probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Of our own metrics; 0: any.")] = 9464
+    metrics_address: Annotated[str, typer.Option(help="Where they are offered.")] = "127.0.0.1"
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; 0: at Ctrl-C.")] = 0.0
+
+
+def run(asked: RunRequest) -> None:
+    """Drive the fleet of `selvage fleet up`, or with --observe judge servers and move nothing."""
+    from live.control import pace
+    from live.control.metrics import ControllerMetrics
+
+    with ExitStack() as stack:
+        stop = stack.enter_context(pace.stopped_by_signals())
+        typer.echo("asking the reference, reading what is kept", err=True)
+        one = stack.enter_context(_assembled(asked))
+        controller = one.controller
+        prober = one.prober
+        metrics = ControllerMetrics(
+            controller.setup, observes=controller.observes, sent_tokens=lambda: prober.sent_tokens
+        )
+        url, close = metrics.serve(asked.metrics_port, asked.metrics_address)
+        stack.callback(close)
+        for line in one.told:
+            typer.echo(line, err=True)
+        does = "observes" if controller.observes else "drives"
+        typer.echo(
+            f"{controller.setup.policy.policy_id} {does}; metrics at {url}; log in {one.folder}", err=True
+        )
+        controller.watch(metrics, _Teller(controller.setup))
+        turns = pace.run(controller.step, controller.setup.fleet.tick_s, stop, asked.seconds)
+    typer.echo(f"ended after {turns} turns; the last table stands", err=True)
+
+
+class _Teller:
+    """``TurnWatcher`` that says moves and failures on the terminal, a failure that lasts once."""
+
+    def __init__(self, setup: ControllerSetup) -> None:
+        self._setup, self._last = setup, ""
+
+    def turn(self, turn: Turn) -> None:
+        """Say what is new."""
+        from live.control.journal import turn_lines
+
+        for line in turn_lines(turn, self._setup):
+            typer.echo(f"{turn.at_s:.0f} {line}", err=True)
+        if turn.error and turn.error != self._last:
+            typer.echo(f"{turn.at_s:.0f} {turn.error}; the last table stands", err=True)
+        self._last = turn.error
+
+
+def _assembled(asked: RunRequest) -> AbstractContextManager[Assembled]:
+    from live.fleet.control import fleets_folder
+    from live.fleet.state import FleetFolder
+    from live.run.assemble import controlled_fleet, observed_servers
+
+    if not asked.pool:
+        place = (asked.folder or fleets_folder() / "live").resolve()
+        return controlled_fleet(FleetFolder(path=place), _options(asked))
+    if not asked.observe:
+        hint = "add --observe; a fleet of `selvage fleet up` is driven by --folder"
+        expected = "--observe, as nothing routes to servers of others"
+        raise DocumentError([Problem("selvage run", 0, "--pool", expected, "none", hint)])
+    name = Path(asked.pool).stem
+    folder = asked.folder or fleets_folder() / "observed" / name
+    return observed_servers(asked.pool, folder.resolve(), _options(asked))
+
+
+def _options(asked: RunRequest) -> RunOptions:
+    from live.run.options import ProbeOptions, RunOptions
+
+    own = ProbeOptions()
+    return RunOptions(
+        policy=asked.policy,
+        contract=asked.contract,
+        observe=asked.observe,
+        model=asked.model,
+        api_key=_key(asked),
+        ca_file=asked.ca_file,
+        probes=ProbeOptions(
+            prompts=asked.prompts or own.prompts,
+            tokens_per_s=asked.probe_tokens,
+            limit_s=asked.probe_limit,
+            reference_url=asked.reference,
+        ),
+    )
+
+
+def _key(asked: RunRequest) -> str:
+    """The servers' key; for a fleet of this machine what it was started with, unless another is named."""
+    named = read_key("--api-key", asked.api_key_env, asked.api_key_file)
+    return named or ("" if asked.pool else os.environ.get("VLLM_API_KEY", ""))
