@@ -50,6 +50,31 @@ class OwnedRoute(Strict):
     slice_header: Name = "x-selvage-slice"
 
 
+class PinnedWeight(Strict):
+    """One kernel's share of a pinned slice."""
+
+    kernel: Name
+    weight: Ratio
+
+
+class PinnedRow(Strict):
+    """One slice of a pinned table; kernels that are not named get nothing."""
+
+    slice: Name
+    weights: Annotated[tuple[PinnedWeight, ...], Field(min_length=1, max_length=15)]
+
+
+class Freeze(Strict):
+    """Break-glass: nobody moves weights until then. Hard clauses still warn."""
+
+    until: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", max_length=20)]
+    """Instant in UTC, as 2030-01-31T18:00:00Z; then the policy drives again."""
+    reason: Text
+    """Who froze it and why, for whoever looks later."""
+    table: Annotated[tuple[PinnedRow, ...], Field(min_length=1, max_length=16)] | None = None
+    """Put in force meanwhile; slices that are not named, and all without it, stay as they are."""
+
+
 class RoutePolicySpec(Strict):
     """A policy in charge."""
 
@@ -70,6 +95,10 @@ class RoutePolicySpec(Strict):
     certificate of the baseline beside a meta-contract that is no ``package:`` URI, must be signed by it."""
     shield: ShieldSettings = ShieldSettings()
     route: OwnedRoute
+    freeze: Freeze | None = None
+    """Break-glass of a cluster; worlds without an operator ignore it."""
+    suspend: bool | None = None
+    """True: the operator leaves route and servers alone and only says so; absent: false."""
 
 
 class RoutePolicy(Document):

@@ -12,6 +12,7 @@ from contracts.documents import (
     KernelProfile,
     MetaContract,
     PolicyArtifact,
+    RoutePolicy,
     Scenario,
     Suite,
 )
@@ -20,6 +21,7 @@ from contracts.rules.contract import contract_breaches
 from contracts.rules.drill import drill_breaches
 from contracts.rules.policy import artifact_breaches, meta_breaches, suite_breaches
 from contracts.rules.pool import pool_breaches, profile_breaches
+from contracts.rules.route import route_breaches
 from contracts.rules.scenario import scenario_breaches
 
 __all__ = ["Breach", "breaches"]
@@ -46,6 +48,8 @@ def _of_spec(document: Document) -> Iterator[Breach]:
             yield from artifact_breaches(spec)
         case FaultDrill(spec=spec):
             yield from drill_breaches(spec)
+        case RoutePolicy(spec=spec):
+            yield from route_breaches(spec)
         case Suite(spec=spec):
             yield from suite_breaches(spec)
         case _:

@@ -94,6 +94,18 @@ ROUTE = (
         "artifact: a learned policy comes as a pinned PolicyArtifact",
         "artifact",
     ),
+    Rule(
+        "!has(self.freeze) || timestamp(self.freeze.until) <= timestamp('9999-01-01T00:00:00Z')",
+        "freeze: until is an instant in UTC, as 2030-01-31T18:00:00Z",
+        "freeze",
+    ),
+    Rule(
+        "!has(self.freeze) || !has(self.freeze.table) || self.freeze.table.all(a, "
+        "self.freeze.table.exists_one(b, b.slice == a.slice) && "
+        "a.weights.map(w, w.weight).sum() > 0.999999 && a.weights.map(w, w.weight).sum() < 1.000001)",
+        "freeze: a pinned table names each slice once, with weights that add up to 1",
+        "freeze",
+    ),
 )
 
 DRILL = (

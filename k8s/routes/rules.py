@@ -69,6 +69,20 @@ def route_rules(table: NDArray[np.float64], shape: RouteShape) -> list[Rule]:
     return [_rule(shape.slices[at], integer_weights(table[at]), shape) for at in order]
 
 
+def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | None:
+    """The table [S, K + 1] that ``rules`` carry out; None where they are not rules of ``shape``."""
+    found = np.zeros((len(shape.slices), len(shape.kernels) + 1))
+    by_name = {rule.get("name"): rule for rule in rules}
+    for at, name in enumerate(shape.slices):
+        rule = by_name.get(_rule_name(name))
+        weights = [one.get("weight", 1) for one in (rule or {}).get("backendRefs") or []]
+        names = [one.get("name") for one in (rule or {}).get("backendRefs") or []]
+        if names != [one.name for one in (*shape.kernels, shape.shed)] or not sum(weights) > 0:
+            return None
+        found[at] = np.array(weights) / sum(weights)
+    return found if len(rules) == len(shape.slices) else None
+
+
 def integer_weights(row: NDArray[np.float64]) -> NDArray[np.int64]:
     """Weights that add up to ``WHOLE`` and stand within one of ``row`` times it (largest remainders)."""
     exact = row / row.sum() * WHOLE
@@ -84,7 +98,11 @@ def _rule(slice_name: str, weights: NDArray[np.int64], shape: RouteShape) -> Rul
         match["headers"] = [{"type": "Exact", "name": shape.slice_header, "value": slice_name}]
     backends = [*shape.kernels, shape.shed]
     return {
-        "name": slice_name.lower().replace("_", "-"),
+        "name": _rule_name(slice_name),
         "matches": [match],
         "backendRefs": [one.as_json(int(weight)) for one, weight in zip(backends, weights, strict=True)],
     }
+
+
+def _rule_name(slice_name: str) -> str:
+    return slice_name.lower().replace("_", "-")

@@ -1,20 +1,23 @@
-"""``selvage kubernetes crds``: what a cluster must know before it takes our resources."""
+"""``selvage kubernetes``: the definitions of our resources, the operator, and what it says."""
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from contracts.errors import MissingPartError
 from k8s.resources.manifests import manifest_files, write_manifests
 
-app = typer.Typer(no_args_is_help=True, help="Custom resources for Kubernetes.")
+app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
 
 
 @app.callback()
 def kubernetes() -> None:
-    """Custom resources for Kubernetes."""
+    """Custom resources and operator for Kubernetes."""
 
 
 @app.command()
@@ -33,3 +36,45 @@ def crds(
         return
     texts = [text for name, text in manifest_files().items() if name != "kustomization.yaml"]
     typer.echo("---\n".join(texts), nl=False)
+
+
+_NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
+
+
+@app.command()
+def operator(
+    namespace: Annotated[str, _NAMESPACE] = "default",
+    shed_service: Annotated[
+        str, typer.Option("--shed-service", help="SERVICE:PORT that answers 429, for what is shed.")
+    ] = "selvage-refuse:8080",
+    metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464,
+    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz.")] = 8081,
+) -> None:
+    """Run the operator of one namespace until a signal ends it; routes stay as they are then."""
+    try:
+        from k8s.process.serve import Settings, serve
+        from k8s.routes.rules import Backend
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    name, _, port = shed_service.partition(":")
+    if not name or not port.isdecimal():
+        raise typer.BadParameter(f"expected SERVICE:PORT, got {shed_service!r}", param_hint="--shed-service")
+    settings = Settings(
+        namespace=namespace,
+        identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
+        shed=Backend(name=name, port=int(port)),
+        metrics_port=metrics_port or None,
+        health_port=health_port or None,
+    )
+    serve(settings)
+
+
+@app.command()
+def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """Say of every policy who drives, where each slice goes, and which conditions want attention."""
+    try:
+        from k8s.process.status import status_lines
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    for line in status_lines(namespace):
+        typer.echo(line)

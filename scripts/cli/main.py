@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "train": (("train",), "Train routing policies by a recipe, several seeds."),
     "bench": (("bench",), "Print the figures of a benchmark."),
     "offline": (("offline",), "Log incidents; learn and judge policies from logs."),
-    "kubernetes": (("kubernetes",), "Custom resources for Kubernetes."),
+    "kubernetes": (("kubernetes",), "Custom resources and operator for Kubernetes."),
     "doctor": (("doctor",), "Say what is installed, shadowed or missing."),
 }
 

@@ -30,7 +30,7 @@ def api_server(programs: Path) -> Iterator[client.Configuration]:
     """How to reach a fresh API server; it is gone after the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="selvage-api-")))
-        peers, clients, secure = (_free_port() for _ in range(3))
+        peers, clients, secure = (free_port() for _ in range(3))
         etcd_url, own = f"http://127.0.0.1:{clients}", f"http://127.0.0.1:{peers}"
         etcd = [
             str(programs / "etcd"),
@@ -112,7 +112,8 @@ def _configuration(port: int, authority: Path) -> client.Configuration:
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,0 +1,189 @@
+"""One namespace by the official client: ``k8s.operator.objects.Cluster``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from kubernetes import client
+from urllib3.exceptions import HTTPError
+
+from k8s.api.routes import FIELD_MANAGER, ApiRoutes
+from k8s.operator.objects import ClusterError, EventNote, Manifest, Resources
+from k8s.resources.kinds import GROUP, VERSION, resource_named
+from k8s.routes.writer import Routes
+
+_NOT_FOUND = 404
+
+
+class _GuardedRoutes:
+    """Routes whose unreachable server is a ``ClusterError``; conflicts stay what they are."""
+
+    def __init__(self, inner: ApiRoutes) -> None:
+        self._inner = inner
+
+    def read(self, name: str) -> Manifest | None:
+        with answers(f"HTTPRoute {name}"):
+            return self._inner.read(name)
+
+    def create(self, route: Manifest) -> Manifest:
+        with answers("HTTPRoute"):
+            return self._inner.create(route)
+
+    def replace(self, route: Manifest) -> Manifest:
+        with answers("HTTPRoute"):
+            return self._inner.replace(route)
+
+
+class ApiCluster:
+    """Every call has ``timeout_s``."""
+
+    def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
+        self._namespace, self._timeout_s = namespace, timeout_s
+        self._core, self._custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
+        self._discovery, self._api = client.DiscoveryV1Api(api), api
+        self._routes = _GuardedRoutes(ApiRoutes(api, namespace, timeout_s))
+
+    @property
+    def namespace(self) -> str:
+        """Its name."""
+        return self._namespace
+
+    @property
+    def routes(self) -> Routes:
+        """Its HTTPRoutes."""
+        return self._routes
+
+    def resources(self) -> Resources:
+        """Every contract, pool and policy."""
+        return Resources(
+            contracts=self._all("KernelContract"),
+            pools=self._all("KernelPool"),
+            policies=self._all("RoutePolicy"),
+        )
+
+    def service(self, name: str) -> Manifest | None:
+        """A Service, None where there is none."""
+        return self._one(f"Service {name}", self._core.read_namespaced_service, name)
+
+    def endpoint_slices(self, service: str) -> list[Manifest]:
+        """EndpointSlices of a Service."""
+        selector = f"kubernetes.io/service-name={service}"
+        return self._many("EndpointSlices", self._discovery.list_namespaced_endpoint_slice, selector)
+
+    def pods(self, selector: Mapping[str, str]) -> list[Manifest]:
+        """Pods with these labels."""
+        chosen = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+        return self._many("Pods", self._core.list_namespaced_pod, chosen)
+
+    def label_pod(self, name: str, key: str, value: str) -> None:
+        """Set one label of a pod."""
+        with answers(f"Pod {name}"):
+            self._core.patch_namespaced_pod(
+                name,
+                self._namespace,
+                {"metadata": {"labels": {key: value}}},
+                field_manager=FIELD_MANAGER,
+                _request_timeout=self._timeout_s,
+            )
+
+    def write_status(self, found: Manifest, status: Manifest) -> None:
+        """Replace the status of one of our resources; its spec may have changed meanwhile."""
+        kind, name = resource_named(found["kind"]), found["metadata"]["name"]
+        with answers(f"status of {found['kind']} {name}"):
+            self._custom.patch_namespaced_custom_object_status(
+                GROUP,
+                VERSION,
+                self._namespace,
+                kind.plural,
+                name,
+                [{"op": "add", "path": "/status", "value": status}],
+                field_manager=FIELD_MANAGER,
+                _content_type="application/json-patch+json",
+                _request_timeout=self._timeout_s,
+            )
+
+    def note(self, event: EventNote) -> None:
+        """Write an Event."""
+        metadata = event.about["metadata"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {
+            "metadata": {
+                "name": f"{metadata['name'][:200]}.{uuid4().hex[:16]}",
+                "namespace": self._namespace,
+            },
+            "involvedObject": {
+                "apiVersion": event.about["apiVersion"],
+                "kind": event.about["kind"],
+                "name": metadata["name"],
+                "namespace": self._namespace,
+                "uid": metadata.get("uid", ""),
+            },
+            "reason": event.reason,
+            "message": event.message,
+            "type": "Warning" if event.warning else "Normal",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "source": {"component": FIELD_MANAGER},
+        }
+        with answers("Events"):
+            self._core.create_namespaced_event(self._namespace, body, _request_timeout=self._timeout_s)
+
+    def read_config(self, name: str) -> Manifest | None:
+        """A ConfigMap, None where there is none."""
+        return self._one(f"ConfigMap {name}", self._core.read_namespaced_config_map, name)
+
+    def write_config(self, config: Manifest) -> None:
+        """Create or replace a ConfigMap."""
+        name = config["metadata"]["name"]
+        with answers(f"ConfigMap {name}"):
+            try:
+                self._core.replace_namespaced_config_map(
+                    name, self._namespace, config, _request_timeout=self._timeout_s
+                )
+            except client.ApiException as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                self._core.create_namespaced_config_map(
+                    self._namespace, config, _request_timeout=self._timeout_s
+                )
+
+    def _all(self, kind: str) -> dict[str, Manifest]:
+        """Objects of ``kind`` by name."""
+        with answers(f"{kind}s"):
+            found = self._custom.list_namespaced_custom_object(
+                GROUP, VERSION, self._namespace, resource_named(kind).plural, _request_timeout=self._timeout_s
+            )
+        own = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind}
+        return {one["metadata"]["name"]: {**own, **one} for one in found["items"]}
+
+    def _many(self, what: str, method: Callable[..., Any], selector: str) -> list[Manifest]:
+        with answers(what):
+            found = method(self._namespace, label_selector=selector, _request_timeout=self._timeout_s)
+        return [self._api.sanitize_for_serialization(one) for one in found.items]
+
+    def _one(self, what: str, method: Callable[..., Any], name: str) -> Manifest | None:
+        with answers(what):
+            try:
+                found = method(name, self._namespace, _request_timeout=self._timeout_s)
+            except client.ApiException as error:
+                if error.status == _NOT_FOUND:
+                    return None
+                raise
+        plain: Manifest = self._api.sanitize_for_serialization(found)
+        return plain
+
+
+@contextmanager
+def answers(what: str) -> Iterator[None]:
+    """``ClusterError`` that names ``what`` where the server refuses or does not answer."""
+    try:
+        yield
+    except client.ApiException as error:
+        raise ClusterError(f"{what}: the API server said {error.status} {error.reason}") from error
+    except (HTTPError, OSError) as error:
+        raise ClusterError(f"{what}: the API server does not answer ({type(error).__name__})") from error

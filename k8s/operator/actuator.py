@@ -1,0 +1,103 @@
+"""Plans put in force: weights of the route that is ours, and labels of single pods.
+
+The route first: a pod is taken out of rotation only where its kernel keeps another one, or takes no traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import ReplicaState
+from controller.ports import RoutingPlan
+from k8s.operator.objects import Cluster, ClusterError
+from k8s.operator.replicas import IN_ROTATION, PodReplica
+from k8s.routes.rules import RouteShape, Rule, route_rules
+from k8s.routes.writer import OwnedRoute, RouteError, write_rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteTarget:
+    """The route of one policy, and whose traffic it carries."""
+
+    route: OwnedRoute
+    shape: RouteShape
+    layout: FleetLayout
+
+
+class ClusterActuator:
+    """``RouteActuator`` of one policy; a plan that is not taken leaves the last one in force."""
+
+    def __init__(
+        self, cluster: Cluster, target: RouteTarget, pods: Callable[[], Sequence[PodReplica]]
+    ) -> None:
+        self._cluster, self.target, self._pods = cluster, target, pods
+        self.last_error = ""
+        self.last_reason = ""
+        """One word for conditions; "" after a plan that was taken."""
+        self.writes = 0
+        """Times that the route was written."""
+        self.confirmed = False
+        """Whether the route was ever seen to hold a plan of ours."""
+
+    def apply(self, plan: RoutingPlan) -> bool:
+        """Write the first fleet of ``plan``; True once route and labels are as it says."""
+        if not any(one.replica.state == ReplicaState.READY for one in self._pods()):
+            return self._failed("NoReadyReplicas", "no replica of any kernel is ready, so the route stays")
+        if not self.write(plan.table[0]):
+            return False
+        try:
+            self._rotate(plan)
+        except ClusterError as error:
+            return self._failed("PodsNotLabelled", str(error))
+        return True
+
+    def write(self, table: NDArray[np.float64]) -> bool:
+        """Put ``table`` [S, K + 1] in force, whoever decided it."""
+        rules: list[Rule] = route_rules(table, self.target.shape)
+        try:
+            self.writes += write_rules(self._cluster.routes, self.target.route, rules)
+        except RouteError as error:
+            return self._failed(error.reason, str(error))
+        except ClusterError as error:
+            return self._failed("ServerUnreachable", str(error))
+        self.last_error = self.last_reason = ""
+        self.confirmed = True
+        return True
+
+    def _rotate(self, plan: RoutingPlan) -> None:
+        """Label the pods whose place in rotation changed: back in first, then out."""
+        wanted = dict(zip(self.target.layout.replicas, plan.in_rotation[0].tolist(), strict=True))
+        pods = [one for one in self._pods() if one.pod]
+        for one in pods:
+            if wanted[one.slot] and not one.in_rotation:
+                self._cluster.label_pod(one.pod, IN_ROTATION, "true")
+        loaded = {
+            kernel
+            for kernel, weight in zip(
+                self.target.layout.kernels, plan.table[0].max(axis=0)[:-1].tolist(), strict=True
+            )
+            if weight > 0.0
+        }
+        for one in pods:
+            stays = wanted[one.slot] or not one.in_rotation
+            if not stays and (one.replica.kernel not in loaded or _another(one, pods, wanted)):
+                self._cluster.label_pod(one.pod, IN_ROTATION, "false")
+
+    def _failed(self, reason: str, message: str) -> bool:
+        self.last_reason, self.last_error = reason, message
+        return False
+
+
+def _another(one: PodReplica, pods: Sequence[PodReplica], wanted: dict[str, bool]) -> bool:
+    """Whether a ready pod of the same kernel stays in rotation."""
+    return any(
+        other.replica.kernel == one.replica.kernel
+        and wanted[other.slot]
+        and other.replica.state == ReplicaState.READY
+        for other in pods
+    )

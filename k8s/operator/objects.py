@@ -1,0 +1,73 @@
+"""What the operator sees of one namespace, as the API server returns it, and the port to that server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from k8s.routes.writer import Routes
+
+Manifest = dict[str, Any]
+
+
+class ClusterError(Exception):
+    """The API server refused or did not answer; what is in force stays in force."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Our resources of one namespace, by kind and name."""
+
+    contracts: Mapping[str, Manifest]
+    pools: Mapping[str, Manifest]
+    policies: Mapping[str, Manifest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventNote:
+    """One event about one resource."""
+
+    about: Manifest
+    reason: str
+    message: str
+    warning: bool
+
+
+class Cluster(Protocol):
+    """One namespace of a cluster. Every method raises ``ClusterError`` where the server does not do it."""
+
+    @property
+    def namespace(self) -> str:
+        """Its name."""
+
+    @property
+    def routes(self) -> Routes:
+        """Its HTTPRoutes."""
+
+    def resources(self) -> Resources:
+        """Every contract, pool and policy."""
+
+    def service(self, name: str) -> Manifest | None:
+        """A Service, None where there is none."""
+
+    def endpoint_slices(self, service: str) -> list[Manifest]:
+        """EndpointSlices of a Service."""
+
+    def pods(self, selector: Mapping[str, str]) -> list[Manifest]:
+        """Pods with these labels."""
+
+    def label_pod(self, name: str, key: str, value: str) -> None:
+        """Set one label of a pod."""
+
+    def write_status(self, found: Manifest, status: Manifest) -> None:
+        """Replace the status of one of our resources."""
+
+    def note(self, event: EventNote) -> None:
+        """Write an Event."""
+
+    def read_config(self, name: str) -> Manifest | None:
+        """A ConfigMap, None where there is none."""
+
+    def write_config(self, config: Manifest) -> None:
+        """Create or replace a ConfigMap."""

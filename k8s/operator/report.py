@@ -1,0 +1,188 @@
+"""What a turn means to people: conditions of a policy and its pool, and the numbers of their status. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from contracts.compiled.meta import POLICY_METRICS
+from contracts.telemetry import ReplicaState
+from controller.decision import Decision
+from k8s.operator.admission import Verdict
+from k8s.operator.conditions import Condition, condition
+from k8s.operator.route_loop import RouteLoop, Standing
+
+_READY = int(ReplicaState.READY)
+
+
+def policy_conditions(verdict: Verdict, loop: RouteLoop | None, suspended: bool) -> tuple[Condition, ...]:
+    """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
+    heads = (verdict.accepted, verdict.resolved)
+    if suspended:
+        told = "spec.suspend is true: the route stays as it is and nobody looks; remove it to go on"
+        return (*heads, condition("Ready", False, "Suspended", told))
+    decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
+    if loop is None or decision is None:
+        error = "" if loop is None or loop.standing.turn is None else loop.standing.turn.error
+        told = error or "the documents are not in force; see Accepted and ResolvedRefs"
+        return (*heads, condition("Ready", False, "NotRunning", told))
+    body = (
+        _programmed(loop),
+        _fresh(decision, loop.standing),
+        _progressing(loop, decision),
+        _degraded(verdict, loop, decision),
+        _fallback(decision, loop),
+        _meta(decision, loop),
+    )
+    return (*heads, _ready((*heads, *body), loop, decision), *body)
+
+
+def _programmed(loop: RouteLoop) -> Condition:
+    if not loop.enforces:
+        told = "mode observe: decisions stand in the status and no route is written"
+        return condition("Programmed", None, "Observing", told)
+    if loop.standing.frozen:
+        told = "spec.freeze holds the route until its instant; hard clauses still warn"
+        return condition("Programmed", True, "Frozen", told)
+    name, actuator = loop.actuator.target.route.name, loop.actuator
+    if loop.standing.programmed:
+        return condition(
+            "Programmed", True, "Written", f"HTTPRoute {name} holds the weights of the last plan"
+        )
+    reason = actuator.last_reason or "Pending"
+    return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
+
+
+def _fresh(decision: Decision, standing: Standing) -> Condition:
+    if bool(decision.held[0]) or bool(decision.degraded[0]):
+        told = "no replica was scraped or probed for longer than stale_after_s; the last table is held"
+        return condition("TelemetryFresh", False, "Silent", told)
+    seen = standing.turn.telemetry if standing.turn is not None else None
+    if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
+        told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
+        return condition("TelemetryFresh", False, "NeverSeen", told)
+    return condition("TelemetryFresh", True, "Scraped", "replicas answer scrapes")
+
+
+def _progressing(loop: RouteLoop, decision: Decision) -> Condition:
+    slices = [
+        name
+        for name, waits in zip(loop.setup.layout.slices, loop.controller.state.pending[0], strict=True)
+        if waits
+    ]
+    if not slices and not bool(decision.moved[0]):
+        return condition("Progressing", False, "Settled", "no weight is on its way")
+    told = f"weights move: {', '.join(slices) or 'to the new plan'}"
+    return condition("Progressing", True, "Moving", told)
+
+
+def _degraded(verdict: Verdict, loop: RouteLoop, decision: Decision) -> Condition:
+    if verdict.documents is None:
+        told = "the resources as they are now are not in force; the last good ones are, see ResolvedRefs"
+        return condition("Degraded", True, "LastGoodConfiguration", told)
+    layout, hard = loop.setup.layout, decision.judgement.hard_violated[0]
+    broken = [f"{layout.kernels[k]} on {layout.slices[s]}" for k, s in np.argwhere(hard)]
+    if broken:
+        told = f"a hard clause is broken: {', '.join(broken)}"
+        return condition("Degraded", True, "HardClauseBroken", told)
+    alarmed = [
+        f"{layout.kernels[k]} on {layout.slices[s]}" for k, s in np.argwhere(decision.judgement.level[0] > 1)
+    ]
+    if alarmed:
+        return condition("Degraded", True, "ClauseInAlarm", f"a clause is in alarm: {', '.join(alarmed)}")
+    gone = [
+        name for name, ready in zip(layout.kernels, decision.observation.ready[0], strict=True) if ready == 0
+    ]
+    if gone:
+        return condition("Degraded", True, "KernelGone", f"no replica in rotation: {', '.join(gone)}")
+    return condition("Degraded", False, "Healthy", "every kernel serves and keeps its contract")
+
+
+def _fallback(decision: Decision, loop: RouteLoop) -> Condition:
+    if bool(decision.degraded[0]):
+        known = loop.setup.layout.kernels[loop.setup.layout.known_good]
+        told = f"telemetry has been silent for too long, so {known} serves"
+        return condition("FallbackActive", True, "KnownGood", told)
+    if bool(decision.demoted[0]):
+        return condition("FallbackActive", True, "Demoted", "the baseline drives; see MetaContractHeld")
+    return condition("FallbackActive", False, "PolicyDrives", "the chosen policy drives")
+
+
+def _meta(decision: Decision, loop: RouteLoop) -> Condition:
+    if loop.setup.meta is None:
+        return condition("MetaContractHeld", None, "NoMetaContract", "nobody watches the policy")
+    if not bool(decision.demoted[0]):
+        return condition("MetaContractHeld", True, "Held", "the policy keeps its meta-contract")
+    at = int(decision.demotion_reason[0])
+    metric = POLICY_METRICS[at] if 0 <= at < len(POLICY_METRICS) else "harm or an operator"
+    return condition("MetaContractHeld", False, "Broken", f"the policy was demoted for {metric}")
+
+
+def _ready(found: tuple[Condition, ...], loop: RouteLoop, decision: Decision) -> Condition:
+    states = {one.type: one for one in found}
+    wanted = ["Accepted", "ResolvedRefs", "TelemetryFresh", *(["Programmed"] if loop.enforces else [])]
+    for kind in wanted:
+        if states[kind].status != "True":
+            return condition("Ready", False, states[kind].reason, f"{kind}: {states[kind].message}")
+    if not bool((decision.observation.ready[0] > 0).any()):
+        told = "no kernel has a replica in rotation; the route stays as it is"
+        return condition("Ready", False, "NoReadyReplicas", told)
+    return condition("Ready", True, "Serving", "every slice is served under its contract")
+
+
+def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
+    """Numbers of a policy's status: who drives, and every slice."""
+    if loop is None:
+        return {}
+    layout, state = loop.setup.layout, loop.controller.state
+    turn = loop.standing.turn
+    demoted = turn is not None and turn.decision is not None and bool(turn.decision.demoted[0])
+    driving = loop.setup.baseline if demoted and loop.setup.baseline is not None else loop.setup.policy
+    rows = []
+    for name, row in zip(layout.slices, state.table[0], strict=True):
+        weights = {kernel: round(float(w), 4) for kernel, w in zip(layout.kernels, row[:-1], strict=True)}
+        kernel = max(weights, key=lambda one: weights[one])
+        listed = [{"name": one, "weight": weight} for one, weight in weights.items()]
+        shed = round(float(row[-1]), 4)
+        rows.append(
+            {"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed}
+        )
+    return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows}
+
+
+def pool_body(loop: RouteLoop) -> dict[str, Any]:
+    """Numbers of a pool's status, kernel by kernel; every slice counts alike in a kernel's weight."""
+    decision = None if loop.standing.turn is None else loop.standing.turn.decision
+    if decision is None:
+        return {}
+    layout, contract, table = loop.setup.layout, loop.setup.contract, loop.controller.state.table[0]
+    rows = []
+    for k, name in enumerate(layout.kernels):
+        excess = np.where(decision.judgement.alarm[0, k], decision.judgement.excess[0, k], 0.0).max(axis=0)
+        worst = int(excess.argmax()) if excess.size and excess.max() > 0.0 else -1
+        rows.append(
+            {
+                "name": name,
+                "ready": int(decision.observation.ready[0, k]),
+                "weight": round(float(table[:, k].mean()), 4),
+                "health": round(float(decision.judgement.health[0, k].max()), 3),
+                "clause": contract.clause_ids[worst] if worst >= 0 else "",
+            }
+        )
+    return {"kernels": rows}
+
+
+def pool_conditions(accepted: Condition, loop: RouteLoop | None) -> tuple[Condition, ...]:
+    """Conditions of a pool; ``loop``: of a policy that routes it, None where there is none."""
+    decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
+    if loop is None or decision is None:
+        told = "no policy routes this pool yet"
+        return (accepted, condition("Ready", False, "NotRouted", told))
+    ready = bool((decision.observation.ready[0] > 0).any()) and accepted.status == "True"
+    told = "a kernel has replicas in rotation" if ready else "no kernel has a replica in rotation"
+    return (
+        accepted,
+        condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", told),
+        _fresh(decision, loop.standing),
+    )

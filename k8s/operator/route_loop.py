@@ -1,0 +1,185 @@
+"""One RoutePolicy at work: its controller over the cluster's ports, one turn per tick.
+
+Whatever a port does, the table in force stays: a turn that fails is told by conditions and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from contracts.units import MS_PER_S
+from controller.initial import initial_state
+from controller.options import ControllerSetup
+from controller.ports import Clock, RoutingPlan, TelemetrySource
+from controller.state import ControllerState, altered
+from k8s.operator.actuator import ClusterActuator, RouteTarget
+from k8s.operator.admission import Documents
+from k8s.operator.fleet import controller_setup, frozen, pinned_table, route_shape, serving
+from k8s.operator.objects import Cluster, ClusterError, Manifest
+from k8s.operator.replicas import KernelService, PodDiscovery
+from k8s.operator.snapshot import Snapshot, kept_state, snapshot_config
+from k8s.routes.rules import Backend, table_of
+from k8s.routes.writer import WRITTEN, OwnedRoute
+from live.control.loop import ControlPorts, LiveController, Turn
+
+#: The route is read again after so long although nothing moved, so that a foreign edit is seen.
+CHECK_S = 5.0
+#: The state is kept at once after a move, else after so long.
+KEEP_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensing:
+    """What a telemetry source is made of."""
+
+    setup: ControllerSetup
+    documents: Documents
+    discovery: PodDiscovery
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What every loop of an operator shares."""
+
+    cluster: Cluster
+    clock: Clock
+    source: Callable[[Sensing], TelemetrySource]
+    now: Callable[[], datetime]
+    shed: Backend
+    leads: Callable[[], bool] = lambda: True
+    """Whether this operator may still act."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the last turn left behind, for status and metrics."""
+
+    turn: Turn | None = None
+    frozen: bool = False
+    discovery_error: str = ""
+    state_problem: str = ""
+    kept_version: tuple[int, bytes] | None = None
+    kept_at_s: float = float("-inf")
+    checked_at_s: float = float("-inf")
+    programmed: bool = False
+
+
+class _Switched:
+    """The actuator behind the break-glass: while it is broken, no plan is taken."""
+
+    def __init__(self, inner: ClusterActuator) -> None:
+        self.inner, self.frozen = inner, False
+
+    @property
+    def last_error(self) -> str:
+        return self.inner.last_error
+
+    def apply(self, plan: RoutingPlan) -> bool:
+        return not self.frozen and self.inner.apply(plan)
+
+
+class RouteLoop:
+    """Raises DocumentError at construction where the documents do not fit together."""
+
+    def __init__(self, documents: Documents, parts: Parts, kept: Snapshot) -> None:
+        self.parts, self.documents = parts, documents
+        self.setup = controller_setup(documents)
+        kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
+                   for k in serving(documents.pool) if k.backend is not None]  # fmt: skip
+        self.discovery = PodDiscovery(parts.cluster, kernels)
+        spec, layout = documents.policy.spec, self.setup.layout
+        owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
+        target = RouteTarget(
+            route=OwnedRoute(name=spec.route.name, owner=owner),
+            shape=route_shape(documents, layout, parts.shed),
+            layout=layout,
+        )
+        self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
+        self._switch = _Switched(self.actuator)
+        sensing = Sensing(setup=self.setup, documents=documents, discovery=self.discovery, clock=parts.clock)
+        ports = ControlPorts(
+            source=parts.source(sensing),
+            clock=parts.clock,
+            actuator=self._switch if spec.mode == "enforce" else None,
+        )
+        state, problem = kept_state(kept, self.setup)
+        self.standing = Standing(state_problem=problem)
+        self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
+
+    @property
+    def enforces(self) -> bool:
+        """Whether plans are carried out."""
+        return not self.controller.observes
+
+    def due(self, now_s: float) -> bool:
+        """Whether the policy's tick has passed since the last turn."""
+        turn = self.standing.turn
+        return turn is None or now_s - turn.at_s >= 0.9 * self.setup.fleet.tick_s
+
+    def turn(self, documents: Documents) -> Standing:
+        """One tick. ``documents``: as they are now, for break-glass and suspension."""
+        if documents.policy.spec.suspend:
+            return self.standing
+        standing = self.standing
+        standing.discovery_error = self._discover()
+        standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
+        self._switch.frozen = standing.frozen
+        standing.turn = self.controller.step()
+        if standing.frozen and self.enforces:
+            self._hold(documents)
+        elif self.enforces:
+            self._check(standing.turn)
+        standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
+        return standing
+
+    def keep(self, policy: Manifest) -> str:
+        """Keep the state where that is due; what went wrong, "" for nothing."""
+        standing, state = self.standing, self.controller.state
+        version = int(state.version[0]), state.quarantined.tobytes()
+        now_s = self.parts.clock.now_ms() / MS_PER_S
+        if version == standing.kept_version and now_s - standing.kept_at_s < KEEP_S:
+            return ""
+        try:
+            self.parts.cluster.write_config(snapshot_config(policy, self.documents, state, self.setup))
+        except (ClusterError, ValueError) as error:
+            return f"the state was not kept: {error}"
+        standing.kept_version, standing.kept_at_s = version, now_s
+        return ""
+
+    def _begin(self) -> ControllerState:
+        """A state that begins with the table in force, where that is one of ours: nothing moves."""
+        state = initial_state(self.setup, 1)
+        try:
+            found = self.parts.cluster.routes.read(self.actuator.target.route.name)
+        except ClusterError:
+            return state
+        if found is None or WRITTEN not in (found["metadata"].get("annotations") or {}):
+            return state
+        table = table_of(found["spec"].get("rules") or [], self.actuator.target.shape)
+        return state if table is None else altered(state, table=table[None])
+
+    def _discover(self) -> str:
+        try:
+            self.discovery.refresh()
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    def _hold(self, documents: Documents) -> None:
+        """Keep the route as it is, or as it is pinned."""
+        state = self.controller.state
+        pinned = pinned_table(documents.policy.spec.freeze, state.table[0], self.setup.layout)
+        table = state.table[0] if pinned is None else pinned
+        if self.actuator.write(table) and pinned is not None:
+            self.controller.state = altered(state, table=pinned[None])
+
+    def _check(self, turn: Turn) -> None:
+        """Read the route now and then although nothing moved: somebody may have edited it."""
+        if turn.at_s - self.standing.checked_at_s < CHECK_S:
+            return
+        self.standing.checked_at_s = turn.at_s
+        if turn.in_force:
+            self.actuator.write(self.controller.state.table[0])

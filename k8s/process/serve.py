@@ -1,0 +1,146 @@
+"""The operator's process. kopf watches and answers health; the loop looks at everything anew at every tick.
+
+No handler of kopf's changes a resource: events only nudge the loop, so there are no finalizers, and
+resources can be deleted while the operator is down. What a watch misses the next listing sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import kopf
+from kubernetes import client
+from prometheus_client import start_http_server
+
+from controller.ports import TelemetrySource
+from k8s.api.cluster import ApiCluster
+from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.route_loop import Parts, Sensing
+from k8s.operator.telemetry import ClusterTelemetry
+from k8s.process.clients import cluster_client
+from k8s.process.election import Leadership
+from k8s.process.metrics import Counts, OperatorCollector
+from k8s.resources.kinds import GROUP, VERSION, resource_named
+from k8s.routes.rules import Backend
+from live.control.clocks import SteadyClock
+from live.control.pace import run
+from live.observe.scraper import Scraper
+
+_LOG = logging.getLogger(__name__)
+_WATCHED = ("KernelContract", "KernelPool", "RoutePolicy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one replica of the operator runs."""
+
+    namespace: str
+    identity: str
+    """Unique among replicas: the pod's name."""
+    shed: Backend
+    tick_s: float = 1.0
+    metrics_port: int | None = None
+    health_port: int | None = None
+
+
+class Loop:
+    """The thread that turns; ends when ``stop`` is set, and sets it when it fails."""
+
+    def __init__(
+        self, settings: Settings, api: client.ApiClient, scraper: Scraper, stop: threading.Event
+    ) -> None:
+        self._settings, self._stop, self._scraper = settings, stop, scraper
+        self.leadership = Leadership(api, settings.namespace, settings.identity)
+        parts = Parts(
+            cluster=ApiCluster(api, settings.namespace),
+            clock=SteadyClock(),
+            source=self._source,
+            now=lambda: datetime.now(UTC),
+            shed=settings.shed,
+            leads=self.leadership.leads,
+        )
+        self.operator, self.counts = NamespaceOperator(parts), Counts()
+        self._thread = threading.Thread(target=self._run, name="turns")
+
+    def start(self) -> None:
+        """Begin to turn."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Wait for the turn under way; more than once is fine."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def turn(self) -> None:
+        """One turn, where this replica leads; who lost the lead forgets what it knew."""
+        if not self.leadership.step():
+            self.operator.forget()
+            return
+        began_s = time.monotonic()
+        self.operator.turn()
+        self.counts.turns += 1
+        self.counts.failed_turns += bool(self.operator.problem)
+        self.counts.turn_s = time.monotonic() - began_s
+
+    def _run(self) -> None:
+        try:
+            run(self.turn, self._settings.tick_s, self._stop)
+        except Exception:
+            _LOG.exception("the loop ended; routes stay as they are")
+        finally:
+            self._stop.set()
+
+    def _source(self, sensing: Sensing) -> TelemetrySource:
+        return ClusterTelemetry(sensing.setup.layout, sensing.discovery, self._scraper, sensing.clock)
+
+
+def serve(settings: Settings) -> None:
+    """Run until a signal says stop. Raises kopf's or the client's errors where there is no cluster."""
+    stop = threading.Event()
+    with cluster_client() as api, Scraper() as scraper:
+        loop = Loop(settings, api, scraper, stop)
+        if settings.metrics_port is not None:
+            collector = OperatorCollector(loop.operator, loop.counts, loop.leadership.leads)
+            start_http_server(settings.metrics_port, registry=collector.register())
+        health = f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
+        try:
+            kopf.run(
+                registry=_handlers(loop),
+                namespaces=[settings.namespace],
+                standalone=True,
+                liveness_endpoint=health,
+                stop_flag=stop,
+            )
+        finally:
+            loop.end()
+
+
+def _handlers(loop: Loop) -> kopf.OperatorRegistry:
+    """kopf's part: how to log in, what to watch, when to begin."""
+    registry = kopf.OperatorRegistry()
+
+    def login(**context: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+
+    def begin(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
+        loop.start()
+
+    def cease(**_: Any) -> None:
+        loop.end()  # kopf waits for the flag in a thread of its own
+
+    def nudge(**_: Any) -> None:
+        loop.operator.nudge()
+
+    kopf.on.login(registry=registry)(login)
+    kopf.on.startup(registry=registry)(begin)
+    kopf.on.cleanup(registry=registry)(cease)
+    for kind in _WATCHED:
+        kopf.on.event(GROUP, VERSION, resource_named(kind).plural, registry=registry)(nudge)
+    return registry

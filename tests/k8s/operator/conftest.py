@@ -1,0 +1,14 @@
+"""One namespace with the sample for each test."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from tests.support.cluster_worlds import Bench
+
+
+@pytest.fixture
+def bench(api: client.ApiClient, namespace: str) -> Bench:
+    """A namespace of the test's own, still empty."""
+    return Bench(api=api, namespace=namespace)

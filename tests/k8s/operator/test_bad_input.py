@@ -1,0 +1,143 @@
+"""Resources that pass the schema and make no sense: said by conditions, with the last good ones in force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.cluster_worlds import Bench
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+Spec = dict[str, Any]
+
+BAD: dict[str, tuple[str, str, Spec, str]] = {
+    "unknown pool": ("RoutePolicy", "chat", {"pool": "nowhere"}, "RefNotFound"),
+    "unknown contract": ("RoutePolicy", "chat", {"contract": "nowhere"}, "RefNotFound"),
+    "other slices": (
+        "KernelPool", "chat-pool", {"home": [{"slice": "prose", "kernel": "fp8"}]}, "SlicesDiffer",
+    ),
+    "unknown policy": ("RoutePolicy", "chat", {"policy": "nobody"}, "DoesNotFit"),
+    "hash of the meta-contract differs": (
+        "RoutePolicy", "chat", {"meta_contract_sha256": "0" * 64}, "DoesNotFit",
+    ),
+    "unknown kernel is pinned": (
+        "RoutePolicy", "chat",
+        {"freeze": {"until": "2030-01-01T00:00:00Z", "reason": "night",
+                    "table": [{"slice": "prose", "weights": [{"kernel": "int4", "weight": 1.0}]}]}},
+        "UnknownKernel",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_bad_input_is_said_and_the_last_good_configuration_stays(bench: Bench, name: str) -> None:
+    """Bad input is said with what to do, and the last good configuration stays in force."""
+    kind, about, spec, reason = BAD[name]
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 5)
+    bench.change(kind, about, spec)
+    operator.nudge()
+    bench.turns(operator, 2)
+    found = bench.conditions()
+    assert found["ResolvedRefs"] == ("False", reason)
+    assert found["Ready"] == ("False", reason)
+    assert found["Degraded"] == ("True", "LastGoodConfiguration")
+    bench.drift["fp8"] = 0.02
+    bench.turns(operator, 45)
+    assert bench.weights("prose")["chat-bf16"] == 10_000
+
+
+def test_the_last_good_configuration_survives_a_restart(bench: Bench) -> None:
+    """An operator that starts on bad input goes on with what its predecessor kept."""
+    bench.everything()
+    bench.turns(bench.operator(), 5)
+    bench.change("RoutePolicy", "chat", {"contract": "nowhere"})
+    bench.drift["fp8"] = 0.02
+    bench.turns(bench.operator(), 45)
+    assert bench.conditions()["Degraded"] == ("True", "LastGoodConfiguration")
+    assert bench.weights("prose")["chat-bf16"] == 10_000
+
+
+def _other_name(found: Spec) -> None:
+    """A second policy."""
+    found["metadata"]["name"] = "zz-late"
+
+
+def test_the_second_policy_for_a_route_is_refused(bench: Bench) -> None:
+    """The second policy for a route is refused, and the first one goes on."""
+    bench.everything()
+    bench.apply("policy", _other_name)
+    bench.turns(bench.operator(), 4)
+    assert bench.conditions(name="zz-late")["Accepted"] == ("False", "RouteTaken")
+    assert bench.conditions()["Ready"][0] == "True"
+
+
+OTHERS: dict[str, tuple[Callable[[Spec], object], str]] = {
+    "route of somebody else": (
+        lambda found: found["metadata"]["annotations"].update({"selvage.dev/route-policy": "team/other"}),
+        "RouteOwnedByOther",
+    ),
+    "edited route": (
+        lambda found: found["spec"]["rules"][0]["backendRefs"][0].update(weight=1),
+        "ForeignEdit",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_a_foreign_route_is_reported_and_never_fought(bench: Bench, name: str) -> None:
+    """A route that somebody took or edited is reported and left as it is."""
+    change, reason = OTHERS[name]
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 5)
+    bench.edit_route(change)
+    before = bench.route()["metadata"]["resourceVersion"]
+    bench.turns(operator, 10)
+    bench.drift["fp8"] = 0.02
+    bench.turns(operator, 40)
+    assert bench.conditions()["Programmed"] == ("False", reason)
+    assert bench.conditions()["Ready"] == ("False", reason)
+    assert bench.route()["metadata"]["resourceVersion"] == before
+
+
+def test_no_route_is_said(bench: Bench) -> None:
+    """A policy without a route says what to create."""
+    for name in ("contract", "pool", "policy"):
+        bench.apply(name)
+    bench.servers()
+    bench.turns(bench.operator(), 3)
+    assert bench.conditions()["Programmed"] == ("False", "RouteMissing")
+
+
+def test_a_freeze_holds_and_ends_by_itself(bench: Bench) -> None:
+    """A pinned table is put in force, hard clauses still warn, and after the instant the policy drives."""
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 5)
+    until = "2027-01-15T08:01:10Z"  # 65 s after the bench's clock now
+    row = {"slice": "prose", "weights": [{"kernel": "fp8", "weight": 0.5}, {"kernel": "bf16", "weight": 0.5}]}
+    freeze = {"until": until, "reason": "the night shift holds it", "table": [row]}
+    bench.change("RoutePolicy", "chat", {"freeze": freeze})
+    bench.drift["fp8"] = 0.02
+    operator.nudge()
+    bench.turns(operator, 50)
+    assert bench.weights("prose")["chat-fp8"] == 5_000
+    assert bench.conditions()["Programmed"] == ("True", "Frozen")
+    assert bench.conditions()["Degraded"][0] == "True"
+    bench.turns(operator, 60)
+    assert bench.weights("prose")["chat-bf16"] == 10_000
+
+
+def test_a_suspended_policy_is_left_alone(bench: Bench) -> None:
+    """A suspended policy writes no route, whatever happens."""
+    bench.everything()
+    bench.change("RoutePolicy", "chat", {"suspend": True})
+    before = bench.route()["metadata"]["resourceVersion"]
+    bench.turns(bench.operator(), 10)
+    assert bench.conditions()["Ready"] == ("False", "Suspended")
+    assert bench.route()["metadata"]["resourceVersion"] == before

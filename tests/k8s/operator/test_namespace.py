@@ -1,0 +1,100 @@
+"""The operator of a namespace on a real API server: applied, ready, moved by a fault, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from tests.support.cluster_worlds import Bench
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+HARD = 0.02
+
+
+def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
+    """A sample becomes ready and its route is written: every slice at home, every condition said."""
+    bench.everything()
+    bench.turns(bench.operator(), 4)
+    found = bench.conditions()
+    assert {kind for kind, (status, _) in found.items() if status == "True"} == {
+        "Accepted", "ResolvedRefs", "Ready", "Programmed", "TelemetryFresh", "MetaContractHeld",
+    }  # fmt: skip
+    assert {kind for kind, (status, _) in found.items() if status == "False"} == {
+        "Progressing", "Degraded", "FallbackActive",
+    }  # fmt: skip
+    assert bench.weights("prose") == {"chat-fp8": 10_000, "chat-bf16": 0, "selvage-refuse": 0}
+    assert bench.weights("numbers") == {"chat-fp8": 0, "chat-bf16": 10_000, "selvage-refuse": 0}
+    assert bench.conditions("KernelPool", "chat-pool")["Ready"] == ("True", "Serving")
+    assert bench.conditions("KernelContract", "chat-contract")["Accepted"] == ("True", "Valid")
+
+
+def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
+    """A fault moves the weights to the kernel that keeps the contract, and conditions and events say so."""
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 16)
+    bench.drift["fp8"] = HARD
+    bench.turns(operator, 40)
+    assert bench.weights("prose")["chat-bf16"] == 10_000
+    assert bench.conditions()["Degraded"][0] == "True"
+    events = client.CoreV1Api(bench.api).list_namespaced_event(bench.namespace).items
+    warned = {one.reason for one in events if one.type == "Warning"}
+    assert any(reason.startswith("Degraded") for reason in warned), warned
+
+
+def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench) -> None:
+    """A replica that departs from its sibling is labelled out of its Service, its sibling never."""
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 16)
+    bench.drift["bf16-1"] = HARD
+    bench.turns(operator, 40)
+    found = bench.labels()
+    assert found["chat-bf16-1"] == "false"
+    assert [name for name, place in found.items() if place == "true"] == [
+        "chat-bf16-0", "chat-fp8-0", "chat-fp8-1",
+    ]  # fmt: skip
+    bench.endpoints("bf16", ["chat-bf16-0"])
+    bench.turns(operator, 3)
+    assert {one.pod for one in operator.loops["chat"].discovery.pods if not one.in_rotation} == {
+        "chat-bf16-1"
+    }
+
+
+def test_an_observer_writes_nothing_but_status(bench: Bench) -> None:
+    """An observer writes nothing but status."""
+    bench.everything()
+    bench.change("RoutePolicy", "chat", {"mode": "observe"})
+    before = bench.route()["metadata"]["resourceVersion"]
+    operator = bench.operator()
+    bench.turns(operator, 20)
+    bench.drift.update({"fp8": HARD, "bf16-1": HARD})
+    bench.turns(operator, 40)
+    assert bench.route()["metadata"]["resourceVersion"] == before
+    assert set(bench.labels().values()) == {"true"}
+    assert bench.conditions()["Programmed"] == ("Unknown", "Observing")
+    assert bench.conditions()["Ready"][0] == "True"
+
+
+def test_status_writes_are_bounded(bench: Bench) -> None:
+    """A healthy policy writes its status at most once a minute, and never because of an own write."""
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 10)
+    before = operator.publisher.writes
+    for _ in range(120):
+        operator.nudge()
+        bench.turns(operator, 1)
+    assert operator.publisher.writes - before <= 3 * 2
+
+
+def test_silence_holds_the_last_table(bench: Bench) -> None:
+    """Telemetry that falls silent holds the last table, then gives way to the known-good kernel."""
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 16)
+    bench.silent = True
+    bench.turns(operator, 60)
+    assert bench.weights("prose")["chat-fp8"] == 10_000
+    assert bench.conditions()["TelemetryFresh"] == ("False", "Silent")

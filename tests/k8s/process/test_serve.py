@@ -1,0 +1,121 @@
+"""The operator as a process: it scrapes, becomes ready, and leaves routes behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from kubernetes import client
+
+from tests.support.cluster_worlds import Bench
+from tests.support.kube_api import free_port
+from tests.support.paths import ROOT
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: Seconds to wait for anything; a quiet machine takes a tenth of it.
+PATIENCE_S = 240.0
+METRICS = (
+    "process_start_time_seconds 1.0\nvllm:num_requests_running 0.0\nvllm:num_requests_waiting 0.0\n"
+    "vllm:kv_cache_usage_perc 0.1\nvllm:request_success_total 7.0\n"
+)
+
+
+class Server(BaseHTTPRequestHandler):
+    """A vLLM server as far as a scrape sees it."""
+
+    def do_GET(self) -> None:
+        """Answer /metrics."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(METRICS.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def scraped_server() -> Iterator[int]:
+    """A server on every loopback address; its port."""
+    server = ThreadingHTTPServer(("0.0.0.0", 0), Server)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def kubeconfig(configuration: client.Configuration, folder: Path) -> Path:
+    """How the process reaches the server."""
+    path = folder / "kubeconfig"
+    token = configuration.api_key["authorization"].removeprefix("Bearer ")
+    cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "tests",
+                "clusters": [{"name": "tests", "cluster": cluster}],
+                "users": [{"name": "tests", "user": {"token": token}}],
+                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+            }
+        )
+    )
+    return path
+
+
+def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the policy is ready; AssertionError with the log's end where it never is."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s and process.poll() is None:
+        if bench.conditions().get("Ready", ("", ""))[0] == "True":
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{bench.conditions()}\n{log.read_text()[-4000:]}")
+
+
+def test_a_process_makes_the_sample_ready_and_leaves_its_route(
+    api: client.ApiClient, namespace: str, tmp_path: Path
+) -> None:
+    """A process makes the sample ready by scraping, tells its metrics, and leaves the route when it ends."""
+    bench, metrics = Bench(api=api, namespace=namespace), free_port()
+    for name in ("contract", "pool", "policy", "route"):
+        bench.apply(name)
+    log = tmp_path / "operator.log"
+    command = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "operator"]
+    command += ["--namespace", namespace, "--metrics-port", str(metrics), "--health-port", "0"]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path))}
+    with scraped_server() as port, log.open("wb") as out:
+        bench.servers(port=port)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
+        try:
+            await_ready(bench, process, log)
+            told = httpx.get(f"http://127.0.0.1:{metrics}/metrics", timeout=30.0).text
+            shown = subprocess.run(
+                [*command[:4], "status", "--namespace", namespace],
+                cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+        finally:
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            finally:
+                process.kill()
+                process.wait()
+    assert 'selvage_route_weight_ratio{kernel="fp8",policy="chat",slice="prose"} 1.0' in told
+    assert "prose: fp8 100%" in shown
+    assert bench.weights("prose")["chat-fp8"] == 10_000

@@ -1,0 +1,164 @@
+"""The shipped manifests: taken by the server, restricted, and with no more rights than the operator uses."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from kubernetes import client
+
+from k8s.operator.replicas import IN_ROTATION
+from tests.support.cluster_worlds import SAMPLE, Bench
+from tests.support.paths import ROOT
+
+MANIFESTS = ROOT / "k8s" / "manifests"
+_VERBS = {"GET": "get", "PUT": "update", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+
+
+def objects(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every object of a folder, as written."""
+    for path in sorted(folder.rglob("*.yaml")):
+        if path.name not in ("kustomization.yaml", "envoy.yaml"):
+            yield from (one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one)
+
+
+def named(kind: str, name: str, folder: Path = MANIFESTS) -> dict[str, Any]:
+    """One object."""
+    return next(one for one in objects(folder) if (one["kind"], one["metadata"]["name"]) == (kind, name))
+
+
+@pytest.mark.parametrize("name", ["selvage-operator", "selvage-refuse"])
+def test_our_pods_keep_the_restricted_standard(name: str) -> None:
+    """Our pods keep the restricted Pod Security standard and write to no root file system."""
+    spec = named("Deployment", name)["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize("kernel", ["fp8", "bf16"])
+def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -> None:
+    """The label is in the Service's selector and the pod template, and never in the Deployment's selector."""
+    deployment = named("Deployment", f"chat-{kernel}", SAMPLE)["spec"]
+    assert deployment["template"]["metadata"]["labels"][IN_ROTATION] == "true"
+    assert IN_ROTATION not in deployment["selector"]["matchLabels"]
+    assert named("Service", f"chat-{kernel}", SAMPLE)["spec"]["selector"][IN_ROTATION] == "true"
+
+
+def test_every_file_is_listed_by_its_kustomization() -> None:
+    """Every file is listed by the kustomization of its folder."""
+    for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.rglob("*.yaml")]}:
+        listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+        files = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+        generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
+        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {"alerts"}
+        assert files | folders == set(listed["resources"]) | generated
+
+
+@pytest.mark.needs("kube_api")
+def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClient, namespace: str) -> None:
+    """Every object of the sample passes server-side dry run with strict field validation."""
+    for found in objects(SAMPLE):
+        path = _path(found, namespace)
+        api.call_api(
+            "POST",
+            f"{api.configuration.host}{path}?dryRun=All&fieldValidation=Strict",
+            header_params={
+                "Content-Type": "application/json",
+                **api.configuration.api_key_prefix,
+                "Authorization": api.configuration.api_key["authorization"],
+            },
+            body=found,
+        )
+
+
+def _path(found: dict[str, Any], namespace: str) -> str:
+    plurals = {"RoutePolicy": "routepolicies"}
+    plural = plurals.get(found["kind"], f"{found['kind'].lower()}s")
+    group = found["apiVersion"]
+    root = "/api" if "/" not in group else "/apis"
+    return f"{root}/{group}/namespaces/{namespace}/{plural}"
+
+
+class Recorded:
+    """An API client that notes every request: verb, group, resource."""
+
+    def __init__(self, configuration: client.Configuration) -> None:
+        self.api = client.ApiClient(configuration)
+        self.calls: set[tuple[str, str, str]] = set()
+        inner = self.api.rest_client.request
+
+        def request(method: str, url: str, **arguments: Any) -> Any:
+            self.calls.add(call_of(method, urlsplit(url).path))
+            return inner(method, url, **arguments)
+
+        self.api.rest_client.request = request
+
+
+def call_of(method: str, path: str) -> tuple[str, str, str]:
+    """Verb, group and resource of one request, as RBAC names them."""
+    parts = path.strip("/").split("/")
+    group = "" if parts[0] == "api" else parts[1]
+    rest = parts[parts.index("namespaces") + 2 :]
+    resource = rest[0] if len(rest) < 3 else f"{rest[0]}/{rest[2]}"
+    verb = _VERBS[method]
+    return ("list" if verb == "get" and len(rest) == 1 else verb, group, resource)
+
+
+@pytest.mark.needs("kube_api")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: str) -> None:
+    """The operator does nothing that its Role does not allow, and everything that it allows."""
+    from k8s.api.cluster import ApiCluster
+    from k8s.process.election import Leadership
+
+    bench, recorded = Bench(api=api, namespace=namespace), Recorded(api.configuration)
+    bench.everything()
+    operator = bench.operator(ApiCluster(recorded.api, namespace, timeout_s=20.0))
+    leadership = Leadership(recorded.api, namespace, "one", timeout_s=20.0)
+    assert leadership.step()
+    bench.turns(operator, 16)
+    bench.drift["bf16-1"] = 0.02
+    bench.turns(operator, 40)
+    leadership._asked_s = float("-inf")
+    assert leadership.step()
+    allowed = {
+        (verb, group, resource)
+        for rule in named("Role", "selvage-operator")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    watches = {one for one in allowed if one[0] == "watch"}  # kopf's, by a client of its own
+    assert recorded.calls == allowed - watches
+
+
+@pytest.mark.needs("kube_api")
+def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> None:
+    """Of replicas that race for the Lease exactly one leads."""
+    from k8s.process.election import Leadership
+
+    candidates = [Leadership(api, namespace, f"replica-{n}", timeout_s=20.0) for n in range(4)]
+    assert sum(one.step() for one in candidates) == 1
+
+
+def test_kustomize_builds_both() -> None:
+    """kubectl kustomize builds manifests and sample, where kubectl is installed."""
+    import shutil
+
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    for folder in (MANIFESTS, SAMPLE):
+        done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
+        assert done.stdout
