@@ -185,7 +185,7 @@ READERS: dict[str, Reader] = {
     "fleet states": Reader(read=fleet_state, originals=fleet_folder, kinds=mutations.JSON),
     "waivers": Reader(
         read=lambda path: parse_waiver(path.read_bytes().decode(errors="replace")),
-        originals=written("waiver", "O-trace/code=the staging gateway writes no traces"),
+        originals=written("waiver", "O-trace/code=none"),
         kinds=(*mutations.BYTES, mutations.lines),
     ),
     "public keys": Reader(
