@@ -25,7 +25,7 @@ from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
 from policies.certify.coverage import outside
 from policies.certify.signature import refuse_unsigned
-from policies.registry import make_configuration
+from policies.registry import make_configuration, make_policy
 from policies.supervised import KnownGoodPolicy, under
 
 #: Where the certificate of a baseline lies, beside the meta-contract that names it.
@@ -109,10 +109,11 @@ def _refuse_uncertified_artefact(
 
 def _covered(setup: ControllerSetup, document: RoutePolicy, file: str) -> ControllerSetup:
     """``setup`` in which nobody drives a fleet that his certificate does not speak of: the baseline stands in
-    for the policy, and the known-good kernel for the baseline.
+    for the policy, and the home table for the baseline. The shield takes hard violations out of that table;
+    nobody who moves a healthy fleet as a precaution is known to do it no harm.
     """
     gaps = coverage_gaps(document, file, setup.fleet)
-    baseline = KnownGoodPolicy() if gaps.baseline else setup.baseline
+    baseline = make_policy("fixed", setup.fleet) if gaps.baseline else setup.baseline
     assert baseline is not None  # every meta-contract has one
     return replace(setup, baseline=baseline, policy=baseline if gaps.policy else setup.policy)
 

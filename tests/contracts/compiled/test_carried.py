@@ -61,7 +61,7 @@ def test_a_tighter_objective_never_carries_more(
     """Each limit lowers, none is negative, and all stay within steady state."""
     demand = Demand(prompt_tokens=prompt, output_tokens=output)
     usual = _engine(step, **OBJECTIVES)
-    tighter = replace(usual, **{name: factor * OBJECTIVES[name]})
+    tighter = _engine(step, **OBJECTIVES | {name: factor * OBJECTIVES[name]})
     most = HEADROOM_RATIO * steady_limits_rps(usual.step_s, usual, demand)[0]
     assert LEAST_RPS <= _rps(tighter, demand) <= _rps(usual, demand) * (1.0 + 1e-2)
     assert _rps(usual, demand) <= max(most, LEAST_RPS) * (1.0 + 1e-9)

@@ -12,6 +12,7 @@ from policies.train.recipe import load_recipe
 from scripts.cli import tune
 from scripts.cli.main import app
 from scripts.train import pieces
+from scripts.train.validation import Row
 from tests.support.documents_written import write_yaml
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.needs("rl")]
@@ -45,7 +46,7 @@ def test_processes_and_interruptions_change_no_byte(
     ran: list[str] = []
     run_piece = pieces.run_piece
 
-    def stopped(piece: pieces.Piece) -> list[pieces.Row]:
+    def stopped(piece: pieces.Piece) -> list[Row]:
         if len(ran) == 2:
             raise KeyboardInterrupt
         ran.append(piece.configuration)
@@ -60,7 +61,7 @@ def test_processes_and_interruptions_change_no_byte(
     with monkeypatch.context() as patch:
         again: list[str] = []
 
-        def counted(piece: pieces.Piece) -> list[pieces.Row]:
+        def counted(piece: pieces.Piece) -> list[Row]:
             again.append(piece.configuration)
             return run_piece(piece)
 
