@@ -48,6 +48,12 @@ class ClusterActuator:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
         if not any(one.replica.state == ReplicaState.READY for one in self._pods()):
             return self._failed("NoReadyReplicas", "no replica of any kernel is ready, so the route stays")
+        empty = emptied(plan, self.target.layout, self._ready_kernels())
+        if empty:
+            text = (
+                f"the plan sheds all of {', '.join(empty)} though a kernel could serve it, so the route stays"
+            )
+            return self._failed("NothingServes", text)
         if not self.write(plan.table[0]):
             return False
         try:
@@ -88,9 +94,26 @@ class ClusterActuator:
             if not stays and (one.replica.kernel not in loaded or _another(one, pods, wanted)):
                 self._cluster.label_pod(one.pod, IN_ROTATION, "false")
 
+    def _ready_kernels(self) -> frozenset[str]:
+        return frozenset(
+            one.replica.kernel for one in self._pods() if one.replica.state == ReplicaState.READY
+        )
+
     def _failed(self, reason: str, message: str) -> bool:
         self.last_reason, self.last_error = reason, message
         return False
+
+
+def emptied(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:
+    """Slices without weight on any kernel while a ``ready`` one breaks no hard clause there."""
+    table = plan.table[0]
+    forbidden = np.zeros(table[:, :-1].shape, dtype=np.bool_) if plan.forbidden is None else plan.forbidden[0]
+    able = ~forbidden & np.array([kernel in ready for kernel in layout.kernels])
+    return [
+        name
+        for name, row, some in zip(layout.slices, table, able.any(axis=1), strict=True)
+        if some and row[:-1].sum() <= 0.0
+    ]
 
 
 def _another(one: PodReplica, pods: Sequence[PodReplica], wanted: dict[str, bool]) -> bool:
