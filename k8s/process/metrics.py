@@ -38,7 +38,7 @@ class OperatorCollector:
     def collect(self) -> Iterator[Metric]:
         """Every metric, as prometheus_client asks for them."""
         counts, operator = self._counts, self._operator
-        yield GaugeMetricFamily("selvage_leader_ratio", "1: this replica leads.", value=float(self._leads()))
+        yield GaugeMetricFamily("selvage_leader_bool", "1: this replica leads.", value=float(self._leads()))
         yield CounterMetricFamily("selvage_turns", "Turns of the loop.", value=counts.turns)
         yield CounterMetricFamily(
             "selvage_failed_turns", "Turns in which the API server failed.", value=counts.failed_turns
@@ -51,19 +51,19 @@ class OperatorCollector:
 
 def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
     writes = CounterMetricFamily("selvage_route_writes", "Times that a route was written.", labels=["policy"])
-    demoted = GaugeMetricFamily("selvage_policy_demoted_ratio", "1: the baseline drives.", labels=["policy"])
+    demoted = GaugeMetricFamily("selvage_demoted_bool", "1: the baseline drives.", labels=["policy"])
     age = GaugeMetricFamily(
         "selvage_telemetry_age_seconds", "Age of the newest scrape of any replica.", labels=["policy"]
     )
     weight = GaugeMetricFamily(
-        "selvage_route_weight_ratio", "Share of a slice.", labels=["policy", "slice", "kernel"]
+        "selvage_weight_ratio", "Share of a slice.", labels=["policy", "slice", "kernel"]
     )
     health = GaugeMetricFamily(
-        "selvage_kernel_health_ratio", "Contract health H; 0 is without excess.",
+        "selvage_health_ratio", "Contract health H; 0 is without excess.",
         labels=["policy", "slice", "kernel"],
     )  # fmt: skip
     quarantined = GaugeMetricFamily(
-        "selvage_quarantined_replicas_total", "Replicas out of rotation.", labels=["policy", "kernel"]
+        "selvage_quarantined_replicas", "Replicas out of rotation.", labels=["policy", "kernel"]
     )
     for name, loop in loops.items():
         writes.add_metric([name], loop.actuator.writes)

@@ -116,6 +116,6 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
             finally:
                 process.kill()
                 process.wait()
-    assert 'selvage_route_weight_ratio{kernel="fp8",policy="chat",slice="prose"} 1.0' in told
+    assert 'selvage_weight_ratio{kernel="fp8",policy="chat",slice="prose"} 1.0' in told
     assert "prose: fp8 100%" in shown
     assert bench.weights("prose")["chat-fp8"] == 10_000
