@@ -20,7 +20,15 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.kube_assets import assets, gateway_crds
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
+#: How long examples take to draw says how busy the machine is, and nothing of the code.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile(
     "nightly",
     deadline=None,

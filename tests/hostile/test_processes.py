@@ -42,6 +42,11 @@ LONG = {
 CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
 
 
+def heed_hangup() -> None:
+    """Tests that were started by ``nohup`` hand on that HUP is ignored, and who ignores it is not asked."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> None:
     """Start ``selvage WORDS --jobs 2``, send it ``number`` once it has workers, and see them all gone."""
     run = subprocess.Popen(
@@ -50,6 +55,7 @@ def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> 
         env={**os.environ, "XDG_STATE_HOME": str(folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=heed_hangup,
     )
     seen: set[int] = set()
     try:

@@ -20,6 +20,8 @@ LOOSE = {
     "M-mttr": 1e4,
     "M-shed": 1.0,
     "M-never-empty": 1e6,
+    "M-harm": 1.0,
+    "M-harm-failed": 1.0,
 }
 
 
