@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 
 from contracts.compiled.certified import CertifiedValues, certified_values
+from contracts.compiled.steady_state import capacities_rps, steady_limits_rps
 from contracts.telemetry import FleetTelemetry
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
@@ -40,11 +41,16 @@ _PLAIN = ("breaker", "shield-alone", "supervised")
 
 def warm() -> None:
     """Compile, or load from the cache, everything."""
+    warm_perception()
     _run([*BASELINES, "sequential:prior=1", "learned", "meta"])
 
 
 def warm_perception() -> None:
-    """Estimating, detecting and judging."""
+    """Estimating, detecting and judging, and what an engine carries."""
+    engine = synthetic_fleet(2, 2, 4).engine
+    assert engine is not None
+    steady_limits_rps(engine.step_s, engine, engine.demand)
+    capacities_rps(engine.step_s, engine, engine.demand)
     for name, batch in product(_WATCHING, BATCHES):
         _run_ticks(_setup(name), batch, lambda state, seen, setup: perceive(state, seen, setup).after)
 

@@ -124,7 +124,7 @@ def _asked(
 ) -> tuple[NDArray[np.float64], Request, Replica, Objectives]:
     """Arguments of the compiled limits."""
     held = batch_limit(demand, float(model.sequences[kernel]), float(model.kv_tokens[kernel]))
-    step = np.ascontiguousarray(coefficients, dtype=np.float64)
+    step = np.array(coefficients, dtype=np.float64)  # of one kind for numba, whoever may write the original
     return step, model.request(demand), Replica(held, float(model.step_tokens)), model.objectives
 
 

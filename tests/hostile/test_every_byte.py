@@ -183,6 +183,7 @@ def test_the_code_of_a_plugin_is_in_every_hash(tmp_path: Path, monkeypatch: pyte
             return configuration_sha256("acme"), builtin_sha256("acme"), loaded_sha256()
         finally:  # as a process of its own would begin
             POLICIES.pop("acme", None)
+            POLICIES.__dict__.pop("plugins", None)
             POLICIES._brought.clear()
             monkeypatch.delitem(sys.modules, "acme_policy")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts.test_guard import is_running
+from tests.scripts.test_guard import heed_hangup, is_running
 from tests.support.e5_world import write_suite
 from tests.support.paths import ROOT
 
@@ -40,11 +40,6 @@ LONG = {
     "train": ("train", "--seeds", "0-1"),
 }
 CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
-
-
-def heed_hangup() -> None:
-    """Tests that were started by ``nohup`` hand on that HUP is ignored, and who ignores it is not asked."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> None:

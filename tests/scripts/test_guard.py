@@ -17,11 +17,16 @@ from tests.support.paths import ROOT
 GUARDED = "import sys\nfrom scripts.guard import guarded\n"
 
 
+def heed_hangup() -> None:
+    """Tests that were started by ``nohup`` hand on that HUP is ignored, and who ignores it is not asked."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a guarded function with ``body`` in a process of its own."""
     code = f"{GUARDED}def run():\n    {body}\nsys.exit(guarded(run))"
     settings = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, **more}
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "preexec_fn": heed_hangup, **more}
     return subprocess.run(
         [sys.executable, "-c", code],
         stderr=subprocess.PIPE,
