@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+
+import httpx
 
 from faults.client.errors import DrillError, DrillRefusedError
 from faults.client.launch import drill_arguments
@@ -14,7 +17,7 @@ from live.fleet.control import require_up
 from live.fleet.plan import FleetPlan
 from live.fleet.state import FleetFolder, FleetState, Phase, ServerState
 
-_POLL_S = 0.2
+_POLL_S, _WARM_S = 0.2, 60.0
 
 
 def open_for_drills(plan: FleetPlan, folder: FleetFolder) -> FleetPlan:
@@ -62,6 +65,16 @@ def require_drillable(folder: FleetFolder, records: Path) -> FleetState:
         except DrillError as error:
             raise DrillError(f"{server.name} does not take part: {error}") from None
     return state
+
+
+def warm_up(state: FleetState, prompt_tokens: int, answer_tokens: int) -> None:
+    """Ask every server for one answer and one row of log-probabilities, whose first time takes seconds."""
+    prompt = [5 + number % 100 for number in range(max(1, prompt_tokens))]
+    body = {"model": state.served_name, "prompt": prompt, "max_tokens": max(1, answer_tokens)}
+    for server in state.servers:
+        for more in ({}, {"prompt_logprobs": 20, "max_tokens": 1}):
+            with suppress(httpx.HTTPError):  # what does not answer now shows in the drill
+                httpx.post(f"{server.url}/v1/completions", json={**body, **more}, timeout=_WARM_S)
 
 
 def await_serving(folder: FleetFolder, name: str, timeout_s: float) -> bool:

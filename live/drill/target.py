@@ -22,7 +22,7 @@ from faults.drill.runner import TargetGoneError
 from live.drill.arrivals import arrivals
 from live.drill.episode import Damage, Frame, Second, episode_of, second_of
 from live.drill.proofs import Proofs, tv_bound
-from live.drill.servers import await_serving, faults_of, require_drillable
+from live.drill.servers import await_serving, faults_of, require_drillable, warm_up
 from live.errors import LiveError
 from live.fleet.control import statistics
 from live.fleet.plan import FleetPlan
@@ -95,6 +95,7 @@ class LocalTarget:
             arrivals_s=tuple(instants.tolist()),
         )
         self._healer.start()
+        warm_up(state, load.prompt_tokens, load.answer_tokens)
         self._began_s = time.monotonic()
         self._thread = threading.Thread(
             target=run_load, args=(wanted,), kwargs={"tap": self._tap}, daemon=True
