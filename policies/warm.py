@@ -41,16 +41,13 @@ _PLAIN = ("breaker", "shield-alone", "supervised")
 
 def warm() -> None:
     """Compile, or load from the cache, everything."""
-    warm_perception()
+    _warm_capacity()
     _run([*BASELINES, "sequential:prior=1", "learned", "meta"])
 
 
 def warm_perception() -> None:
     """Estimating, detecting and judging, and what an engine carries."""
-    engine = synthetic_fleet(2, 2, 4).engine
-    assert engine is not None
-    steady_limits_rps(engine.step_s, engine, engine.demand)
-    capacities_rps(engine.step_s, engine, engine.demand)
+    _warm_capacity()
     for name, batch in product(_WATCHING, BATCHES):
         _run_ticks(_setup(name), batch, lambda state, seen, setup: perceive(state, seen, setup).after)
 
@@ -81,6 +78,14 @@ def warm_allocation() -> None:
 def warm_plain_policies() -> None:
     """Policies that do not."""
     _run(_PLAIN)
+
+
+def _warm_capacity() -> None:
+    """What an engine carries, asked outside of compiled code."""
+    engine = synthetic_fleet(2, 2, 4).engine
+    assert engine is not None
+    steady_limits_rps(engine.step_s, engine, engine.demand)
+    capacities_rps(engine.step_s, engine, engine.demand)
 
 
 def _run(names: Iterable[str]) -> None:

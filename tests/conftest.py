@@ -112,6 +112,8 @@ PARTS: dict[str, Part] = {
     "aiohttp": Part(reason=module_missing("aiohttp"), command="make setup-test"),
     "gpu": Part(reason=_gpu_missing, command="run on a machine with an NVIDIA GPU"),
     "chromium": Part(reason=program_missing("chromium"), command="apt-get install chromium"),
+    "kubectl": Part(reason=program_missing("kubectl"), command="https://kubernetes.io/docs/tasks/tools/"),
+    "openssl": Part(reason=program_missing("openssl"), command="apt-get install openssl"),
     "azure_trace": Part(
         reason=lambda: "" if azure_trace() else "the Azure LLM trace is not on this machine",
         command="SELVAGE_AZURE_TRACE=/path/to/AzureLLMInferenceTrace_code.csv make test",

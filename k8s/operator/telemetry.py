@@ -13,6 +13,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
 from contracts.units import MS_PER_S
 from controller.ports import Clock
+from live.control.source import nothing_probed
 from live.observe.metrics import EngineReading
 from live.observe.record import Recorder
 from live.ports import Discovery, GatewaySample
@@ -57,7 +58,7 @@ class ClusterTelemetry:
         reachable = {one.name: one.url for one in replicas if one.state in _SCRAPED}
         readings = self._scrapes.scrape(reachable)
         nothing = GatewaySample(read_at_s=now_s, requests=(), attempts=(), hosts=(), unreadable=0)
-        probes = no_probes(self._layout) if self._probes is None else self._probes.step(now_s)
+        probes = nothing_probed(self._layout) if self._probes is None else self._probes.step(now_s)
         found = self._recorder.record(now_s, replicas, readings, nothing, probes)
         return replace(found, answered=_answered(found))
 
@@ -70,16 +71,3 @@ def _answered(found: FleetTelemetry) -> NDArray[np.int64]:
     finished = np.nan_to_num(found.engine.finished).astype(np.int64)
     wrote = np.nan_to_num(found.engine.generation_tokens) > 0.0
     return np.asarray(np.maximum(finished, wrote.astype(np.int64)))
-
-
-def no_probes(layout: FleetLayout) -> ProbeSamples:
-    """No probe came back."""
-    nothing = np.zeros((1, 0), dtype=np.int64)
-    return ProbeSamples.of_results(
-        replica=nothing,
-        slice=nothing,
-        prompt=nothing,
-        sampled_at_ms=np.zeros((1, 0)),
-        values=np.zeros((1, 0, len(layout.probe_metrics))),
-        valid=np.zeros((1, 0), dtype=np.bool_),
-    )

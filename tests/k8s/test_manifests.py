@@ -153,12 +153,9 @@ def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> Non
     assert sum(one.step() for one in candidates) == 1
 
 
+@pytest.mark.needs("kubectl")
 def test_kustomize_builds_both() -> None:
-    """kubectl kustomize builds manifests and sample, where kubectl is installed."""
-    import shutil
-
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
+    """kubectl kustomize builds manifests and sample."""
     for folder in (MANIFESTS, SAMPLE):
         done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
         assert done.stdout

@@ -20,6 +20,7 @@ from tests.hostile.test_files import selvage
 from tests.policies.certify.test_own_meta import artefact, route
 from tests.policies.learned.test_runner import FLEET
 
+#: A second implementation to compare with.
 OPENSSL = shutil.which("openssl")
 #: RFC 8032, section 7.1, test 2, as PKCS 8 and as SubjectPublicKeyInfo.
 PRIVATE = (
@@ -76,7 +77,7 @@ def test_what_is_no_key_is_bad_input(content: str, tmp_path: Path) -> None:
     assert not signature_file(file).exists()
 
 
-@pytest.mark.skipif(OPENSSL is None, reason="openssl is a second implementation to compare with")
+@pytest.mark.needs("openssl")
 def test_openssl_agrees(key: Path, tmp_path: Path) -> None:
     """OpenSSL verifies what is signed here; the public key may be given as the PEM file that it writes."""
     file = tmp_path / "file"
