@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contracts.assess.evaluate import Evaluation, evaluate
 from contracts.assess.gate import Waiver
-from contracts.assess.observations import ALL_SPLITS, ObservedColumn, Observations
+from contracts.assess.observations import ALL_SPLITS, Observations, ObservedColumn
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError, Problem
 from live.kld.positions import PromptPositions

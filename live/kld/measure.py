@@ -1,8 +1,8 @@
 """A running server compared with a reference, by the quickest route that it offers.
 
 ``reduced``: the server's plug-in reads the reference file itself and answers a few numbers per position.
-``rows``: the plug-in answers whole rows, which are reduced here (the server cannot read the file). ``public``:
-the twenty most probable tokens of a default server; divergences are then lower bounds.
+``rows``: the plug-in answers whole rows, which are reduced here (the server cannot read the file).
+``public``: the twenty most probable tokens of a default server; divergences are then lower bounds.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ POSITION_COLUMNS = (*COLUMNS, "tv_most")
 class PromptPositions:
     """One prompt's positions. values: float64 [positions, columns of ``POSITION_COLUMNS``], NaN: unknown.
 
-    exact: over the whole vocabulary; else kl and reverse_kl are lower bounds, and total variation lies between
-    tv and tv_most.
+    exact: over the whole vocabulary; else kl and reverse_kl are lower bounds, and total variation lies
+    between tv and tv_most.
     """
 
     prompt: Prompt
@@ -45,8 +45,8 @@ def from_reduced(prompt: Prompt, values: Floats) -> PromptPositions:
     broken = int(np.isnan(values[:, COLUMNS.index("candidate_logp")]).sum())
     if broken:
         raise MeasurementError(
-            f"prompt {prompt.id}: at {broken} of {len(values)} positions the server's log-probabilities are no"
-            " numbers; the server is broken, not merely far from its reference"
+            f"prompt {prompt.id}: at {broken} of {len(values)} positions the server's log-probabilities are"
+            " no numbers; the server is broken, not merely far from its reference"
         )
     most = values[:, COLUMNS.index("tv"), None]
     return PromptPositions(prompt=prompt, values=np.concatenate([values, most], axis=1), exact=True)

@@ -18,7 +18,6 @@ from live.measure.prompts import (
     tokenise,
 )
 
-
 #: Documents of the corpus's training part, per slice and each time as many prompts as shipped.
 _MORE_DOCUMENTS = 60
 

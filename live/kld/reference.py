@@ -73,7 +73,9 @@ def _fetch(
         for prompt in prompts:
             rows = server.rows(prompt, offer.vocabulary, kind)
             if not np.isfinite(rows.max(axis=1)).all():
-                raise MeasurementError(f"prompt {prompt.id}: the reference's log-probabilities are no numbers")
+                raise MeasurementError(
+                    f"prompt {prompt.id}: the reference's log-probabilities are no numbers"
+                )
             file.write(np.ascontiguousarray(rows, dtype="<f4").tobytes())
             on_prompt()
     partial.replace(path)

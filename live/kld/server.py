@@ -1,4 +1,4 @@
-"""A running server that reduces its rows itself, seen from outside: what it offers, and its answers checked."""
+"""A server that reduces its rows itself, seen from outside: what it offers, and its answers checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class KldServer:
         self._client = client
 
     def offer(self) -> tuple[Offer | None, str]:
-        """What it offers; None and why where it offers nothing (no plug-in, a wrong token, another protocol)."""
+        """What it offers; None and why where that is nothing (no plug-in, a wrong token, another protocol)."""
         try:
             answer = self._client.get(f"{PREFIX}status")
         except httpx.HTTPError as error:

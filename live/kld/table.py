@@ -1,8 +1,8 @@
 """The table of a comparison: the figures of llama.cpp's ``--kl-divergence``, per slice, with their limits.
 
 Means are over positions, quantiles are interpolated as llama.cpp's. Positions of one prompt resemble each
-other, so limits are percentile bootstrap limits over whole prompts, two-sided at ``CONFIDENCE``: too few prompts
-show as wide limits, and one prompt has none. Extremes have none either.
+other, so limits are percentile bootstrap limits over whole prompts, two-sided at ``CONFIDENCE``: too few
+prompts show as wide limits, and one prompt has none. Extremes have none either.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ def _quantiles(
         reached = np.cumsum(weight[owner])
         drawn[row] = kl[np.searchsorted(reached, np.floor(shares * (reached[-1] - 1)) + 1)]
     values = np.quantile(kl, shares)
-    found = [
-        _figure(name, float(values[at]), drawn[:, at]) for at, name in enumerate(_QUANTILES)
-    ]
+    found = [_figure(name, float(values[at]), drawn[:, at]) for at, name in enumerate(_QUANTILES)]
     return [*found, Figure(name="kld_max", value=float(kl[-1]), low=math.nan, high=math.nan)]
 
 

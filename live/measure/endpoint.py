@@ -73,9 +73,7 @@ class Endpoint:
             raise MeasurementError(f"{what}: the answer is no JSON object")
         return answer
 
-    def content(
-        self, client: httpx.Client, method: str, path: str, body: object = None
-    ) -> httpx.Response:
+    def content(self, client: httpx.Client, method: str, path: str, body: object = None) -> httpx.Response:
         """The server's answer as it is; raises as ``answer`` does for what is none."""
         try:
             response = client.request(method, path, json=body)

@@ -66,7 +66,9 @@ class KldOptions:
         bool, typer.Option("--half-rows", help="Fetch a reference server's rows as float16.")
     ] = False
     plugin_token_file: Annotated[Path | None, typer.Option(help="File with the plug-in's token.")] = None
-    reference_token_file: Annotated[Path | None, typer.Option(help="The same of the reference server.")] = None
+    reference_token_file: Annotated[Path | None, typer.Option(help="The same of the reference server.")] = (
+        None
+    )
     api_key_env: Annotated[str, typer.Option(help="Environment variable with the server's API key.")] = ""
     api_key_file: Annotated[Path | None, typer.Option(help="File with the server's API key.")] = None
     reference_key_env: Annotated[str, typer.Option(help="The same of the reference server.")] = ""

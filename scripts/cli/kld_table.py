@@ -83,8 +83,8 @@ def show(console: Console, result: KldResult) -> None:
         table.add_column(f"{each.slice}\n{each.positions} positions", justify="right", overflow="fold")
     for name, (heading, factor, is_bound) in ROWS.items():
         if any(figure.name == name for figure in result.tables[0].figures):
-            cells = [_cell(each[name], factor, is_bound and not each.exact) for each in result.tables]
-            table.add_row(heading, *cells)
+            least = " ≥" if is_bound and not result.tables[0].exact else ""
+            table.add_row(heading + least, *(_cell(each[name], factor) for each in result.tables))
     console.print(table)
     for line in _words(result):
         console.print(line)
@@ -94,7 +94,7 @@ def _words(result: KldResult) -> list[str]:
     lines = ["± is half the width of the 95 % interval, by bootstrap over prompts; extremes have none."]
     if not all(each.exact for each in result.tables):
         lines.append(
-            "≥: the server tells its most probable tokens alone. These are lower bounds, and KL has no upper one."
+            "≥: the server tells its most probable tokens alone, so these are lower bounds; KL has no upper one."
         )
     positions = result.tables[-1].positions
     rate = positions / result.spent_s if result.spent_s else math.inf
@@ -105,14 +105,16 @@ def _words(result: KldResult) -> list[str]:
     return lines
 
 
-def _cell(figure: Figure, factor: float, is_bound: bool) -> str:
-    half = factor * (figure.high - figure.low) / 2.0
-    reach = "" if math.isnan(half) else f" ±{half:.1g}"
-    return f"{'≥ ' if is_bound else ''}{_number(factor * figure.value)}{reach}"
+def _cell(figure: Figure, factor: float) -> str:
+    value, half = factor * figure.value, factor * (figure.high - figure.low) / 2.0
+    if math.isnan(half):
+        return _number(value, 5)
+    return f"{_number(value, 5)}±{_number(half, 2, places=0)}"
 
 
-def _number(value: float) -> str:
-    return f"{value:.2e}" if 0.0 < abs(value) < 1e-2 else f"{value:.4g}"
+def _number(value: float, digits: int, places: int = 2) -> str:
+    """``digits`` in all, or with an exponent and ``places`` where it is small."""
+    return f"{value:.{places}e}" if 0.0 < abs(value) < 1e-2 else f"{value:.{digits}g}"
 
 
 def _slice_json(each: SliceTable) -> dict[str, object]:

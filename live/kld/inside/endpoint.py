@@ -1,8 +1,8 @@
 """The routes below ``/selvage/kld/``: an endpoint plugin of vLLM. EDGE: runs inside a vLLM API server.
 
-``GET status`` says what there is. ``POST reduce`` scores prompts and answers a few numbers per position against
-a reference file that this host can read; ``POST rows`` answers whole rows of log-probabilities. One request is
-served at a time, a few prompts of it in the engine, so that users' requests find room beside it.
+``GET status`` says what there is. ``POST reduce`` scores prompts and answers a few numbers per position
+against a reference file that this host can read; ``POST rows`` answers whole rows of log-probabilities. One
+request is served at a time, a few prompts of it in the engine, so that users' requests find room beside it.
 """
 
 from __future__ import annotations

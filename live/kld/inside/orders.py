@@ -59,7 +59,9 @@ def reduce_orders(body: dict[str, Any], limits: Limits, files: CheckedFiles) -> 
     if not isinstance(told, dict) or not isinstance(told.get("path"), str):
         raise RefusedError("reference must be an object with path, sha256, vocabulary and first_rows")
     if told.get("vocabulary") != limits.vocabulary:
-        raise RefusedError(f"the reference has {told.get('vocabulary')} tokens, the server {limits.vocabulary}")
+        raise RefusedError(
+            f"the reference has {told.get('vocabulary')} tokens, the server {limits.vocabulary}"
+        )
     first = told.get("first_rows")
     if not isinstance(first, list) or len(first) != len(prompts):
         raise RefusedError("first_rows must hold one row number per prompt")

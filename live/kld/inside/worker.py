@@ -189,12 +189,14 @@ class Desk:
     def _look(self, turn: tuple[_Job | None, int, int] | None, scores: Any, targets: Any) -> None:
         """Keep rows that are ours, once their tokens prove it."""
         if turn is None:
-            for job in self._jobs.values():
-                job.error = "this version of vLLM scores prompts in another order"
+            for each in self._jobs.values():
+                each.error = "this version of vLLM scores prompts in another order"
             return
         job, start, count = turn
-        if job is None or job.error:
-            return
+        if job is not None and not job.error:
+            self._keep(job, start, count, scores, targets)
+
+    def _keep(self, job: _Job, start: int, count: int, scores: Any, targets: Any) -> None:
         try:
             wanted = job.targets[start : start + count]
             if not torch.equal(targets.cpu(), wanted) or scores.shape[0] != count:
@@ -205,5 +207,3 @@ class Desk:
             job.put(start, scores.detach())
         except Exception as problem:  # whatever it was: the request itself must go on
             job.error = f"{type(problem).__name__}: {problem}"
-
-
