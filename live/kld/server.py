@@ -40,7 +40,7 @@ class KldServer:
         self._client = client
 
     def offer(self) -> tuple[Offer | None, str]:
-        """What it offers; None and why where that is nothing (no plug-in, a wrong token, another protocol)."""
+        """What it offers; None and why where that is nothing (no plug-in, a wrong token, ...)."""
         try:
             answer = self._client.get(f"{PREFIX}status")
         except httpx.HTTPError as error:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 POSITIONS = 100_000
 ROUNDS = 5
 #: Positions of each round that go through the public API.
-SAMPLE = 400
+SAMPLE = 250
 _START_S = 600.0
 _TOP_K = 20
 

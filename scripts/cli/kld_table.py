@@ -94,7 +94,7 @@ def _words(result: KldResult) -> list[str]:
     lines = ["± is half the width of the 95 % interval, by bootstrap over prompts; extremes have none."]
     if not all(each.exact for each in result.tables):
         lines.append(
-            "≥: the server tells its most probable tokens alone, so these are lower bounds; KL has no upper one."
+            "≥: lower bounds, because the server tells its most probable tokens alone. KL has no upper one."
         )
     positions = result.tables[-1].positions
     rate = positions / result.spent_s if result.spent_s else math.inf
