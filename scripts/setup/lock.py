@@ -1,6 +1,6 @@
 """Write ``requirements/constraints.txt`` from the versions in the running environment.
 
-Taken: the core, the developer tools and the torch, rl, sign, live, k8s and ray extras, with all they need in turn.
+Taken: the core, the developer tools and the torch, rl, sign, live, k8s and ray extras, with all they need.
 Local version suffixes (``+cpu``) are left off, so one file serves CPU and GPU machines.
 """
 

@@ -125,5 +125,8 @@ def test_what_a_job_of_ray_raises_is_raised() -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_a_job_that_kills_every_ray_worker_ends_the_run() -> None:
     """So many losses in a row end the run by the name of its own error, on Ray too."""
-    with opened(Workers(jobs=2, backend="ray")) as run, pytest.raises(LostWorkerError, match=f"{TRIES} times"):
+    with (
+        opened(Workers(jobs=2, backend="ray")) as run,
+        pytest.raises(LostWorkerError, match=f"{TRIES} times"),
+    ):
         list(run(die, range(3)))
