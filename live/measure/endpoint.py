@@ -63,21 +63,8 @@ class Endpoint:
         Raises DocumentError where the server cannot be reached or refuses the key, and MeasurementError
         for every other answer that is not usable.
         """
-        try:
-            response = client.request(method, path, json=body)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
-            raise self._unreachable(error) from None
-        except httpx.HTTPError as error:
-            raise MeasurementError(f"{method} {self.base}{path}: {type(error).__name__}: {error}") from None
-        return self._judged(response, f"{method} {self.base}{path}")
-
-    def _judged(self, response: httpx.Response, what: str) -> dict[str, Any]:
-        if response.status_code in _REFUSED:
-            given = "with a wrong key" if self.api_key else "without a key"
-            step = "name the variable or file with the key: --api-key-env NAME or --api-key-file PATH"
-            raise refused(what, "an answer", f"HTTP {response.status_code} {given}", step)
-        if response.status_code != 200:
-            raise MeasurementError(f"{what}: HTTP {response.status_code}: {self._shown(response.text)}")
+        response = self.content(client, method, path, body)
+        what = f"{method} {self.base}{path}"
         try:
             answer = response.json()
         except ValueError:
@@ -85,6 +72,25 @@ class Endpoint:
         if not isinstance(answer, dict):
             raise MeasurementError(f"{what}: the answer is no JSON object")
         return answer
+
+    def content(self, client: httpx.Client, method: str, path: str, body: object = None) -> httpx.Response:
+        """The server's answer as it is; raises as ``answer`` does for what is none."""
+        try:
+            response = client.request(method, path, json=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
+            raise self._unreachable(error) from None
+        except httpx.HTTPError as error:
+            raise MeasurementError(f"{method} {self.base}{path}: {type(error).__name__}: {error}") from None
+        self._refuse_unusable(response, f"{method} {self.base}{path}")
+        return response
+
+    def _refuse_unusable(self, response: httpx.Response, what: str) -> None:
+        if response.status_code in _REFUSED:
+            given = "with a wrong key" if self.api_key else "without a key"
+            step = "name the variable or file with the key: --api-key-env NAME or --api-key-file PATH"
+            raise refused(what, "an answer", f"HTTP {response.status_code} {given}", step)
+        if response.status_code != 200:
+            raise MeasurementError(f"{what}: HTTP {response.status_code}: {self._shown(response.text)}")
 
     def _shown(self, text: str) -> str:
         """The beginning of an answer, without the key that a server may repeat."""

@@ -7,6 +7,7 @@ cannot be injected and memory is unknown. Step times come from requests of known
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
 
 _TOP_K = 20
+#: Above 0 by as much, a log-probability of 32 bits is still one.
+_ROUNDING = 1e-6
 _TOKEN_PREFIX = "token_id:"
 
 #: By name of a ``StepPlan``'s clock.
@@ -191,10 +194,7 @@ class OpenaiSession:
 
     def _by_prompt_logprobs(self, prompt: Prompt) -> list[dict[int, float]]:
         answer = self._line.complete(list(prompt.token_ids), max_tokens=1, prompt_logprobs=self._top_k)
-        return [
-            {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
-            for row in answer["choices"][0]["prompt_logprobs"][1:]
-        ]
+        return prompt_rows(answer)
 
     def _by_echo(self, prompt: Prompt) -> list[dict[int, float]]:
         answer = self._line.complete(
@@ -223,6 +223,23 @@ class OpenaiSession:
                 f"{tokens * len(prompts)} tokens wanted, {made} made: the server ends answers early, so its"
                 " steps cannot be timed; add --no-step-times"
             )
+
+
+def prompt_rows(answer: dict[str, Any]) -> list[dict[int, float]]:
+    """Log-probabilities by token id of every position of a prompt, from an answer with ``prompt_logprobs``.
+
+    Raises MeasurementError where there are none, or numbers that are no log-probabilities.
+    """
+    try:
+        rows = [
+            {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
+            for row in answer["choices"][0]["prompt_logprobs"][1:]
+        ]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
+    if any(not (math.isfinite(value) and value <= _ROUNDING) for row in rows for value in row.values()):
+        raise MeasurementError("log-probabilities that are none: not finite, or above 0")
+    return rows
 
 
 def _token_row(row: dict[str, float]) -> dict[int, float]:

@@ -30,7 +30,8 @@ OnPrompt = Callable[[], None]
 class ReferenceScores:
     """Reference log-probabilities of a prompt list.
 
-    rows: float32 [sum of positions, V], memory-mapped; starts: int64 [prompts + 1]; sha256 of the file.
+    rows: float32 [sum of positions, V], memory-mapped; starts: int64 [prompts + 1]; sha256 of the file at
+    ``path`` (None: the rows are in no file).
     """
 
     rows: NDArray[np.float32]
@@ -39,6 +40,7 @@ class ReferenceScores:
     versions: tuple[tuple[str, str], ...]
     engine: str = "transformers"
     dtype: str = "float32"
+    path: Path | None = None
 
     def of(self, index: int) -> NDArray[np.float32]:
         """float32 [positions, V] of the prompt at ``index`` of the list."""
@@ -107,7 +109,7 @@ def open_reference(
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     rows = np.memmap(path, dtype="<f4", mode="r", shape=(positions, size // (4 * positions)))
-    return ReferenceScores(rows=rows, starts=starts, sha256=digest, versions=versions)
+    return ReferenceScores(rows=rows, starts=starts, sha256=digest, versions=versions, path=path)
 
 
 def measure_top_reference(

@@ -19,7 +19,7 @@ def top_values(reference: NDArray[np.float32] | TopScores, scores: Scores) -> Fl
     values = dict.fromkeys(COLUMN_NAMES, float("nan"))
     shared = shared_tokens(reference, scores)
     values["kl_mean@top_k"], values["tv_mean@top_k"] = top_k_columns(*shared)
-    values["top1_flip@top_k"] = float((_preferred(reference) != _preferred(scores)).mean())
+    values["top1_flip@top_k"] = float((preferred(reference) != preferred(scores)).mean())
     return np.array(list(values.values()))
 
 
@@ -37,7 +37,7 @@ def shared_tokens(reference: NDArray[np.float32] | TopScores, scores: Scores) ->
     return np.where(found, theirs, -np.inf), np.where(found, scores.log_probs, -np.inf)
 
 
-def _preferred(scores: NDArray[np.float32] | Scores) -> NDArray[np.int64]:
+def preferred(scores: NDArray[np.float32] | Scores) -> NDArray[np.int64]:
     """Most probable token of each position, int64 [positions]."""
     if isinstance(scores, TopScores):
         return np.asarray(scores.token_ids[np.arange(len(scores.token_ids)), scores.log_probs.argmax(axis=1)])

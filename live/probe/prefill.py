@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeOutcome
 from live.measure.backend import TopScores
-from live.measure.openai_backend import top_scores
+from live.measure.openai_backend import prompt_rows, top_scores
 from live.measure.prompts import Prompt
 from live.measure.top_columns import top_values
 
@@ -72,16 +72,12 @@ def _values(answer: httpx.Response, prompt: Prompt, reference: TopScores) -> NDA
     if answer.status_code != httpx.codes.OK:
         raise MeasurementError(f"HTTP {answer.status_code}")
     try:
-        rows = [
-            {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
-            for row in answer.json()["choices"][0]["prompt_logprobs"][1:]
-        ]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
+        content = answer.json()
+    except ValueError:
+        raise MeasurementError("the answer is no JSON") from None
+    rows = prompt_rows(content)
     if len(rows) != prompt.positions:
         raise MeasurementError(f"{prompt.positions} positions expected, {len(rows)} answered")
-    if any(not (math.isfinite(value) and value <= 1e-6) for row in rows for value in row.values()):
-        raise MeasurementError("log-probabilities that are none: not finite, or above 0")
     return top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
 
 

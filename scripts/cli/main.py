@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
         "Write, validate, evaluate, propose, bound and register kernel contracts.",
     ),
     "profile": (("profile",), "Measure kernels against the reference kernel."),
+    "kld": (("kld",), "Compare a running server with its reference: KL per slice, and a verdict."),
     "fleet": (("fleet",), "Run vLLM servers of different kernels behind Envoy on this machine."),
     "drill": (("drill",), "Inject faults under load, undo them, and judge what happened."),
     "run": (("run",), "Drive live servers, or observe them and say what would be moved."),

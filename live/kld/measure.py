@@ -1,0 +1,118 @@
+"""A running server compared with a reference, by the quickest route that it offers.
+
+``reduced``: the server's plug-in reads the reference file itself and answers a few numbers per position.
+``rows``: the plug-in answers whole rows, which are reduced here (the server cannot read the file).
+``public``: the twenty most probable tokens of a default server; divergences are then lower bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from contracts.errors import MeasurementError
+from live.kld.positions import PromptPositions, from_reduced, from_rows, from_top
+from live.kld.server import KldServer, Offer, batches, reached, rows_fit
+from live.measure.backend import TopScores
+from live.measure.endpoint import Endpoint
+from live.measure.openai_backend import OpenaiBackend
+from live.measure.prompts import Prompt
+from live.measure.reference import AnyReference, ReferenceScores
+
+_PROMPTS_PER_REQUEST, _POSITIONS_PER_REQUEST = 64, 4096
+#: Called with the positions that were done since the last call.
+OnPositions = Callable[[int], None]
+
+
+class Route(StrEnum):
+    """How positions are compared."""
+
+    REDUCED = "reduced"
+    ROWS = "rows"
+    PUBLIC = "public"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The route that is taken, and why no quicker one."""
+
+    route: Route
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A server and the reference for a list of prompts. token: of the server's plug-in."""
+
+    endpoint: Endpoint
+    token: str
+    prompts: Sequence[Prompt]
+    reference: AnyReference
+
+    def choose(self, wanted: Route | None = None) -> Choice:
+        """The quickest route that works, or ``wanted``; MeasurementError where that one does not."""
+        with reached(self.endpoint, self.token) as server:
+            choice = self._quickest(server)
+        order = list(Route)
+        if wanted is None or wanted is choice.route:
+            return choice
+        if order.index(wanted) < order.index(choice.route):
+            raise MeasurementError(f"{self.endpoint.base} does not offer the route {wanted}: {choice.reason}")
+        return Choice(route=wanted, reason="as was asked")
+
+    def run(self, route: Route, on_positions: OnPositions) -> list[PromptPositions]:
+        """Compare every prompt."""
+        if route is Route.PUBLIC:
+            return list(self._public(on_positions))
+        with reached(self.endpoint, self.token) as server:
+            offer, reason = server.offer()
+            if offer is None or not isinstance(self.reference, ReferenceScores):
+                raise MeasurementError(f"{self.endpoint.base} does not offer the route {route}: {reason}")
+            by = self._reduced if route is Route.REDUCED else self._rows
+            return list(by(server, offer, self.reference, on_positions))
+
+    def _quickest(self, server: KldServer) -> Choice:
+        offer, reason = server.offer()
+        if offer is None:
+            return Choice(route=Route.PUBLIC, reason=reason)
+        reference = self.reference
+        if not isinstance(reference, ReferenceScores):
+            return Choice(route=Route.PUBLIC, reason="the reference knows its most probable tokens alone")
+        if offer.vocabulary != reference.rows.shape[1]:
+            told = f"the reference has {reference.rows.shape[1]} tokens, the server {offer.vocabulary}"
+            raise MeasurementError(f"{told}: they are no two kernels of one model")
+        try:
+            server.reduced(self.prompts[:1], reference, [0])
+        except MeasurementError as error:
+            fits = rows_fit(self.prompts, offer.vocabulary)
+            return Choice(route=Route.ROWS if fits else Route.PUBLIC, reason=str(error))
+        return Choice(route=Route.REDUCED)
+
+    def _reduced(
+        self, server: KldServer, offer: Offer, reference: ReferenceScores, on_positions: OnPositions
+    ) -> Iterator[PromptPositions]:
+        most = min(offer.most_prompts, _PROMPTS_PER_REQUEST)
+        positions = min(offer.most_positions, _POSITIONS_PER_REQUEST)
+        for batch in batches(self.prompts, most, positions):
+            members = [self.prompts[index] for index in batch]
+            for prompt, values in zip(members, server.reduced(members, reference, batch), strict=True):
+                yield from_reduced(prompt, values)
+            on_positions(sum(prompt.positions for prompt in members))
+
+    def _rows(
+        self, server: KldServer, offer: Offer, reference: ReferenceScores, on_positions: OnPositions
+    ) -> Iterator[PromptPositions]:
+        for index, prompt in enumerate(self.prompts):
+            yield from_rows(prompt, reference.of(index), server.rows(prompt, offer.vocabulary))
+            on_positions(prompt.positions)
+
+    def _public(self, on_positions: OnPositions) -> Iterator[PromptPositions]:
+        backend = OpenaiBackend(self.endpoint)
+        with backend.start(backend.kernels[0]) as session:
+            for index, scores in enumerate(session.score(self.prompts)):
+                prompt = self.prompts[index]
+                if not isinstance(scores, TopScores):
+                    raise MeasurementError("the server answered no list of its most probable tokens")
+                yield from_top(prompt, self.reference.of(index), scores)
+                on_positions(prompt.positions)

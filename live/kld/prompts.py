@@ -1,0 +1,80 @@
+"""Which prompts a comparison is made on: the shipped ones, more of their kind, or a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from live.measure.corpus import Document, build_corpus
+from live.measure.endpoint import refused
+from live.measure.prompts import (
+    SHIPPED_PROMPTS,
+    Prompt,
+    PromptPlan,
+    draw_prompts,
+    load_prompts,
+    tokenise,
+)
+
+#: Documents of the corpus's training part, per slice and each time as many prompts as shipped.
+_MORE_DOCUMENTS = 60
+
+
+def kld_prompts(positions: int, model: Path, *, own: Path | None, other_model: bool) -> list[Prompt]:
+    """Prompts of at least ``positions`` positions (0: all of the file), spread over slices.
+
+    The shipped file where it is enough, else windows of the training corpus, its training part included: what
+    a kernel computes does not depend on what the model has seen. A user's ``own`` file is taken as it is, as
+    far as it goes. Raises DocumentError for prompts that the model cannot score.
+    """
+    listed = load_prompts(own or SHIPPED_PROMPTS)
+    if own is None and positions > sum(prompt.positions for prompt in listed):
+        listed = _drawn(positions, sum(prompt.positions for prompt in listed), model)
+    ready = tokenise(listed, model, keep_ids=own is not None or not other_model)
+    return spread(ready, positions) if positions else ready
+
+
+def spread(prompts: Sequence[Prompt], positions: int) -> list[Prompt]:
+    """The first prompts of every slice, the slice with the fewest positions next, until there are enough."""
+    queues: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        queues.setdefault(prompt.slice, []).append(prompt)
+    taken = dict.fromkeys(queues, 0)
+    chosen: list[Prompt] = []
+    while queues and sum(taken.values()) < positions:
+        name = min(queues, key=lambda each: taken[each])
+        prompt = queues[name].pop(0)
+        chosen.append(prompt)
+        taken[name] += prompt.positions
+        if not queues[name]:
+            del queues[name]
+    return sorted(chosen, key=lambda prompt: prompt.id)
+
+
+def _drawn(positions: int, shipped: int, model: Path) -> list[Prompt]:
+    """As the shipped ones were drawn, only more."""
+    from tokenizers import Tokenizer
+
+    tokenizer: Any = Tokenizer.from_file(str(model / "tokenizer.json"))
+    factor = -(-positions // shipped)
+    plan = PromptPlan()
+    corpus = build_corpus(plan.seed)
+    more = replace(plan, short_count=factor * plan.short_count, long_count=factor * plan.long_count)
+    documents = [*corpus.held_out, *_few(corpus.train, factor * _MORE_DOCUMENTS)]
+    try:
+        return draw_prompts(documents, tokenizer, more)
+    except ValueError as error:
+        step = "ask for fewer, or give a file of your own by --prompts"
+        raise refused("--positions", "as many as the corpus has", f"{positions}: {error}", step) from None
+
+
+def _few(documents: Sequence[Document], most: int) -> list[Document]:
+    """The first ``most`` documents of every slice: tokenising all of them takes minutes."""
+    seen: dict[str, int] = {}
+    few: list[Document] = []
+    for document in documents:
+        seen[document.slice] = seen.get(document.slice, 0) + 1
+        few += [document] if seen[document.slice] <= most else []
+    return few

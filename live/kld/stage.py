@@ -1,0 +1,82 @@
+"""What a vLLM server needs in its environment to measure itself: files staged in a folder, and variables.
+
+vLLM's own files are untouched. The package and the entry points that vLLM looks for are put below one folder,
+which joins ``PYTHONPATH``; a server that is started without these variables knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.loading.files import write_pinned
+from live.kld.inside import gate
+
+PACKAGE = "selvage_kld"
+_INSIDE = Path(__file__).with_name("inside")
+_METADATA = "Metadata-Version: 2.1\nName: selvage-kld\nVersion: 1\n"
+_ENTRY_POINTS = f"""[vllm.general_plugins]
+{PACKAGE} = {PACKAGE}.worker:install
+
+[vllm.endpoint_plugins]
+{PACKAGE} = {PACKAGE}.endpoint:KldPlugin
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """Variables to set for the server, and what a client needs of it."""
+
+    environment: dict[str, str]
+    """``PYTHONPATH`` and ``VLLM_PLUGINS`` hold what was there before as well."""
+    references: Path
+    token_file: Path | None
+
+
+def stage(folder: Path, *, with_token: bool = True, before: dict[str, str] | None = None) -> Staged:
+    """Stage everything below ``folder`` and say how to start the server.
+
+    with_token: False lets every caller on the loopback interface ask. before: environment of the server so
+    far. OSError where the folder cannot be written.
+    """
+    known = before or {}
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    code, references, token_file = folder / "code", folder / "references", folder / "token"
+    references.mkdir(exist_ok=True)
+    _stage_code(code)
+    plugins = [name for name in known.get("VLLM_PLUGINS", "").split(",") if name and name != PACKAGE]
+    paths = [str(code.resolve()), *filter(None, [known.get("PYTHONPATH")])]
+    environment = {
+        gate.FLAG: "1",
+        gate.FOLDER: str(references.resolve()),
+        "VLLM_PLUGINS": ",".join([*plugins, PACKAGE]),
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    if not with_token:
+        return Staged(environment=environment, references=references, token_file=None)
+    _write_token(token_file)
+    environment[gate.TOKEN_FILE] = str(token_file.resolve())
+    return Staged(environment=environment, references=references, token_file=token_file)
+
+
+def _write_token(path: Path) -> None:
+    """A fresh token that only its owner can read."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_urlsafe(32))
+
+
+def _stage_code(folder: Path) -> None:
+    """The package and its metadata, anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    facts = folder / "selvage_kld-1.dist-info"
+    facts.mkdir(parents=True)
+    write_pinned(facts / "METADATA", _METADATA.encode())
+    write_pinned(facts / "entry_points.txt", _ENTRY_POINTS.encode())
+    (folder / PACKAGE).mkdir()
+    for source in sorted(_INSIDE.glob("*.py")):
+        shutil.copy(source, folder / PACKAGE)
