@@ -115,6 +115,7 @@ def _document(
             log_probs=context.golden,
         ),
         step_time=measured.step_time,
+        serving=measured.serving,
         memory=Memory(
             weights_bytes=facts.weights_bytes,
             kv_bytes_per_token=facts.kv_bytes_per_token,
