@@ -118,8 +118,8 @@ def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
     plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.least]
     return [
         f"Step times: at most {load.requests} requests, one after the other, of at most {load.sequences}"
-        f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times); then {streams} streams"
-        f" of {tokens} tokens in all, at most {max(plan.streams, default=0)} at a time."
+        f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times); then {streams}"
+        f" streams of {tokens} tokens in all, at most {max(plan.streams, default=0)} at a time."
         for plan in plans
         for load, (streams, tokens) in [(load_of(plan), stream_load(plan.streams))]
     ]

@@ -230,7 +230,7 @@ def test_busy_time_is_the_time_in_steps() -> None:
 
 
 def test_a_serving_delay_moves_answers_and_no_step() -> None:
-    """Delayed requests end that much later, first tokens too; steps, gaps and a spec of zeros stay as they are."""
+    """Delayed requests end that much later, first tokens too; steps and a spec of zeros stay as they are."""
     spec = make_spec()
     arrivals = make_arrivals(spec, 200, 20.0)
     plain, late, zero = (
