@@ -2,8 +2,8 @@
 
 Of N streams at once the engine makes N tokens in a step, so the time between two tokens less the step that
 the model predicts is ``step_overhead + token_overhead * N``; of one stream alone, the first token less its
-own step is ``request_overhead``. The engine's own histograms (queue, prefill and decode time of requests) say how
-much of that the engine knows of: the rest is the API process, the network and the client.
+own step is ``request_overhead``. The engine's own histograms (queue, prefill and decode time of requests) say
+how much of that the engine knows of: the rest is the API process, the network and the client.
 
 Times are wall times. A machine that is busy with other things adds to all of them, so the least of a block
 counts, and the spread between the blocks makes the half-widths.
