@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,8 +195,10 @@ def _replica(asked: ParityOptions) -> Iterator[Replica]:
         return
     cores = _cores("--server-cores", asked.server_cores)
     _say("bringing one replica up")
-    with one_replica(asked.kernel or default_kernel(), limits, cores) as replica:
-        yield replica
+    with tempfile.TemporaryDirectory(prefix="selvage-parity-") as scratch:
+        place = asked.out or Path(scratch)
+        with one_replica(asked.kernel or default_kernel(), limits, cores, place) as replica:
+            yield replica
 
 
 def _limits(asked: ParityOptions) -> EngineLimits:

@@ -34,7 +34,7 @@ _PENALTY = 5.0
 _MOST_REPLAYS, _FIRST_STEP = 300, 1.0
 _Z = 1.96
 #: Searches that end at losses within this factor are taken as equally good: the terms between them are open.
-_ALIKE = 2.0
+_ALIKE = 4.0
 
 _Least = tuple[float, NDArray[np.float64]]
 
@@ -95,10 +95,10 @@ def _summary(times_ms: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray
     """Logs of quantiles and of the medians of groups, of the times that are ``known``."""
     parts: list[NDArray[np.float64]] = []
     for time in range(times_ms.shape[1]):
-        column = np.maximum(times_ms[known[:, time], time], 1e-6)
-        whole = column if np.isfinite(column).all() else np.nan_to_num(column, nan=np.inf)
-        groups = np.array_split(whole, max(1, len(whole) // _GROUP))
-        parts += [np.percentile(whole, _QUANTILES), np.array([np.median(group) for group in groups])]
+        column = np.maximum(np.nan_to_num(times_ms[known[:, time], time], nan=np.inf), 1e-6)
+        places = (np.array(_QUANTILES) / 100.0 * (len(column) - 1)).round().astype(np.int64)
+        groups = column[: len(column) // _GROUP * _GROUP].reshape(-1, _GROUP)
+        parts += [np.sort(column)[places], np.sort(groups, axis=1)[:, _GROUP // 2]]
     logs = np.log(np.concatenate(parts))
     return np.where(np.isfinite(logs), logs, np.nan)
 

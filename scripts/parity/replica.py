@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,7 +30,7 @@ spec:
       profile: none.yaml
       replicas: 1
       role: known_good
-      limits: {{max_sequences: {sequences}, max_batch_tokens: {tokens}, block_tokens: 16}}
+      limits: {{max_sequences: {sequences}, max_batch_tokens: {tokens}}}
   home:
     - {{slice: parity, kernel: {kernel}}}
 """
@@ -55,15 +54,15 @@ def default_kernel() -> str:
 
 
 @contextmanager
-def one_replica(kernel: str, limits: EngineLimits, cores: tuple[int, ...]) -> Iterator[Replica]:
-    """One server of ``kernel`` in a temporary folder, on ``cores`` (none: all), down again afterwards."""
-    with tempfile.TemporaryDirectory(prefix="selvage-parity-") as place, ExitStack() as stack:
-        written = Path(place) / "pool.yaml"
+def one_replica(kernel: str, limits: EngineLimits, cores: tuple[int, ...], place: Path) -> Iterator[Replica]:
+    """One server of ``kernel``, state and logs in ``place``, on ``cores`` (none: all); down at the end."""
+    with ExitStack() as stack:
+        written = place / "pool.yaml"
         written.write_text(
             _POOL.format(kernel=kernel, sequences=limits.max_sequences, tokens=limits.max_batch_tokens)
         )
-        plan = plan_fleet(*load_pool(str(written)), ServerOptions(), Path(place) / "checkpoints")
-        folder = FleetFolder(path=Path(place) / "fleet")
+        plan = plan_fleet(*load_pool(str(written)), ServerOptions(), place / "checkpoints")
+        folder = FleetFolder(path=place / "fleet")
         with pinned(cores):
             state = stack.enter_context(running_fleet(folder, plan, SupervisorOptions()))
         server = state.servers[0]
