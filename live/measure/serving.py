@@ -58,6 +58,7 @@ class TimedStreams:
     request: Request
     first_ms: NDArray[np.float64]
     gap_ms: NDArray[np.float64]
+    mean_first_ms: float  # over everything that was sent, as the engine's histograms have it
     engine_first_ms: float
     engine_gap_ms: float
 
@@ -130,6 +131,7 @@ def _timed(session: StreamingSession, request: Request, prompts: FreshPrompts) -
         request=request,
         first_ms=np.array([min(_median(a, "first_ms") for a in rounds) for rounds in blocks]),
         gap_ms=np.array([min(_median(a, "rest_ms") for a in rounds) / between for rounds in blocks]),
+        mean_first_ms=float(np.mean([one.first_ms for rounds in blocks for a in rounds for one in a])),
         engine_first_ms=sum(_mean_ms(before, after, name) for name in _ENGINE_FIRST),
         engine_gap_ms=_mean_ms(before, after, _ENGINE_DECODE) / between,
     )
@@ -178,7 +180,7 @@ def _outside_ratio(timed: Sequence[TimedStreams], request_ms: float) -> float | 
     alone = [one for one in timed if one.request.sequences == 1 and math.isfinite(one.engine_first_ms)]
     if not alone or request_ms <= 0.0:
         return None
-    outside = float(np.mean([np.median(one.first_ms) - one.engine_first_ms for one in alone]))
+    outside = float(np.mean([one.mean_first_ms - one.engine_first_ms for one in alone]))
     return min(1.0, max(0.0, outside / request_ms))
 
 

@@ -99,7 +99,7 @@ def parity(asked: ParityOptions) -> None:
     if asked.out is not None:
         ready_folder(asked.out)
     if asked.recording is not None:
-        recording = load_recording(asked.recording)
+        recording = load_recording(asked.recording, asked.calibrate_at or None)
     else:
         recording = _observe(asked, _rates(asked))
     result = judged(recording, drills)

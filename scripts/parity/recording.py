@@ -98,8 +98,11 @@ class ParityRecording(Strict):
         return tuple(sorted({run.rate_rps for run in self.runs}))
 
 
-def load_recording(path: Path) -> ParityRecording:
-    """The recording at ``path``; DocumentError where it is none, or its columns differ in length."""
+def load_recording(path: Path, calibrate_rps: float | None = None) -> ParityRecording:
+    """The recording at ``path``, calibrated at ``calibrate_rps`` instead of its own where that is given.
+
+    DocumentError where it is none, its columns differ in length, or it has no run at that rate.
+    """
     text = read_regular(path, TEXT_BYTES)
     try:
         recording = ParityRecording.model_validate_json(text)
@@ -107,6 +110,8 @@ def load_recording(path: Path) -> ParityRecording:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise _refused(path, place, first["msg"], repr(first["input"])[:80]) from None
+    if calibrate_rps is not None:
+        recording = recording.model_copy(update={"calibrate_rps": calibrate_rps})
     for number, run in enumerate(recording.runs):
         sizes = {len(run.at_s), len(run.prompt_tokens), len(run.answer_tokens), len(run.times_ms)}
         if len(sizes) > 1 or (np.diff(run.at_s) < 0.0).any():

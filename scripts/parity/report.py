@@ -17,6 +17,9 @@ from scripts.parity.recording import ParityRecording
 #: What the simulator knows of the serving path: nothing, what was timed on an idle server, what a load told.
 VARIANTS = ("steps alone", "measured", "calibrated")
 
+#: A machine that is busier than this measures itself.
+BUSY_RATIO = 0.7
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityResult:
@@ -70,6 +73,7 @@ def content_of(result: ParityResult) -> dict[str, Any]:
         "versions": {one.name: one.version for one in recording.versions},
         "calibrate_rps": recording.calibrate_rps,
         "rates_rps": recording.rates_rps,
+        "quiet_enough": all((run.busy_ratio or 0.0) <= BUSY_RATIO for run in recording.runs),
         "busy_ratio": [run.busy_ratio for run in recording.runs],
         "lost": [run.lost for run in recording.runs],
         "requests": [len(run.at_s) for run in recording.runs],
@@ -90,12 +94,16 @@ def lines(result: ParityResult) -> list[str]:
     found: list[str] = []
     for name, terms in result.terms.items():
         found += [f"**{name}** ({_terms(terms)}): {result.misses(name)} of {result.judged(name)} missed", ""]
-    best = result.terms[VARIANTS[2]]
     found += [*lines_of(result.rows[VARIANTS[2]]), ""]
     shares = [run.busy_ratio for run in result.recording.runs if run.busy_ratio is not None]
     lost = sum(run.lost for run in result.recording.runs)
     busy = f"the machine was busy to {100.0 * max(shares):.0f} % at most" if shares else "its load is unknown"
-    found += [f"{lost} requests were lost; {busy}; calibrated terms: {_terms(best)}."]
+    found += [f"{lost} requests were lost; {busy}."]
+    if shares and max(shares) > BUSY_RATIO:
+        found += [
+            f"**This is no comparison**: above {100.0 * BUSY_RATIO:.0f} % both runs measure the machine, and the"
+            " bounds are as wide as its noise. Free cores, or lower --rates."
+        ]
     found += ["", *_capacity_lines(result)] if result.recording.capacity else []
     found += ["", *drill_lines(result.drills)] if result.drills else []
     return found
