@@ -134,12 +134,13 @@ def _document(
             date=context.date,
         ),
         not_measured=(*NOT_MEASURED, *(not_by_top_k() if _is_top_k(measured) else ())),
-        notes=(
-            *measured.notes,
-            f"Reference log-probabilities ({context.reference_dtype}) sha256 {context.reference_sha256}.",
-        ),
+        notes=(*measured.notes, _reference_note(context)),
     )
     return KernelProfile(metadata=Metadata(name=measured.kernel.name), spec=spec)
+
+
+def _reference_note(context: ProfileContext) -> str:
+    return f"Reference log-probabilities ({context.reference_dtype}) sha256 {context.reference_sha256}."
 
 
 def not_by_top_k() -> tuple[str, ...]:

