@@ -49,10 +49,10 @@ def group_members(group: int) -> list[int]:
 def engine_of(group: int) -> int | None:
     """The process of a server's group that runs its engine, as vLLM names it; None without one."""
     others = [pid for pid in group_members(group) if pid != group]
-    return next((pid for pid in others if "EngineCore" in _title(pid)), None)
+    return next((pid for pid in others if "EngineCore" in title_of(pid)), None)
 
 
-def _title(pid: int) -> str:
+def title_of(pid: int) -> str:
     """Command line and name of a process; empty where it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/comm").read_text()
