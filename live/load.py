@@ -39,6 +39,7 @@ class LoadPlan:
     seed: int = 1
     shares: tuple[float, ...] = ()  # of the slices; empty: in turn
     arrivals_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
+    lengths: tuple[tuple[int, int], ...] = ()  # prompt and answer tokens of these, instead of the same of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class _Due:
     slice: str
     streamed: bool
     prompt: list[int]
+    answer_tokens: int
 
 
 def run_load(
@@ -112,11 +114,13 @@ def _arrivals(plan: LoadPlan) -> Iterator[_Due]:
         place = number % len(plan.slices)
         if plan.shares:
             place = int(mix.choice(len(plan.slices), p=plan.shares))
+        prompt, answer = plan.lengths[number] if plan.lengths else (plan.prompt_tokens, plan.answer_tokens)
         yield _Due(
             at_s=at_s,
             slice=plan.slices[place],
             streamed=bool(rng.random() < plan.streamed_ratio),
-            prompt=[int(token) for token in rng.integers(5, _LARGEST_TOKEN, plan.prompt_tokens)],
+            prompt=[int(token) for token in rng.integers(5, _LARGEST_TOKEN, prompt)],
+            answer_tokens=answer,
         )
 
 
@@ -131,7 +135,7 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
     body = {
         "model": plan.model,
         "prompt": due.prompt,
-        "max_tokens": plan.answer_tokens,
+        "max_tokens": due.answer_tokens,
         "temperature": 0.0,
         "ignore_eos": True,
         "stream": due.streamed,

@@ -6,8 +6,8 @@ With ``n`` sequences decoding, mean prompt ``P`` and mean output ``O`` tokens, o
 
 because each step ends ``n / O`` requests, which are replaced by as many prompts to prefill. A replica
 then answers ``n / (O * step(n))`` requests per second, and a request takes ``c0 + c1 * P`` to its first
-token and ``step(n)`` for each further one. How many of those keep the objectives is in
-``contracts.compiled.carried``. All times in seconds.
+token and ``step(n)`` for each further one, beside what serving delays it (``contracts.compiled.served``). How
+many of those keep the objectives is in ``contracts.compiled.carried``. All times in seconds.
 """
 
 from __future__ import annotations
@@ -55,11 +55,20 @@ class EngineModel:
     whole_s: float = float("inf")
     step_tokens: float = float("inf")  # most in one step of any kernel
     longest: Demand = UNCUT  # prompt and answer that are let in
+    request_s: tuple[float, ...] = ()  # [K], by which serving delays each request; empty: by nothing
 
     @property
     def objectives(self) -> Objectives:
-        """What a request is promised."""
-        return Objectives(float(self.inter_token_s), float(self.first_token_s), float(self.whole_s))
+        """What a request is promised, less what the slowest serving path takes of it."""
+        return self._less(max(self.request_s, default=0.0))
+
+    def objectives_of(self, kernel: int) -> Objectives:
+        """What a request is promised, less what the serving path of ``kernel`` takes of it."""
+        return self._less(self.request_s[kernel] if self.request_s else 0.0)
+
+    def _less(self, delay_s: float) -> Objectives:
+        first_s, whole_s = float(self.first_token_s) - delay_s, float(self.whole_s) - delay_s
+        return Objectives(float(self.inter_token_s), first_s, whole_s)
 
     def request(self, demand: Demand) -> Request:
         """Requests whose mean is ``demand``."""
@@ -125,7 +134,7 @@ def _asked(
     """Arguments of the compiled limits."""
     held = batch_limit(demand, float(model.sequences[kernel]), float(model.kv_tokens[kernel]))
     step = np.array(coefficients, dtype=np.float64)  # of one kind for numba, whoever may write the original
-    return step, model.request(demand), Replica(held, float(model.step_tokens)), model.objectives
+    return step, model.request(demand), Replica(held, float(model.step_tokens)), model.objectives_of(kernel)
 
 
 def steady_batch(coefficients: NDArray[np.float64], demand: Demand, limit: float, rate_rps: float) -> float:

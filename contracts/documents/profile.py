@@ -109,6 +109,45 @@ class StepTime(Strict):
     """What each sequence of a timed request adds to that."""
 
 
+class ServingPoint(Strict):
+    """Streamed requests timed through the server, so many at once: medians, and what engines say of them."""
+
+    concurrent: PositiveCount
+    prompt_tokens: Count
+    answer_tokens: PositiveCount
+    first_ms: NonNegative
+    inter_token_ms: NonNegative
+    engine_first_ms: NonNegative | None = None
+    """From the engine's own histograms, queue and prefill; absent where the server exports none."""
+    engine_inter_token_ms: NonNegative | None = None
+
+
+class ServingHalfWidths(Strict):
+    """How far each term may be off, either way, with 95 % confidence."""
+
+    request_overhead_ms: NonNegative
+    step_overhead_ms: NonNegative
+    token_overhead_ms: NonNegative
+
+
+class ServingPath(Strict):
+    """What serving adds to the engine's steps: API process, tokeniser, detokeniser, stream, shared cores.
+
+    The first delays; the other two make tokens come further apart, so they hold the engine's loop.
+    """
+
+    request_overhead_ms: NonNegative = 0.0
+    """By which a request's first and last token come later; the engine does other work meanwhile."""
+    step_overhead_ms: NonNegative = 0.0
+    """Between one step and the next."""
+    token_overhead_ms: NonNegative = 0.0
+    """Of each token that is streamed, in the step that makes it."""
+    half_widths: ServingHalfWidths | None = None
+    outside_engine_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of ``request_overhead_ms`` that the engine's own histograms do not know of."""
+    points: Annotated[tuple[ServingPoint, ...], Field(max_length=64)] = ()
+
+
 class Memory(Strict):
     """Bytes of one replica."""
 
@@ -184,6 +223,8 @@ class ProfileSpec(Strict):
     reference: Reference
     step_time: StepTime | None = None
     """Absent where it was not measured: such a kernel can be judged, but not simulated."""
+    serving: ServingPath | None = None
+    """Absent where it was not measured: latencies are then those of engine steps alone."""
     memory: Memory
     conditions: Annotated[tuple[Condition, ...], Field(min_length=1, max_length=64)]
     samples: Samples

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.compiled.served import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
+from contracts.documents.profile import ServingPath, StepTime
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import metric
@@ -137,9 +139,10 @@ def _capacity(
     stated = [one.capacity_rps for one in kernels]
     if all(stated):
         return np.array(stated, dtype=np.float64), None, ()
-    steps = [_step_s(one, file) for one in kernels]
-    if all(step is not None for step in steps):
-        model = _engine(kernels, np.array(steps), contract)
+    measured = [_measured(one, file) for one in kernels]
+    known = [one for one in measured if one is not None]
+    if len(known) == len(kernels):
+        model = _engine(kernels, known, contract)
         return capacities_rps(model.step_s, model, DEMAND), model, ()
     unknown = [one.name for one, rps in zip(kernels, stated, strict=True) if rps is None]
     told = (
@@ -148,24 +151,24 @@ def _capacity(
     return np.array([rps or UNKNOWN_RPS for rps in stated]), None, (told,)
 
 
-def _step_s(kernel: PoolKernel, file: Path) -> list[float] | None:
-    """Measured step times of a kernel, [4] in s; None without a profile, or without step times in it."""
+def _measured(kernel: PoolKernel, file: Path) -> tuple[StepTime, ServingPath | None] | None:
+    """Measured step times of a kernel and its serving path; None without a profile, or step times in it."""
     place = resolve_uri(kernel.profile, file)
     if not place.is_file():
         return None
-    step = load_as(KernelProfile, place).spec.step_time
-    if step is None:
-        return None
-    parts = step.base_ms, step.per_prefill_token_ms, step.per_decode_sequence_ms, step.per_context_token_ms
-    return [part / MS_PER_S for part in parts]
+    spec = load_as(KernelProfile, place).spec
+    return None if spec.step_time is None else (spec.step_time, spec.serving)
 
 
 def _engine(
-    kernels: list[PoolKernel], step_s: NDArray[np.float64], contract: CompiledContract
+    kernels: list[PoolKernel],
+    measured: list[tuple[StepTime, ServingPath | None]],
+    contract: CompiledContract,
 ) -> EngineModel:
     paces = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
     return EngineModel(
-        step_s=step_s,
+        step_s=np.array([served_step_s(step, serving) for step, serving in measured]),
+        request_s=tuple(request_delay_s(serving) for _, serving in measured),
         sequences=np.array([float(one.limits.max_sequences) for one in kernels]),
         kv_tokens=np.array([float(one.limits.kv_blocks * one.limits.block_tokens) for one in kernels]),
         inter_token_s=float(paces.min()) / MS_PER_S if paces.size else float("inf"),

@@ -46,6 +46,20 @@ def group_members(group: int) -> list[int]:
     return sorted(found)
 
 
+def engine_of(group: int) -> int | None:
+    """The process of a server's group that runs its engine, as vLLM names it; None without one."""
+    others = [pid for pid in group_members(group) if pid != group]
+    return next((pid for pid in others if "EngineCore" in title_of(pid)), None)
+
+
+def title_of(pid: int) -> str:
+    """Command line and name of a process; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
+
+
 def kill_group(group: int, number: signal.Signals = signal.SIGKILL) -> bool:
     """Send a signal to a process group; False when it is empty."""
     with suppress(ProcessLookupError, PermissionError):

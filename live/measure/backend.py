@@ -67,6 +67,7 @@ class StepPlan:
     most_blocks: int = 12
     wanted_half_width: float = 0.15
     most_half_width: float = 0.5
+    streams: tuple[int, ...] = ()  # so many streamed requests at once, to time the serving path; empty: not
 
 
 def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) -> list[StepPoint]:

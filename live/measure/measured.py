@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import StepTime
+from contracts.documents.profile import ServingPath, StepTime
 from live.measure.backend import EngineFacts, StepPlan
 from live.measure.endpoint import Endpoint
 from live.measure.kernels import FaultDose, Kernel, RestartFault
@@ -58,3 +58,4 @@ class KernelMeasurement:
     step_time: StepTime | None
     peak_bytes: int
     notes: tuple[str, ...]
+    serving: ServingPath | None = None

@@ -25,6 +25,7 @@ from live.measure.endpoint import Endpoint, refused
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
+from live.measure.streams import Streamed, stream_at_once
 
 _TOP_K = 20
 #: Above 0 by as much, a log-probability of 32 bits is still one.
@@ -176,6 +177,19 @@ class OpenaiSession:
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
         """Requests of known work, each of prompts that were never sent before."""
         return time_requests(self._send, plan, self._line.served.positions, self._clocks[plan.clock])
+
+    def stream(self, prompts: list[list[int]], tokens: int) -> list[Streamed]:
+        """``prompts`` as streamed requests at once, timed by the wall."""
+        line = self._line
+        return stream_at_once(line.client, line.served.name, prompts, tokens)
+
+    def exported(self) -> str:
+        """Its Prometheus text; empty where it exports none."""
+        try:
+            answer = self._line.client.get("/metrics")
+        except httpx.HTTPError:
+            return ""
+        return answer.text if answer.status_code == 200 else ""
 
     def canary(self) -> str:
         """Not to be had from outside."""

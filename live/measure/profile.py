@@ -24,7 +24,7 @@ from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference
 from live.measure.step_model import step_time_ratio
-from live.measure.step_times import measure_steps, slower
+from live.measure.step_times import measure_served, measure_steps, slower
 from live.measure.top_columns import top_values
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
@@ -80,7 +80,8 @@ class KernelMeter:
                 raise MeasurementError(f"{kernel.name}: healthy log-probabilities are not finite")
             self._progress("healthy")
             step_time, said = measure_steps(session, plan.steps)
-            notes += said
+            serving, unsaid = measure_served(session, plan.steps, step_time)
+            notes += [*said, *unsaid]
             self._progress("step times" if step_time else " ".join(said))
             notes += self._negative_control(session, canary, plan)
             faulty = self._faults(session, canary, plan, first, notes)
@@ -95,6 +96,7 @@ class KernelMeter:
             facts=facts,
             conditions=conditions,
             step_time=step_time,
+            serving=serving,
             peak_bytes=peak,
             notes=tuple(notes),
         )

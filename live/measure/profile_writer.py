@@ -115,6 +115,7 @@ def _document(
             log_probs=context.golden,
         ),
         step_time=measured.step_time,
+        serving=measured.serving,
         memory=Memory(
             weights_bytes=facts.weights_bytes,
             kv_bytes_per_token=facts.kv_bytes_per_token,
@@ -133,12 +134,13 @@ def _document(
             date=context.date,
         ),
         not_measured=(*NOT_MEASURED, *(not_by_top_k() if _is_top_k(measured) else ())),
-        notes=(
-            *measured.notes,
-            f"Reference log-probabilities ({context.reference_dtype}) sha256 {context.reference_sha256}.",
-        ),
+        notes=(*measured.notes, _reference_note(context)),
     )
     return KernelProfile(metadata=Metadata(name=measured.kernel.name), spec=spec)
+
+
+def _reference_note(context: ProfileContext) -> str:
+    return f"Reference log-probabilities ({context.reference_dtype}) sha256 {context.reference_sha256}."
 
 
 def not_by_top_k() -> tuple[str, ...]:

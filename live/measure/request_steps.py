@@ -100,7 +100,7 @@ def time_requests(
     kinds = requests_of(plan, most_tokens)
     if not kinds:
         raise MeasurementError(f"a server of {most_tokens} positions has no room for {min(plan.contexts)}")
-    fresh = _FreshPrompts()
+    fresh = FreshPrompts()
     for kind in kinds:  # the first request of a size is slow: memory, compilation
         send(fresh.of(kind), kind.tokens)
     blocks: list[list[float]] = []
@@ -114,7 +114,7 @@ def time_requests(
     return points
 
 
-def _time_ms(send: Send, kind: Request, fresh: _FreshPrompts, clock: Callable[[], float]) -> float:
+def _time_ms(send: Send, kind: Request, fresh: FreshPrompts, clock: Callable[[], float]) -> float:
     prompts = fresh.of(kind)
     started = clock()
     send(prompts, kind.tokens)
@@ -138,12 +138,13 @@ def _sure(points: list[StepPoint], wanted: float) -> bool:
         return False
 
 
-class _FreshPrompts:
+class FreshPrompts:
     """Prompts that nobody has sent before: random tokens of a seed from the system."""
 
     def __init__(self) -> None:
         self._rng = stream(secrets.randbits(62), "step-prompts")
 
     def of(self, kind: Request) -> list[list[int]]:
+        """Prompts for one request of ``kind``."""
         drawn = self._rng.integers(*_TOKENS, size=(kind.sequences, kind.context))
         return [[int(token) for token in prompt] for prompt in drawn]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from contracts.documents.profile import StepPoint, StepTime
+from contracts.documents.profile import ServingPath, StepPoint, StepTime
 from contracts.errors import MeasurementError
 from live.measure.backend import Session, StepPlan
+from live.measure.serving import StreamingSession, measure_serving
 from live.measure.step_model import fit_step_time, step_time_ratio, widest_prediction
 
 _SERVER_PLAN = StepPlan(
@@ -24,6 +25,18 @@ def measure_steps(session: Session, plan: StepPlan | None) -> tuple[StepTime | N
     except MeasurementError as error:
         return None, [f"Step times were refused: {error}. This kernel cannot be simulated."]
     return fitted, _step_notes(fitted, plan)
+
+
+def measure_served(
+    session: Session, plan: StepPlan | None, step: StepTime | None
+) -> tuple[ServingPath | None, list[str]]:
+    """What serving adds to ``step``, and notes; None where it was not asked for, or cannot be had."""
+    if plan is None or step is None or not plan.streams or not isinstance(session, StreamingSession):
+        return None, []
+    try:
+        return measure_serving(session, step, plan.streams), []
+    except MeasurementError as error:
+        return None, [f"The serving path was not measured: {error}. Simulated latencies are of steps alone."]
 
 
 def slower(other: Session, healthy: Session) -> float:

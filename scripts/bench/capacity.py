@@ -110,8 +110,8 @@ def true_capacity_rps(scenario: CompiledScenario) -> float:
     return highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, guess)
 
 
-def highest(good: Callable[[float], bool], guess: float) -> float:
-    """Highest rate that is ``good``, to ``TOLERANCE``, by doubling or halving ``guess`` and bisection."""
+def highest(good: Callable[[float], bool], guess: float, tolerance: float = TOLERANCE) -> float:
+    """Highest rate that is ``good``, to ``tolerance``, by doubling or halving ``guess`` and bisection."""
     low = high = float(guess)
     while low > LEAST_RPS and not good(low):
         low, high = low / 2.0, low
@@ -119,7 +119,7 @@ def highest(good: Callable[[float], bool], guess: float) -> float:
         return 0.0
     while high < MOST_RPS and (high == low or good(high)):
         low, high = high, 2.0 * high
-    while high / low > 1.0 + TOLERANCE:
+    while high / low > 1.0 + tolerance:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if good(middle) else (low, middle)
     return low

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "kld": (("kld",), "Compare a running server with its reference: KL per slice, and a verdict."),
     "fleet": (("fleet",), "Run vLLM servers of different kernels behind Envoy on this machine."),
     "drill": (("drill",), "Inject faults under load, undo them, and judge what happened."),
+    "parity": (("parity",), "Compare a live replica with the simulator, number by number."),
     "run": (("run",), "Drive live servers, or observe them and say what would be moved."),
     "replay": (("replay",), "Decide a decision log again, or by another policy or contract."),
     "simulate": (("simulate",), "Run one scenario on the simulated fleet."),

@@ -83,7 +83,7 @@ def _measure(
         measured = meter.measure(kernel, plan)
         exact = replace(context, command=request.command(kernel.name))
         written.append(write_profile(request.out, measured, golden, exact))
-        _say([note for note in measured.notes if note.startswith(("Step times", "Predicted"))])
+        _say([note for note in measured.notes if note.startswith(("Step times", "Predicted", "The serving"))])
     return written
 
 
@@ -113,12 +113,15 @@ def _cannot(request: ProfileRequest) -> list[str]:
 def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
     """The most that timing the steps of a running server sends to it."""
     from live.measure.request_steps import load_of
+    from live.measure.serving import stream_load
 
     plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.least]
     return [
         f"Step times: at most {load.requests} requests, one after the other, of at most {load.sequences}"
-        f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times)."
-        for load in map(load_of, plans)
+        f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times); then {streams}"
+        f" streams of {tokens} tokens in all, at most {max(plan.streams, default=0)} at a time."
+        for plan in plans
+        for load, (streams, tokens) in [(load_of(plan), stream_load(plan.streams))]
     ]
 
 
@@ -258,6 +261,7 @@ def _steps(request: ProfileRequest) -> StepPlan:
         least=True,
         wanted_half_width=_WANTED * request.step_half_width,
         most_half_width=request.step_half_width,
+        streams=tuple(sorted({1, 2, min(4, most)})),
     )
 
 

@@ -100,7 +100,7 @@ def write_effect(spec: EngineSpec, replicas: NDArray[np.void], at: int, effect: 
     row["min_batch"] = effect.min_batch
     row["blocks"] = int(spec.kv_blocks[kernel] * (1.0 - effect.kv_held_ratio))
     row["error_ratio"] = effect.http_error_ratio
-    row["http_latency_s"] = effect.http_latency_s
+    row["http_latency_s"] = effect.http_latency_s + spec.delay_s(kernel)
 
 
 def with_space(memory: Memory, fleet: int, count: int) -> Memory:

@@ -50,6 +50,9 @@ class EngineSpec:
     """Sessions remembered at once per fleet, a power of two."""
     histogram_edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS
     """Rising upper edges of the latency buckets."""
+    request_delay_s: tuple[float, ...] = ()
+    """[K], by which serving delays first and last token of every request beside the steps; empty: by nothing.
+    What servers count of themselves is without it."""
 
     @property
     def kernels(self) -> int:
@@ -70,6 +73,10 @@ class EngineSpec:
     def families(self) -> int:
         """F."""
         return len(LATENCY_FAMILIES)
+
+    def delay_s(self, kernel: int) -> float:
+        """Seconds by which serving delays the requests of ``kernel``."""
+        return self.request_delay_s[kernel] if self.request_delay_s else 0.0
 
     @property
     def prompt_and_output_tokens(self) -> int:

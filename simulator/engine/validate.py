@@ -32,6 +32,9 @@ def check_spec(spec: EngineSpec) -> None:
     model = spec.step_model
     fine = bool(np.isfinite(model).all() and (model >= 0.0).all() and (model[:, 0] > 0.0).all())
     require(fine, "step_model", "finite numbers >= 0 with a base time > 0", model.tolist())
+    delays = spec.request_delay_s
+    fine = len(delays) in (0, k) and all(0.0 <= delay < np.inf for delay in delays)
+    require(fine, "request_delay_s", f"{k} finite numbers >= 0, or none", delays)
     require(spec.kv_blocks.shape == (k,), "kv_blocks", f"shape {(k,)}", spec.kv_blocks.shape)
     objectives = (s, spec.families)
     require(spec.slo_ms.shape == objectives, "slo_ms", f"shape {objectives}", spec.slo_ms.shape)

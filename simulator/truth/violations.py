@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.steady_state import batch_limit, mean_latencies_ms, steady_batch
 from contracts.telemetry import Source
+from contracts.units import MS_PER_S
 from faults.effects import ReplicaEffect
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -88,7 +89,8 @@ def expected_latencies_ms(
         return np.full(3, np.inf)
     limit = batch_limit(scenario.demand, spec.max_batch, tokens)
     batch = steady_batch(step_model, scenario.demand, limit, float(scenario.fair_rps[kernel]))
-    added = np.array([effect.http_latency_ms, effect.http_latency_ms, 0.0])
+    late_ms = effect.http_latency_ms + MS_PER_S * spec.delay_s(kernel)
+    added = np.array([late_ms, late_ms, 0.0])
     return np.asarray(mean_latencies_ms(step_model, scenario.demand, batch) + added)
 
 

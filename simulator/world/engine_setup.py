@@ -100,6 +100,7 @@ def engine_spec(
     engine = EngineSpec(
         replica_kernel=layout.replica_kernel,
         step_model=step_model,
+        request_delay_s=_delays_s(pool),
         kv_blocks=np.array([kernel.entry.limits.kv_blocks for kernel in pool.kernels], dtype=np.int64),
         timeout_s=np.full(slices, spec.gateway.timeout_s),
         slo_ms=contract.slo_ms,
@@ -125,6 +126,12 @@ def engine_spec(
     return engine
 
 
+def _delays_s(pool: MeasuredPool) -> tuple[float, ...]:
+    """By which serving delays the requests of each kernel, [K]; empty where it was measured of none."""
+    delays_s = tuple(kernel.request_delay_s for kernel in pool.kernels)
+    return delays_s if any(delays_s) else ()
+
+
 def kv_tokens(engine: EngineSpec) -> int:
     """Tokens that the smallest replica's KV cache holds."""
     return int(engine.kv_blocks.min()) * engine.block_tokens
@@ -148,6 +155,7 @@ def engine_model(
         step_tokens=float(max(each.max_batch_tokens for each in limits)),
         longest=Demand(prompt_tokens=longest[0], output_tokens=longest[1]),
         demand=declared_demand(spec),
+        request_s=_delays_s(pool),
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.layout import FleetLayout
+from contracts.compiled.served import request_delay_s, served_step_s
 from contracts.documents.contract import KernelContract
 from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
 from contracts.documents.profile import HEALTHY, KernelProfile
@@ -27,7 +28,6 @@ from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
 from contracts.rules.estimators import AsMeasured, as_measured, first_measured
 from contracts.telemetry import Source
-from contracts.units import s_from_ms
 from simulator.world.prompt_tokens import prompt_tokens
 from simulator.world.tables import MeasuredBy, is_measured
 
@@ -44,20 +44,19 @@ class MeasuredKernel:
 
     @property
     def step_model(self) -> NDArray[np.float64]:
-        """Coefficients of one engine step, seconds, float64 [4]; DocumentError where none was measured."""
+        """Coefficients of a step as served, seconds, float64 [4]; DocumentError where none was measured."""
         step = self.profile.spec.step_time
         if step is None:
             expected, told = "step times of every kernel of a pool", "none"
             raise refuse(
                 self.path, "spec.step_time", expected, told, "measure it again without --no-step-times"
             )
-        parts = (
-            step.base_ms,
-            step.per_prefill_token_ms,
-            step.per_decode_sequence_ms,
-            step.per_context_token_ms,
-        )
-        return np.array([s_from_ms(part) for part in parts])
+        return served_step_s(step, self.profile.spec.serving)
+
+    @property
+    def request_delay_s(self) -> float:
+        """Seconds by which serving delays every request."""
+        return request_delay_s(self.profile.spec.serving)
 
     def fault_of(self, condition: str) -> str:
         """Fault kind that condition was measured under."""

@@ -42,10 +42,13 @@ from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
 from scripts.e5.parts import read_episodes
 from scripts.e5.suite import expand_suite, load_suite
+from scripts.parity.drills import drill_parity
+from scripts.parity.recording import load_recording
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.originals import fleet_folder, register, samples, small_episodes, transitions
 from tests.support.drills import DRILL
+from tests.support.parity_recordings import recording
 from tests.support.paths import ROOT
 
 MUTATIONS = int(os.environ.get("SELVAGE_MUTATIONS", "200"))
@@ -92,6 +95,21 @@ def fleet_state(path: Path) -> None:
         raise LiveError("no file")
 
 
+def drill_result(path: Path) -> None:
+    """Read what a drill left."""
+    folder = path.parent / "drilled"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(path, folder / "drill.json")
+    drill_parity([folder])
+
+
+def parity_recording(folder: Path) -> list[Path]:
+    """A recording of both worlds."""
+    place = folder / "recording.json"
+    place.write_text(recording((3.0,), seconds=10.0).model_dump_json())
+    return [place]
+
+
 def shipped(*names: str) -> Callable[[Path], list[Path]]:
     """Files of the library."""
     return lambda _: [LIBRARY / name for name in names]
@@ -120,6 +138,7 @@ PROMPTS = """{"id": 0, "slice": "code", "split": "probe", "document": "a@1", "to
 {"slice": "prose", "text": "once"}
 {"slice": "prose", "token_ids": [3, 4]}
 """
+RESULT = json.dumps({"drill": "crash", "target": "sim", "verdict": "passed", "measures": {"mttr_s": 1.0}})
 DECISION = json.dumps(
     {
         "tick": 1,
@@ -185,6 +204,10 @@ READERS: dict[str, Reader] = {
     "episodes": Reader(read=episodes, originals=small_episodes, kinds=mutations.JSON),
     "E5's parts": Reader(read=read_episodes, originals=written("part.json", PART), kinds=mutations.JSON),
     "fleet states": Reader(read=fleet_state, originals=fleet_folder, kinds=mutations.JSON),
+    "parity recordings": Reader(read=load_recording, originals=parity_recording, kinds=mutations.JSON),
+    "drills of both worlds": Reader(
+        read=drill_result, originals=written("drill.json", RESULT), kinds=mutations.JSON
+    ),
     "waivers": Reader(
         read=lambda path: parse_waiver(path.read_bytes().decode(errors="replace")),
         originals=written("waiver", "O-trace/code=none"),

@@ -14,7 +14,8 @@ import numpy as np
 from contracts.compiled.layout import FleetLayout
 from controller.ports import RoutingPlan
 from live.fleet.control import driving, require_up
-from live.fleet.processes import group_members
+from live.fleet.processes import engine_of as engine_process
+from live.fleet.processes import group_members, title_of
 from live.fleet.state import FleetDiscovery, FleetFolder, FleetState, Phase, ServerState
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.load import LoadPlan, LoadRecord
@@ -73,14 +74,9 @@ def pid_of(folder: FleetFolder, name: str) -> int:
 
 def engine_of(group: int) -> int:
     """The engine's process of a server's group."""
-    return next(pid for pid in group_members(group) if pid != group and "EngineCore" in _title(pid))
-
-
-def _title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/comm").read_text()
-    except OSError:
-        return ""
+    found = engine_process(group)
+    assert found is not None
+    return found
 
 
 def until(holds: Callable[[], bool], timeout_s: float = 90.0) -> None:
@@ -166,4 +162,4 @@ def _is_forker(pid: int, supervisor: int) -> bool:
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):
         return False
-    return parent == supervisor and "vllm_server.py\0fork" in _title(pid) and len(group_members(pid)) == 1
+    return parent == supervisor and "vllm_server.py\0fork" in title_of(pid) and len(group_members(pid)) == 1

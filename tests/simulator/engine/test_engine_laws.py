@@ -227,3 +227,17 @@ def test_busy_time_is_the_time_in_steps() -> None:
     np.testing.assert_allclose(parts, once, rtol=1e-12)
     assert (once > 3.5).all()
     assert (once <= 4.0).all()
+
+
+def test_a_serving_delay_moves_answers_and_no_step() -> None:
+    """Delayed requests end that much later, first tokens too; steps and a spec of zeros stay as they are."""
+    spec = make_spec()
+    arrivals = make_arrivals(spec, 200, 20.0)
+    plain, late, zero = (
+        run_engine(replace(spec, request_delay_s=delays), arrivals, [], 500.0).requests(0)
+        for delays in ((), (0.02,) * 3, (0.0,) * 3)
+    )
+    assert zero.tobytes() == plain.tobytes()
+    for name in ("first_token_at_s", "finished_at_s"):
+        assert late[name] - plain[name] == pytest.approx(np.full(200, 0.02), abs=1e-9)
+    assert late["started_at_s"].tobytes() == plain["started_at_s"].tobytes()

@@ -24,6 +24,8 @@ from tests.support.engine_cases import make_arrivals, make_spec
         ({"quality": np.full((3, 1, 1), np.nan)}, "quality"),
         ({"replica_kernel": np.array([0, 3])}, "replica_kernel"),
         ({"max_attempts": 9}, "max_attempts"),
+        ({"request_delay_s": (0.1,)}, "request_delay_s"),
+        ({"request_delay_s": (0.1, -0.1, 0.0)}, "request_delay_s"),
     ],
 )
 def test_an_impossible_spec_is_refused(changes: dict[str, Any], named: str) -> None:

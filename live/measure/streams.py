@@ -1,0 +1,81 @@
+"""Streamed completions, several at once, timed by their client."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+
+from contracts.errors import MeasurementError
+
+_DATA, _DONE = "data: ", "[DONE]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed:
+    """One streamed answer as its client saw it: to the first token, and from there to the last."""
+
+    first_ms: float
+    rest_ms: float
+
+
+def stream_at_once(
+    client: httpx.Client,
+    model: str,
+    prompts: list[list[int]],
+    tokens: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Streamed]:
+    """Answers of ``tokens`` tokens to ``prompts``, a request each, sent at once.
+
+    Raises MeasurementError where the server does not stream, fails, or ends an answer early.
+    """
+
+    def one(prompt: list[int]) -> Streamed:
+        return _streamed(client, _body(model, prompt, tokens), tokens, clock)
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(one, prompts))
+
+
+def _body(model: str, prompt: list[int], tokens: int) -> dict[str, object]:
+    """Greedy, to the last wanted token, with the count of tokens at the end."""
+    return {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "min_tokens": tokens,
+        "ignore_eos": True,
+        "temperature": 0.0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def _streamed(
+    client: httpx.Client, body: dict[str, object], tokens: int, clock: Callable[[], float]
+) -> Streamed:
+    began_s, first_s, last_s, made = clock(), 0.0, 0.0, tokens
+    try:
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            if answer.status_code != 200:
+                raise MeasurementError(f"a streamed completion: HTTP {answer.status_code}")
+            for line in answer.iter_lines():
+                text = line.removeprefix(_DATA)
+                if text in (line, _DONE):
+                    continue
+                part = json.loads(text)
+                if part.get("choices"):
+                    last_s = clock()
+                    first_s = first_s or last_s
+                made = (part.get("usage") or {}).get("completion_tokens", made)
+    except (httpx.HTTPError, ValueError, AttributeError) as error:
+        raise MeasurementError(f"a streamed completion: {type(error).__name__}: {error}") from None
+    if not first_s or made != tokens:
+        told = f"{made} of {tokens} tokens" if first_s else "no token as a stream"
+        raise MeasurementError(f"a streamed completion: the server sent {told}")
+    return Streamed(first_ms=1000.0 * (first_s - began_s), rest_ms=1000.0 * (last_s - first_s))

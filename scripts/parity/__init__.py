@@ -1,0 +1,1 @@
+"""The same load in both worlds: recorded live, replayed in the simulator, calibrated, compared."""

@@ -1,0 +1,1 @@
+"""Tests of the same load in both worlds."""
