@@ -127,6 +127,7 @@ class ClusterProber:
         client = self._probing.access.endpoint("http://pods", model).client()
         nowhere = dict.fromkeys(self._layout.replicas, "")
         self._prober = Prober(self._layout, plan, nowhere, model, now_s, client)
+        self._threads.shutdown(wait=False)
         self.problem = self._unprobed()
 
     def _unprobed(self) -> str:
