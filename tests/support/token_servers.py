@@ -54,42 +54,49 @@ class TokenServer:
         )
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Requests to ``served``, which a class of its own for each kernel names."""
+
+    served: TokenServer
+
+    def do_GET(self) -> None:
+        """Metrics without a key, models with it."""
+        if self.path == "/metrics":
+            self._say(200, self.served.metrics().encode())
+        elif self._known():
+            self._say(200, json.dumps({"data": [{"id": MODEL, "max_model_len": 2048}]}).encode())
+
+    def do_POST(self) -> None:
+        """A completion."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._known():
+            address, asked = self.connection.getsockname()[0], self.served.asked
+            asked[address] = asked.get(address, 0) + 1
+            self._say(200, json.dumps(self.served.completion(body)).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _known(self) -> bool:
+        served = self.served
+        if not served.key or self.headers.get("Authorization") == f"Bearer {served.key}":
+            return True
+        served.refused += 1
+        self._say(401, b"{}")
+        return False
+
+    def _say(self, code: int, content: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
 @contextmanager
 def token_server(key: str = "") -> Iterator[TokenServer]:
     """Servers of one kernel while the block runs."""
     found = TokenServer(key=key)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path == "/metrics":
-                self._say(200, found.metrics().encode())
-            elif self._known():
-                self._say(200, json.dumps({"data": [{"id": MODEL, "max_model_len": 2048}]}).encode())
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self._known():
-                address = self.connection.getsockname()[0]
-                found.asked[address] = found.asked.get(address, 0) + 1
-                self._say(200, json.dumps(found.completion(body)).encode())
-
-        def _known(self) -> bool:
-            if not found.key or self.headers.get("Authorization") == f"Bearer {found.key}":
-                return True
-            found.refused += 1
-            self._say(401, b"{}")
-            return False
-
-        def _say(self, code: int, content: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    running = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
+    running = ThreadingHTTPServer(("0.0.0.0", 0), type("Handler", (_Handler,), {"served": found}))
     found.port = running.server_port
     thread = threading.Thread(target=running.serve_forever)
     thread.start()

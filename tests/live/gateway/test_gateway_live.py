@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
@@ -17,10 +16,8 @@ import pytest
 
 from live.errors import ActuationError, LiveError
 from live.gateway.admin import EnvoyAdmin
-from live.gateway.clusters import slice_cluster
 from live.gateway.driver import GatewayDriver, WatchedFile, watched
 from live.gateway.process import find_envoy, require_free, validate
-from live.gateway.prometheus import ClusterNames, ClusterReading, counted, read_clusters
 from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.statistics import GatewayLogs
 from live.gateway.table import PER_MILLION, ShadowRoute
@@ -296,34 +293,3 @@ def _until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
     while not holds():
         assert time.monotonic() < deadline_s, "it did not happen in time"
         time.sleep(0.02)
-
-
-def test_prometheus_metrics_of_an_envoy_are_counts_by_cluster(bench: Bench) -> None:
-    """What Envoy exports by cluster is read by its own names: requests, answers, failures and times."""
-    names = ClusterNames(
-        pattern=re.compile(re.escape(slice_cluster("")) + "(?P<slice>.+)(?P<kernel>)"),
-        slices={name: name for name in SLICES},
-        kernels={"": "k0"},
-    )
-
-    def flushed() -> ClusterReading:
-        """Of the slice, once every request is in the histogram, which is merged now and then."""
-        deadline_s = time.monotonic() + 60.0
-        while time.monotonic() < deadline_s:
-            text = bench.client.get(f"{bench.driver.admin.url}/stats/prometheus").text
-            found = read_clusters(text, names)["prose", "k0"]
-            if found.counts.get(float("inf")) == found.began:
-                return found
-            time.sleep(0.2)
-        raise AssertionError("the histogram never caught up")
-
-    answers(bench, 3)
-    before = flushed()
-    answers(bench, 8)
-    for name in bench.servers:
-        bench.set_mode(name, status=501)
-    assert bench.ask().status_code == 501
-    (found,) = counted({("prose", "k0"): before}, {("prose", "k0"): flushed()})
-    assert (found.offered, found.answered, found.failed) == (9, 8, 1)
-    assert found.edges_ms[-1] == float("inf")
-    assert found.counts[-1] == 9
