@@ -1,4 +1,4 @@
-"""The decision log of one policy on a volume: ``selvage explain`` and ``selvage replay`` read it."""
+"""The decision log of one policy on a volume; ``selvage explain`` and ``selvage replay`` read it."""
 
 from __future__ import annotations
 
