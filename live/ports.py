@@ -67,6 +67,19 @@ class HostCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCounts:
+    """What a gateway that counts by slice and kernel alone counted since the last reading."""
+
+    slice: str
+    kernel: str  # "" where the gateway does not tell kernels apart, and for what was shed
+    offered: int  # requests that began
+    answered: int
+    failed: int
+    edges_ms: tuple[float, ...] = ()  # upper edges of ``counts``, the last inf; (): not told
+    counts: tuple[int, ...] = ()  # answers up to each edge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySample:
     """All that the gateway reported since the last reading. Rows carry no text of users."""
 
@@ -75,6 +88,8 @@ class GatewaySample:
     attempts: tuple[GatewayAttempt, ...]
     hosts: tuple[HostCounters, ...]
     unreadable: int  # rows that could not be parsed
+    clusters: tuple[ClusterCounts, ...] = ()
+    tells_replicas: bool = True  # False: of single replicas it says nothing
 
 
 class Discovery(Protocol):

@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.build import compile_contract
 from contracts.compiled.layout import FleetLayout
-from contracts.documents import KernelContract, KernelPool
+from contracts.documents import KernelPool
 from contracts.documents.pool import PoolKernel
 from contracts.documents.route import Freeze
-from contracts.errors import DocumentError, Problem
-from contracts.metrics import metric
-from contracts.telemetry import Source
-from controller.fleet import FleetSetup, stages_of
-from controller.options import ControllerSetup
+from contracts.telemetry import SampleRates
 from k8s.operator.admission import Documents
 from k8s.routes.rules import Backend, RouteShape
-from policies.route import route_setup
+from live.control.setup import LiveDocuments, LiveSetup, live_setup
 
 #: URIs of documents that come from the API server are absolute or ``package:``; relative ones start here.
 DATA_FOLDER = "/etc/selvage/documents"
 
 
-def controller_setup(documents: Documents) -> ControllerSetup:
-    """What drives and what it drives. Raises DocumentError for whatever does not fit, with what to do."""
-    return route_setup(documents.policy, f"{DATA_FOLDER}/policy.yaml", fleet_of(documents))
-
-
-def fleet_of(documents: Documents) -> FleetSetup:
-    """The fleet of the pool's serving kernels on the contract's slices."""
-    kernels = serving(documents.pool)
-    layout = _layout(kernels, documents.contract)
-    homes = {home.slice: layout.kernels.index(home.kernel) for home in documents.pool.spec.home}
-    return FleetSetup(
-        layout=layout,
-        contract=compile_contract(documents.contract, layout),
-        capacity_rps=_capacities(documents.pool, kernels),
-        home=np.array([homes[name] for name in layout.slices], dtype=np.int64),
-        tick_s=documents.policy.spec.tick_s,
-        stage=stages_of(kernels),
+def live_documents(documents: Documents) -> LiveDocuments:
+    """The documents with the places that URIs in them are relative to."""
+    return LiveDocuments(
+        pool=documents.pool,
+        pool_file=Path(DATA_FOLDER) / "pool.yaml",
+        contract=documents.contract,
+        policy=documents.policy,
+        policy_file=Path(DATA_FOLDER) / "policy.yaml",
     )
+
+
+def slots(pool: KernelPool) -> dict[str, tuple[str, ...]]:
+    """Kernel -> names of its places for replicas; pods come and go in them."""
+    return {one.name: tuple(f"{one.name}-{n}" for n in range(one.replicas)) for one in serving(pool)}
+
+
+def controller_setup(documents: Documents, rates: SampleRates) -> LiveSetup:
+    """What drives and what it drives, as on live servers: clauses by what a server's answers can judge,
+    capacities stated or from the profiles' step times. DocumentError for whatever does not fit.
+    """
+    return live_setup(live_documents(documents), slots(documents.pool), rates)
 
 
 def route_shape(documents: Documents, layout: FleetLayout, shed: Backend) -> RouteShape:
@@ -93,40 +91,3 @@ def pinned_table(
 def _backend(kernel: PoolKernel) -> Backend:
     assert kernel.backend is not None  # a rule of the resource
     return Backend(name=kernel.backend.name, port=kernel.backend.port)
-
-
-def _layout(kernels: Sequence[PoolKernel], contract: KernelContract) -> FleetLayout:
-    owner = np.repeat(np.arange(len(kernels)), [kernel.replicas for kernel in kernels])
-    probes: dict[str, None] = {}
-    for clause in contract.spec.clauses:
-        registered = metric(clause.metric)
-        if registered.source == Source.PROBE:
-            probes[registered.column(clause.estimator)] = None
-    names = tuple(kernel.name for kernel in kernels)
-    return FleetLayout(
-        kernels=names,
-        slices=tuple(one.name for one in contract.spec.slices),
-        replicas=tuple(f"{kernel.name}-{n}" for kernel in kernels for n in range(kernel.replicas)),
-        replica_kernel=np.asarray(owner, dtype=np.int64),
-        probe_metrics=tuple(probes),
-        known_good=[kernel.role for kernel in kernels].index("known_good"),
-    )
-
-
-def _capacities(pool: KernelPool, kernels: Sequence[PoolKernel]) -> NDArray[np.float64]:
-    """float64 [K], as the pool states them; DocumentError where one is missing."""
-    problems = [
-        Problem(
-            file=f"KernelPool {pool.metadata.name}",
-            line=0,
-            path=f"spec.kernels[{kernel.name}].capacity_rps",
-            expected="requests per second that one replica carries",
-            actual="nothing",
-            next_step="measure it on the cluster's hardware (vllm bench serve) and state it",
-        )
-        for kernel in kernels
-        if kernel.capacity_rps is None
-    ]
-    if problems:
-        raise DocumentError(problems)
-    return np.array([kernel.capacity_rps for kernel in kernels], dtype=np.float64)

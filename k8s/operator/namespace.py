@@ -46,8 +46,9 @@ class NamespaceOperator:
         self._nudged.set()
 
     def forget(self) -> None:
-        """Somebody else leads: what is known here grows old."""
-        self.loops.clear()
+        """Somebody else leads, or this process ends: what is known here grows old."""
+        for name in list(self.loops):
+            self._drop(name)
         self._refused.clear()
         self._seen = None
 
@@ -77,7 +78,7 @@ class NamespaceOperator:
             return
         self._listed_at_s = now_s
         for name in self.loops.keys() - self._seen.policies.keys():
-            del self.loops[name]  # its route stays as it is
+            self._drop(name)  # its route stays as it is
 
     def _policy(self, name: str, seen: Resources, now_s: float) -> None:
         found = seen.policies[name]
@@ -106,14 +107,21 @@ class NamespaceOperator:
         if self._refused.get(name, ("", ""))[0] == wanted:
             return _with_problem(verdict, self._refused[name][1])
         try:
-            self.loops[name] = RouteLoop(documents, self.parts, self._kept(name))
+            fresh = RouteLoop(documents, self.parts, self._kept(name))
         except (DocumentError, ValueError) as error:
             self._refused[name] = wanted, str(error)
             if loop is None:
                 self._last_good(name)
             return _with_problem(verdict, str(error))
+        self._drop(name)
+        self.loops[name] = fresh
         self._refused.pop(name, None)
         return verdict
+
+    def _drop(self, name: str) -> None:
+        loop = self.loops.pop(name, None)
+        if loop is not None:
+            loop.close()
 
     def _last_good(self, name: str) -> None:
         """Go on with the documents that a leader before kept, where those of today are not sound."""
@@ -127,10 +135,9 @@ class NamespaceOperator:
 
     def _kept(self, name: str) -> Snapshot:
         loop = self.loops.get(name)
+        if loop is not None:  # what is in memory is newer than what was kept
+            return loop.snapshot()
         try:
-            if loop is not None:  # what is in memory is newer than what was kept
-                loop.standing.kept_version = None
-                loop.keep(self._seen.policies[name] if self._seen is not None else {})
             return read_snapshot(self.parts.cluster.read_config(config_name(name)))
         except ClusterError as error:
             return Snapshot(documents=None, state="", problem=str(error))

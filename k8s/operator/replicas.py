@@ -69,6 +69,11 @@ class PodDiscovery:
             found += self._of_kernel(kernel, selector)
         self.pods, self.unlabelled = tuple(found), tuple(unlabelled)
 
+    def ready_url(self, service: str) -> str:
+        """Address of a ready pod of any Service, "" where there is none. Raises ClusterError."""
+        found = _endpoints(self._cluster.endpoint_slices(service))
+        return next((_url(one) for one in found if one.state == ReplicaState.READY), "")
+
     def _of_kernel(self, kernel: KernelService, selector: Mapping[str, str]) -> list[PodReplica]:
         endpoints = _endpoints(self._cluster.endpoint_slices(kernel.service))
         if endpoints:
@@ -83,11 +88,15 @@ class PodDiscovery:
         return self._slotted(kernel, found)
 
     def _slotted(self, kernel: KernelService, endpoints: Sequence[_Endpoint]) -> list[PodReplica]:
-        """The endpoints in their slots; those beyond the declared number of replicas have none."""
+        """The endpoints in their slots; those beyond the declared number of replicas have none.
+
+        A slot that is left now is empty once: whoever comes next is seen to be another one.
+        """
         present = {one.key: one for one in endpoints}
-        slots = {key: slot for key, slot in self._slots[kernel.kernel].items() if key in present}
+        before = self._slots[kernel.kernel]
+        slots = {key: slot for key, slot in before.items() if key in present}
         free = [f"{kernel.kernel}-{n}" for n in range(kernel.replicas)]
-        free = [slot for slot in free if slot not in slots.values()]
+        free = [slot for slot in free if slot not in before.values()]
         for key in sorted(present.keys() - slots.keys()):
             if free:
                 slots[key] = free.pop(0)
@@ -160,12 +169,16 @@ def _apart(pod: Manifest, port: int) -> _Endpoint:
 
 
 def _pod_replica(found: _Endpoint, slot: str, kernel: str) -> PodReplica:
-    host = f"[{found.address}]" if ":" in found.address else found.address
     replica = LiveReplica(
         name=slot,
         kernel=kernel,
-        url=f"http://{host}:{found.port}",
+        url=_url(found),
         state=found.state,
         fingerprint=found.fingerprint,
     )
     return PodReplica(slot=slot, pod=found.pod, in_rotation=found.in_rotation, replica=replica)
+
+
+def _url(found: _Endpoint) -> str:
+    host = f"[{found.address}]" if ":" in found.address else found.address
+    return f"http://{host}:{found.port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import Verdict
 from k8s.operator.conditions import Condition, condition
-from k8s.operator.route_loop import RouteLoop, Standing
+from k8s.operator.route_loop import RouteLoop
 
 _READY = int(ReplicaState.READY)
 
 
 def policy_conditions(verdict: Verdict, loop: RouteLoop | None, suspended: bool) -> tuple[Condition, ...]:
     """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
-    heads = (verdict.accepted, verdict.resolved)
+    heads = (verdict.accepted, _resolved(verdict, loop))
     if suspended:
         told = "spec.suspend is true: the route stays as it is and nobody looks; remove it to go on"
         return (*heads, condition("Ready", False, "Suspended", told))
@@ -29,13 +30,21 @@ def policy_conditions(verdict: Verdict, loop: RouteLoop | None, suspended: bool)
         return (*heads, condition("Ready", False, "NotRunning", told))
     body = (
         _programmed(loop),
-        _fresh(decision, loop.standing),
+        _fresh(decision, loop),
         _progressing(loop, decision),
         _degraded(verdict, loop, decision),
         _fallback(decision, loop),
         _meta(decision, loop),
     )
     return (*heads, _ready((*heads, *body), loop, decision), *body)
+
+
+def _resolved(verdict: Verdict, loop: RouteLoop | None) -> Condition:
+    """With what is to be said of the documents before they are trusted."""
+    found = verdict.resolved
+    if loop is None or found.status != "True" or not loop.told:
+        return found
+    return replace(found, message="; ".join((found.message, *loop.told)))
 
 
 def _programmed(loop: RouteLoop) -> Condition:
@@ -54,14 +63,17 @@ def _programmed(loop: RouteLoop) -> Condition:
     return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
 
 
-def _fresh(decision: Decision, standing: Standing) -> Condition:
+def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
     if bool(decision.held[0]) or bool(decision.degraded[0]):
         told = "no replica was scraped or probed for longer than stale_after_s; the last table is held"
         return condition("TelemetryFresh", False, "Silent", told)
-    seen = standing.turn.telemetry if standing.turn is not None else None
+    seen = loop.standing.turn.telemetry if loop.standing.turn is not None else None
     if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
         told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
         return condition("TelemetryFresh", False, "NeverSeen", told)
+    if loop.source.problem:
+        told = f"replicas answer scrapes, but not all is seen: {loop.source.problem}"
+        return condition("TelemetryFresh", True, "PartlySeen", told)
     return condition("TelemetryFresh", True, "Scraped", "replicas answer scrapes")
 
 
@@ -96,6 +108,10 @@ def _degraded(verdict: Verdict, loop: RouteLoop, decision: Decision) -> Conditio
     ]
     if gone:
         return condition("Degraded", True, "KernelGone", f"no replica in rotation: {', '.join(gone)}")
+    if loop.source.problem:
+        return condition(
+            "Degraded", True, "NotSeen", f"a wrong kernel may stay unseen: {loop.source.problem}"
+        )
     return condition("Degraded", False, "Healthy", "every kernel serves and keeps its contract")
 
 
@@ -184,5 +200,5 @@ def pool_conditions(accepted: Condition, loop: RouteLoop | None) -> tuple[Condit
     return (
         accepted,
         condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", told),
-        _fresh(decision, loop.standing),
+        _fresh(decision, loop),
     )

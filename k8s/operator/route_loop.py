@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
+from contracts.documents import KernelContract
+from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
+from controller.fleet import USUAL_RATES
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.ports import Clock, RoutingPlan, TelemetrySource
 from controller.state import ControllerState, altered
+from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, pinned_table, route_shape, serving
@@ -22,7 +27,7 @@ from k8s.operator.replicas import KernelService, PodDiscovery
 from k8s.operator.snapshot import Snapshot, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
-from live.control.loop import ControlPorts, LiveController, Turn
+from live.control.loop import ControlPorts, LiveController, Turn, TurnWatcher
 
 #: The route is read again after so long although nothing moved, so that a foreign edit is seen.
 CHECK_S = 5.0
@@ -32,12 +37,45 @@ KEEP_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensing:
-    """What a telemetry source is made of."""
+    """What a telemetry source and a log are made of."""
 
     setup: ControllerSetup
     documents: Documents
     discovery: PodDiscovery
     clock: Clock
+    namespace: str
+
+
+class Source(TelemetrySource, Protocol):
+    """Telemetry of one pool, until ``close``."""
+
+    @property
+    def problem(self) -> str:
+        """Why something that should be seen is not, "" for nothing."""
+
+    @property
+    def sent_tokens(self) -> dict[str, int]:
+        """Prompt tokens of probes, by replica."""
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+
+
+class Journal(TurnWatcher, Protocol):
+    """Who writes every turn down, until ``close``."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def no_journal(sensing: Sensing, state: ControllerState) -> Journal | None:  # noqa: ARG001 - the port's shape
+    """Nobody writes turns down."""
+    return None
+
+
+def usual_rates(contract: KernelContract) -> SampleRates:  # noqa: ARG001 - the port's shape
+    """Of whoever does not say how often replicas are looked at."""
+    return USUAL_RATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +84,15 @@ class Parts:
 
     cluster: Cluster
     clock: Clock
-    source: Callable[[Sensing], TelemetrySource]
+    source: Callable[[Sensing], Source]
     now: Callable[[], datetime]
     shed: Backend
     leads: Callable[[], bool] = lambda: True
     """Whether this operator may still act."""
+    rates: Callable[[KernelContract], SampleRates] = usual_rates
+    """How often a replica is looked at."""
+    journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
+    """Who writes the turns of one policy down, from this state on."""
 
 
 @dataclass(slots=True)
@@ -86,7 +128,8 @@ class RouteLoop:
 
     def __init__(self, documents: Documents, parts: Parts, kept: Snapshot) -> None:
         self.parts, self.documents = parts, documents
-        self.setup = controller_setup(documents)
+        found = controller_setup(documents, parts.rates(documents.contract))
+        self.setup, self.told = found.setup, found.told
         kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
                    for k in serving(documents.pool) if k.backend is not None]  # fmt: skip
         self.discovery = PodDiscovery(parts.cluster, kernels)
@@ -99,15 +142,31 @@ class RouteLoop:
         )
         self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
         self._switch = _Switched(self.actuator)
-        sensing = Sensing(setup=self.setup, documents=documents, discovery=self.discovery, clock=parts.clock)
+        sensing = Sensing(
+            setup=self.setup,
+            documents=documents,
+            discovery=self.discovery,
+            clock=parts.clock,
+            namespace=parts.cluster.namespace,
+        )
+        self.source = parts.source(sensing)
         ports = ControlPorts(
-            source=parts.source(sensing),
+            source=self.source,
             clock=parts.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
         state, problem = kept_state(kept, self.setup)
         self.standing = Standing(state_problem=problem)
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
+        self._journal = parts.journal(sensing, self.controller.state)
+        if self._journal is not None:
+            self.controller.watch(self._journal)
+
+    def close(self) -> None:
+        """Stop looking; the route stays as it is."""
+        self.source.close()
+        if self._journal is not None:
+            self._journal.close()
 
     @property
     def enforces(self) -> bool:
@@ -135,12 +194,17 @@ class RouteLoop:
         standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
         return standing
 
+    def snapshot(self) -> Snapshot:
+        """What is known now, for a loop that takes over from this one."""
+        return Snapshot(documents=self.documents, state=state_to_json(self.controller.state, self.setup))
+
     def keep(self, policy: Manifest) -> str:
-        """Keep the state where that is due; what went wrong, "" for nothing."""
+        """Keep the state where that is due; what went wrong, "" for nothing. An observer keeps nothing."""
         standing, state = self.standing, self.controller.state
         version = int(state.version[0]), state.quarantined.tobytes()
         now_s = self.parts.clock.now_ms() / MS_PER_S
-        if version == standing.kept_version and now_s - standing.kept_at_s < KEEP_S:
+        due = version != standing.kept_version or now_s - standing.kept_at_s >= KEEP_S
+        if not (self.enforces and due):
             return ""
         try:
             self.parts.cluster.write_config(snapshot_config(policy, self.documents, state, self.setup))

@@ -65,7 +65,15 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
     quarantined = GaugeMetricFamily(
         "selvage_quarantined_replicas", "Replicas out of rotation.", labels=["policy", "kernel"]
     )
+    tokens = CounterMetricFamily(
+        "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
+    )
+    unseen = GaugeMetricFamily(
+        "selvage_unseen_bool", "1: probes or gateway counts are lacking; see TelemetryFresh.",
+        labels=["policy"],
+    )  # fmt: skip
     for name, loop in loops.items():
+        _note_seeing(name, loop, tokens, unseen)
         writes.add_metric([name], loop.actuator.writes)
         turn, layout = loop.standing.turn, loop.setup.layout
         for s, k in np.ndindex(len(layout.slices), len(layout.kernels)):
@@ -80,4 +88,13 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
             demoted.add_metric([name], float(turn.decision.demoted[0]))
             scraped_at_ms = np.fmax.reduce(turn.telemetry.scraped_at_ms[0])
             age.add_metric([name], float(turn.telemetry.now_ms[0] - scraped_at_ms) / MS_PER_S)
-    return (writes, demoted, age, weight, health, quarantined)
+    return (writes, demoted, age, weight, health, quarantined, tokens, unseen)
+
+
+def _note_seeing(name: str, loop: RouteLoop, tokens: CounterMetricFamily, unseen: GaugeMetricFamily) -> None:
+    """What probes cost and whether something is not seen."""
+    layout, sent = loop.setup.layout, loop.source.sent_tokens
+    unseen.add_metric([name], float(bool(loop.source.problem)))
+    for k, kernel in enumerate(layout.kernels):
+        own = [replica for replica, at in zip(layout.replicas, layout.replica_kernel, strict=True) if at == k]
+        tokens.add_metric([name, kernel], float(sum(sent.get(replica, 0) for replica in own)))

@@ -9,19 +9,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import httpx
 import kopf
 from kubernetes import client
 from prometheus_client import start_http_server
 
-from controller.ports import TelemetrySource
+from contracts.documents import KernelContract
+from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
+from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.probing import Access, probe_rates
 from k8s.operator.route_loop import Parts, Sensing
-from k8s.operator.telemetry import ClusterTelemetry
+from k8s.operator.watching import PoolSource, Watching
 from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
 from k8s.process.metrics import Counts, OperatorCollector
@@ -46,15 +52,20 @@ class Settings:
     tick_s: float = 1.0
     metrics_port: int | None = None
     health_port: int | None = None
+    access: Access = field(default_factory=Access)
+    watching: Watching = field(default_factory=Watching)
+    journal: Path | None = None
+    """Folder of decision logs; None: moves are told as log lines alone."""
 
 
 class Loop:
-    """The thread that turns; ends when ``stop`` is set, and sets it when it fails."""
+    """The thread that turns; ends when ``stop`` is set, and sets ``stop`` and ``failed`` when it fails."""
 
     def __init__(
-        self, settings: Settings, api: client.ApiClient, scraper: Scraper, stop: threading.Event
+        self, settings: Settings, api: client.ApiClient, asking: Asking, stop: threading.Event
     ) -> None:
-        self._settings, self._stop, self._scraper = settings, stop, scraper
+        self._settings, self._stop, self._asking = settings, stop, asking
+        self.failed = False
         self.leadership = Leadership(api, settings.namespace, settings.identity)
         parts = Parts(
             cluster=ApiCluster(api, settings.namespace),
@@ -63,6 +74,8 @@ class Loop:
             now=lambda: datetime.now(UTC),
             shed=settings.shed,
             leads=self.leadership.leads,
+            rates=self._rates,
+            journal=partial(open_journal, settings.journal),
         )
         self.operator, self.counts = NamespaceOperator(parts), Counts()
         self._thread = threading.Thread(target=self._run, name="turns")
@@ -93,18 +106,56 @@ class Loop:
             run(self.turn, self._settings.tick_s, self._stop)
         except Exception:
             _LOG.exception("the loop ended; routes stay as they are")
+            self.failed = True
         finally:
+            self.operator.forget()
             self._stop.set()
 
-    def _source(self, sensing: Sensing) -> TelemetrySource:
-        return ClusterTelemetry(sensing.setup.layout, sensing.discovery, self._scraper, sensing.clock)
+    def _rates(self, contract: KernelContract) -> SampleRates:
+        slices = [one.name for one in contract.spec.slices]
+        return probe_rates(self._settings.watching.probing, slices, self._settings.tick_s)
+
+    def _source(self, sensing: Sensing) -> PoolSource:
+        asking, settings = self._asking, self._settings
+        return PoolSource(sensing, settings.watching, asking.scrapes, asking.gateways, settings.shed)
 
 
-def serve(settings: Settings) -> None:
-    """Run until a signal says stop. Raises kopf's or the client's errors where there is no cluster."""
+class Asking:
+    """Connections that all policies share: to servers with their key, to gateways without it."""
+
+    def __init__(self, access: Access) -> None:
+        self._scraper = Scraper(client=access.endpoint("http://pods").client())
+        self.scrapes = SharedScrapes(self._scraper)
+        self.gateways = httpx.Client()
+
+    def __enter__(self) -> Asking:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close them."""
+        self._scraper.close()
+        self.gateways.close()
+
+
+class SharedScrapes:
+    """``live.control.source.Scrapes`` of one scraper that outlives each who asks."""
+
+    def __init__(self, inner: Scraper) -> None:
+        self.scrape = inner.scrape
+
+    def close(self) -> None:
+        """Others go on asking."""
+
+
+def serve(settings: Settings) -> bool:
+    """Run until a signal says stop; False where the loop ended of an unforeseen error, and routes stay.
+
+    Raises kopf's or the client's errors where there is no cluster.
+    """
     stop = threading.Event()
-    with cluster_client() as api, Scraper() as scraper:
-        loop = Loop(settings, api, scraper, stop)
+    with cluster_client() as api, Asking(settings.access) as asking:
+        loop = Loop(settings, api, asking, stop)
         if settings.metrics_port is not None:
             collector = OperatorCollector(loop.operator, loop.counts, loop.leadership.leads)
             start_http_server(settings.metrics_port, registry=collector.register())
@@ -119,6 +170,7 @@ def serve(settings: Settings) -> None:
             )
         finally:
             loop.end()
+    return not loop.failed
 
 
 def _handlers(loop: Loop) -> kopf.OperatorRegistry:

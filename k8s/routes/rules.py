@@ -65,8 +65,20 @@ def route_rules(table: NDArray[np.float64], shape: RouteShape) -> list[Rule]:
         raise ValueError(f"expected a table of {expected} slices and kernels, got {table.shape}")
     if not bool((np.isfinite(table) & (table >= 0.0)).all()) or np.abs(table.sum(axis=1) - 1.0).max() > 1e-6:
         raise ValueError(f"expected rows of shares that add up to 1, got {table.tolist()}")
-    order = sorted(range(len(shape.slices)), key=lambda at: shape.slices[at] == shape.default_slice)
-    return [_rule(shape.slices[at], integer_weights(table[at]), shape) for at in order]
+    return [_rule(shape.slices[at], integer_weights(table[at]), shape) for at in _order(shape)]
+
+
+def rule_slices(shape: RouteShape) -> dict[str, str]:
+    """Number, name and slice of each rule -> its slice: what gateways call rules by."""
+    names = [shape.slices[at] for at in _order(shape)]
+    numbered = {str(number): name for number, name in enumerate(names)}
+    return numbered | {_rule_name(name): name for name in names} | {name: name for name in names}
+
+
+def backend_places(shape: RouteShape) -> dict[str, int]:
+    """Number and Service of each backend of a rule -> its place; the one that refuses is last."""
+    names = [one.name for one in (*shape.kernels, shape.shed)]
+    return {str(at): at for at in range(len(names))} | {name: at for at, name in enumerate(names)}
 
 
 def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | None:
@@ -102,6 +114,11 @@ def _rule(slice_name: str, weights: NDArray[np.int64], shape: RouteShape) -> Rul
         "matches": [match],
         "backendRefs": [one.as_json(int(weight)) for one, weight in zip(backends, weights, strict=True)],
     }
+
+
+def _order(shape: RouteShape) -> list[int]:
+    """Slices in the order of their rules: the default slice last."""
+    return sorted(range(len(shape.slices)), key=lambda at: shape.slices[at] == shape.default_slice)
 
 
 def _rule_name(slice_name: str) -> str:

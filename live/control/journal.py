@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,14 @@ def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
     row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
     reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
     return (*lines_of(row), *(f"  because: {reason}" for reason in reasons))
+
+
+def code_version() -> str:
+    """Of this build, for a log's beginning."""
+    try:
+        return version("selvage-fleet")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def segments(folder: Path) -> list[Path]:

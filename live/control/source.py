@@ -21,7 +21,6 @@ from contracts.units import MS_PER_S
 from controller.ports import Clock
 from live.observe.metrics import EngineReading
 from live.observe.record import Recorder
-from live.observe.scraper import Scraper
 from live.ports import Discovery, GatewaySample, GatewayStatistics
 
 _NO_ROWS = GatewaySample(read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0)
@@ -34,13 +33,23 @@ class ProbeStep(Protocol):
         """Send what is due; what ended since the last call."""
 
 
+class Scrapes(Protocol):
+    """Who reads servers: ``live.observe.scraper.Scraper``, or one that several share."""
+
+    def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
+        """Replica -> its reading, of those that answered in time."""
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceParts:
     """What is watched. statistics None: no gateway tells what it routed. prober None: nothing is probed."""
 
     layout: FleetLayout
     discovery: Discovery
-    scraper: Scraper
+    scraper: Scrapes
     clock: Clock
     statistics: GatewayStatistics | None = None
     prober: ProbeStep | None = None
@@ -76,7 +85,8 @@ class FleetSource:
         sample = _NO_ROWS if parts.statistics is None else parts.statistics.read()
         probes = nothing_probed(parts.layout) if parts.prober is None else parts.prober.step(now_s)
         seen = self._recorder.record(now_s, replicas, readings, sample, _on_clock(probes, now_s))
-        return seen if parts.statistics is not None else _counted_by_servers(seen, self._fresh(readings))
+        told = parts.statistics is not None and sample.tells_replicas
+        return seen if told else counted_by_servers(seen, self._fresh(readings))
 
     def _fresh(self, readings: Mapping[str, EngineReading]) -> NDArray[np.bool_]:
         """bool [1, R]: scraped since the last tick."""
@@ -113,14 +123,18 @@ def _on_clock(probes: ProbeSamples, now_s: float) -> ProbeSamples:
     return replace(probes, sampled_at_ms=np.minimum(at_ms, now_s * MS_PER_S))
 
 
-def _counted_by_servers(seen: FleetTelemetry, fresh: NDArray[np.bool_]) -> FleetTelemetry:
-    """Without a gateway, requests that a server finished are its answers: else all would look hung.
+def counted_by_servers(seen: FleetTelemetry, fresh: NDArray[np.bool_]) -> FleetTelemetry:
+    """``seen`` with what servers say of themselves, where no gateway counts by replica.
 
-    Of a server that does not say how many it finished, what it runs is not known either.
+    Requests that a server finished are its answers, and at least one where it wrote tokens: long answers are
+    no hang. Of a server that exports neither, what it runs is not known either. ``fresh``: bool [1, R],
+    scraped since the last tick.
     """
-    unknown = np.isnan(seen.engine.finished)
+    finished, wrote = seen.engine.finished, seen.engine.generation_tokens
+    unknown = np.isnan(finished) & np.isnan(wrote)
+    answered = np.maximum(np.nan_to_num(finished), np.nan_to_num(wrote) > 0.0)
     return replace(
         seen,
-        answered=np.where(unknown, 0.0, seen.engine.finished).astype(np.int64),
+        answered=answered.astype(np.int64),
         running=np.where(unknown & fresh, np.nan, seen.running),
     )

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
-from live.ports import GatewayAttempt, GatewaySample
+from contracts.units import MS_PER_S
+from live.observe.increments import on_record_edges
+from live.ports import ClusterCounts, GatewayAttempt, GatewaySample
 
 _OK, _REDIRECT, _SERVER_ERROR = 200, 300, 500
 #: A whole answer in one piece comes within this of its first byte (ms): it shows no first token.
@@ -56,6 +58,9 @@ class TrafficCounter:
         for attempt in sorted(sample.attempts, key=lambda one: one.started_at_s + one.duration_ms / 1000.0):
             if attempt.slice in self._slice and attempt.replica in self._replica and not attempt.shadow:
                 self._add(found, attempt)
+        for cluster in sample.clusters:
+            if cluster.slice in self._slice:
+                self._add_cluster(found, cluster)
         return found
 
     def _offered(self, sample: GatewaySample) -> NDArray[np.int64]:
@@ -75,6 +80,21 @@ class TrafficCounter:
                 under_way[self._slice[host.slice]] += host.active
         before, self._under_way = self._under_way, under_way
         return np.asarray(np.maximum(ended + under_way - before, 0))
+
+    def _add_cluster(self, found: Traffic, cluster: ClusterCounts) -> None:
+        """Counts of a slice on a kernel; of a kernel that is not told, what was offered alone."""
+        s = self._slice[cluster.slice]
+        found.offered[s] += cluster.offered
+        if cluster.kernel not in self._layout.kernels:
+            return
+        k = self._layout.kernels.index(cluster.kernel)
+        found.answered[s, k] += cluster.answered
+        found.failed[s, k] += cluster.failed
+        if cluster.edges_ms:
+            edges_s = tuple(edge / MS_PER_S for edge in cluster.edges_ms)
+            found.latency_le[s, k, _LATENCY] += on_record_edges(
+                edges_s, np.array(cluster.counts, dtype=np.float64)
+            )
 
     def _add(self, found: Traffic, attempt: GatewayAttempt) -> None:
         s, r = self._slice[attempt.slice], self._replica[attempt.replica]

@@ -35,6 +35,7 @@ class ProbeAnswer:
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None
     told: str = ""  # why not, without any text of the prompt or the answer
+    fingerprint: str = ""  # as the answer states it; empty: not stated
 
 
 def probe(
@@ -53,7 +54,11 @@ def probe(
     except (httpx.HTTPError, MeasurementError) as error:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     return ProbeAnswer(
-        sent_at_s=sent_at_s, latency_ms=latency_ms, outcome=ProbeOutcome.ANSWERED, values=values
+        sent_at_s=sent_at_s,
+        latency_ms=latency_ms,
+        outcome=ProbeOutcome.ANSWERED,
+        values=values,
+        fingerprint=str(answer.json().get("system_fingerprint") or ""),
     )
 
 

@@ -65,7 +65,9 @@ class Prober:
         #: Prompt tokens that were sent, by replica.
         self.sent_tokens = dict.fromkeys(self._urls, 0)
         self._threads = ThreadPoolExecutor(max(1, len(self._urls)), thread_name_prefix="probe")
-        self._flying: list[tuple[Due, Future[ProbeAnswer]]] = []
+        self._flying: list[tuple[Due, str, Future[ProbeAnswer]]] = []
+        #: What each replica's newest answer states of its build, where it does.
+        self.stated: dict[str, str] = {}
 
     def __enter__(self) -> Prober:
         """Itself."""
@@ -73,23 +75,40 @@ class Prober:
 
     def __exit__(self, *_: object) -> None:
         """Wait for what is in flight, at most its limit."""
-        self._threads.shutdown(cancel_futures=True)
+        self.close()
+
+    def close(self, *, wait: bool = True) -> None:
+        """Ask no more. wait: for what is in flight, at most its limit; else it is cut off."""
+        self._threads.shutdown(wait=wait, cancel_futures=True)
         self._http.close()
 
     def step(self, now_s: float) -> ProbeSamples:
         """Send what is due at ``now_s``; what ended since the last call, a batch of one fleet."""
-        ended = [(due, flight.result()) for due, flight in self._flying if flight.done()]
-        self._flying = [(due, flight) for due, flight in self._flying if not flight.done()]
-        for due, _ in ended:
+        landed = [(due, url, flight.result()) for due, url, flight in self._flying if flight.done()]
+        self._flying = [one for one in self._flying if not one[2].done()]
+        for due, _, _ in landed:
             self._schedule.done(due.replica)
-        for due in self._schedule.due(now_s):
+        for due in self._schedule.due(now_s, self._urls):
             self.sent_tokens[due.replica] += due.prompt.tokens
-            self._flying.append((due, self._threads.submit(self._ask, due)))
+            url = self._urls[due.replica]
+            self._flying.append((due, url, self._threads.submit(self._ask, due, url)))
+        ended = [(due, answer) for due, url, answer in landed if self._urls.get(due.replica) == url]
+        self.stated |= {due.replica: answer.fingerprint for due, answer in ended if answer.fingerprint}
         return self._samples(ended)
 
-    def _ask(self, due: Due) -> ProbeAnswer:
+    def aim(self, urls: Mapping[str, str]) -> None:
+        """Ask at these addresses from now on, of replicas that were named at the beginning.
+
+        A replica that is not among them is not asked, and an answer that comes from another address than its
+        replica's is no sample of who stands there now.
+        """
+        moved = {name for name, url in urls.items() if self._urls.get(name) != url}
+        self.stated = {name: one for name, one in self.stated.items() if name in urls and name not in moved}
+        self._urls = dict(urls)
+
+    def _ask(self, due: Due, url: str) -> ProbeAnswer:
         prompt, reference = self._plan.prompts[due.prompt.place], self._plan.references[due.prompt.place]
-        return probe(self._http, self._urls[due.replica], self._model, prompt, reference, self._plan.limit_s)
+        return probe(self._http, url, self._model, prompt, reference, self._plan.limit_s)
 
     def _samples(self, ended: Sequence[tuple[Due, ProbeAnswer]]) -> ProbeSamples:
         names = {name: at for at, name in enumerate(self._layout.replicas)}

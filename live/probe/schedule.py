@@ -5,7 +5,7 @@ Pure but for its own memory: it reads no clock and draws from a named stream of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import NamedTuple
@@ -77,11 +77,15 @@ class ProbeSchedule:
         self._budget = budget
         self._turns = {name: self._begin(name, prompts, seed, began_at_s) for name in replicas}
 
-    def due(self, now_s: float) -> list[Due]:
-        """Probes to send at ``now_s``; their replicas get no other until ``done``."""
+    def due(self, now_s: float, among: Container[str] | None = None) -> list[Due]:
+        """Probes to send at ``now_s``; their replicas get no other until ``done``.
+
+        among: replicas that can be asked now; None: all.
+        """
         found = []
         for replica, turn in self._turns.items():
-            if turn.busy or now_s < turn.next_at_s:
+            away = among is not None and replica not in among
+            if away or turn.busy or now_s < turn.next_at_s:
                 continue
             prompt = _take(turn)
             turn.busy, turn.next_at_s = True, max(turn.next_at_s, now_s) + self._wait_s(turn, prompt)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from contracts.documents import KernelPool
-from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.errors import DocumentError, Problem
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from live.control.claim import StateKeeper, controlling, kept_state
 from live.control.clocks import SteadyClock
-from live.control.journal import Beginning, DecisionLog
+from live.control.journal import Beginning, DecisionLog, code_version
 from live.control.loop import ControlPorts, LiveController, TurnWatcher
 from live.control.setup import expected_fingerprints, live_setup
 from live.control.source import FleetSource, SourceParts
@@ -32,7 +31,7 @@ from live.observe.scraper import Scraper
 from live.ports import Discovery, GatewayStatistics, LiveReplica
 from live.probe.prober import ProbePlan, Prober
 from live.run.options import RunOptions, documents_for, recipe
-from live.run.probing import probe_plan, sample_rates
+from live.run.probing import first_model, probe_plan, sample_rates
 from live.run.urls import UrlDiscovery, addresses
 
 #: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
@@ -130,7 +129,7 @@ def observed_servers(
     access = _access(options, found[0].url)
     with ExitStack() as stack:
         stack.enter_context(controlling(folder))
-        model = options.model or _first_model(access)
+        model = options.model or first_model(access)
         discovery = UrlDiscovery(found, stack.enter_context(access.client()), model)
         stack.callback(discovery.close)
         world = _World(
@@ -160,7 +159,7 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
             initial_state(setup, 1), source.read(), setup
         )  # compiles; what was before is not ours to judge
         told = recipe(documents, options, world.by_kernel(), rates)
-        beginning = Beginning(setup=setup, state=state, documents=told, code_version=_version())
+        beginning = Beginning(setup=setup, state=state, documents=told, code_version=code_version())
         log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
         keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
         actuator = _actuator(world, setup)
@@ -228,28 +227,11 @@ def _access(options: RunOptions, url: str, model: str = "") -> Endpoint:
     return Endpoint(url=url, model=model, api_key=options.api_key, ca_file=options.ca_file)
 
 
-def _first_model(endpoint: Endpoint) -> str:
-    """Name of the first model that the server lists; MeasurementError where it lists none."""
-    with endpoint.client() as client:
-        listed = endpoint.answer(client, "GET", "/v1/models").get("data")
-    names = [one.get("id") for one in listed or () if isinstance(one, dict)]
-    if not names or not isinstance(names[0], str):
-        raise MeasurementError(f"{endpoint.base}/v1/models: no model is listed; name it: --model")
-    return names[0]
-
-
 def _begun(log: DecisionLog, resumed: bool, why: str) -> Iterator[str]:
     """What is to be said of state and log at the start."""
     yield "goes on from the state that was kept" if resumed else f"begins with nothing known: {why}"
     if log.repaired_bytes:
         yield f"the decision log ended in a torn line of {log.repaired_bytes} bytes, which was cut off"
-
-
-def _version() -> str:
-    try:
-        return version("selvage-fleet")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _refused(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:

@@ -73,6 +73,16 @@ def tokenised(prompts: Sequence[Prompt], endpoint: Endpoint) -> list[Prompt]:
         ]
 
 
+def first_model(endpoint: Endpoint) -> str:
+    """Name of the first model that the server lists; MeasurementError where it lists none."""
+    with endpoint.client() as client:
+        listed = endpoint.answer(client, "GET", "/v1/models").get("data")
+    names = [one.get("id") for one in listed or () if isinstance(one, dict)]
+    if not names or not isinstance(names[0], str):
+        raise MeasurementError(f"{endpoint.base}/v1/models: no model is listed; name it: --model")
+    return names[0]
+
+
 def _text(prompt: Prompt, endpoint: Endpoint) -> dict[str, Any]:
     return {"prompt": prompt.text} | ({"model": endpoint.model} if endpoint.model else {})
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from contracts.errors import MissingPartError
 from k8s.resources.manifests import manifest_files, write_manifests
+from scripts.cli.options import options
+from scripts.cli.profile_request import read_key
+from scripts.guard import EXIT_BUG
+
+if TYPE_CHECKING:
+    from k8s.operator.probing import Access
+    from k8s.operator.watching import Watching
+    from k8s.process.serve import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
 
@@ -41,32 +50,100 @@ def crds(
 _NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
 
 
-@app.command()
-def operator(
-    namespace: Annotated[str, _NAMESPACE] = "default",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRequest:
+    """The options of ``selvage kubernetes operator``."""
+
+    namespace: Annotated[str, _NAMESPACE] = "default"
     shed_service: Annotated[
         str, typer.Option("--shed-service", help="SERVICE:PORT that answers 429, for what is shed.")
-    ] = "selvage-refuse:8080",
-    metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464,
-    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz.")] = 8081,
-) -> None:
-    """Run the operator of one namespace until a signal ends it; routes stay as they are then."""
+    ] = "selvage-refuse:8080"
+    metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464
+    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz.")] = 8081
+    model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="Or the file that holds it, a mounted Secret; none where it is absent."),
+    ] = None
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of a private authority, PEM.")] = None
+    prompts: Annotated[Path | None, typer.Option(help="Golden prompts; the shipped ones without.")] = None
+    references: Annotated[
+        Path, typer.Option(help="Folder on a volume that keeps what the reference answered.")
+    ] = Path("/var/lib/selvage/references")
+    reference: Annotated[
+        str, typer.Option(help="URL of the server that says what is right; a pod of the pool without.")
+    ] = ""
+    probe_tokens: Annotated[
+        float, typer.Option(min=0.0, help="Prompt tokens per second and replica; 0: nothing is probed.")
+    ] = 64.0
+    probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
+    gateway_metrics: Annotated[
+        list[str] | None, typer.Option(help="URL of a gateway proxy's Prometheus metrics; once for each.")
+    ] = None
+    gateway_clusters: Annotated[
+        str, typer.Option(help="How it names clusters, a regular expression; Envoy Gateway's without.")
+    ] = ""
+    decision_log: Annotated[
+        Path | None, typer.Option(help="Folder on a volume for decision logs; none without.")
+    ] = None
+
+
+@app.command()
+@options(OperatorRequest)
+def operator(asked: OperatorRequest) -> None:
+    """Run the operator of one namespace until a signal ends it; routes stay as they are then.
+
+    Exit code 70 where its loop ended of an unforeseen error: routes stay, and the pod is to be restarted.
+    """
     try:
-        from k8s.process.serve import Settings, serve
-        from k8s.routes.rules import Backend
+        from k8s.process.serve import serve
     except ModuleNotFoundError as error:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
-    name, _, port = shed_service.partition(":")
+    if not serve(_settings(asked)):
+        raise typer.Exit(EXIT_BUG)
+
+
+def _settings(asked: OperatorRequest) -> Settings:
+    from k8s.operator.probing import Access
+    from k8s.process.serve import Settings
+    from k8s.routes.rules import Backend
+
+    name, _, port = asked.shed_service.partition(":")
     if not name or not port.isdecimal():
-        raise typer.BadParameter(f"expected SERVICE:PORT, got {shed_service!r}", param_hint="--shed-service")
-    settings = Settings(
-        namespace=namespace,
+        expected = f"expected SERVICE:PORT, got {asked.shed_service!r}"
+        raise typer.BadParameter(expected, param_hint="--shed-service")
+    file = asked.api_key_file if asked.api_key_file is not None and asked.api_key_file.exists() else None
+    key = read_key("--api-key", asked.api_key_env, file)
+    access = Access(api_key=key, ca_file=asked.ca_file, model=asked.model)
+    return Settings(
+        namespace=asked.namespace,
         identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
         shed=Backend(name=name, port=int(port)),
-        metrics_port=metrics_port or None,
-        health_port=health_port or None,
+        metrics_port=asked.metrics_port or None,
+        health_port=asked.health_port or None,
+        access=access,
+        watching=_watching(asked, access),
+        journal=asked.decision_log,
     )
-    serve(settings)
+
+
+def _watching(asked: OperatorRequest, access: Access) -> Watching:
+    from k8s.operator.probing import Probing
+    from k8s.operator.watching import ENVOY_GATEWAY, Watching
+    from live.run.options import ProbeOptions
+
+    probing = None
+    if asked.probe_tokens:
+        options = ProbeOptions(
+            prompts=asked.prompts or ProbeOptions().prompts,
+            tokens_per_s=asked.probe_tokens,
+            limit_s=asked.probe_limit,
+            reference_url=asked.reference,
+        )
+        probing = Probing(options=options, references=asked.references, access=access)
+    gateways, clusters = tuple(asked.gateway_metrics or ()), asked.gateway_clusters or ENVOY_GATEWAY
+    return Watching(probing=probing, gateways=gateways, clusters=clusters)
 
 
 @app.command()

@@ -46,6 +46,31 @@ def test_our_pods_keep_the_restricted_standard(name: str) -> None:
         }
 
 
+def test_the_operator_reads_the_key_by_mount_and_may_read_no_secret() -> None:
+    """The servers' key comes as a mounted file that may be absent; no rule lets anybody read Secrets."""
+    spec = named("Deployment", "selvage-operator")["spec"]["template"]["spec"]
+    volume = next(one for one in spec["volumes"] if "secret" in one)
+    mount = next(one for one in spec["containers"][0]["volumeMounts"] if one["name"] == volume["name"])
+    assert volume["secret"]["optional"] is True
+    assert mount["readOnly"] is True
+    assert f"--api-key-file={mount['mountPath']}/api-key" in spec["containers"][0]["args"]
+    resources = {one for rule in named("Role", "selvage-operator")["rules"] for one in rule["resources"]}
+    assert "secrets" not in resources
+
+
+def test_the_operators_arguments_are_those_of_the_command() -> None:
+    """What the manifest passes is what the command takes."""
+    from typer.main import get_command
+
+    from scripts.cli.kubernetes import app
+
+    commands = vars(get_command(app))["commands"]
+    arguments = named("Deployment", "selvage-operator")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[:2] == ["kubernetes", "operator"]
+    context = commands["operator"].make_context("operator", list(arguments[2:]))
+    assert str(context.params["references"]) == "/var/lib/selvage/references"
+
+
 @pytest.mark.parametrize("kernel", ["fp8", "bf16"])
 def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -> None:
     """The label is in the Service's selector and the pod template, and never in the Deployment's selector."""

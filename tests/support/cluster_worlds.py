@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -156,8 +156,8 @@ class Bench:
             self.apply(name)
         self.servers()
 
-    def operator(self, cluster: ApiCluster | None = None) -> NamespaceOperator:
-        """A fresh operator of the namespace."""
+    def operator(self, cluster: ApiCluster | None = None, **others: Any) -> NamespaceOperator:
+        """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
         parts = Parts(
             cluster=cluster or ApiCluster(self.api, self.namespace, timeout_s=20.0),
             clock=self,
@@ -165,7 +165,7 @@ class Bench:
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
             shed=SHED,
         )
-        return NamespaceOperator(parts)
+        return NamespaceOperator(replace(parts, **others))
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
         """So many ticks of one second."""
@@ -180,12 +180,22 @@ class Bench:
 
 
 class MadeUp:
-    """``TelemetrySource``: every replica is probed on every slice each second."""
+    """``route_loop.Source``: every replica is probed on every slice each second."""
+
+    problem = ""
 
     def __init__(self, bench: Bench, sensing: Sensing) -> None:
         self._bench, self._layout, self._discovery = bench, sensing.setup.layout, sensing.discovery
         self._last_s = bench.now_s
         self._rng = np.random.Generator(np.random.PCG64(7))
+
+    @property
+    def sent_tokens(self) -> dict[str, int]:
+        """Nobody is asked."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def read(self) -> FleetTelemetry:
         """What the bench says."""

@@ -73,6 +73,7 @@ def test_an_observer_writes_nothing_but_status(bench: Bench) -> None:
     bench.turns(operator, 40)
     assert bench.route()["metadata"]["resourceVersion"] == before
     assert set(bench.labels().values()) == {"true"}
+    assert client.CoreV1Api(bench.api).list_namespaced_config_map(bench.namespace).items == []
     assert bench.conditions()["Programmed"] == ("Unknown", "Observing")
     assert bench.conditions()["Ready"][0] == "True"
 

@@ -1,4 +1,4 @@
-"""The operator as a process: it scrapes, becomes ready, and leaves routes behind."""
+"""The operator as a process: it scrapes, becomes ready, leaves routes behind, and says when it failed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import httpx
 import pytest
 from kubernetes import client
 
+from live.control.journal import read_log
+from scripts.guard import EXIT_BUG
 from tests.support.cluster_worlds import Bench
 from tests.support.kube_api import free_port
 from tests.support.paths import ROOT
@@ -98,6 +100,8 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
     log = tmp_path / "operator.log"
     command = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "operator"]
     command += ["--namespace", namespace, "--metrics-port", str(metrics), "--health-port", "0"]
+    command += ["--references", str(tmp_path / "references"), "--api-key-file", str(tmp_path / "no-secret")]
+    command += ["--decision-log", str(tmp_path / "log")]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path))}
     with scraped_server() as port, log.open("wb") as out:
         bench.servers(port=port)
@@ -117,5 +121,37 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
                 process.kill()
                 process.wait()
     assert 'selvage_weight_ratio{kernel="fp8",policy="chat",slice="prose"} 1.0' in told
+    assert 'selvage_probe_tokens_total{kernel="fp8",policy="chat"}' in told
+    assert any(row["kind"] == "tick" for row in read_log(tmp_path / "log" / "chat"))
     assert "prose: fp8 100%" in shown
     assert bench.weights("prose")["chat-fp8"] == 10_000
+
+
+_FAILING = """
+from k8s.process import serve
+from scripts.cli.main import main
+
+def turn(self):
+    raise ValueError("nobody foresaw this")
+
+serve.Loop.turn = turn
+main()
+"""
+
+
+def test_a_process_whose_loop_fails_says_so_and_leaves_the_route(
+    api: client.ApiClient, namespace: str, tmp_path: Path
+) -> None:
+    """An unforeseen error in the loop ends the process with 70, so that the pod is restarted; routes stay."""
+    bench = Bench(api=api, namespace=namespace)
+    bench.apply("route")
+    before = bench.route()["metadata"]["resourceVersion"]
+    command = [sys.executable, "-c", _FAILING, "kubernetes", "operator", "--namespace", namespace]
+    command += ["--metrics-port", "0", "--health-port", "0", "--references", str(tmp_path / "references")]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path))}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert done.returncode == EXIT_BUG, done.stderr[-4000:]
+    assert "nobody foresaw this" in done.stderr
+    assert bench.route()["metadata"]["resourceVersion"] == before

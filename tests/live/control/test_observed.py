@@ -122,6 +122,20 @@ def test_a_server_that_does_not_count_is_neither_busy_nor_hung() -> None:
         assert np.isnan(running).all()
 
 
+def test_a_server_that_writes_a_long_answer_is_not_hung() -> None:
+    """Tokens that came are progress although no request ended, and of nothing else is it known."""
+    names = ("generation_tokens", "request_success")
+
+    def counters(*values: int) -> str:
+        parts = zip(names, values, strict=False)
+        return exported(None) + "".join(f"# TYPE vllm:{n} counter\nvllm:{n}_total {v}\n" for n, v in parts)
+
+    for before, now, answered in (((5, 0), (9, 0), 1), ((5,), (9,), 1), ((5, 0), (5, 0), 0), ((5,), (5,), 0)):
+        seen = telemetry_of([counters(*before), counters(*now)])[1]
+        assert seen[0].tolist() == [answered, answered]
+        assert seen[1].tolist() == [2.0, 2.0]
+
+
 @pytest.mark.parametrize(
     "servers",
     [

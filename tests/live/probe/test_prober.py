@@ -165,5 +165,43 @@ def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
     assert all(one.values.shape == (*one.valid.shape, 2) for one in samples)
 
 
+def test_a_replica_that_moved_is_asked_where_it_is_now() -> None:
+    """Who is not aimed at is not asked, and what an old address still answers is no sample of the new one."""
+    layout = FleetLayout(
+        kernels=("a",),
+        slices=("prose",),
+        replicas=("a-0", "a-1"),
+        replica_kernel=np.zeros(2, dtype=np.int64),
+        probe_metrics=("kl_mean@top_k",),
+        known_good=0,
+    )
+    plan = ProbePlan(
+        prompts=[PROMPT], references=[REFERENCE], budget=ProbeBudget(tokens_per_s=3.0), limit_s=60.0
+    )
+    with (
+        server(0.5) as old,
+        server() as new,
+        Prober(layout, plan, {"a-0": "", "a-1": ""}, "m", began_at_s=0.0) as prober,
+    ):
+        prober.aim({})
+        assert prober.step(10.0).replica.size == 0
+        assert sum(prober.sent_tokens.values()) == 0
+        prober.aim({"a-0": old})
+        prober.step(20.0)
+        prober.aim({"a-0": new})
+        assert prober.sent_tokens == {"a-0": 3, "a-1": 0}
+        samples, now_s = [prober.step(20.0)], 30.0
+        until_s = time.monotonic() + 60.0
+        while prober.sent_tokens["a-0"] < 6 and time.monotonic() < until_s:
+            samples.append(prober.step(now_s))
+            time.sleep(0.02)
+        assert all(one.replica.size == 0 for one in samples)
+        while samples[-1].replica.size == 0 and time.monotonic() < until_s:
+            samples.append(prober.step(now_s))
+            time.sleep(0.02)
+    assert samples[-1].valid.tolist() == [[True]]
+    assert prober.sent_tokens["a-1"] == 0
+
+
 def _seen_all(samples: list[ProbeSamples]) -> bool:
     return {int(r) for one in samples for r in one.replica[0]} == {0, 1, 2}

@@ -1,0 +1,100 @@
+"""The decision log of one policy on a volume; ``selvage explain`` and ``selvage replay`` read it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.documents import Document
+from contracts.errors import SelvageError
+from contracts.loading.files import write_pinned
+from contracts.loading.loader import document_sha256, dump_text
+from controller.options import ControllerSetup
+from controller.state import ControllerState
+from k8s.operator.fleet import slots
+from k8s.operator.route_loop import Sensing
+from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_lines
+from live.control.loop import Turn
+from live.control.setup import LiveDocuments
+from live.run.options import RunOptions, recipe
+
+_LOG = logging.getLogger(__name__)
+
+#: Newest files of a log that are kept, of 48 MiB each.
+KEPT = 8
+
+
+@dataclass(slots=True)
+class PolicyJournal:
+    """``Journal``: moves with their reasons as log lines; where there is a log, every turn."""
+
+    policy: str
+    setup: ControllerSetup
+    log: DecisionLog | None
+
+    def turn(self, turn: Turn) -> None:
+        """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
+        if _moved(turn):
+            for line in turn_lines(turn, self.setup):
+                _LOG.info("policy %s: %s", self.policy, line)
+        if self.log is None:
+            return
+        self.log.turn(turn)
+        for old in segments(self.log.folder)[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.log is not None:
+            self.log.close()
+
+
+def _moved(turn: Turn) -> bool:
+    """Whether a weight or a place in rotation changed, or would have."""
+    if turn.decision is None:
+        return False
+    changed = turn.decision.quarantined[0] != turn.before.quarantined[0]
+    return bool(turn.decision.moved[0]) or bool(changed.any())
+
+
+def open_journal(folder: Path | None, sensing: Sensing, state: ControllerState) -> PolicyJournal:
+    """The journal of a policy; its log in ``folder`` goes on, and without one only moves are told.
+
+    A folder that cannot be written, or whose chain is broken, is said: the policy goes on without a log.
+    """
+    name, log = sensing.documents.policy.metadata.name, None
+    if folder is not None:
+        try:
+            place = folder / name
+            told = recipe(*_written(place, sensing), slots(sensing.documents.pool), sensing.setup.fleet.rates)
+            beginning = Beginning(
+                setup=sensing.setup, state=state, documents=told, code_version=code_version()
+            )
+            log = DecisionLog(place, beginning)
+        except (OSError, SelvageError) as error:
+            _LOG.warning("policy %s: no decision log: %s", name, error)
+    return PolicyJournal(policy=name, setup=sensing.setup, log=log)
+
+
+def _written(place: Path, sensing: Sensing) -> tuple[LiveDocuments, RunOptions]:
+    """The documents as files beside the log, by hash: a replay finds those that were in force."""
+    documents = sensing.documents
+    found = LiveDocuments(
+        pool=documents.pool,
+        pool_file=_file(place, documents.pool),
+        contract=documents.contract,
+        policy=documents.policy,
+        policy_file=_file(place, documents.policy),
+    )
+    observe = documents.policy.spec.mode == "observe"
+    contract = str(_file(place, documents.contract).absolute())
+    return found, RunOptions(policy=str(found.policy_file.absolute()), contract=contract, observe=observe)
+
+
+def _file(place: Path, document: Document) -> Path:
+    path = place / "documents" / f"{document_sha256(document)[:16]}.yaml"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_pinned(path, dump_text(document).encode())
+    return path

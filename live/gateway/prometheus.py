@@ -1,0 +1,192 @@
+"""What a gateway of somebody else counted, from its Prometheus metrics: Envoy's, by cluster.
+
+Envoy Gateway, Istio and a plain Envoy export the same counters under the label ``envoy_cluster_name``; only
+how they name clusters differs, which a regular expression tells. A name that is not there, a proxy's first
+reading, a counter that went backwards and a proxy that does not answer count nothing: unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from live.errors import LiveError
+from live.ports import ClusterCounts, GatewaySample
+
+LABEL = "envoy_cluster_name"
+_BEGAN, _ENDED, _TIME = (
+    "envoy_cluster_upstream_rq",
+    "envoy_cluster_upstream_rq_xx",
+    "envoy_cluster_upstream_rq_time_bucket",
+)
+_CODE, _CLASS = "envoy_response_code", "envoy_response_code_class"
+_WELL, _BADLY = "2", "5"
+
+#: Slice and kernel; kernel "" where it is not told.
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNames:
+    """How a gateway names its clusters.
+
+    pattern: a regular expression of whole names with the group ``slice`` and, where clusters are of kernels,
+    the group ``kernel``. slices, kernels: what these groups catch -> name in the layout ("": what is shed).
+    """
+
+    pattern: re.Pattern[str]
+    slices: Mapping[str, str]
+    kernels: Mapping[str, str]
+
+    def place(self, cluster: str) -> Place | None:
+        """Slice and kernel of ``cluster``; None for a cluster of others."""
+        found = self.pattern.fullmatch(cluster)
+        caught = {} if found is None else found.groupdict()
+        name = self.slices.get(caught.get("slice") or "")
+        if name is None or (caught.get("kernel") and caught["kernel"] not in self.kernels):
+            return None
+        return name, self.kernels.get(caught.get("kernel") or "", "")
+
+
+@dataclass(slots=True)
+class ClusterReading:
+    """Counters of one place since its proxy began; None: not exported."""
+
+    began: float | None = None
+    well: float | None = None
+    badly: float | None = None
+    counts: dict[float, float] = field(default_factory=dict)  # edge in ms -> answers up to it
+
+
+Readings = dict[Place, ClusterReading]
+
+
+def read_clusters(text: str, names: ClusterNames) -> Readings:
+    """Clusters of ``names`` in ``text``; LiveError where it is no Prometheus exposition."""
+    found: defaultdict[Place, ClusterReading] = defaultdict(ClusterReading)
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                place = names.place(sample.labels.get(LABEL, ""))
+                if place is not None:
+                    _note(
+                        found[place], sample.name.removesuffix("_total"), sample.labels, float(sample.value)
+                    )
+    except (ValueError, KeyError) as error:
+        raise LiveError(f"the gateway's metrics are no Prometheus text: {error}") from error
+    return dict(found)
+
+
+def _note(reading: ClusterReading, name: str, labels: Mapping[str, str], value: float) -> None:
+    if name == _BEGAN and _CODE not in labels:
+        reading.began = (reading.began or 0.0) + value
+    elif name == _ENDED and labels.get(_CLASS) == _WELL:
+        reading.well = (reading.well or 0.0) + value
+    elif name == _ENDED and labels.get(_CLASS) == _BADLY:
+        reading.badly = (reading.badly or 0.0) + value
+    elif name == _TIME:
+        edge = float(labels["le"])
+        reading.counts[edge] = reading.counts.get(edge, 0.0) + value
+
+
+def counted(before: Readings, now: Readings) -> list[ClusterCounts]:
+    """From ``before`` to ``now`` of one proxy; places that are new, or whose counters fell, count nothing.
+
+    Envoy exports a class of answers when the first one came: until then there were none.
+    """
+    found = []
+    for place, reading in now.items():
+        last = before.get(place)
+        if last is None:
+            continue
+        risen = [_risen(getattr(last, name), getattr(reading, name)) for name in ("began", "well", "badly")]
+        if min(risen) < 0:
+            continue
+        edges = tuple(sorted(reading.counts)) if reading.counts.keys() == last.counts.keys() else ()
+        counts = tuple(int(reading.counts[edge] - last.counts[edge]) for edge in edges)
+        told = bool(counts) and min(counts) >= 0
+        found.append(
+            ClusterCounts(
+                slice=place[0],
+                kernel=place[1],
+                offered=risen[0],
+                answered=risen[1],
+                failed=risen[2],
+                edges_ms=edges if told else (),
+                counts=counts if told else (),
+            )
+        )
+    return found
+
+
+def _risen(before: float | None, now: float | None) -> int:
+    return int((now or 0.0) - (before or 0.0))
+
+
+class GatewayMetrics:
+    """``live.ports.GatewayStatistics`` over the metrics of proxies, one address each. ``close`` it.
+
+    Asks beside the caller: a proxy that is slow holds nobody up. ``problem``: what to say of it, "" for
+    nothing.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], names: ClusterNames, client: httpx.Client, timeout_s: float = 2.0
+    ) -> None:
+        self._names, self._client, self._timeout_s = names, client, timeout_s
+        self._threads = ThreadPoolExecutor(len(urls), thread_name_prefix="gateway")
+        self._asked: dict[str, Future[Readings] | None] = dict.fromkeys(urls)
+        self._last: dict[str, Readings] = {}
+        self._problems: dict[str, str] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why something is unknown."""
+        return "; ".join(self._problems[url] for url in sorted(self._problems))
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def read(self) -> GatewaySample:
+        """What proxies counted between their two newest answers."""
+        clusters: list[ClusterCounts] = []
+        for url, asked in self._asked.items():
+            if asked is not None and asked.done():
+                clusters += self._taken(url, asked)
+            if asked is None or asked.done():
+                self._asked[url] = self._threads.submit(self._read, url)
+        return GatewaySample(
+            read_at_s=time.time(),
+            requests=(),
+            attempts=(),
+            hosts=(),
+            unreadable=0,
+            clusters=tuple(clusters),
+            tells_replicas=False,
+        )
+
+    def _taken(self, url: str, asked: Future[Readings]) -> list[ClusterCounts]:
+        try:
+            now = asked.result()
+        except (httpx.HTTPError, httpx.InvalidURL, LiveError) as error:
+            self._problems[url] = f"gateway {url}: {error or type(error).__name__}"
+            return []
+        self._problems.pop(url, None)
+        if not now:
+            self._problems[url] = f"gateway {url}: no cluster is named as {self._names.pattern.pattern}"
+        before, self._last[url] = self._last.get(url, {}), now
+        return counted(before, now)
+
+    def _read(self, url: str) -> Readings:
+        answer = self._client.get(url, timeout=self._timeout_s)
+        if answer.status_code != httpx.codes.OK:
+            raise LiveError(f"HTTP {answer.status_code}")
+        return read_clusters(answer.text, self._names)

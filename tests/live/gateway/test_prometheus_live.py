@@ -1,0 +1,49 @@
+"""What a real Envoy exports to Prometheus, read by its own names."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from live.gateway.clusters import slice_cluster
+from live.gateway.prometheus import ClusterNames, ClusterReading, counted, read_clusters
+from tests.support.gateways import SLICES, Bench, gateway
+
+pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(180)]
+
+NAMES = ClusterNames(
+    pattern=re.compile(re.escape(slice_cluster("")) + "(?P<slice>.+)(?P<kernel>)"),
+    slices={name: name for name in SLICES},
+    kernels={"": "k0"},
+)
+PROSE = ("prose", "k0")
+
+
+def flushed(bench: Bench) -> ClusterReading:
+    """Of prose, once every request is in the histogram, which is merged now and then."""
+    deadline_s = time.monotonic() + 60.0
+    while time.monotonic() < deadline_s:
+        text = bench.client.get(f"{bench.driver.admin.url}/stats/prometheus").text
+        found = read_clusters(text, NAMES)[PROSE]
+        if found.counts.get(float("inf")) == found.began:
+            return found
+        time.sleep(0.2)
+    raise AssertionError("the histogram never caught up")
+
+
+def test_metrics_of_an_envoy_are_counts_by_cluster(tmp_path: Path) -> None:
+    """Requests, answers, failures and times of a cluster are those that clients saw."""
+    with gateway(tmp_path, replicas=1) as bench:
+        bench.ask()
+        before = flushed(bench)
+        for _ in range(8):
+            assert bench.ask().status_code == 200
+        bench.set_mode("r0", status=501)
+        assert bench.ask().status_code == 501
+        (found,) = counted({PROSE: before}, {PROSE: flushed(bench)})
+    assert (found.offered, found.answered, found.failed) == (9, 8, 1)
+    assert found.edges_ms[-1] == float("inf")
+    assert found.counts[-1] == 9
