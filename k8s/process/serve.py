@@ -32,7 +32,7 @@ from live.control.pace import run
 from live.observe.scraper import Scraper
 
 _LOG = logging.getLogger(__name__)
-_WATCHED = ("KernelContract", "KernelPool", "RoutePolicy")
+_WATCHED = ("KernelContract", "KernelPool", "RoutePolicy", "KernelPromotion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
