@@ -119,7 +119,7 @@ class Bench:
             labels = dict(service["spec"]["selector"])
             names = [f"chat-{kernel}-{n}" for n in range(replicas)]
             for name in names:
-                core.create_namespaced_pod(self.namespace, _pod(name, labels))
+                core.create_namespacedpod(self.namespace, pod(name, labels))
             self.endpoints(kernel, names, port)
 
     def endpoints(self, kernel: str, names: list[str], port: int = 8000) -> None:
@@ -146,13 +146,14 @@ class Bench:
 
     def labels(self) -> dict[str, str]:
         """Pod -> its place in rotation."""
-        pods = client.CoreV1Api(self.api).list_namespaced_pod(self.namespace).items
+        pods = client.CoreV1Api(self.api).list_namespacedpod(self.namespace).items
         return {pod.metadata.name: pod.metadata.labels[IN_ROTATION] for pod in pods}
 
-    def everything(self) -> None:
+    def everything(self, change_pool: Callable[[Object], object] | None = None) -> None:
         """The whole sample, judged by shorter windows."""
         self.apply("contract", _soon)
-        for name in ("pool", "policy", "route"):
+        self.apply("pool", change_pool)
+        for name in ("policy", "route"):
             self.apply(name)
         self.servers()
 
@@ -211,7 +212,8 @@ class MadeUp:
 _MERGE = "application/merge-patch+json"
 
 
-def _pod(name: str, labels: dict[str, str]) -> Object:
+def pod(name: str, labels: dict[str, str]) -> Object:
+    """A pod of one server."""
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [{"name": "vllm", "image": "vllm"}]},

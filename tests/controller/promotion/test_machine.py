@@ -60,9 +60,7 @@ all_terms = st.builds(
     guard_ratio=st.floats(0.0, 0.5),
     gates=st.frozensets(st.sampled_from(GATED)),
 )
-results = (
-    st.builds(passed, st.sampled_from([GateOutcome.SUCCESSFUL] * 6 + list(GateOutcome))) | st.none()
-)
+results = st.builds(passed, st.sampled_from([GateOutcome.SUCCESSFUL] * 6 + list(GateOutcome))) | st.none()
 calm = st.builds(
     PromotionSight,
     now_s=st.floats(0.5, 3.0),
