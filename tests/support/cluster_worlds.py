@@ -119,7 +119,7 @@ class Bench:
             labels = dict(service["spec"]["selector"])
             names = [f"chat-{kernel}-{n}" for n in range(replicas)]
             for name in names:
-                core.create_namespacedpod(self.namespace, pod(name, labels))
+                core.create_namespaced_pod(self.namespace, pod(name, labels))
             self.endpoints(kernel, names, port)
 
     def endpoints(self, kernel: str, names: list[str], port: int = 8000) -> None:
@@ -146,7 +146,7 @@ class Bench:
 
     def labels(self) -> dict[str, str]:
         """Pod -> its place in rotation."""
-        pods = client.CoreV1Api(self.api).list_namespacedpod(self.namespace).items
+        pods = client.CoreV1Api(self.api).list_namespaced_pod(self.namespace).items
         return {pod.metadata.name: pod.metadata.labels[IN_ROTATION] for pod in pods}
 
     def everything(self, change_pool: Callable[[Object], object] | None = None) -> None:
