@@ -13,6 +13,7 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, Verdict, judge_document, judge_policy
+from k8s.operator.advice import Advisor
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.driver import Promotions
@@ -31,8 +32,9 @@ RESYNC_S = 5.0
 class NamespaceOperator:
     """Drives every RoutePolicy of one namespace; only who leads calls ``turn``."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, *, advises: bool = False) -> None:
         self.parts = parts
+        self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
         self.loops: dict[str, RouteLoop] = {}
         self.promotions = Promotions(parts.cluster)
@@ -51,6 +53,8 @@ class NamespaceOperator:
         """Somebody else leads: what is known here grows old."""
         self.loops.clear()
         self.promotions.forget()
+        if self.advisor is not None:
+            self.advisor.forget()
         self._refused.clear()
         self._seen = None
 
@@ -91,6 +95,8 @@ class NamespaceOperator:
         if loop is not None and not suspended and loop.due(now_s):
             loop.turn(verdict.documents or loop.documents)
             self.promotions.turned(name, loop)
+            if self.advisor is not None:
+                self.advisor.turned(loop)
             if problem := loop.keep(found):
                 _LOG.warning("policy %s: %s", name, problem)
         body = {} if suspended else policy_body(loop)

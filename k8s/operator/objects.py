@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.errors import SelvageError
 from k8s.routes.writer import Routes
 
 Manifest = dict[str, Any]
 
 
-class ClusterError(Exception):
+class ClusterError(SelvageError):
     """The API server refused or did not answer; what is in force stays in force."""
 
 

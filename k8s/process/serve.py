@@ -44,6 +44,8 @@ class Settings:
     """Unique among replicas: the pod's name."""
     shed: Backend
     tick_s: float = 1.0
+    advises: bool = False
+    """Pods are labelled with their contract's health, for others to act."""
     metrics_port: int | None = None
     health_port: int | None = None
 
@@ -64,7 +66,7 @@ class Loop:
             shed=settings.shed,
             leads=self.leadership.leads,
         )
-        self.operator, self.counts = NamespaceOperator(parts), Counts()
+        self.operator, self.counts = NamespaceOperator(parts, advises=settings.advises), Counts()
         self._thread = threading.Thread(target=self._run, name="turns")
 
     def start(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,6 +50,10 @@ def operator(
     ] = "selvage-refuse:8080",
     metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464,
     health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz.")] = 8081,
+    advise: Annotated[
+        bool,
+        typer.Option("--advise", help="Label pods with their contract's health, so that others act on it."),
+    ] = False,
 ) -> None:
     """Run the operator of one namespace until a signal ends it; routes stay as they are then."""
     try:
@@ -64,6 +69,7 @@ def operator(
         identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
         shed=Backend(name=name, port=int(port)),
         metrics_port=metrics_port or None,
+        advises=advise,
         health_port=health_port or None,
     )
     serve(settings)
@@ -78,3 +84,62 @@ def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
     for line in status_lines(namespace):
         typer.echo(line)
+
+
+_POLICY = typer.Argument(help="RoutePolicy.")
+_FOR = typer.Option("--for", help="How long, as 30m or 2h; it ends by itself.")
+_REASON = typer.Option("--reason", help="Who does it and why; it stands in the resource.")
+
+
+@app.command()
+def freeze(
+    policy: Annotated[str, _POLICY],
+    lasts: Annotated[str, _FOR],
+    reason: Annotated[str, _REASON],
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Break-glass: nobody moves the weights of POLICY for so long. Hard clauses still warn."""
+    _hold(policy, namespace, lasts, reason, ())
+
+
+@app.command()
+def pin(
+    policy: Annotated[str, _POLICY],
+    rows: Annotated[list[str], typer.Argument(help="SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2.")],
+    lasts: Annotated[str, _FOR],
+    reason: Annotated[str, _REASON],
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Break-glass: put these rows in force and hold them for so long. Hard clauses still warn."""
+    _hold(policy, namespace, lasts, reason, rows)
+
+
+@app.command()
+def unfreeze(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """End a freeze or a pin before its time: the policy drives again."""
+    _release(policy, namespace, pinned=False)
+
+
+@app.command()
+def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """End a pin before its time: the policy drives again."""
+    _release(policy, namespace, pinned=True)
+
+
+def _hold(policy: str, namespace: str, lasts: str, reason: str, rows: Sequence[str]) -> None:
+    glass = _break_glass()
+    typer.echo(glass.freeze(glass.PolicyName(namespace=namespace, name=policy), lasts, reason, rows))
+
+
+def _release(policy: str, namespace: str, *, pinned: bool) -> None:
+    glass = _break_glass()
+    typer.echo(glass.unfreeze(glass.PolicyName(namespace=namespace, name=policy), pinned))
+
+
+def _break_glass() -> Any:
+    """The module, where its libraries are installed."""
+    try:
+        from k8s.process import break_glass
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    return break_glass

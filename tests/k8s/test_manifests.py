@@ -57,12 +57,13 @@ def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -
 
 def test_every_file_is_listed_by_its_kustomization() -> None:
     """Every file is listed by the kustomization of its folder."""
-    for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.rglob("*.yaml")]}:
+    for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.parent.rglob("*.yaml")]}:
         listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-        files = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+        files = {path.name for path in [*folder.glob("*.yaml"), *folder.glob("*.json")]}
+        files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
-        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {"alerts"}
-        assert files | folders == set(listed["resources"]) | generated
+        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {"alerts", "dashboard"}
+        assert files | folders == set(listed.get("resources", [])) | generated
 
 
 @pytest.mark.needs("kube_api")
@@ -155,7 +156,7 @@ def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> Non
 
 @pytest.mark.needs("kubectl")
 def test_kustomize_builds_both() -> None:
-    """kubectl kustomize builds manifests and sample."""
-    for folder in (MANIFESTS, SAMPLE):
+    """kubectl kustomize builds the manifests, the dashboard and every example."""
+    for folder in (MANIFESTS, MANIFESTS / "dashboard", *(p for p in SAMPLE.parent.iterdir() if p.is_dir())):
         done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
         assert done.stdout

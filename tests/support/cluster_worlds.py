@@ -157,7 +157,7 @@ class Bench:
             self.apply(name)
         self.servers()
 
-    def operator(self, cluster: ApiCluster | None = None) -> NamespaceOperator:
+    def operator(self, cluster: ApiCluster | None = None, *, advises: bool = False) -> NamespaceOperator:
         """A fresh operator of the namespace."""
         parts = Parts(
             cluster=cluster or ApiCluster(self.api, self.namespace, timeout_s=20.0),
@@ -166,7 +166,7 @@ class Bench:
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
             shed=SHED,
         )
-        return NamespaceOperator(parts)
+        return NamespaceOperator(parts, advises=advises)
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
         """So many ticks of one second."""
