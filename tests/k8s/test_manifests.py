@@ -15,6 +15,7 @@ from kubernetes import client
 from k8s.operator.replicas import IN_ROTATION
 from tests.support.cluster_worlds import SAMPLE, Bench
 from tests.support.paths import ROOT
+from tests.support.promotions import promote
 
 MANIFESTS = ROOT / "k8s" / "manifests"
 _VERBS = {"GET": "get", "PUT": "update", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
@@ -126,6 +127,7 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
 
     bench, recorded = Bench(api=api, namespace=namespace), Recorded(api.configuration)
     bench.everything()
+    promote(bench, {"uri": "configmap:nothing/nowhere", "sha256": "0" * 64})
     operator = bench.operator(ApiCluster(recorded.api, namespace, timeout_s=20.0))
     leadership = Leadership(recorded.api, namespace, "one", timeout_s=20.0)
     assert leadership.step()
