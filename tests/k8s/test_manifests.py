@@ -69,8 +69,8 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
 
 @pytest.mark.needs("kube_api")
 def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClient, namespace: str) -> None:
-    """Every object of the sample passes server-side dry run with strict field validation."""
-    for found in objects(SAMPLE):
+    """Every object of the samples passes server-side dry run with strict field validation."""
+    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion")]:
         path = _path(found, namespace)
         api.call_api(
             "POST",
