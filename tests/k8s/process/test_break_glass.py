@@ -11,9 +11,10 @@ from kubernetes import client
 from typer.testing import CliRunner
 
 from contracts.errors import DocumentError
+from k8s.api.break_glass import PolicyName
 from k8s.operator.objects import ClusterError
 from k8s.process import break_glass
-from k8s.process.break_glass import PolicyName, freeze, freeze_until, pinned_rows, unfreeze
+from k8s.process.break_glass import freeze, freeze_until, pinned_rows, unfreeze
 from scripts.cli.main import app
 from tests.support.cluster_worlds import Bench
 

@@ -55,7 +55,7 @@ def drill() -> Object:
 def promotion() -> Object:
     """A promotion."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
-    spec = {
+    spec: Object = {
         "description": "a test", "policy": "chat", "candidate": "fp8", "offline": {"evaluation": evidence},
     }  # fmt: skip
     return object_of(load_text(json.dumps(envelope("KernelPromotion", "fp8", spec)), "promotion"))
