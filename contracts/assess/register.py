@@ -100,8 +100,13 @@ def read_register(path: Path) -> tuple[RegisterEntry, ...]:
 
     Raises ``DocumentError`` naming the first line that is malformed or breaks the chain.
     """
+    return register_entries(read_regular(path, TEXT_BYTES) if path.exists() else b"", path)
+
+
+def register_entries(content: bytes, path: Path) -> tuple[RegisterEntry, ...]:
+    """All entries in the ``content`` of the register that messages call ``path``; DocumentError likewise."""
     try:
-        text = read_regular(path, TEXT_BYTES).decode("utf-8") if path.exists() else ""
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _broken(path, 0, "a readable register", str(error)) from None
     entries: list[RegisterEntry] = []

@@ -9,6 +9,7 @@ from contracts.documents.envelope import API_VERSION, Document, FileRef, Label, 
 from contracts.documents.meta import MetaContract
 from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
 from contracts.documents.profile import KernelProfile, ProfileSpec
+from contracts.documents.promotion import KernelPromotion
 from contracts.documents.route import RoutePolicy
 from contracts.documents.scenario import Scenario, ScenarioSpec, ScheduledFault
 from contracts.documents.suite import Suite
@@ -24,6 +25,7 @@ KINDS: tuple[type[Document], ...] = (
     PolicyArtifact,
     MetaContract,
     Suite,
+    KernelPromotion,
 )
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "KernelContract",
     "KernelPool",
     "KernelProfile",
+    "KernelPromotion",
     "Label",
     "MetaContract",
     "Metadata",

@@ -58,11 +58,12 @@ class ApiCluster:
         return self._routes
 
     def resources(self) -> Resources:
-        """Every contract, pool and policy."""
+        """Every contract, pool, policy and promotion."""
         return Resources(
             contracts=self._all("KernelContract"),
             pools=self._all("KernelPool"),
             policies=self._all("RoutePolicy"),
+            promotions=self._all("KernelPromotion"),
         )
 
     def service(self, name: str) -> Manifest | None:

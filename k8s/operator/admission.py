@@ -14,6 +14,7 @@ from contracts.errors import DocumentError
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import Manifest, Resources
 from k8s.resources.objects import document_of
+from k8s.routes.rules import Mirror
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
@@ -25,6 +26,8 @@ class Documents:
     policy: RoutePolicy
     pool: KernelPool
     contract: KernelContract
+    mirrors: tuple[Mirror, ...] = ()
+    """What promotions in shadow are shown; no part of what is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

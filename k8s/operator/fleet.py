@@ -53,6 +53,7 @@ def route_shape(documents: Documents, layout: FleetLayout, shed: Backend) -> Rou
         slice_header=documents.policy.spec.route.slice_header,
         kernels=[_backend(kernel) for kernel in serving(documents.pool)],
         shed=shed,
+        mirrors=documents.mirrors,
     )
 
 

@@ -13,8 +13,10 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, Verdict, judge_document, judge_policy
+from k8s.operator.advice import Advisor
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import ClusterError, Manifest, Resources
+from k8s.operator.promotion.driver import Promotions
 from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
@@ -30,10 +32,12 @@ RESYNC_S = 5.0
 class NamespaceOperator:
     """Drives every RoutePolicy of one namespace; only who leads calls ``turn``."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, *, advises: bool = False) -> None:
         self.parts = parts
+        self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
         self.loops: dict[str, RouteLoop] = {}
+        self.promotions = Promotions(parts.cluster)
         self.problem = ""
         """What the server said against the last turn, "" for nothing."""
         self._seen: Resources | None = None
@@ -49,6 +53,9 @@ class NamespaceOperator:
         """Somebody else leads, or this process ends: what is known here grows old."""
         for name in list(self.loops):
             self._drop(name)
+        self.promotions.forget()
+        if self.advisor is not None:
+            self.advisor.forget()
         self._refused.clear()
         self._seen = None
 
@@ -83,11 +90,14 @@ class NamespaceOperator:
     def _policy(self, name: str, seen: Resources, now_s: float) -> None:
         found = seen.policies[name]
         verdict = judge_policy(name, seen, self.parts.cluster.namespace)
-        verdict = self._in_force(name, verdict)
+        verdict = self._in_force(name, self.promotions.admit(name, verdict, seen))
         loop = self.loops.get(name)
         suspended = bool(found["spec"].get("suspend"))
         if loop is not None and not suspended and loop.due(now_s):
             loop.turn(verdict.documents or loop.documents)
+            self.promotions.turned(name, loop)
+            if self.advisor is not None:
+                self.advisor.turned(loop)
             if problem := loop.keep(found):
                 _LOG.warning("policy %s: %s", name, problem)
         body = {} if suspended else policy_body(loop)
@@ -156,6 +166,7 @@ class NamespaceOperator:
             accepted = judge_document(found, KernelContract)
             body = _contract_body(found, accepted)
             self.publisher.say(Said(about=found, conditions=(accepted,), body=body, key=body), now_s)
+        self.promotions.say(self.publisher, seen, now_s)
         self.publisher.forget(_uids(seen))
 
 
@@ -163,7 +174,8 @@ def fingerprint(documents: Documents) -> str:
     """What of the documents a running loop depends on; break-glass and suspension change nothing of it."""
     spec = documents.policy.spec.model_copy(update={"freeze": None, "suspend": None})
     policy = documents.policy.model_copy(update={"spec": spec})
-    return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract))
+    mirrors = repr(documents.mirrors) if documents.mirrors else ""
+    return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + mirrors
 
 
 def _with_problem(verdict: Verdict, problem: str) -> Verdict:
@@ -176,5 +188,6 @@ def _contract_body(found: Manifest, accepted: Condition) -> dict[str, str]:
 
 
 def _uids(seen: Resources) -> list[str]:
-    objects = [*seen.policies.values(), *seen.pools.values(), *seen.contracts.values()]
+    objects = [*seen.policies.values(), *seen.pools.values(), *seen.contracts.values(),
+               *seen.promotions.values()]  # fmt: skip
     return [str(one["metadata"].get("uid", "")) for one in objects]

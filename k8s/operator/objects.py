@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.errors import SelvageError
 from k8s.routes.writer import Routes
 
 Manifest = dict[str, Any]
 
 
-class ClusterError(Exception):
+class ClusterError(SelvageError):
     """The API server refused or did not answer; what is in force stays in force."""
 
 
@@ -22,6 +23,7 @@ class Resources:
     contracts: Mapping[str, Manifest]
     pools: Mapping[str, Manifest]
     policies: Mapping[str, Manifest]
+    promotions: Mapping[str, Manifest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Cluster(Protocol):
         """Its HTTPRoutes."""
 
     def resources(self) -> Resources:
-        """Every contract, pool and policy."""
+        """Every contract, pool, policy and promotion."""
 
     def service(self, name: str) -> Manifest | None:
         """A Service, None where there is none."""

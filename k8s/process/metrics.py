@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from contracts.units import MS_PER_S
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.route_loop import RouteLoop
+from k8s.process.promotion_metrics import promotion_metrics
 
 
 @dataclass(slots=True)
@@ -47,6 +48,7 @@ class OperatorCollector:
         writes = operator.publisher.writes
         yield CounterMetricFamily("selvage_status_writes", "Statuses written.", value=writes)
         yield from _of_policies(dict(operator.loops))
+        yield from promotion_metrics(dict(operator.promotions.attempts))
 
 
 def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:

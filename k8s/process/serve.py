@@ -38,7 +38,7 @@ from live.control.pace import run
 from live.observe.scraper import Scraper
 
 _LOG = logging.getLogger(__name__)
-_WATCHED = ("KernelContract", "KernelPool", "RoutePolicy")
+_WATCHED = ("KernelContract", "KernelPool", "RoutePolicy", "KernelPromotion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,8 @@ class Settings:
     """Unique among replicas: the pod's name."""
     shed: Backend
     tick_s: float = 1.0
+    advises: bool = False
+    """Pods are labelled with their contract's health, for others to act."""
     metrics_port: int | None = None
     health_port: int | None = None
     access: Access = field(default_factory=Access)
@@ -77,7 +79,7 @@ class Loop:
             rates=self._rates,
             journal=partial(open_journal, settings.journal),
         )
-        self.operator, self.counts = NamespaceOperator(parts), Counts()
+        self.operator, self.counts = NamespaceOperator(parts, advises=settings.advises), Counts()
         self._thread = threading.Thread(target=self._run, name="turns")
 
     def start(self) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from contracts.documents import Document, FaultDrill, KernelContract, KernelPool, RoutePolicy
+from contracts.documents import (
+    Document,
+    FaultDrill,
+    KernelContract,
+    KernelPool,
+    KernelPromotion,
+    RoutePolicy,
+)
 
 #: Group of every resource; the rest of ``API_VERSION`` is the version.
 GROUP, VERSION = "selvage.dev", "v1alpha1"
@@ -104,6 +111,22 @@ RESOURCES: tuple[ResourceKind, ...] = (
             Column(name="Pool", path=".spec.pool"),
             Column(name="Phase", path=".status.phase"),
             Column(name="Verdict", path=".status.verdict"),
+            _AGE,
+        ),
+    ),
+    ResourceKind(
+        model=KernelPromotion,
+        plural="kernelpromotions",
+        short="kprom",
+        columns=(
+            Column(name="Candidate", path=".spec.candidate"),
+            Column(name="Stage", path=".status.stage"),
+            Column(name="Most", path=".status.mostWeight", type="number"),
+            Column(name="Verdict", path=".status.verdict"),
+            Column(name="Reason", path=".status.reason"),
+            condition_column("Degraded"),
+            Column(name="Compliant", path=".status.compliantSeconds", type="number", wide=True),
+            Column(name="Subject", path=".status.subject", wide=True),
             _AGE,
         ),
     ),

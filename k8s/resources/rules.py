@@ -127,10 +127,44 @@ DRILL = (
     ),
 )
 
+PROMOTION = (
+    Rule(
+        "has(self.offline.evaluation) != has(self.offline.register_file)",
+        "offline: either evaluation or register_file",
+        "offline",
+    ),
+    Rule(
+        "!has(self.replaces) || self.replaces != self.candidate",
+        "replaces: another kernel than the candidate",
+        "replaces",
+    ),
+    Rule(
+        "self.shadow.stability_s <= self.shadow.deadline_s",
+        "shadow: deadline_s is at least stability_s",
+        "shadow",
+    ),
+    Rule(
+        "self.canary.stability_s <= self.canary.deadline_s",
+        "canary: deadline_s is at least stability_s",
+        "canary",
+    ),
+    Rule(
+        "self.canary.guard_ratio <= self.canary.weight_ratio",
+        "canary: guard_ratio is at most weight_ratio",
+        "canary",
+    ),
+    Rule(
+        "self.manual_gates.all(a, self.manual_gates.exists_one(b, b == a))",
+        "manual_gates: each stage once",
+        "manual_gates",
+    ),
+)
+
 #: Rules by kind.
 RULES: dict[str, tuple[Rule, ...]] = {
     "KernelContract": CONTRACT,
     "KernelPool": POOL,
     "RoutePolicy": ROUTE,
     "FaultDrill": DRILL,
+    "KernelPromotion": PROMOTION,
 }

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from contracts.assess.gate import GateOutcome
+from controller.promotion.records import PromotionStage
+
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
@@ -80,6 +83,33 @@ _ROUTE_SLICE = _object(
     weights=_listed(_BACKEND_WEIGHT, "Every kernel's weight."),
 )
 
+#: A promotion as it is kept: a restarted operator goes on from it (``controller.promotion.kept``).
+_PROMOTION: dict[str, Schema] = {
+    "stage": _described({**_TEXT, "enum": [str(one) for one in PromotionStage]}, "How far it was let in."),
+    "verdict": _described(
+        {**_TEXT, "enum": [str(one) for one in GateOutcome]}, "How it ended; absent: not decided yet."
+    ),
+    "reason": _described(_TEXT, "Why it stands there, in one word."),
+    "message": _described(_TEXT, "Why it stands there, and what to do, for people."),
+    "mostWeight": _described(_NUMBER, "Largest share of a slice that it may take now, 0 to 1."),
+    "mirrored": _described(_NUMBER, "Share of requests that is mirrored to it now, 0 to 1."),
+    "judgedAt": _described(_NUMBER, "Last tick, in seconds of the operator's clock."),
+    "judgedSeconds": _described(_NUMBER, "Judged time in this stage."),
+    "compliantSeconds": _described(_NUMBER, "Judged time since it last broke anything."),
+    "probes": {
+        "type": "array",
+        "description": "Answered probes in that time, slice by slice.",
+        "items": _described(_COUNT, "Of one slice, in the contract's order."),
+    },
+    "answers": _described(_COUNT, "Requests that its servers finished in that time."),
+    "guarded": _described({"type": "boolean"}, "An L2 clause is in alarm, and its share is held down."),
+    "waitsFor": _described(_TEXT, "Stage that needs an approval now."),
+    "subject": _described(_TEXT, "Hash of build, contract and terms: what approvals name."),
+    "kernel": _described(_TEXT, "Hash of the candidate's entry in the pool."),
+    "contract": _described(_TEXT, "Hash of the contract that it is judged by."),
+    "evidence": _described(_TEXT, "Hash of the offline evidence."),
+}
+
 #: What a kind's status holds besides conditions and ``observedGeneration``.
 _OWN: dict[str, dict[str, Schema]] = {
     "KernelContract": {
@@ -100,6 +130,7 @@ _OWN: dict[str, dict[str, Schema]] = {
         ),
         "report": _described(_TEXT, "Where the report lies."),
     },
+    "KernelPromotion": _PROMOTION,
 }
 
 

@@ -36,6 +36,20 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """A share of every slice's requests that a Service is shown too; its answers are dropped."""
+
+    backend: Backend
+    ratio: float  # 0 to 1
+
+    def as_json(self) -> dict[str, Any]:
+        """As a filter of a rule."""
+        target = {key: value for key, value in self.backend.as_json(0).items() if key != "weight"}
+        fraction = {"numerator": max(1, round(self.ratio * WHOLE)), "denominator": WHOLE}
+        return {"type": "RequestMirror", "requestMirror": {"backendRef": target, "fraction": fraction}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouteShape:
     """What of a route does not change from tick to tick."""
 
@@ -44,6 +58,7 @@ class RouteShape:
     slice_header: str
     kernels: Sequence[Backend]  # K, as in the table
     shed: Backend  # answers 429 with Retry-After
+    mirrors: Sequence[Mirror] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no route can hold, before anything is written."""
@@ -109,9 +124,11 @@ def _rule(slice_name: str, weights: NDArray[np.int64], shape: RouteShape) -> Rul
     if slice_name != shape.default_slice:
         match["headers"] = [{"type": "Exact", "name": shape.slice_header, "value": slice_name}]
     backends = [*shape.kernels, shape.shed]
+    filters = {"filters": [one.as_json() for one in shape.mirrors]} if shape.mirrors else {}
     return {
         "name": _rule_name(slice_name),
         "matches": [match],
+        **filters,
         "backendRefs": [one.as_json(int(weight)) for one, weight in zip(backends, weights, strict=True)],
     }
 

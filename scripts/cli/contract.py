@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from contracts.assess.evidence import Build, read_evidence
 from contracts.assess.register import RegisterEntry, Submission, append_entry, read_register
 from contracts.documents import KernelContract, KernelProfile
 from contracts.errors import DocumentError, Problem
@@ -24,7 +25,6 @@ from contracts.loading.uris import resolve_uri
 from contracts.regular_files import hash_regular
 from scripts.cli.contract_checks import Checked, check, every_kind
 from scripts.cli.options import options
-from scripts.cli.register_evidence import Build, read_evidence
 
 EXIT_BAD_INPUT = 2
 SHA256 = re.compile(r"[0-9a-f]{64}")

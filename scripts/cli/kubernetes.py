@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -87,6 +88,9 @@ class OperatorRequest:
     decision_log: Annotated[
         Path | None, typer.Option(help="Folder on a volume for decision logs; none without.")
     ] = None
+    advise: Annotated[
+        bool, typer.Option(help="Label pods with their contract's health, so that others act on it.")
+    ] = False
 
 
 @app.command()
@@ -121,6 +125,7 @@ def _settings(asked: OperatorRequest) -> Settings:
         identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
         shed=Backend(name=name, port=int(port)),
         metrics_port=asked.metrics_port or None,
+        advises=asked.advise,
         health_port=asked.health_port or None,
         access=access,
         watching=_watching(asked, access),
@@ -155,3 +160,62 @@ def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
     for line in status_lines(namespace):
         typer.echo(line)
+
+
+_POLICY = typer.Argument(help="RoutePolicy.")
+_FOR = typer.Option("--for", help="How long, as 30m or 2h; it ends by itself.")
+_REASON = typer.Option("--reason", help="Who does it and why; it stands in the resource.")
+
+
+@app.command()
+def freeze(
+    policy: Annotated[str, _POLICY],
+    lasts: Annotated[str, _FOR],
+    reason: Annotated[str, _REASON],
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Break-glass: nobody moves the weights of POLICY for so long. Hard clauses still warn."""
+    _hold(policy, namespace, lasts, reason, ())
+
+
+@app.command()
+def pin(
+    policy: Annotated[str, _POLICY],
+    rows: Annotated[list[str], typer.Argument(help="SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2.")],
+    lasts: Annotated[str, _FOR],
+    reason: Annotated[str, _REASON],
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Break-glass: put these rows in force and hold them for so long. Hard clauses still warn."""
+    _hold(policy, namespace, lasts, reason, rows)
+
+
+@app.command()
+def unfreeze(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """End a freeze or a pin before its time: the policy drives again."""
+    _release(policy, namespace, pinned=False)
+
+
+@app.command()
+def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """End a pin before its time: the policy drives again."""
+    _release(policy, namespace, pinned=True)
+
+
+def _hold(policy: str, namespace: str, lasts: str, reason: str, rows: Sequence[str]) -> None:
+    glass = _break_glass()
+    typer.echo(glass.freeze(glass.PolicyName(namespace=namespace, name=policy), lasts, reason, rows))
+
+
+def _release(policy: str, namespace: str, *, pinned: bool) -> None:
+    glass = _break_glass()
+    typer.echo(glass.unfreeze(glass.PolicyName(namespace=namespace, name=policy), pinned))
+
+
+def _break_glass() -> Any:
+    """The module, where its libraries are installed."""
+    try:
+        from k8s.process import break_glass
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    return break_glass

@@ -15,6 +15,7 @@ from kubernetes import client
 from k8s.operator.replicas import IN_ROTATION
 from tests.support.cluster_worlds import SAMPLE, Bench
 from tests.support.paths import ROOT
+from tests.support.promotions import promote
 
 MANIFESTS = ROOT / "k8s" / "manifests"
 _VERBS = {"GET": "get", "PUT": "update", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
@@ -82,18 +83,19 @@ def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -
 
 def test_every_file_is_listed_by_its_kustomization() -> None:
     """Every file is listed by the kustomization of its folder."""
-    for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.rglob("*.yaml")]}:
+    for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.parent.rglob("*.yaml")]}:
         listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-        files = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+        files = {path.name for path in [*folder.glob("*.yaml"), *folder.glob("*.json")]}
+        files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
-        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {"alerts"}
-        assert files | folders == set(listed["resources"]) | generated
+        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {"alerts", "dashboard"}
+        assert files | folders == set(listed.get("resources", [])) | generated
 
 
 @pytest.mark.needs("kube_api")
 def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClient, namespace: str) -> None:
-    """Every object of the sample passes server-side dry run with strict field validation."""
-    for found in objects(SAMPLE):
+    """Every object of the samples passes server-side dry run with strict field validation."""
+    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion")]:
         path = _path(found, namespace)
         api.call_api(
             "POST",
@@ -150,6 +152,7 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
 
     bench, recorded = Bench(api=api, namespace=namespace), Recorded(api.configuration)
     bench.everything()
+    promote(bench, {"uri": "configmap:nothing/nowhere", "sha256": "0" * 64})
     operator = bench.operator(ApiCluster(recorded.api, namespace, timeout_s=20.0))
     leadership = Leadership(recorded.api, namespace, "one", timeout_s=20.0)
     assert leadership.step()
@@ -180,7 +183,7 @@ def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> Non
 
 @pytest.mark.needs("kubectl")
 def test_kustomize_builds_both() -> None:
-    """kubectl kustomize builds manifests and sample."""
-    for folder in (MANIFESTS, SAMPLE):
+    """kubectl kustomize builds the manifests, the dashboard and every example."""
+    for folder in (MANIFESTS, MANIFESTS / "dashboard", *(p for p in SAMPLE.parent.iterdir() if p.is_dir())):
         done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
         assert done.stdout

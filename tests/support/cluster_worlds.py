@@ -119,7 +119,7 @@ class Bench:
             labels = dict(service["spec"]["selector"])
             names = [f"chat-{kernel}-{n}" for n in range(replicas)]
             for name in names:
-                core.create_namespaced_pod(self.namespace, _pod(name, labels))
+                core.create_namespaced_pod(self.namespace, pod(name, labels))
             self.endpoints(kernel, names, port)
 
     def endpoints(self, kernel: str, names: list[str], port: int = 8000) -> None:
@@ -149,14 +149,17 @@ class Bench:
         pods = client.CoreV1Api(self.api).list_namespaced_pod(self.namespace).items
         return {pod.metadata.name: pod.metadata.labels[IN_ROTATION] for pod in pods}
 
-    def everything(self) -> None:
+    def everything(self, change_pool: Callable[[Object], object] | None = None) -> None:
         """The whole sample, judged by shorter windows."""
         self.apply("contract", _soon)
-        for name in ("pool", "policy", "route"):
+        self.apply("pool", change_pool)
+        for name in ("policy", "route"):
             self.apply(name)
         self.servers()
 
-    def operator(self, cluster: ApiCluster | None = None, **others: Any) -> NamespaceOperator:
+    def operator(
+        self, cluster: ApiCluster | None = None, *, advises: bool = False, **others: Any
+    ) -> NamespaceOperator:
         """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
         parts = Parts(
             cluster=cluster or ApiCluster(self.api, self.namespace, timeout_s=20.0),
@@ -165,7 +168,7 @@ class Bench:
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
             shed=SHED,
         )
-        return NamespaceOperator(replace(parts, **others))
+        return NamespaceOperator(replace(parts, **others), advises=advises)
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
         """So many ticks of one second."""
@@ -221,7 +224,8 @@ class MadeUp:
 _MERGE = "application/merge-patch+json"
 
 
-def _pod(name: str, labels: dict[str, str]) -> Object:
+def pod(name: str, labels: dict[str, str]) -> Object:
+    """A pod of one server."""
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [{"name": "vllm", "image": "vllm"}]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ SLOW_PROMPTS = (1.3e-3, 1e-4, 5e-5, 2e-8)
 OBJECTIVES = {"inter_token_s": 0.08, "first_token_s": 2.0, "whole_s": 15.0}
 
 
-def _engine(step: tuple[float, ...], **more: float) -> EngineModel:
-    unhurried = dict.fromkeys(OBJECTIVES, float("inf"))
+def _engine(step: tuple[float, ...], **more: Any) -> EngineModel:
+    unhurried: dict[str, Any] = dict.fromkeys(OBJECTIVES, float("inf"))
     return EngineModel(
         step_s=np.array([step]),
         sequences=np.array([64.0]),

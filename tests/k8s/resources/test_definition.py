@@ -12,11 +12,12 @@ from kubernetes import client
 
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
-from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.loading.uris import resolve_uri
 from k8s.resources.definition import definition
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION, ResourceKind, resource_named
 from k8s.resources.objects import document_of, object_of
+from tests.support.documents_written import envelope
 from tests.support.drills import DRILL
 
 Object = dict[str, Any]
@@ -51,7 +52,22 @@ def drill() -> Object:
     return copy.deepcopy(DRILL)
 
 
-VALID = {"KernelContract": contract, "KernelPool": pool, "RoutePolicy": policy, "FaultDrill": drill}
+def promotion() -> Object:
+    """A promotion."""
+    evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
+    spec: Object = {
+        "description": "a test", "policy": "chat", "candidate": "fp8", "offline": {"evaluation": evidence},
+    }  # fmt: skip
+    return object_of(load_text(json.dumps(envelope("KernelPromotion", "fp8", spec)), "promotion"))
+
+
+VALID = {
+    "KernelContract": contract,
+    "KernelPool": pool,
+    "RoutePolicy": policy,
+    "FaultDrill": drill,
+    "KernelPromotion": promotion,
+}
 
 
 def create(api: client.ApiClient, namespace: str, given: Object) -> Object:
@@ -180,6 +196,23 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
         "one zone per replica",
     ),
     "fault twice": ("FaultDrill", _twice("faults"), "each name once"),
+    "no evidence": ("KernelPromotion", _set("offline", to={}), "either evaluation or register"),
+    "replaces itself": ("KernelPromotion", _set("replaces", to="fp8"), "another kernel"),
+    "no time for its window": (
+        "KernelPromotion",
+        _set("shadow", "deadline_s", to=1.0),
+        "at least stability_s",
+    ),
+    "a guard above the canary": (
+        "KernelPromotion",
+        _set("canary", "guard_ratio", to=0.4),
+        "at most weight_ratio",
+    ),
+    "a gate twice": (
+        "KernelPromotion",
+        _set("manual_gates", to=["full", "full"]),
+        "each stage once",
+    ),
     "fault after the drill": ("FaultDrill", _set("faults", 0, "onset_s", to=1e6), "before time_to_live_s"),
 }
 

@@ -18,7 +18,7 @@ from live.measure.profile import KernelMeter
 from live.measure.reference import TopReference, _network, measure_top_reference
 from live.measure.reference_store import stored_top_reference
 from live.measure.top_columns import top_values
-from tests.live.measure.test_openai_backend import TABLE, FakeServer, prompts, reached, reference
+from tests.support.bigram_server import TABLE, FakeServer, prompts, reached, reference
 
 KL, FLIP = COLUMN_NAMES.index("kl_mean@top_k"), COLUMN_NAMES.index("top1_flip@top_k")
 

@@ -1,4 +1,4 @@
-"""What a register's entry rests on: an evaluation, made again from samples and contract, or a claim."""
+"""What an entry or a promotion rests on: an evaluation, made again from samples and contract, or a claim."""
 
 from __future__ import annotations
 
@@ -42,13 +42,19 @@ class Build:
 
 
 def read_evidence(file: Path, build: Build, claimed: str) -> Evidence:
-    """The evidence in ``file``: output of ``evaluate --json`` for ``build``, or anything with a ``claimed``
-    verdict.
+    """The evidence in ``file``: see ``evidence_in``."""
+    return evidence_in(
+        read_regular(file, TEXT_BYTES, "name the output of evaluate --json"), file, build, claimed
+    )
+
+
+def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> Evidence:
+    """The evidence in ``content`` of ``file``: output of ``evaluate --json`` for ``build``, or anything with
+    a ``claimed`` verdict.
 
     Raises DocumentError where an evaluation is about something else, was made on other terms than the
     contract's, or says what its samples do not; a claim cannot overrule one.
     """
-    content = read_regular(file, TEXT_BYTES, "name the output of evaluate --json")
     sha256 = hashlib.sha256(content).hexdigest()
     found = _object(content)
     if "verdict" not in found:

@@ -1,0 +1,100 @@
+"""``KernelPromotion``: how a candidate kernel of a pool is let in, stage by stage, and on what evidence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contracts.documents.envelope import (
+    Count,
+    DnsName,
+    Document,
+    FileRef,
+    Name,
+    Positive,
+    PositiveCount,
+    Sha256,
+    Strict,
+    Text,
+)
+
+GatedStage = Literal["shadow", "canary", "full"]
+
+Share = Annotated[float, Field(gt=0.0, le=0.5)]
+
+
+class OfflineEvidence(Strict):
+    """What was measured before the candidate met any request: exactly one of the two."""
+
+    evaluation: FileRef | None = None
+    """Output of `selvage contract evaluate --json` on the candidate's profile: a path, a ``package:`` URI or
+    ``configmap:NAME/KEY``, pinned by its content. It is judged again from the profile's samples."""
+    register_file: FileRef | None = None
+    """A register of `selvage contract register`, pinned likewise; its newest entry on this build and contract
+    decides."""
+    checkpoint_sha256: Sha256 | None = None
+    """Weights that the register's entry must be about; absent: any."""
+
+
+class StageTerms(Strict):
+    """What a stage asks for; counts are of the window of compliance."""
+
+    stability_s: Positive
+    """Judged time without a clause of L2 or L3 in alarm, before the next stage."""
+    least_probes: Count
+    """Answered probes on every slice in that window."""
+    least_answers: Count = 0
+    """Requests that the candidate's servers finished in that window."""
+    deadline_s: Positive
+    """Judged time in the stage after which it is inconclusive."""
+
+
+class ShadowStage(StageTerms):
+    """Requests are mirrored to the candidate, and its answers are dropped."""
+
+    stability_s: Positive = 600.0
+    least_probes: Count = 100
+    deadline_s: Positive = 7200.0
+    mirror_ratio: Share = 0.05
+    """Share of every slice's requests that is mirrored."""
+
+
+class CanaryStage(StageTerms):
+    """A bounded share of every slice."""
+
+    stability_s: Positive = 3600.0
+    least_probes: Count = 300
+    deadline_s: Positive = 21600.0
+    weight_ratio: Share = 0.05
+    """Largest weight of the candidate on a slice."""
+    guard_ratio: Annotated[float, Field(ge=0.0, le=0.5)] = 0.01
+    """The same while a clause of L2 is in alarm."""
+
+
+class PromotionSpec(Strict):
+    """One candidate on its way."""
+
+    description: Text
+    policy: DnsName
+    """The RoutePolicy whose route, pool and contract it is about."""
+    candidate: Name
+    """A kernel of the pool, of role candidate or serving."""
+    replaces: Name | None = None
+    """A kernel of the pool whose slices come home to the candidate once it is full; absent: homes stay."""
+    offline: OfflineEvidence
+    shadow: ShadowStage = ShadowStage()
+    canary: CanaryStage = CanaryStage()
+    manual_gates: Annotated[tuple[GatedStage, ...], Field(max_length=3)] = ()
+    """Stages entered only with the annotation selvage.dev/approve: STAGE@SUBJECT, comma separated."""
+    attempt: PositiveCount = 1
+    """Raise it to begin again after a failure or an inconclusive end."""
+    rollback: bool | None = None
+    """True: withdraw the candidate now; absent: false."""
+
+
+class KernelPromotion(Document):
+    """A candidate kernel on its way into a pool."""
+
+    kind: Literal["KernelPromotion"] = "KernelPromotion"
+    spec: PromotionSpec

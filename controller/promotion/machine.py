@@ -1,0 +1,165 @@
+"""One tick of a promotion: a pure function of where it stood, what is seen, and its terms.
+
+The laws, each with a test:
+
+* a stage is never skipped, and each tick goes one stage on at most;
+* nobody is full without the whole window of judged compliance, with its least samples, as a canary;
+* an L3 or hard clause rolls back from every stage that meets requests, whatever else is so;
+* what is inconclusive promotes nobody, and a later break still rolls it back;
+* time in which nobody looked or nobody acted shows nothing, and costs nothing;
+* the kept state goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from contracts.assess.gate import GateOutcome
+from controller.promotion.records import (
+    NEXT_STAGE,
+    OfflineResult,
+    PromotionSight,
+    PromotionStage,
+    PromotionState,
+    PromotionTerms,
+    StageTerms,
+)
+
+#: Ticks that lie further apart have nothing between them: nobody judged what went on.
+MOST_GAP_S = 10.0
+
+
+def step(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
+    """Where the promotion stands after one tick."""
+    if state.stage is PromotionStage.ROLLED_BACK:
+        return state
+    passed_s = _passed_s(state, sight)
+    state = replace(state, judged_at_s=sight.now_s)
+    if sight.withdrawn:
+        return _rolled_back(state, "Withdrawn", "spec.rollback asks for it")
+    if state.stage is PromotionStage.OFFLINE:
+        return _offline(state, sight, terms)
+    if sight.broken:
+        what = "a hard clause" if sight.hard_violated else "an L3 clause"
+        return _rolled_back(state, "ContractBroken", f"the candidate broke {what} in stage {state.stage}")
+    state = _judged(state, sight, passed_s)
+    if state.stage is PromotionStage.FULL or state.paused:
+        return state
+    return _forward(state, sight, terms)
+
+
+def terms_of_stage(stage: PromotionStage, terms: PromotionTerms) -> StageTerms:
+    """Of the two stages that have any."""
+    return terms.shadow if stage is PromotionStage.SHADOW else terms.canary
+
+
+def shortfall(state: PromotionState, terms: StageTerms) -> str:
+    """What the stage still lacks, for people; "" for nothing."""
+    parts = []
+    if state.compliant_s < terms.stability_s:
+        parts.append(f"{state.compliant_s:.0f} of {terms.stability_s:g} s of judged compliance")
+    if (fewest := min(state.probes, default=0)) < terms.least_probes:
+        parts.append(f"{fewest} of {terms.least_probes} probes on every slice")
+    if state.answers < terms.least_answers:
+        parts.append(f"{state.answers} of {terms.least_answers} answers")
+    return ", ".join(parts)
+
+
+def _passed_s(state: PromotionState, sight: PromotionSight) -> float:
+    """Judged time since the last tick; none where the clock went back or nobody looked for long."""
+    if state.judged_at_s is None or not sight.carried:
+        return 0.0
+    passed_s = sight.now_s - state.judged_at_s
+    return passed_s if 0.0 <= passed_s <= MOST_GAP_S else 0.0
+
+
+def _offline(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
+    found = sight.offline
+    if found is None:
+        return state
+    state = replace(state, evidence_sha256=found.evidence_sha256)
+    if found.outcome is not GateOutcome.SUCCESSFUL:
+        return replace(
+            state, verdict=found.outcome, reason=found.reason, message=found.message, waits_for=None
+        )
+    shown = replace(state, verdict=None, reason=found.reason, message=found.message)
+    return _entered(shown, sight, terms) if sight.carried else _held(shown, found)
+
+
+def _held(state: PromotionState, found: OfflineResult) -> PromotionState:
+    told = f"{found.message}; nobody writes the route now, so it goes no further"
+    return replace(state, reason="Held", message=told)
+
+
+def _judged(state: PromotionState, sight: PromotionSight, passed_s: float) -> PromotionState:
+    """Time and samples of this tick; a guard begins the window anew."""
+    state = replace(state, judged_s=state.judged_s + passed_s, guarded=sight.guarded)
+    if sight.guarded:
+        return replace(state, compliant_s=0.0, probes=(), answers=0, waits_for=None)
+    if not (sight.seen and sight.carried):
+        return state
+    before = state.probes if len(state.probes) == len(sight.probes) else (0,) * len(sight.probes)
+    return replace(
+        state,
+        compliant_s=state.compliant_s + passed_s,
+        probes=tuple(old + new for old, new in zip(before, sight.probes, strict=True)),
+        answers=state.answers + sight.answers,
+    )
+
+
+def _forward(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
+    """On to the next stage where all is shown, inconclusive at the deadline, else as it stands."""
+    asked = terms_of_stage(state.stage, terms)
+    lacking = shortfall(state, asked)
+    if not (lacking or state.guarded) and sight.carried and sight.seen:
+        return _entered(state, sight, terms)
+    if state.waits_for is not None and not (lacking or state.guarded):
+        return state
+    if state.judged_s >= asked.deadline_s:
+        why = "an L2 clause is in alarm" if state.guarded else f"there are only {lacking}"
+        told = f"{why} after {state.judged_s:.0f} s in stage {state.stage}; set spec.attempt to try again"
+        reason = "ClauseInAlarm" if state.guarded else "TooFewSamples"
+        return replace(state, verdict=GateOutcome.INCONCLUSIVE, reason=reason, message=told, waits_for=None)
+    if state.guarded:
+        return replace(state, reason="Guarded", message="an L2 clause is in alarm: its share is held down")
+    if not sight.carried:
+        told = "nobody writes the route now, so no time counts"
+        return replace(state, reason="Held", message=told)
+    if not sight.seen:
+        told = "telemetry is silent or no replica serves, so nothing speaks for the candidate"
+        return replace(state, reason="Unseen", message=told)
+    return replace(state, reason="Judging", message=f"so far {lacking}", waits_for=None)
+
+
+def _entered(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
+    """In the next stage, or before its gate."""
+    stage = NEXT_STAGE[state.stage]
+    if stage in terms.gates and stage not in sight.approved:
+        told = f"all is shown; stage {stage} needs the approval {stage.lower()}@{state.subject[:12]}"
+        return replace(state, reason="AwaitingApproval", message=told, waits_for=stage)
+    full = stage is PromotionStage.FULL
+    told = "kept its contract for the whole window" if full else f"entered after stage {state.stage}"
+    return replace(
+        state,
+        stage=stage,
+        verdict=GateOutcome.SUCCESSFUL if full else None,
+        reason="Successful" if full else "Entered",
+        message=told,
+        judged_s=0.0,
+        compliant_s=state.compliant_s if full else 0.0,
+        probes=state.probes if full else (),
+        answers=state.answers if full else 0,
+        waits_for=None,
+    )
+
+
+def _rolled_back(state: PromotionState, reason: str, message: str) -> PromotionState:
+    return replace(
+        state,
+        stage=PromotionStage.ROLLED_BACK,
+        verdict=GateOutcome.FAILED,
+        reason=reason,
+        message=f"{message}; set spec.attempt to try again",
+        guarded=False,
+        waits_for=None,
+    )

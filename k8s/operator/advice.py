@@ -1,0 +1,85 @@
+"""Contract health as a label of each pod, so that others act: pickers, rollouts, people.
+
+The label says what is known of a pod's kernel and of the pod itself. Who filters by ``broken`` must never be
+left without a server: where nobody else keeps the contract, the known-good kernel is ``last-resort``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.compiled.contract import Level
+from contracts.telemetry import ReplicaState
+from controller.decision import Decision
+from k8s.operator.objects import Cluster, ClusterError
+from k8s.operator.replicas import PodReplica
+from k8s.operator.route_loop import RouteLoop
+
+#: Label of a pod.
+ADVICE = "selvage.dev/contract"
+KEPT, GUARDED, BROKEN, LAST_RESORT, UNKNOWN = "kept", "guarded", "broken", "last-resort", "unknown"
+
+
+class Advisor:
+    """Writes a pod's label where it changed; what the server refuses is tried again at the next turn."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._written: dict[str, str] = {}
+        self.problem = ""
+        """What the server said against the last label, "" for nothing."""
+
+    def forget(self) -> None:
+        """Somebody else leads, and writes."""
+        self._written.clear()
+
+    def turned(self, loop: RouteLoop) -> None:
+        """Label the pods of ``loop`` as its last turn found them."""
+        decision = None if loop.standing.turn is None else loop.standing.turn.decision
+        self.problem = ""
+        for name, value in advice(loop, decision).items():
+            if self._written.get(name) == value:
+                continue
+            try:
+                self._cluster.label_pod(name, ADVICE, value)
+                self._written[name] = value
+            except ClusterError as error:
+                self.problem = str(error)
+
+
+def advice(loop: RouteLoop, decision: Decision | None) -> dict[str, str]:
+    """Pod -> value of its label."""
+    pods = [one for one in loop.discovery.pods if one.pod]
+    if decision is None or bool(decision.held[0]) or bool(decision.degraded[0]):
+        return {one.pod: UNKNOWN for one in pods}
+    kernels = _of_kernels(loop, decision)
+    out = dict(zip(loop.setup.layout.replicas, decision.quarantined[0].tolist(), strict=True))
+    found = {one.pod: BROKEN if out[one.slot] else kernels[one.replica.kernel] for one in pods}
+    if any(found[one.pod] != BROKEN for one in pods if _serves(one)):
+        return found
+    return found | dict.fromkeys(_last(loop, pods), LAST_RESORT)
+
+
+def _of_kernels(loop: RouteLoop, decision: Decision) -> dict[str, str]:
+    """Kernel -> worst of its slices."""
+    judgement, found = decision.judgement, {}
+    for k, name in enumerate(loop.setup.layout.kernels):
+        worst = int(judgement.level[0, k].max())
+        if worst >= Level.FALLBACK or bool(judgement.hard_violated[0, k].any()):
+            found[name] = BROKEN
+        else:
+            guarded = worst >= Level.GUARD or not bool(np.all(judgement.certified[0, k]))
+            found[name] = GUARDED if guarded else KEPT
+    return found
+
+
+def _last(loop: RouteLoop, pods: list[PodReplica]) -> list[str]:
+    """Pods that stay open where everything is broken: the known-good kernel's, else all that serve."""
+    known_good = loop.setup.layout.kernels[loop.setup.layout.known_good]
+    serving = [one for one in pods if _serves(one)]
+    best = [one.pod for one in serving if one.replica.kernel == known_good]
+    return best or [one.pod for one in serving]
+
+
+def _serves(one: PodReplica) -> bool:
+    return one.in_rotation and one.replica.state == ReplicaState.READY

@@ -1,0 +1,79 @@
+"""Which promotions are accepted, and what they refer to: judged from the objects alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from contracts.documents import KernelPromotion
+from contracts.errors import DocumentError
+from k8s.operator.admission import Documents
+from k8s.operator.conditions import Condition, condition
+from k8s.operator.objects import Manifest
+from k8s.resources.objects import document_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What the objects say of one promotion. document None: it cannot be put in force as it stands."""
+
+    accepted: Condition
+    resolved: Condition
+    document: KernelPromotion | None = None
+
+
+def judge_promotion(found: Manifest, documents: Documents | None, taken: Collection[str]) -> Judged:
+    """The verdict on one promotion; ``documents``: its policy's, ``taken``: kernels of older promotions."""
+    try:
+        document = document_of(found)
+    except DocumentError as error:
+        return _refused("Invalid", str(error))
+    if not isinstance(document, KernelPromotion):
+        return _refused("Invalid", f"expected a KernelPromotion, got a {document.kind}")
+    spec = document.spec
+    if spec.candidate in taken:
+        told = f"candidate: an older promotion has {spec.candidate}; delete one of the two"
+        return _refused("CandidateTaken", told)
+    accepted = condition("Accepted", True, "Valid", "the document is sound and its candidate its own")
+    if documents is None:
+        told = f"policy: RoutePolicy {spec.policy} is not in force; see its conditions, or apply it"
+        return _unresolved(accepted, "PolicyNotInForce", told)
+    if problem := _problem(document, documents):
+        return _unresolved(accepted, *problem)
+    told = f"policy {spec.policy}, its pool and its contract were found and fit"
+    resolved = condition("ResolvedRefs", True, "Resolved", told)
+    return Judged(accepted=accepted, resolved=resolved, document=document)
+
+
+def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str] | None:
+    """Reason and what to do; None where all fits."""
+    spec, pool = document.spec, documents.pool
+    roles = {kernel.name: kernel.role for kernel in pool.spec.kernels}
+    for field, name in (("candidate", spec.candidate), ("replaces", spec.replaces)):
+        if name is not None and roles.get(name) in (None, "reference"):
+            known = ", ".join(one for one, role in roles.items() if role != "reference")
+            told = f"{field}: {name} is no serving kernel of pool {pool.metadata.name} (there are: {known})"
+            return "UnknownKernel", told
+    if roles[spec.candidate] == "known_good":
+        told = f"candidate: {spec.candidate} is the known-good kernel, where a rollback goes; name another"
+        return "CandidateIsKnownGood", told
+    homes = [home.slice for home in pool.spec.home if home.kernel == spec.candidate]
+    if homes:
+        told = (
+            f"candidate: {spec.candidate} is the home of {', '.join(homes)}; give them a kernel that serves "
+            "now, and say with replaces whose slices come home once it is full"
+        )
+        return "CandidateIsHome", told
+    return None
+
+
+def _refused(reason: str, message: str) -> Judged:
+    told = "judged once the document is accepted"
+    return Judged(
+        accepted=condition("Accepted", False, reason, message),
+        resolved=condition("ResolvedRefs", None, "NotAccepted", told),
+    )
+
+
+def _unresolved(accepted: Condition, reason: str, message: str) -> Judged:
+    return Judged(accepted=accepted, resolved=condition("ResolvedRefs", False, reason, message))

@@ -1,0 +1,176 @@
+"""Promotions of one namespace at work: taken up from their status, stepped after each turn of a policy."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from contracts.assess.gate import GateOutcome
+from contracts.compiled.contract import Level
+from contracts.errors import StateError
+from controller.promotion.kept import state_of
+from controller.promotion.machine import step
+from controller.promotion.records import PromotionSight, PromotionStage, PromotionState
+from k8s.operator.admission import Documents, Verdict
+from k8s.operator.objects import Cluster, Manifest, Resources
+from k8s.operator.promotion.admission import Judged, judge_promotion
+from k8s.operator.promotion.evidence import offline_result
+from k8s.operator.promotion.records import Attempt, approvals, subject_of, terms_of
+from k8s.operator.promotion.report import change_key, promotion_body, promotion_conditions
+from k8s.operator.promotion.stages import with_promotions
+from k8s.operator.publisher import Publisher, Said
+from k8s.operator.route_loop import RouteLoop
+
+_LOG = logging.getLogger(__name__)
+#: Evidence that could not be read is asked for again after so long.
+RETRY_S = 30.0
+
+
+@dataclass(slots=True)
+class _Policy:
+    """What is known of one policy's promotions."""
+
+    documents: Documents | None
+    names: list[str]
+
+
+class Promotions:
+    """Every promotion of one namespace; only who leads calls it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.attempts: dict[str, Attempt] = {}
+        self._judged: dict[str, Judged] = {}
+        self._policies: dict[str, _Policy] = {}
+
+    def forget(self) -> None:
+        """Somebody else leads: what is known here grows old, and stands in the status."""
+        self.attempts.clear()
+        self._judged.clear()
+        self._policies.clear()
+
+    def admit(self, policy: str, verdict: Verdict, seen: Resources) -> Verdict:
+        """``verdict`` with the documents as the policy's promotions let them be in force."""
+        names = _of_policy(policy, seen)
+        before = self._policies.get(policy)
+        last = None if before is None else before.documents
+        self._policies[policy] = _Policy(verdict.documents or last, names)
+        taken: set[str] = set()
+        for name in names:
+            judged = judge_promotion(seen.promotions[name], verdict.documents, taken)
+            self._judged[name] = judged
+            if judged.document is not None and verdict.documents is not None:
+                self._take(name, seen.promotions[name], judged, verdict.documents)
+            if name in self.attempts:
+                taken.add(self.attempts[name].candidate)
+        if verdict.documents is None:
+            return verdict
+        there = {kernel.name for kernel in verdict.documents.pool.spec.kernels}
+        attempts = [self.attempts[name] for name in names if name in self.attempts]
+        attempts = [one for one in attempts if one.candidate in there]
+        return replace(verdict, documents=with_promotions(verdict.documents, attempts))
+
+    def turned(self, policy: str, loop: RouteLoop) -> None:
+        """Step every promotion of ``policy`` after a turn of its ``loop``."""
+        known = self._policies.get(policy)
+        for name in [] if known is None else known.names:
+            attempt = self.attempts.get(name)
+            if attempt is None or known is None or known.documents is None:
+                continue
+            before = attempt.state
+            self._read(attempt, known.documents, loop)
+            attempt.state = step(before, self._sight(attempt, loop), attempt.terms)
+            if attempt.state.stage is not before.stage:
+                _LOG.info("promotion %s: %s to %s: %s", name, before.stage, attempt.state.stage,
+                          attempt.state.message)  # fmt: skip
+
+    def say(self, publisher: Publisher, seen: Resources, now_s: float) -> None:
+        """Status and events of every promotion."""
+        for name in self.attempts.keys() - seen.promotions.keys():
+            del self.attempts[name]
+        for name, found in seen.promotions.items():
+            judged = self._judged.get(name)
+            if judged is None or found["spec"].get("policy") not in seen.policies:
+                judged = self._judged[name] = judge_promotion(found, None, ())
+            attempt, policy = self.attempts.get(name), self._policies.get(found["spec"].get("policy", ""))
+            body = {} if attempt is None else promotion_body(attempt, policy.documents if policy else None)
+            said = Said(
+                about=found,
+                conditions=promotion_conditions(judged, attempt),
+                body=body,
+                key=None if attempt is None else change_key(attempt.state),
+            )
+            publisher.say(said, now_s)
+
+    def _take(self, name: str, found: Manifest, judged: Judged, documents: Documents) -> None:
+        """Take the promotion up, or go on with it where it is about the same subject."""
+        assert judged.document is not None
+        document, subject = judged.document, subject_of(judged.document, documents)
+        attempt, uid = self.attempts.get(name), str(found["metadata"].get("uid", ""))
+        if attempt is None or (attempt.uid, attempt.state.subject) != (uid, subject):
+            state = _kept(found, subject)
+            attempt = Attempt(uid=uid, document=document, terms=terms_of(document), state=state)
+            self.attempts[name] = attempt
+        attempt.document, attempt.terms = document, terms_of(document)
+        attempt.approved = approvals(found["metadata"].get("annotations") or {}, subject)
+
+    def _read(self, attempt: Attempt, documents: Documents, loop: RouteLoop) -> None:
+        """Read the offline evidence once, and again where that failed."""
+        if attempt.state.stage is not PromotionStage.OFFLINE or loop.standing.turn is None:
+            return
+        now_s, result = loop.standing.turn.at_s, attempt.offline
+        failed = result is not None and result.outcome is GateOutcome.ERROR
+        if result is None or (failed and now_s - attempt.read_at_s >= RETRY_S):
+            attempt.offline = offline_result(self._cluster, attempt.document, documents)
+            attempt.read_at_s = now_s
+
+    def _sight(self, attempt: Attempt, loop: RouteLoop) -> PromotionSight:
+        turn, standing = loop.standing.turn, loop.standing
+        assert turn is not None  # a loop that turned
+        asked = PromotionSight(
+            now_s=turn.at_s,
+            carried=loop.enforces and standing.programmed and not standing.frozen,
+            seen=False,
+            offline=attempt.offline,
+            approved=attempt.approved,
+            withdrawn=bool(attempt.document.spec.rollback),
+        )
+        decision, telemetry, layout = turn.decision, turn.telemetry, loop.setup.layout
+        if decision is None or telemetry is None or attempt.candidate not in layout.kernels:
+            return asked
+        k, judgement = layout.kernels.index(attempt.candidate), decision.judgement
+        silent = bool(decision.held[0]) or bool(decision.degraded[0])
+        own = layout.replica_kernel == k
+        probes = telemetry.probes
+        mine = np.asarray(probes.valid[0] & own[probes.replica[0]])
+        counts = np.bincount(probes.slice[0][mine], minlength=len(layout.slices))
+        return replace(
+            asked,
+            seen=not silent and int(decision.observation.ready[0, k]) > 0,
+            level=Level(int(judgement.level[0, k].max())),
+            hard_violated=bool(judgement.hard_violated[0, k].any()),
+            certified=bool(judgement.certified[0, k].all()),
+            probes=tuple(int(one) for one in counts),
+            answers=int(telemetry.answered[0][own].sum()),
+        )
+
+
+def _of_policy(policy: str, seen: Resources) -> list[str]:
+    """Promotions of ``policy``, the oldest first."""
+    found = [
+        (one["metadata"].get("creationTimestamp", ""), name)
+        for name, one in seen.promotions.items()
+        if one["spec"].get("policy") == policy
+    ]
+    return [name for _, name in sorted(found)]
+
+
+def _kept(found: Manifest, subject: str) -> PromotionState:
+    """As the status keeps it, where that is about ``subject``; else from the begin."""
+    try:
+        state = state_of(found.get("status") or {})
+    except StateError:
+        return PromotionState(subject=subject)
+    return state if state.subject == subject else PromotionState(subject=subject)

@@ -1,0 +1,109 @@
+"""Offline evidence of a promotion: an evaluation that is made again here, or an entry of a register.
+
+It lies in a file, in the package or in a ConfigMap, pinned by its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from contracts.assess.evidence import Build, evidence_in
+from contracts.assess.gate import GateOutcome
+from contracts.assess.register import RegisterEntry, register_entries
+from contracts.documents import FileRef, KernelProfile, KernelPromotion
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.regular_files import TEXT_BYTES
+from controller.promotion.records import OfflineResult
+from k8s.operator.admission import Documents
+from k8s.operator.fleet import DATA_FOLDER
+from k8s.operator.objects import Cluster, ClusterError
+
+_CONFIG = "configmap:"
+_ORIGIN = f"{DATA_FOLDER}/promotion.yaml"
+_OUTCOMES = {
+    "pass": GateOutcome.SUCCESSFUL,
+    "fail": GateOutcome.FAILED,
+    "inconclusive": GateOutcome.INCONCLUSIVE,
+}
+
+
+def offline_result(cluster: Cluster, document: KernelPromotion, documents: Documents) -> OfflineResult:
+    """What the evidence says of the candidate; whatever cannot be read or fits another build is an Error."""
+    try:
+        return _result(cluster, document, documents)
+    except (DocumentError, ClusterError, OSError) as error:
+        return OfflineResult(outcome=GateOutcome.ERROR, reason="EvidenceRefused", message=str(error)[:2000])
+
+
+def _result(cluster: Cluster, document: KernelPromotion, documents: Documents) -> OfflineResult:
+    offline = document.spec.offline
+    build = _build(document, documents)
+    if offline.evaluation is not None:
+        content = _content(cluster, offline.evaluation)
+        found = evidence_in(content, Path(offline.evaluation.uri), build)
+        told = (
+            f"the evaluation was made again from the samples of {build.profile.spec.kernel}: {found.verdict}"
+        )
+        return _said(_OUTCOMES[found.verdict], told, found.sha256)
+    assert offline.register_file is not None  # a rule of the document
+    content = _content(cluster, offline.register_file)
+    entries = register_entries(content, Path(offline.register_file.uri))
+    return _entry_result(entries, build, offline.checkpoint_sha256, offline.register_file)
+
+
+def _said(outcome: GateOutcome, message: str, sha256: str) -> OfflineResult:
+    return OfflineResult(
+        outcome=outcome, reason=f"Evaluation{outcome}", message=message, evidence_sha256=sha256
+    )
+
+
+def _entry_result(
+    entries: tuple[RegisterEntry, ...], build: Build, checkpoint: str | None, ref: FileRef
+) -> OfflineResult:
+    wanted = document_sha256(build.profile), document_sha256(build.contract)
+    about = [
+        one
+        for one in entries
+        if (one.kernel_sha256, one.contract_sha256) == wanted and checkpoint in (None, one.checkpoint_sha256)
+    ]
+    if not about:
+        expected = f"an entry on profile {wanted[0]} and contract {wanted[1]}"
+        hint = "selvage contract register add, with this profile and contract, and pin the new file"
+        raise DocumentError([Problem(ref.uri, 0, "", expected, f"none of {len(entries)}", hint)])
+    entry = about[-1]
+    if entry.decision == "promoted" and entry.override_reason:
+        told = f"entry {entry.sequence}: promoted by {entry.override_author}: {entry.override_reason}"
+        return _said(GateOutcome.SUCCESSFUL, told, entry.entry_sha256)
+    if entry.verdict == "pass" and entry.verdict_source != "evaluated":
+        told = (
+            f"entry {entry.sequence} claims a pass that nobody evaluated; enter the output of evaluate --json"
+        )
+        return _said(GateOutcome.INCONCLUSIVE, told, entry.entry_sha256)
+    return _said(_OUTCOMES[entry.verdict], f"entry {entry.sequence}: {entry.verdict}", entry.entry_sha256)
+
+
+def _build(document: KernelPromotion, documents: Documents) -> Build:
+    (kernel,) = (one for one in documents.pool.spec.kernels if one.name == document.spec.candidate)
+    place = resolve_uri(kernel.profile, _ORIGIN)
+    return Build(profile=load_as(KernelProfile, place), profile_file=place, contract=documents.contract)
+
+
+def _content(cluster: Cluster, ref: FileRef) -> bytes:
+    """What ``ref`` stands for; DocumentError unless it is what was pinned."""
+    if not ref.uri.startswith(_CONFIG):
+        return read_pinned(ref, _ORIGIN, TEXT_BYTES)
+    name, _, key = ref.uri.removeprefix(_CONFIG).partition("/")
+    config = cluster.read_config(name)
+    text = None if config is None else (config.get("data") or {}).get(key)
+    if text is None:
+        actual = "no such ConfigMap" if config is None else "no such key"
+        hint = f"kubectl create configmap {name} --from-file={key or 'KEY'}"
+        raise DocumentError([Problem(ref.uri, 0, "", "configmap:NAME/KEY", actual, hint)])
+    content = str(text).encode()
+    if (found := hashlib.sha256(content).hexdigest()) != ref.sha256:
+        hint = "pin what it holds now, or restore it"
+        raise DocumentError([Problem(ref.uri, 0, "", f"sha256 {ref.sha256}", f"sha256 {found}", hint)])
+    return content

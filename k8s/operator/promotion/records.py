@@ -1,0 +1,88 @@
+"""One promotion at work, and what its resource asks for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.documents import KernelPromotion
+from contracts.documents.promotion import StageTerms as StageSpec
+from contracts.loading.files import canonical_sha256
+from contracts.loading.loader import document_sha256
+from controller.promotion.records import (
+    OfflineResult,
+    PromotionStage,
+    PromotionState,
+    PromotionTerms,
+    StageTerms,
+)
+from k8s.operator.admission import Documents
+
+#: Annotation of a promotion: STAGE@SUBJECT, comma separated; SUBJECT is at least the first twelve digits.
+APPROVE = "selvage.dev/approve"
+_SUBJECT_DIGITS = 12
+_STAGES = {stage.lower(): stage for stage in PromotionStage}
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """A promotion that is in force, as it stands."""
+
+    uid: str  # of its resource
+    document: KernelPromotion
+    terms: PromotionTerms
+    state: PromotionState
+    approved: frozenset[PromotionStage] = frozenset()
+    offline: OfflineResult | None = None
+    read_at_s: float = float("-inf")
+    """When the offline evidence was read last."""
+
+    @property
+    def candidate(self) -> str:
+        """Its kernel."""
+        return self.document.spec.candidate
+
+
+def terms_of(document: KernelPromotion) -> PromotionTerms:
+    """The machine's terms."""
+    spec = document.spec
+    return PromotionTerms(
+        shadow=_stage(spec.shadow),
+        canary=_stage(spec.canary),
+        mirror_ratio=spec.shadow.mirror_ratio,
+        canary_ratio=spec.canary.weight_ratio,
+        guard_ratio=spec.canary.guard_ratio,
+        gates=frozenset(_STAGES[one] for one in spec.manual_gates),
+    )
+
+
+def subject_of(document: KernelPromotion, documents: Documents) -> str:
+    """Hash of what is promoted, on which terms, under which contract: another one begins anew."""
+    spec = document.spec.model_dump(mode="json", exclude_none=True, exclude={"description", "rollback"})
+    return canonical_sha256([spec, kernel_sha256(document, documents), document_sha256(documents.contract)])
+
+
+def kernel_sha256(document: KernelPromotion, documents: Documents) -> str:
+    """Hash of the candidate's build: its entry in the pool without what changes while it serves."""
+    (kernel,) = (one for one in documents.pool.spec.kernels if one.name == document.spec.candidate)
+    moving = {"replicas", "role", "stage", "zone", "zones", "capacity_rps"}
+    return canonical_sha256(kernel.model_dump(mode="json", exclude_none=True, exclude=moving))
+
+
+def approvals(annotations: dict[str, Any], subject: str) -> frozenset[PromotionStage]:
+    """Stages that somebody lets in, of this subject alone: an approval does not outlive what it saw."""
+    found = set()
+    for one in str(annotations.get(APPROVE, "")).split(","):
+        stage, _, about = one.strip().partition("@")
+        if stage in _STAGES and len(about) >= _SUBJECT_DIGITS and subject.startswith(about):
+            found.add(_STAGES[stage])
+    return frozenset(found)
+
+
+def _stage(spec: StageSpec) -> StageTerms:
+    return StageTerms(
+        stability_s=spec.stability_s,
+        least_probes=spec.least_probes,
+        least_answers=spec.least_answers,
+        deadline_s=spec.deadline_s,
+    )

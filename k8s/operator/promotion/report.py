@@ -1,0 +1,74 @@
+"""What a promotion's tick means to people: its conditions and its status. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contracts.assess.gate import GateOutcome
+from contracts.loading.loader import document_sha256
+from controller.promotion.kept import kept_values
+from controller.promotion.records import PromotionStage, PromotionState, mirrored_ratio, most_ratio
+from k8s.operator.admission import Documents
+from k8s.operator.conditions import Condition, condition
+from k8s.operator.promotion.admission import Judged
+from k8s.operator.promotion.records import Attempt, kernel_sha256
+
+#: Reasons whose message grows from tick to tick; conditions say these, and status.message the rest.
+_STEADY = {
+    "Judging": "the candidate is judged; status.message says how far it is",
+    "Guarded": "an L2 clause is in alarm: its share is held down and its window begins anew",
+}
+
+
+def promotion_conditions(judged: Judged, attempt: Attempt | None) -> tuple[Condition, ...]:
+    """Every condition of a promotion; ``attempt`` None: nothing of it was ever in force."""
+    heads = (judged.accepted, judged.resolved)
+    if attempt is None:
+        told = "it is not in force; see Accepted and ResolvedRefs"
+        return (*heads, condition("Promoted", False, "NotRunning", told))
+    state = attempt.state
+    return (*heads, _promoted(state), _progressing(state), _degraded(state))
+
+
+def _promoted(state: PromotionState) -> Condition:
+    if state.verdict is GateOutcome.SUCCESSFUL:
+        return condition("Promoted", True, "Successful", state.message)
+    if state.verdict is not None:
+        return condition("Promoted", False, str(state.verdict), f"{state.reason}: {state.message}")
+    return condition("Promoted", False, "Pending", f"it stands in stage {state.stage}")
+
+
+def _progressing(state: PromotionState) -> Condition:
+    if state.waits_for is not None:
+        return condition("Progressing", False, "AwaitingApproval", state.message)
+    moving = state.verdict is None and state.stage is not PromotionStage.ROLLED_BACK
+    if not moving:
+        return condition("Progressing", False, str(state.stage), f"it stays in stage {state.stage}")
+    return condition("Progressing", True, str(state.stage), _STEADY.get(state.reason, f"stage {state.stage}"))
+
+
+def _degraded(state: PromotionState) -> Condition:
+    if state.stage is PromotionStage.ROLLED_BACK:
+        return condition("Degraded", True, state.reason, state.message)
+    if state.guarded:
+        return condition("Degraded", True, "ClauseInAlarm", _STEADY["Guarded"])
+    if state.verdict in (GateOutcome.FAILED, GateOutcome.ERROR):
+        return condition("Degraded", True, state.reason, state.message)
+    return condition("Degraded", False, "Compliant", "the candidate breaks nothing that is known")
+
+
+def promotion_body(attempt: Attempt, documents: Documents | None) -> dict[str, Any]:
+    """Status besides conditions: what is kept, and the triple that it is about."""
+    body = kept_values(attempt.state) | {
+        "mostWeight": most_ratio(attempt.state, attempt.terms),
+        "mirrored": mirrored_ratio(attempt.state, attempt.terms),
+    }
+    if documents is not None and attempt.candidate in {one.name for one in documents.pool.spec.kernels}:
+        body["kernel"] = kernel_sha256(attempt.document, documents)
+        body["contract"] = document_sha256(documents.contract)
+    return body
+
+
+def change_key(state: PromotionState) -> list[str]:
+    """What of a body is told at once."""
+    return [str(one) for one in (state.subject, state.stage, state.verdict, state.reason, state.guarded)]

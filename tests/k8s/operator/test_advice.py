@@ -1,0 +1,64 @@
+"""Advice on a real API server: what the label of a pod says, and that nobody is left without a server."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from k8s.operator.advice import ADVICE
+from tests.support.cluster_worlds import Bench
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+HARD = 0.02
+
+
+def advised(bench: Bench) -> dict[str, str]:
+    """Pod -> its label."""
+    pods = client.CoreV1Api(bench.api).list_namespaced_pod(bench.namespace).items
+    return {pod.metadata.name: pod.metadata.labels.get(ADVICE, "") for pod in pods}
+
+
+def test_pods_say_how_their_kernel_keeps_its_contract(bench: Bench) -> None:
+    """Pods are kept until their kernel breaks its contract; an observer labels and moves no weight."""
+    bench.everything()
+    bench.change("RoutePolicy", "chat", {"mode": "observe"})
+    before = bench.route()["metadata"]["resourceVersion"]
+    operator = bench.operator(advises=True)
+    bench.turns(operator, 16)
+    assert set(advised(bench).values()) == {"kept"}
+    bench.drift["fp8"] = HARD
+    bench.turns(operator, 40)
+    assert advised(bench) == {
+        "chat-fp8-0": "broken", "chat-fp8-1": "broken", "chat-bf16-0": "kept", "chat-bf16-1": "kept",
+    }  # fmt: skip
+    assert bench.route()["metadata"]["resourceVersion"] == before
+
+
+def test_where_everything_is_broken_the_known_good_kernel_is_the_last_resort(bench: Bench) -> None:
+    """Who leaves broken pods out still finds the known-good kernel's, though it breaks its contract too."""
+    bench.everything()
+    operator = bench.operator(advises=True)
+    bench.turns(operator, 16)
+    bench.drift.update(fp8=HARD, bf16=HARD)
+    bench.turns(operator, 40)
+    found = advised(bench)
+    assert {found["chat-bf16-0"], found["chat-bf16-1"]} == {"last-resort"}
+    assert {found["chat-fp8-0"], found["chat-fp8-1"]} == {"broken"}
+
+
+def test_silence_is_unknown(bench: Bench) -> None:
+    """Pods of a pool that nobody sees are unknown, neither good nor bad."""
+    bench.everything()
+    operator = bench.operator(advises=True)
+    bench.turns(operator, 16)
+    bench.silent = True
+    bench.turns(operator, 40)
+    assert set(advised(bench).values()) == {"unknown"}
+
+
+def test_without_advise_no_label_is_written(bench: Bench) -> None:
+    """Without --advise the operator writes no such label."""
+    bench.everything()
+    bench.turns(bench.operator(), 4)
+    assert set(advised(bench).values()) == {""}
