@@ -49,12 +49,11 @@ from controller.perceive.reception import (
     follow,
     receive,
 )
-from controller.perceive.step_time import mean_request, step_time_ratio
+from controller.perceive.step_time import observed_step_times, of_gauges
 from controller.state import ControllerState, altered
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
-_NOBODY_ASKS = np.empty((0, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ def accumulate(
     explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     overload = Overload(excused_at_s, now_s, owner, window_s)
-    ratio = _step_time_ratio(state, telemetry, setup)
+    ratio = observed_step_times(state, telemetry, setup)
     _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
@@ -274,7 +273,7 @@ def _clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
         requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
         failing=np.flatnonzero(source == Source.FAILED),
         latency=np.flatnonzero(source == Source.LATENCY),
-        gauges=np.flatnonzero(_of_gauges(source)),
+        gauges=np.flatnonzero(of_gauges(source)),
         source=source,
         column=contract.column,
         edge=contract.edge,
@@ -285,25 +284,6 @@ def _clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
         place=_places(contract),
     )
     return tuple(clauses)
-
-
-def _of_gauges(source: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool [C]: clauses that every fresh scrape gives one observation to."""
-    shown = (source >= Source.FINGERPRINT) & (source <= Source.KV_USED)
-    return np.asarray(shown | (source == Source.STEP_TIME))
-
-
-def _step_time_ratio(
-    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
-) -> NDArray[np.float64]:
-    """What the clauses on step times read, [B, R]; without a fleet where there are none."""
-    engine, asked = setup.fleet.engine, bool((setup.contract.source == Source.STEP_TIME).any())
-    if not asked:
-        return _NOBODY_ASKS
-    if engine is None:
-        return np.full(telemetry.running.shape, np.nan)
-    request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
-    return _plain(step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request))
 
 
 def _places(contract: CompiledContract) -> NDArray[np.int64]:

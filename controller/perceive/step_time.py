@@ -16,12 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.steady_state import EngineModel
-from contracts.telemetry import EngineCounters
+from contracts.telemetry import EngineCounters, FleetTelemetry, Source
+from controller.options import ControllerSetup
+from controller.state import ControllerState
 
 Floats = NDArray[np.float64]
 
 #: Tokens with a forerunner that a scrape needs: the mean of fewer is that of a few batches.
 LEAST_TOKENS = 20.0
+_NOBODY_ASKS: Floats = np.empty((0, 0))
+
+
+def of_gauges(source: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool [C]: clauses that every fresh scrape of a replica gives one observation to."""
+    shown = (source >= Source.FINGERPRINT) & (source <= Source.KV_USED)
+    return np.asarray(shown | (source == Source.STEP_TIME))
+
+
+def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Floats:
+    """What the clauses on step times read, [B, R]; without a fleet where there are none."""
+    engine = setup.fleet.engine
+    if not bool((setup.contract.source == Source.STEP_TIME).any()):
+        return _NOBODY_ASKS
+    if engine is None:
+        return np.full(telemetry.running.shape, np.nan)
+    request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
+    found = step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request)
+    return np.ascontiguousarray(found)
 
 
 def step_time_ratio(
