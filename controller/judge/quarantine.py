@@ -2,7 +2,7 @@
 
 A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
 departs from its peers (``controller.judge.departures``), when the gateway counts failures in a row on it, or
-when requests run on it and none is answered.
+when requests run on it and none is answered (``controller.judge.hang`` for the quick way).
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
 in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
@@ -31,6 +31,7 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
+from controller.judge.hang import HangMemory, note_timeouts, stands_still
 from controller.judge.quarantine_pass import (
     Bench,
     HungLimits,
@@ -71,13 +72,16 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     if culprits is not None:
         alarms = with_culprits(alarms, severe, culprits)
         condemned |= culprits
-    hung = _hung(case)
+    progressed_at_s = case.estimate.state.progressed_at_s
+    timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
+    hung = _hung(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
     changes = _admitted_and_released(wanted, condemned, severe, hung, case) if acts else {}
     state = altered(
         case.estimate.state,
         replica_condemned=condemned,
         replica_detector=case.verdicts.replica_memory,
+        hang=timeouts,
         **changes,
     )
     return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
@@ -105,8 +109,8 @@ def _by_slice(contract: CompiledContract) -> Flags:
     return np.tile(moves_traffic(contract), len(contract.slices))
 
 
-def _hung(case: Case) -> Flags:
-    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long."""
+def _hung(case: Case, timeouts: HangMemory) -> Flags:
+    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long; or see ``hang``."""
     state, options = case.estimate.state, case.setup.options
     hung = np.zeros(case.ready.shape, dtype=np.bool_)
     progress = Progress(
@@ -124,7 +128,9 @@ def _hung(case: Case) -> Flags:
         options.hung_least_s,
     )
     find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
-    return hung
+    known = case.ready & (state.now_s[:, None] - state.scraped_at_s <= limits.stale_after_s)
+    still = stands_still(timeouts, case.telemetry, known, case.setup.hang_timeouts)
+    return hung if still is None else hung | still
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
