@@ -165,6 +165,18 @@ def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
+def own_clock(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: clauses on a replica's own clock, that no peer, queue or load has a part in."""
+    return np.asarray((contract.source == Source.STEP_TIME) & ~contract.is_rate)
+
+
+@lru_cache(maxsize=64)
+def needs_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: who gets no traffic gives no observation, so silence ends an alarm in the end."""
+    return from_traffic(contract) | own_clock(contract)
+
+
+@lru_cache(maxsize=64)
 def replica_places(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [S, C]: where evidence that a replica breaks a clause is booked.
 

@@ -1,7 +1,8 @@
 """The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
 
 A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
-departs from its peers (``controller.judge.departures``), when the gateway counts failures in a row on it, or
+departs from its peers (``controller.judge.departures``), when it or its zone is slow
+(``controller.judge.own_clock``), when the gateway counts failures in a row on it, or
 when requests run on it and none is answered (``controller.judge.hang`` for the quick way).
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
@@ -32,6 +33,7 @@ from controller.judge.departures import (
 )
 from controller.judge.departures_pass import Alarms, ask_away
 from controller.judge.hang import HangMemory, note_timeouts, stands_still
+from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
     Bench,
     HungLimits,
@@ -53,6 +55,7 @@ class QuarantineReason(IntEnum):
     DEPARTS = 1  # from its peers, on a clause
     FAILING = 2  # failed answers in a row
     HUNG = 3  # running, never answering
+    ZONE = 4  # of a zone that is slow, without proof of its own
 
 
 class Departures(NamedTuple):
@@ -66,7 +69,7 @@ class Departures(NamedTuple):
 def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     """Quarantine, release, and report which alarms stay with the kernel."""
     condemned, severe, some = _recertified(case)
-    alarms = stand_apart(severe, case) if some else None
+    alarms, of_zone = attribute(stand_apart(severe, case) if some else None, case)
     acts = case.setup.options.quarantine
     culprits = culprits_of(case) if acts else None
     if culprits is not None:
@@ -76,7 +79,11 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
     hung = _hung(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
-    changes = _admitted_and_released(wanted, condemned, severe, hung, case) if acts else {}
+    kept = hung
+    if of_zone is not None:
+        wanted[of_zone & (wanted == QuarantineReason.NONE)] = QuarantineReason.ZONE
+        kept = hung | of_zone
+    changes = _admitted_and_released(wanted, condemned, severe, kept, case) if acts else {}
     state = altered(
         case.estimate.state,
         replica_condemned=condemned,
@@ -144,9 +151,12 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
 
 
 def _admitted_and_released(
-    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, hung: Flags, case: Case
+    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Flags, case: Case
 ) -> dict[str, Any]:
-    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
+    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back.
+
+    kept: bool [B, R], who hangs or is of a slow zone, and does not come back.
+    """
     state, setup = case.estimate.state, case.setup
     asked, away = bool(wanted.any()), bool(state.quarantined.any())
     if not asked and not away:
@@ -162,7 +172,7 @@ def _admitted_and_released(
         admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
     recovery = Recovery(
         ready=case.ready,
-        hung=hung,
+        kept=kept,
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,
         condemned=condemned,

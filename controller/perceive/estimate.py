@@ -26,7 +26,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import MS_PER_S
 from controller.cells import News, pool_news
-from controller.detect.clauses import from_traffic, probe_clauses, replica_places
+from controller.detect.clauses import from_traffic, own_clock, probe_clauses, replica_places
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
@@ -262,7 +262,7 @@ def _pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSe
 @lru_cache(maxsize=64)
 def _of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
     """Places of the clauses that a kernel is judged on by what its replicas showed."""
-    return np.flatnonzero(~from_traffic(contract))
+    return np.flatnonzero(~from_traffic(contract) & ~own_clock(contract))
 
 
 @lru_cache(maxsize=64)
