@@ -171,6 +171,12 @@ def own_clock(contract: CompiledContract) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
+def clock_clauses(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses of ``own_clock``."""
+    return np.flatnonzero(own_clock(contract))
+
+
+@lru_cache(maxsize=64)
 def needs_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: who gets no traffic gives no observation, so silence ends an alarm in the end."""
     return from_traffic(contract) | own_clock(contract)

@@ -53,13 +53,11 @@ def note_timeouts(
     return {"timeouts": count, "since_s": since_s}
 
 
-def stands_still(memory: HangMemory, telemetry: FleetTelemetry, known: Flags, timeouts: int) -> Flags | None:
-    """bool [B, R], who hangs; None where probes are not asked.
+def stands_still(memory: HangMemory, telemetry: FleetTelemetry, known: Flags, timeouts: int) -> Flags:
+    """bool [B, R], who hangs, by the ``memory`` of a set-up whose probes are asked.
 
     known: bool [B, R], the replica is ready and its newest scrape is not stale.
     """
-    if not memory:
-        return None
     holds = np.nan_to_num(telemetry.running) + np.nan_to_num(telemetry.waiting) > 0.0
     return np.asarray((memory["timeouts"] >= timeouts) & holds & known)
 

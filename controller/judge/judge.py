@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
-from controller.detect.clauses import from_traffic, moves_traffic, own_clock, probe_clauses
+from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic, own_clock, probe_clauses
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
 from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
@@ -188,9 +188,9 @@ def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> N
 
 def _said(alarm: NDArray[np.bool_], judged: AlarmState, contract: CompiledContract) -> Said:
     """What is said of the kernels; of own clocks they are as their replicas are in this tick."""
-    clocks = own_clock(contract)
-    if not bool(clocks.any()):
+    if not clock_clauses(contract).size:
         return Said(alarm, judged.inside, judged.fresh)
+    clocks = own_clock(contract)
     return Said(alarm, judged.inside | (clocks & ~alarm), judged.fresh | clocks)
 
 

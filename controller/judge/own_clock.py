@@ -25,9 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
 from controller.cells import kernel_count
-from controller.detect.clauses import own_clock
+from controller.detect.clauses import clock_clauses
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.departures_pass import Alarms
@@ -49,7 +48,7 @@ def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags |
 
     None: there is nothing to attribute.
     """
-    places = _places(case.setup.contract)
+    places = clock_clauses(case.setup.contract)
     if alarms is None or not places.size or not bool(alarms.severe[..., places].any()):
         return alarms, None
     clocks = _clocks(alarms.severe[..., places], places, case)
@@ -61,12 +60,6 @@ def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags |
     departs[..., places] = mine & ~together[:, :, None, None]
     stays[..., places] = mine & together[:, :, None, None]
     return alarms._replace(departs=departs, together=stays), _drained(clocks, faulty, zones, case)
-
-
-@lru_cache(maxsize=64)
-def _places(contract: CompiledContract) -> NDArray[np.int64]:
-    """int64: places of the clauses on own clocks."""
-    return np.flatnonzero(own_clock(contract))
 
 
 @lru_cache(maxsize=64)

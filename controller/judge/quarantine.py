@@ -135,9 +135,10 @@ def _hung(case: Case, timeouts: HangMemory) -> Flags:
         options.hung_least_s,
     )
     find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
+    if not timeouts:
+        return hung
     known = case.ready & (state.now_s[:, None] - state.scraped_at_s <= limits.stale_after_s)
-    still = stands_still(timeouts, case.telemetry, known, case.setup.hang_timeouts)
-    return hung if still is None else hung | still
+    return hung | stands_still(timeouts, case.telemetry, known, case.setup.hang_timeouts)
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.steady_state import EngineModel
 from contracts.telemetry import EngineCounters, FleetTelemetry, Source
+from controller.detect.clauses import clock_clauses
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 
@@ -36,7 +37,7 @@ def of_gauges(source: NDArray[np.int64]) -> NDArray[np.bool_]:
 def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Floats:
     """What the clauses on step times read, [B, R]; without a fleet where there are none."""
     engine = setup.fleet.engine
-    if not bool((setup.contract.source == Source.STEP_TIME).any()):
+    if not clock_clauses(setup.contract).size:
         return _NOBODY_ASKS
     if engine is None:
         return np.full(telemetry.running.shape, np.nan)
