@@ -6,8 +6,8 @@ alarm, and *slow* as soon as its own evidence leans that way. In this order:
 
 1. *zone*, where the pool declares zones: whoever shows a clock in it is slow, replicas of two kernels at
    least, one of them proven, and of those elsewhere more than half are not slow. Its slow replicas go and its
-   kernels stay. When replicas of two kernels are proven, whoever shows nothing in it goes as well and stays
-   away as long as that holds: weight would be moved there next.
+   kernels stay. When replicas of two kernels are proven, whoever else is in it goes as well where its kernel
+   has weight, and stays away as long as that holds: what leaves the others is moved there next.
 2. *kernel*: of its replicas outside such zones another one is slow, and at least half of the others, as with
    every clause (``departures``).
 3. *replica*: everything else.
@@ -111,8 +111,9 @@ def _with_kernel(clocks: Clocks, faulty: Flags, case: Case) -> Flags:
 def _drained(clocks: Clocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
     """bool [B, R]: goes because its zone is slow, without a proof of its own; None: nobody."""
     drained = np.zeros(faulty.shape, dtype=np.bool_)
+    weighted = (case.estimate.state.table[:, :, :-1] > 0.0).any(axis=1)[:, case.owner]
     for zone in np.unique(zones[faulty.any(axis=0)]):
         inside = (zones == zone) & faulty
         proven = _kernels_of(clocks.proven & inside, case) >= LEAST_KERNELS
-        drained |= inside & proven[:, None] & case.ready & ~clocks.proven
+        drained |= inside & proven[:, None] & case.ready & ~clocks.proven & weighted
     return drained if bool(drained.any()) else None

@@ -19,7 +19,7 @@ CLOCK = Clause(name="R-step-time", family="R", source=Source.STEP_TIME, threshol
 
 
 def clocked_fleet(layout: FleetLayout, cap_ratio: float = 0.5) -> FleetSetup:
-    """Each step of every kernel is certified to take ``STEP_S``, whatever its batch."""
+    """Each step of every kernel is certified to take ``STEP_S``, whatever its batch; slices live on all."""
     kernels = len(layout.kernels)
     model = EngineModel(
         step_s=np.tile([STEP_S, 0.0, 0.0, 0.0], (kernels, 1)),
@@ -29,7 +29,8 @@ def clocked_fleet(layout: FleetLayout, cap_ratio: float = 0.5) -> FleetSetup:
         demand=Demand(prompt_tokens=400.0, output_tokens=200.0),
     )
     contract = make_contract(layout, (*DEFAULT_CLAUSES, CLOCK), ejection_cap_ratio=cap_ratio)
-    return make_fleet(layout, contract=contract, engine=model)
+    home = np.arange(len(layout.slices)) % kernels
+    return make_fleet(layout, contract=contract, engine=model, home=home)
 
 
 def clocks(factors: Sequence[float], from_s: float = 0.0, until_s: float = np.inf) -> Edit:
