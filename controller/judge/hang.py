@@ -41,7 +41,8 @@ def note_timeouts(
     if not memory:
         return memory
     probes = telemetry.probes
-    count, since_s = memory["timeouts"].copy(), memory["since_s"].copy()
+    count = np.array(memory["timeouts"], dtype=np.int64)
+    since_s = np.array(memory["since_s"], dtype=np.float64)
     fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.TIMED_OUT)
     at = fleet, probes.replica[fleet, slot]
     np.add.at(count, at, 1)
@@ -59,7 +60,7 @@ def stands_still(memory: HangMemory, telemetry: FleetTelemetry, known: Flags, ti
     known: bool [B, R], the replica is ready and its newest scrape is not stale.
     """
     holds = np.nan_to_num(telemetry.running) + np.nan_to_num(telemetry.waiting) > 0.0
-    return np.asarray((memory["timeouts"] >= timeouts) & holds & known)
+    return np.asarray((np.asarray(memory["timeouts"], dtype=np.int64) >= timeouts) & holds & known)
 
 
 def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_s: Floats) -> Flags:

@@ -111,7 +111,7 @@ def _with_kernel(clocks: Clocks, faulty: Flags, case: Case) -> Flags:
 def _drained(clocks: Clocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
     """bool [B, R]: goes because its zone is slow, without a proof of its own; None: nobody."""
     drained = np.zeros(faulty.shape, dtype=np.bool_)
-    weighted = (case.estimate.state.table[:, :, :-1] > 0.0).any(axis=1)[:, case.owner]
+    weighted = np.asarray((case.estimate.state.table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
     for zone in np.unique(zones[faulty.any(axis=0)]):
         inside = (zones == zone) & faulty
         proven = _kernels_of(clocks.proven & inside, case) >= LEAST_KERNELS

@@ -35,7 +35,8 @@ def driven(
 
 def condemned(result: Run) -> list[bool]:
     """Whether each kernel was condemned at any tick."""
-    return np.any([~one.judgement.certified[0].all(axis=-1) for one in result.decisions], axis=0).tolist()
+    ever = np.any([~one.judgement.certified[0].all(axis=-1) for one in result.decisions], axis=0)
+    return [bool(one) for one in ever]
 
 
 @pytest.mark.parametrize("name", ["fixed", "sequential"])
