@@ -52,6 +52,7 @@ class Source(IntEnum):
     TRACE_FIELDS = 4  # 1 - trace_fields_ratio
     KV_USED = 5  # kv_used_ratio
     OFFLINE = 6  # judged by `selvage contract evaluate` only, never online
+    STEP_TIME = 7  # measured over certified time of engine steps, from ``engine``
 
 
 class ProbeOutcome(IntEnum):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.detect.certified_drift import initial_drift
+from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.state import ControllerState
@@ -52,6 +53,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         supervisor=initial_memory(setup, batch),
         baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
         drift=initial_drift(batch, setup.drift),
+        hang=initial_hang(batch, replicas, setup.hang_timeouts),
     )
 
 

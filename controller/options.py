@@ -136,6 +136,9 @@ class ControllerSetup:
     meta: CompiledMeta | None = None  # what the policy must keep (None: nobody watches it)
     baseline: Policy | None = None  # who drives when it does not
     watch_only: bool = False  # violations are counted, and nobody is demoted
+    #: Probes in a row without an answer in time after which a replica that holds requests and makes no step
+    #: counts as hung, and its open streams are to be reset (0: probes are not asked, no stream is reset).
+    hang_timeouts: int = 0
 
     def __post_init__(self) -> None:
         if self.meta is not None and self.baseline is None:

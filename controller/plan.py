@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from controller.decision import Perception
 from controller.judge.judge import Judgement
+from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.ports import Proposal, RoutingPlan
 from controller.shield.apply_plan import Change, Followed, follow_rows, turn
@@ -55,6 +56,7 @@ def make_plan(driving: Proposal, known: Perception, shielded: Shielded, setup: C
         version=after.version + followed.moved,
         forbidden=forbidden_cells(known.judgement, known.observation.ready, setup),
         capacity_rows=followed.rows,
+        reset=newly_hung(before, after, setup),
     )
     changes = {
         "table": plan.table,
@@ -98,6 +100,16 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
         row_moved_at_s=before.row_moved_at_s,
         row_move_began_at_s=before.row_move_began_at_s,
     )
+
+
+def newly_hung(
+    before: ControllerState, after: ControllerState, setup: ControllerSetup
+) -> NDArray[np.bool_] | None:
+    """bool [B, R]: quarantined now because it hangs; None where no stream is to be reset."""
+    if setup.hang_timeouts == 0:
+        return None
+    now = after.quarantined & ~before.quarantined & (after.quarantine_reason == QuarantineReason.HUNG)
+    return now if bool(now.any()) else None
 
 
 def forbidden_cells(

@@ -87,7 +87,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPlan:
-    """What the actuator applies. The last two fields are for scoring (None: nobody said)."""
+    """What the actuator applies. ``forbidden`` and ``capacity_rows`` are for scoring (None: nobody said)."""
 
     table: NDArray[np.float64]  # [B, S, K + 1]
     in_rotation: NDArray[np.bool_]  # [B, R], False: out of the balancing set, and left running
@@ -96,6 +96,9 @@ class RoutingPlan:
     #: the contract chose to serve from.
     forbidden: NDArray[np.bool_] | None = None
     capacity_rows: NDArray[np.bool_] | None = None  # [B, S], rows that moved for capacity alone
+    #: bool [B, R], replicas that hang since this plan: end their open streams, so that clients try elsewhere
+    #: (None: none).
+    reset: NDArray[np.bool_] | None = None
 
 
 class Policy(Protocol):

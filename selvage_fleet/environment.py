@@ -4,13 +4,15 @@
 
     env = gymnasium.make("selvage_fleet.environment:Selvage/FleetRouting-v0")
 
+The part before the colon is what Gymnasium imports first. The installed package also names ``register`` in
+the entry-point group ``gymnasium.envs``, so that whoever reads it (Gymnasium did up to 0.29) needs no import.
 Needs the optional part ``rl``: pip install 'selvage-fleet[rl]'. ``simulator.env.gym`` says what is seen, done
 and rewarded.
 """
 
 from __future__ import annotations
 
-from simulator.env.gym import ENV_ID, FleetRoutingEnv
+from simulator.env.gym import ENV_ID, FleetRoutingEnv, register
 from simulator.env.vector import FleetRoutingVectorEnv
 
-__all__ = ["ENV_ID", "FleetRoutingEnv", "FleetRoutingVectorEnv"]
+__all__ = ["ENV_ID", "FleetRoutingEnv", "FleetRoutingVectorEnv", "register"]

@@ -53,6 +53,11 @@ class PoolKernel(Strict):
     servers: Annotated[tuple[ServerUrl, ...], Field(min_length=1, max_length=1024)] | None = None
     """Addresses of running servers, one per replica, without a path or a key: http://HOST:PORT."""
 
+    def zone_of(self, number: int) -> str:
+        """Zone of replica ``number``, from 0; "" where none is declared. Beyond the list it begins anew."""
+        declared = self.zones or (self.zone or "",)
+        return declared[number % len(declared)]
+
 
 class Home(Strict):
     """The kernel that serves a slice when all is well."""

@@ -90,6 +90,20 @@ def kv_used_ratio(used_blocks: float, total_blocks: float) -> float:
 
 
 @register_metric(
+    "step_time_ratio",
+    family="R",
+    unit="ratio",
+    columns={"none": "step_time_ratio"},
+    source=Source.STEP_TIME,
+)
+def step_time_ratio(measured_s: float, certified_s: float) -> float:
+    """Time that engine steps took over what the certified model says of the batches they ran."""
+    if certified_s <= 0.0:
+        raise ValueError(f"expected a certified time above 0 s, got {certified_s}")
+    return measured_s / certified_s
+
+
+@register_metric(
     "failure_rate",
     family="R",
     unit="ratio",

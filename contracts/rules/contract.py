@@ -10,8 +10,9 @@ from contracts.metrics import METRICS, JudgedBy, MetricSpec, UnknownMetricError,
 from contracts.rules.breach import Breach, repeated, unknown
 from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
 
-#: A multiplicative error is at least 1 by definition; every other ratio is at most 1.
-_AT_LEAST_ONE = ("token_prob_error",)
+#: A multiplicative error is at least 1 by definition, and steps as fast as certified break nothing; every
+#: other ratio is at most 1.
+_AT_LEAST_ONE = ("token_prob_error", "step_time_ratio")
 _INDICATORS = (Source.FINGERPRINT, Source.TRACE_FIELDS)
 
 

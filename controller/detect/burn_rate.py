@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.burn_rate_pass import Budgets, Tier, end_bins, find_kept, sum_up, take_in
-from controller.detect.clauses import ClausePlan, applies, from_traffic
+from controller.detect.clauses import ClausePlan, applies, needs_traffic
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
 from controller.detect.latched import forgotten, latched
 from controller.detect.sums import Sums
@@ -105,7 +105,7 @@ class BurnRateDetector:
             after.update(_judged(after))
         alarm, recent = flags(after, "alarm"), floats(after, "recent")
         kept = np.empty(alarm.shape, dtype=np.bool_)
-        find_kept(kept, budgets, recent, from_traffic(contract), self.least_units)
+        find_kept(kept, budgets, recent, needs_traffic(contract), self.least_units)
         return AlarmState(
             alarm=alarm, excess=floats(after, "excess"), inside=~alarm & kept, fresh=ended, judged=recent
         ), after

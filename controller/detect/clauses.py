@@ -6,6 +6,7 @@
 | hard rate clause, limit 0 | 1: over | never | alarm at the first one, no ARL0 |
 | mean clause, "at most" m | the value, clipped | mean <= m | betting on a mean |
 | mean clause, "at least" m | upper - value, never below 0 | mean <= upper - m | betting on a mean |
+| step-time clause, m | e-value of the log of the ratio over m | ``step_time``'s | betting on a mean of 1 |
 
 Observations of probes are independent prompts, so their thresholds are guaranteed. Observations of traffic
 and gauges (one per scrape: the share of its requests over the threshold) follow each other's queues: their
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
+from controller.detect.step_time import HEALTHY_RANGE
 from controller.detect.streams.eprocess import MEAN_BETS, MEAN_WEIGHTS, Betting, exceedances
 from controller.detect.streams.protocol import Flags, Floats
 
@@ -88,23 +90,27 @@ def plan_clauses(contract: CompiledContract) -> ClausePlan:
     upper = np.where(mirrored & finite, contract.clip, 1.0)
     at_most = np.where(mirrored, upper - contract.threshold, contract.threshold)
     null_mean = np.where(contract.is_rate, contract.rate_limit, at_most)
+    own_clock = (contract.source == Source.STEP_TIME) & ~contract.is_rate
+    null_mean = np.where(own_clock, 1.0, null_mean)
     kind = np.where(null_mean > 0.0, int(Kind.BETTING), int(Kind.AT_ONCE))
     unbreakable = contract.is_rate & (contract.rate_limit >= 1.0)
     kind[unbreakable | (contract.source == Source.OFFLINE)] = int(Kind.NONE)
     betting = kind == Kind.BETTING
-    clip = np.where(contract.is_rate | mirrored | (contract.clip <= null_mean), np.inf, contract.clip)
+    unclipped = contract.is_rate | mirrored | own_clock | (contract.clip <= null_mean)
+    clip = np.where(unclipped, np.inf, contract.clip)
     bets = [
         _bets(contract, clause, float(null_mean[clause]), bool(betting[clause]))
         for clause in range(kind.size)
     ]
     limit = np.where(contract.is_rate, contract.rate_limit, np.abs(contract.threshold))
+    limit = np.where(own_clock, 1.0, limit)
     groups = len(MEAN_BETS)
     null_mean = np.where(betting, null_mean, 1.0)
     return ClausePlan(
         kind=kind.astype(np.int64),
         is_rate=contract.is_rate.copy(),
         mirrored=mirrored,
-        guaranteed=contract.source == Source.PROBE,
+        guaranteed=(contract.source == Source.PROBE) | own_clock,
         null_mean=null_mean,
         upper=upper,
         clip=clip,
@@ -120,6 +126,7 @@ def _health_range(contract: CompiledContract, null_mean: Floats, clip: Floats, u
     reach = UNCLIPPED_RANGE * null_mean
     known = np.where(np.isfinite(upper), upper, np.where(np.isfinite(clip), clip, reach))
     known = np.where(contract.is_rate | (contract.source != Source.PROBE), 1.0, known)
+    known = np.where((contract.source == Source.STEP_TIME) & ~contract.is_rate, HEALTHY_RANGE, known)
     return np.asarray(np.where(known > null_mean, known, reach))
 
 
@@ -155,6 +162,24 @@ def probe_clauses(contract: CompiledContract) -> NDArray[np.int64]:
 def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: only served traffic gives observations, so without traffic there is no evidence."""
     return np.asarray((contract.source == Source.LATENCY) | (contract.source == Source.FAILED))
+
+
+@lru_cache(maxsize=64)
+def own_clock(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: clauses on a replica's own clock, that no peer, queue or load has a part in."""
+    return np.asarray((contract.source == Source.STEP_TIME) & ~contract.is_rate)
+
+
+@lru_cache(maxsize=64)
+def clock_clauses(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses of ``own_clock``."""
+    return np.flatnonzero(own_clock(contract))
+
+
+@lru_cache(maxsize=64)
+def needs_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [C]: who gets no traffic gives no observation, so silence ends an alarm in the end."""
+    return from_traffic(contract) | own_clock(contract)
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.clauses import applies, from_traffic, zero_tolerance_places
+from controller.detect.clauses import applies, needs_traffic, zero_tolerance_places
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
 from controller.detect.latched import forgotten, latched
 from controller.detect.significance import significant
@@ -135,7 +135,7 @@ def _alarm_at_once(
 def _rules(contract: CompiledContract, carry_windows: int, expiry_windows: int) -> WindowRules:
     return WindowRules(
         applies=applies(contract),
-        from_traffic=from_traffic(contract),
+        needs_traffic=needs_traffic(contract),
         is_rate=contract.is_rate,
         rate_limit=contract.rate_limit,
         threshold=contract.threshold,

@@ -40,7 +40,7 @@ class WindowRules(NamedTuple):
     """Constants of a contract and a ``WindowDetector``."""
 
     applies: Flags  # [S, C]
-    from_traffic: Flags  # [C]
+    needs_traffic: Flags  # [C]
     is_rate: Flags  # [C]
     rate_limit: Floats  # [C]
     threshold: Floats  # [C], in the metric's unit
@@ -141,7 +141,7 @@ def _carry(memory, marks, at, total, rules):
     """Too few observations: carry ``total`` [4] on, or drop it; an alarm on silent traffic ends."""
     b, u, s, c = at
     silent = memory.silent_windows[at] >= rules.expiry_windows
-    if silent and rules.from_traffic[c] and memory.alarm[at]:
+    if silent and rules.needs_traffic[c] and memory.alarm[at]:
         memory.alarm[at], memory.inside[at], marks.fresh[at] = False, True, True
     memory.excess[at] = memory.excess[at] if memory.alarm[at] else 0.0
     keep = memory.carried_windows[at] + 1 < rules.carry_windows and total[COUNT] > 0.0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
-from controller.detect.clauses import from_traffic, moves_traffic, probe_clauses
+from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic, own_clock, probe_clauses
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
 from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
@@ -86,7 +86,7 @@ def judge_kernels(
     alarm, excess = _with_spread(judged, apart, case)
     down_until_at_s = _down_until_at_s(state, apart, case)
     down = state.now_s[:, None] < down_until_at_s
-    standing = _standing(state, Said(alarm, judged.inside, judged.fresh), down, contract)
+    standing = _standing(state, _said(alarm, judged, contract), down, contract)
     found = _health(alarm, excess, down, contract)
     count = np.zeros(alarm.shape[:3])
     ratio = case.setup.detector.evidence_ratio(memory, contract).copy()
@@ -134,7 +134,8 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
     away = kernel_count(state.quarantined, owner, kernels)[:, :, None, None] > 0
     told = ends & ~(away & of_kernels(excess_of_sums(pooled, contract) <= 0.0, contract))
     counted = np.where(told[..., None], state.kernel_window, 0.0)
-    return np.asarray(np.where(from_traffic(contract)[:, None], counted, pooled))
+    told_of = np.where(from_traffic(contract)[:, None], counted, pooled)
+    return np.asarray(np.where(own_clock(contract)[:, None], 0.0, told_of))
 
 
 def _without_the_departed(
@@ -183,6 +184,14 @@ def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> N
     failing_after, after_s = options.failing_after, options.readmit_after_s
     note_down(down_until_at_s, state.now_s, failing, failing_after, after_s, case.owner)
     return down_until_at_s
+
+
+def _said(alarm: NDArray[np.bool_], judged: AlarmState, contract: CompiledContract) -> Said:
+    """What is said of the kernels; of own clocks they are as their replicas are in this tick."""
+    if not clock_clauses(contract).size:
+        return Said(alarm, judged.inside, judged.fresh)
+    clocks = own_clock(contract)
+    return Said(alarm, judged.inside | (clocks & ~alarm), judged.fresh | clocks)
 
 
 def _standing(

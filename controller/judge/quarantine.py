@@ -1,8 +1,9 @@
 """The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
 
 A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
-departs from its peers (``controller.judge.departures``), when the gateway counts failures in a row on it, or
-when requests run on it and none is answered.
+departs from its peers (``controller.judge.departures``), when it or its zone is slow
+(``controller.judge.own_clock``), when the gateway counts failures in a row on it, or
+when requests run on it and none is answered (``controller.judge.hang`` for the quick way).
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
 in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
@@ -31,6 +32,8 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
+from controller.judge.hang import HangMemory, note_timeouts, stands_still
+from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
     Bench,
     HungLimits,
@@ -52,6 +55,7 @@ class QuarantineReason(IntEnum):
     DEPARTS = 1  # from its peers, on a clause
     FAILING = 2  # failed answers in a row
     HUNG = 3  # running, never answering
+    ZONE = 4  # of a zone that is slow, without proof of its own
 
 
 class Departures(NamedTuple):
@@ -65,19 +69,26 @@ class Departures(NamedTuple):
 def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     """Quarantine, release, and report which alarms stay with the kernel."""
     condemned, severe, some = _recertified(case)
-    alarms = stand_apart(severe, case) if some else None
+    alarms, of_zone = attribute(stand_apart(severe, case) if some else None, case)
     acts = case.setup.options.quarantine
     culprits = culprits_of(case) if acts else None
     if culprits is not None:
         alarms = with_culprits(alarms, severe, culprits)
         condemned |= culprits
-    hung = _hung(case)
+    progressed_at_s = case.estimate.state.progressed_at_s
+    timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
+    hung = _hung(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
-    changes = _admitted_and_released(wanted, condemned, severe, hung, case) if acts else {}
+    kept = hung
+    if of_zone is not None:
+        wanted[of_zone & (wanted == QuarantineReason.NONE)] = QuarantineReason.ZONE
+        kept = hung | of_zone
+    changes = _admitted_and_released(wanted, condemned, severe, kept, case) if acts else {}
     state = altered(
         case.estimate.state,
         replica_condemned=condemned,
         replica_detector=case.verdicts.replica_memory,
+        hang=timeouts,
         **changes,
     )
     return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
@@ -105,8 +116,8 @@ def _by_slice(contract: CompiledContract) -> Flags:
     return np.tile(moves_traffic(contract), len(contract.slices))
 
 
-def _hung(case: Case) -> Flags:
-    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long."""
+def _hung(case: Case, timeouts: HangMemory) -> Flags:
+    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long; or see ``hang``."""
     state, options = case.estimate.state, case.setup.options
     hung = np.zeros(case.ready.shape, dtype=np.bool_)
     progress = Progress(
@@ -124,7 +135,10 @@ def _hung(case: Case) -> Flags:
         options.hung_least_s,
     )
     find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
-    return hung
+    if not timeouts:
+        return hung
+    known = case.ready & (state.now_s[:, None] - state.scraped_at_s <= limits.stale_after_s)
+    return hung | stands_still(timeouts, case.telemetry, known, case.setup.hang_timeouts)
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
@@ -138,9 +152,12 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
 
 
 def _admitted_and_released(
-    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, hung: Flags, case: Case
+    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Flags, case: Case
 ) -> dict[str, Any]:
-    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
+    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back.
+
+    kept: bool [B, R], who hangs or is of a slow zone, and does not come back.
+    """
     state, setup = case.estimate.state, case.setup
     asked, away = bool(wanted.any()), bool(state.quarantined.any())
     if not asked and not away:
@@ -156,7 +173,7 @@ def _admitted_and_released(
         admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
     recovery = Recovery(
         ready=case.ready,
-        hung=hung,
+        kept=kept,
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,
         condemned=condemned,

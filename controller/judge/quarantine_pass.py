@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 
 # Plain integers, because compiled code does not know the enumeration ``judge.quarantine.QuarantineReason``.
-NONE, DEPARTS, FAILING, HUNG = 0, 1, 2, 3
+NONE, DEPARTS, FAILING, HUNG, ZONE = 0, 1, 2, 3, 4
 #: A replica's back-off grows with the number of its quarantines up to this.
 MOST_BACKOFF = 10
 
@@ -53,7 +53,7 @@ class Recovery(NamedTuple):
     """What speaks for and against a return."""
 
     ready: NDArray[np.bool_]  # [B, R], says discovery
-    hung: NDArray[np.bool_]  # [B, R]
+    kept: NDArray[np.bool_]  # [B, R], hangs or is of a slow zone
     stale: NDArray[np.bool_]  # [B], telemetry is silent
     probed_at_s: NDArray[np.float64]  # [B, R, S]
     condemned: NDArray[np.bool_]  # [B, R, S, C]
@@ -118,7 +118,7 @@ def _peers_rps(b, own, progress, owner):
 
 @compiled
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
-    """Into quarantine: hung first, then failing, then departing, each in replica order, up to the cap."""
+    """Into quarantine up to the cap: hung, failing, departing, of a slow zone; each in replica order."""
     bench = borrowed(bench)
     quarantined = bench.quarantined
     for b in range(wanted.shape[0]):
@@ -129,7 +129,7 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
                     present += 1
                     away += quarantined[b, r]
             allowance = min(max(1, int(np.floor(cap_ratio * present + 1e-9))), present - 1) - away
-            for asked in (HUNG, FAILING, DEPARTS):
+            for asked in (HUNG, FAILING, DEPARTS, ZONE):
                 for r in range(len(owner)):
                     asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
                     if asks and not quarantined[b, r] and allowance > 0:
@@ -152,7 +152,7 @@ def release(bench, recovery, owner, now_s, limits):
                 reason[b, r] = NONE
                 continue
             served = now_s[b] - since_s[b, r] >= limits.after_s * min(bench.times[b, r], MOST_BACKOFF)
-            if not (recovery.ready[b, r] and served) or recovery.hung[b, r] or recovery.stale[b]:
+            if not (recovery.ready[b, r] and served) or recovery.kept[b, r] or recovery.stale[b]:
                 continue
             if _broken(recovery.condemned[b, r], recovery.severe[b, r], recovery.moves):
                 continue

@@ -23,6 +23,7 @@ from contracts.units import MS_PER_S
 
 # Plain integers, because compiled code does not know the enumeration.
 FAILED, FINGERPRINT, TRACE_FIELDS = int(Source.FAILED), int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
+STEP_TIME = int(Source.STEP_TIME)
 
 #: Values are bounded here even where a clause has no clip, so that an infinite one leaves sums finite.
 MOST_VALUE = 1e12
@@ -59,6 +60,7 @@ class Scrapes(NamedTuple):
     fingerprint_match: NDArray[np.float64]  # [B, R], 0..1
     trace_fields_ratio: NDArray[np.float64]  # [B, R], 0..1
     kv_used_ratio: NDArray[np.float64]  # [B, R], 0..1
+    step_time_ratio: NDArray[np.float64]  # [B, R], NaN: unknown; without a fleet where no clause asks
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
 
 
@@ -242,25 +244,30 @@ def _add_counts(sums, b, r, s, c, count, over):
 
 @compiled
 def _accumulate_gauges(sinks, scrapes, clauses):
-    """Each fresh scrape is one observation of the fingerprint, trace-field and KV clauses, on every slice."""
+    """Each fresh scrape is one observation of the clauses on gauges, on every slice."""
     window, sums, news = sinks.window, sinks.sums, sinks.news
     for b in range(scrapes.fresh.shape[0]):
         for r in range(scrapes.fresh.shape[1]):
             if not scrapes.fresh[b, r]:
                 continue
             for c in clauses.gauges:
-                if clauses.source[c] == FINGERPRINT:
-                    value = 1.0 - scrapes.fingerprint_match[b, r]
-                elif clauses.source[c] == TRACE_FIELDS:
-                    value = 1.0 - scrapes.trace_fields_ratio[b, r]
-                else:
-                    value = scrapes.kv_used_ratio[b, r]
+                value = _gauge(scrapes, clauses.source[c], b, r)
                 if not np.isnan(value):
                     _add_to_every_slice(window, b, r, c, value, clauses)
                     if sums.shape[0] > 0:
                         _add_to_every_slice(sums, b, r, c, value, clauses)
                         for s in range(news.shape[2]):
                             news[b, r, s] |= clauses.applies[c, s]
+
+
+@compiled(inline="always")
+def _gauge(scrapes, source, b, r):
+    """What the newest scrape of a replica says of a clause with this source; NaN: unknown."""
+    if source == FINGERPRINT:
+        return 1.0 - scrapes.fingerprint_match[b, r]
+    if source == TRACE_FIELDS:
+        return 1.0 - scrapes.trace_fields_ratio[b, r]
+    return scrapes.step_time_ratio[b, r] if source == STEP_TIME else scrapes.kv_used_ratio[b, r]
 
 
 @compiled

@@ -26,7 +26,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import MS_PER_S
 from controller.cells import News, pool_news
-from controller.detect.clauses import from_traffic, probe_clauses, replica_places
+from controller.detect.clauses import from_traffic, own_clock, probe_clauses, replica_places
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
@@ -49,6 +49,7 @@ from controller.perceive.reception import (
     follow,
     receive,
 )
+from controller.perceive.step_time import observed_step_times, of_gauges
 from controller.state import ControllerState, altered
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
@@ -88,7 +89,8 @@ def accumulate(
     explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     overload = Overload(excused_at_s, now_s, owner, window_s)
-    _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract)
+    ratio = observed_step_times(state, telemetry, setup)
+    _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
@@ -223,6 +225,7 @@ def _accumulate_all(
     overload: Overload,
     quarantined: NDArray[np.bool_],
     contract: CompiledContract,
+    step_time_ratio: NDArray[np.float64],
 ) -> None:
     """Add this tick's observations to ``sinks``, in place."""
     probes = telemetry.probes
@@ -240,6 +243,7 @@ def _accumulate_all(
         _plain(telemetry.fingerprint_match),
         _plain(telemetry.trace_fields_ratio),
         _plain(telemetry.kv_used_ratio),
+        step_time_ratio,
         clocks.fresh,
     )
     counts = telemetry.gateway
@@ -258,7 +262,7 @@ def _pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSe
 @lru_cache(maxsize=64)
 def _of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
     """Places of the clauses that a kernel is judged on by what its replicas showed."""
-    return np.flatnonzero(~from_traffic(contract))
+    return np.flatnonzero(~from_traffic(contract) & ~own_clock(contract))
 
 
 @lru_cache(maxsize=64)
@@ -269,7 +273,7 @@ def _clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
         requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
         failing=np.flatnonzero(source == Source.FAILED),
         latency=np.flatnonzero(source == Source.LATENCY),
-        gauges=np.flatnonzero((source >= Source.FINGERPRINT) & (source <= Source.KV_USED)),
+        gauges=np.flatnonzero(of_gauges(source)),
         source=source,
         column=contract.column,
         edge=contract.edge,

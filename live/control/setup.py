@@ -104,6 +104,7 @@ def live_layout(
         replica_kernel=np.array(owner, dtype=np.int64),
         probe_metrics=_probe_metrics(contract),
         known_good=next(at for at, one in enumerate(kernels) if one.role == "known_good"),
+        zones=tuple(one.zone_of(number) for one in kernels for number in range(len(replicas[one.name]))),
     )
 
 

@@ -103,8 +103,14 @@ def _first(values: NDArray[np.float64]) -> Any:
     return float(values[0]) if values.ndim == 1 else values[0].copy()
 
 
-gymnasium.register(
-    id=ENV_ID,
-    entry_point=f"{__name__}:FleetRoutingEnv",
-    vector_entry_point=f"{env.__name__}.vector:FleetRoutingVectorEnv",
-)
+def register() -> None:
+    """Make the environment known to Gymnasium by its name; once is enough, more does nothing."""
+    if ENV_ID not in gymnasium.registry:
+        gymnasium.register(
+            id=ENV_ID,
+            entry_point=f"{__name__}:FleetRoutingEnv",
+            vector_entry_point=f"{env.__name__}.vector:FleetRoutingVectorEnv",
+        )
+
+
+register()

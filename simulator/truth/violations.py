@@ -73,6 +73,7 @@ def runtime(scenario: CompiledScenario, kernel: int, effect: ReplicaEffect) -> N
         return np.ones(slices, dtype=np.bool_)
     broken = _failures_broken(contract, effect.http_error_ratio)
     broken |= _share_broken(contract, Source.KV_USED, effect.kv_held_ratio)
+    broken |= _share_broken(contract, Source.STEP_TIME, effect.step_time_factor)
     if effect.step_time_factor > 1.0 or effect.kv_held_ratio > 0.0 or effect.http_latency_ms > 0.0:
         broken |= (expected_latencies_ms(scenario, kernel, effect) > contract.slo_ms).any(axis=1)
     return broken

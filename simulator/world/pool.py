@@ -171,9 +171,8 @@ def layout_of(pool: MeasuredPool, extra: dict[str, int]) -> FleetLayout:
     for index, kernel in enumerate(pool.kernels):
         entry = kernel.entry
         count = entry.replicas + extra.get(entry.name, 0)
-        own = entry.zones or (entry.zone or "",)
         replicas += [f"{entry.name}-{number}" for number in range(count)]
-        zones += [own[number % len(own)] for number in range(count)]
+        zones += [entry.zone_of(number) for number in range(count)]
         owner += [index] * count
     return FleetLayout(
         kernels=tuple(kernel.entry.name for kernel in pool.kernels),

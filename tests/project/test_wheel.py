@@ -132,6 +132,8 @@ def test_wheel_holds_one_package(wheel: Path) -> None:
     assert f"{PACKAGE}/py.typed" in names
     assert f"{PACKAGE}/scripts/e5/report/templates/report.html.j2" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    (points,) = (text for name, text in contents(wheel).items() if name.endswith("entry_points.txt"))
+    assert b"[gymnasium.envs]\nSelvage = selvage_fleet.environment:register" in points
 
 
 def test_wheel_of_the_source_distribution_is_the_wheel_of_the_tree(wheel: Path, built: Path) -> None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.burn_rate import BINS, FACTORS, LONG_HOURS, BurnRateDetector
-from controller.detect.clauses import Kind, applies, from_traffic
+from controller.detect.clauses import Kind, applies, needs_traffic
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, floats
 from controller.detect.sums import COUNT, OVER, TOTAL, Sums
 
@@ -32,7 +32,7 @@ def plain_update(
         after |= {"alarm": worst > 0.0, "excess": np.maximum(worst - 1.0, 0.0), "recent": recent}
     alarm, recent = after["alarm"].astype(np.bool_), after["recent"].astype(np.float64)
     known = recent[..., COUNT] >= detector.least_units
-    silent = (recent[..., COUNT] <= 0.0) & from_traffic(contract)
+    silent = (recent[..., COUNT] <= 0.0) & needs_traffic(contract)
     kept = (known & (_burn(detector, recent) < 1.0)) | silent
     excess = after["excess"].astype(np.float64)
     return AlarmState(alarm=alarm, excess=excess, inside=~alarm & kept, fresh=ended, judged=recent), after

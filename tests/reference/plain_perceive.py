@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract, Level
 from contracts.telemetry import FleetTelemetry, ReplicaState, Source
-from controller.detect.clauses import applies, from_traffic, moves_traffic, zero_tolerance
+from controller.detect.clauses import applies, moves_traffic, needs_traffic, zero_tolerance
 from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.significance import beyond_limit, significant
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
@@ -84,7 +84,7 @@ class PlainWindows(WindowDetector):
         since = np.where(against[..., None], 0.0, since)
         inside = inside_limit(since, ready & ~beyond, contract, self.recertify_confidence)
         silent = np.where(sums[..., COUNT] > 0.0, 0, state["silent_windows"] + 1)
-        expired = (silent >= self.expiry_windows) & from_traffic(contract) & state["alarm"]
+        expired = (silent >= self.expiry_windows) & needs_traffic(contract) & state["alarm"]
         age = np.where(ready, 0, state["carried_windows"] + 1)
         keep = ~ready & (age < self.carry_windows) & (total[..., COUNT] > 0.0)
         alarm = np.where(ready, beyond, state["alarm"] & ~expired)

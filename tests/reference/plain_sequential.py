@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from contracts.telemetry import Source
-from controller.detect.clauses import Kind, applies, from_traffic
+from controller.detect.clauses import Kind, applies, from_traffic, needs_traffic
 from controller.detect.detector import EvidenceBatch
 from controller.detect.sequential.health import SHARES
 from controller.detect.sequential.peers import LEAST_RECEIVED
@@ -55,7 +55,7 @@ def update(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> tuple[Sta
     wanted &= ~raised
     received = seen.sums[..., COUNT] > 0.0
     silent_s = np.where(received, 0.0, state["silent_s"] + seen.since_s[:, None, None, None])
-    expired = (silent_s >= plan.expiry_s) & from_traffic(plan.contract) & wanted
+    expired = (silent_s >= plan.expiry_s) & needs_traffic(plan.contract) & wanted
     inside = expired | (wanted & (state["health"].mean(axis=-1) >= 1.0 / (1.0 - plan.confidence)))
     alarm = raised | (state["alarm"] & ~inside)
     excess = np.where(alarm, state["excess"], 0.0)

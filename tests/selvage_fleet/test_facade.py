@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -151,6 +152,37 @@ def test_environment_is_made_by_its_public_name() -> None:
         "simulator.env.gym:FleetRoutingEnv",
         "simulator.env.vector:FleetRoutingVectorEnv",
     )
+
+
+#: What Gymnasium's loader of plug-ins does with an installed distribution, on the folder given.
+LOADER = """
+import sys
+from importlib.metadata import entry_points
+import gymnasium
+from gymnasium.envs.registration import namespace
+sys.path.insert(0, sys.argv[1])
+(point,) = [p for p in entry_points(group="gymnasium.envs") if p.name == "Selvage"]
+with namespace(point.name):
+    register = point.load()
+    register()
+print(gymnasium.spec("Selvage/FleetRouting-v0").id)
+"""
+
+
+@pytest.mark.needs("gymnasium")
+def test_environment_is_an_installed_entry_point(tmp_path: Path) -> None:
+    """Read from installed metadata as a loader of the group does, the bare name is known, and once only."""
+    point = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["gymnasium.envs"]
+    installed = tmp_path / "selvage_fleet-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: selvage-fleet\nVersion: 0\n")
+    lines = [f"{name} = {target}" for name, target in point.items()]
+    (installed / "entry_points.txt").write_text("\n".join(["[gymnasium.envs]", *lines]) + "\n")
+    command = [sys.executable, "-W", "error::UserWarning", "-c", LOADER, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "Selvage/FleetRouting-v0"
+    assert "Overriding" not in done.stderr
 
 
 def test_plugins_extend_by_entry_points(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from controller.detect.calibration.simulate import ArlCurve, arl_curve
 from controller.detect.streams.eprocess import Betting, Gaussian, Start
 from controller.detect.streams.passes import first_crossings
 from controller.detect.streams.protocol import Floats, StreamDetector
+from controller.detect.streams.ranks import Rank
 from controller.detect.streams.thresholds import guaranteed_threshold
 
 MOST_DIRECT = 3e4
@@ -84,11 +85,14 @@ def block_threshold(
     """Threshold for observations that depend on each other, from a recorded healthy ``series`` float64 [n].
 
     length: of a block, several times the correlation and the delay. Calibrated to ``BLOCK_MARGIN`` times
-    ``arl0``.
+    ``arl0``. Of log-evidence never below ``log arl0``: what dependence adds is waited for, but a short series
+    that happened to be calm takes nothing away.
     """
     law = Blocks(series=series, length=length)
     found = calibrated_threshold(detector, law, BLOCK_MARGIN * arl0, seed=seed, runs=runs)
-    return replace(found, arl0=arl0, method=f"blocks of {length}, {found.method}")
+    floor = guaranteed_threshold(arl0) if isinstance(detector, (Betting, Gaussian, Rank)) else -math.inf
+    threshold = max(found.threshold, floor)
+    return replace(found, threshold=threshold, arl0=arl0, method=f"blocks of {length}, {found.method}")
 
 
 def _calibration(

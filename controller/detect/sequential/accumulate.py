@@ -17,9 +17,12 @@ from contracts.telemetry import Source
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import (
     BETS,
+    STEP_TIME,
+    health_observation,
     probe_observation,
     scrape_observation,
     update_evidence,
+    update_scrape,
     update_spread,
 )
 from controller.detect.sequential.health import grow_health
@@ -127,11 +130,13 @@ def accumulate_scrapes(cells, sums, news, worth, plan):
                 mine, sum_, beyond = sums[u, s, c, COUNT], sums[u, s, c, TOTAL], sums[u, s, c, OVER]
                 count, total, over = count + mine, total + sum_, over + beyond
                 y = scrape_observation(mine, sum_, beyond, clause)
-                share = worth[u, s, c] if weighed else 1.0
-                update_evidence(cells.by_slice[u, s, c], y * share, clause)
+                size = health_observation(y, mine, sum_, clause)
+                share = worth[u, s, c] if weighed and clause.source != STEP_TIME else 1.0
+                update_scrape(cells.by_slice[u, s, c], y * share, size * share, clause)
                 if cells.wanted[u, s, c]:
-                    grow_health(cells.health[u, s, c], y, clause, plan.gain)
+                    grow_health(cells.health[u, s, c], size, clause, plan.gain)
             if count > 0.0 and cells.over_slices.shape[1]:
                 y = scrape_observation(count, total, over, clause)
-                share = worth[u, slices, c] if weighed else 1.0
-                update_evidence(cells.over_slices[u, 0, c], y * share, clause)
+                size = health_observation(y, count, total, clause)
+                share = worth[u, slices, c] if weighed and clause.source != STEP_TIME else 1.0
+                update_scrape(cells.over_slices[u, 0, c], y * share, size * share, clause)

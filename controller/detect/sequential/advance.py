@@ -116,13 +116,13 @@ def _recover(raised, one, sums, wanted, since_s, inside, fresh, levels):
     for s in range(raised.shape[0]):
         for c in range(raised.shape[1]):
             received, expired, healthy = sums[s, c, COUNT] > 0.0, False, False
-            if levels.traffic[c]:
+            if levels.expires[c]:
                 one.silent_s[s, c] = 0.0 if received else one.silent_s[s, c] + since_s
             if wanted[s, c] and not raised[s, c]:
                 total = 0.0
                 for h in range(HEALTHS):
                     total += one.health[s, c, h]
-                expired = levels.traffic[c] and one.silent_s[s, c] >= levels.expiry_s
+                expired = levels.expires[c] and one.silent_s[s, c] >= levels.expiry_s
                 healthy = expired or total / HEALTHS >= levels.returns
             if raised[s, c]:
                 one.alarm[s, c] = True

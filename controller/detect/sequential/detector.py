@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.certified_drift import DriftPlan
-from controller.detect.clauses import from_traffic, moves_traffic
+from controller.detect.clauses import from_traffic, moves_traffic, needs_traffic
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
 from controller.detect.sequential.advance import advance
 from controller.detect.sequential.alarms import nearest_alarm
@@ -173,6 +173,7 @@ def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
         expiry_s=plan.expiry_s,
         scale=plan.clauses.scale,
         traffic=from_traffic(plan.contract),
+        expires=needs_traffic(plan.contract),
         owner=np.empty(0, dtype=np.int64) if pooled else plan.owner,
     )
 

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.jit import compiled
+from contracts.telemetry import Source
 from controller.detect.clauses import ClausePlan, Kind, applies
 from controller.detect.sequential.spread import SHARE, SPREADS, TILT_WEIGHTS
+from controller.detect.step_time import step_time_observation
 from controller.detect.streams.eprocess import MEAN_BETS
 from controller.detect.streams.passes import CEILING, FLOOR
 from controller.detect.streams.protocol import LOWEST, Flags, Floats
 
-AT_ONCE = int(Kind.AT_ONCE)
+AT_ONCE, STEP_TIME = int(Kind.AT_ONCE), int(Source.STEP_TIME)
 #: Bets on the mean of every clause: a constant, so that compiled loops over them unroll.
 BETS = len(MEAN_BETS)
 #: Columns of a cell after the bets on mean and spread: evidence of all bets together (0: no observation yet);
@@ -120,7 +122,17 @@ def scrape_observation(count, total, over, clause):
     if clause.is_rate:
         return max(over / requests, 0.0)
     mean = total / requests
+    if clause.source == STEP_TIME:
+        return step_time_observation(mean, clause.threshold)
     return max(clause.upper - mean if clause.mirrored else min(mean, clause.clip), 0.0)
+
+
+@compiled
+def health_observation(y, count, total, clause):
+    """What the same scrape says of health: ``y``, but of step times their ratio in thresholds."""
+    if clause.source == STEP_TIME and not clause.is_rate:
+        return total / max(count, 1.0) / clause.threshold
+    return y
 
 
 @compiled
@@ -143,6 +155,14 @@ def update_evidence(cell, y, clause):
         cell[g] = grown
         total += clause.weights[g] * grown
     cell[LEVEL] = min(max(total, FLOOR), CEILING)
+
+
+@compiled
+def update_scrape(cell, y, size, clause):
+    """One scrape worth ``y`` into a cell, whose excess is told by its ``size``."""
+    update_evidence(cell, y, clause)
+    if size != y:
+        cell[SINCE_SUM] += size - y
 
 
 @compiled

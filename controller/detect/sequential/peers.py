@@ -22,7 +22,7 @@ from controller.detect.sums import COUNT, OVER, TOTAL
 
 #: Observations of peers, faded, below which none counts as received.
 LEAST_RECEIVED = 0.05
-_PROBE, _BETTING = int(Source.PROBE), int(Kind.BETTING)
+_PROBE, _STEP_TIME, _BETTING = int(Source.PROBE), int(Source.STEP_TIME), int(Kind.BETTING)
 
 
 @compiled
@@ -41,7 +41,9 @@ def weigh_by_peers(worth, sums, news, latest, owner, plan):
         peers = _peers_of(others, u, owner)
         for c in range(plan.clauses.shape[0]):
             clause = plan.clauses[c]
-            if clause.source == _PROBE or clause.kind != _BETTING or not _bad(sums[u], c, clause.is_rate):
+            if clause.source in (_PROBE, _STEP_TIME) or clause.kind != _BETTING:
+                continue
+            if not _bad(sums[u], c, clause.is_rate):
                 continue
             count, total, over = 0.0, 0.0, 0.0
             for s in range(slices):

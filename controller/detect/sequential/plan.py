@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
+from contracts.telemetry import Source
 from controller.detect.budget import Budget, BudgetSplit, split_budget
 from controller.detect.certified_drift import FLAG_SHARE, DriftPlan, drift_plan
 from controller.detect.clauses import ClausePlan, Kind, from_traffic, moves_traffic, plan_clauses
@@ -185,6 +186,6 @@ def _lowered(contract: CompiledContract, clauses: ClausePlan, kernel_arl0: Float
     """
     own = np.where(np.isfinite(kernel_arl0), kernel_arl0, 0.0).max(axis=0)
     arl0 = np.where(own > 0.0, np.minimum(np.maximum(LOWERED_SHARE * own, 2.0), stated), stated)
-    probed = clauses.guaranteed & (clauses.kind == Kind.BETTING)
+    probed = (contract.source == Source.PROBE) & (clauses.kind == Kind.BETTING)
     likely = probed & moves_traffic(contract) & contract.applies.T
     return np.where(likely, guaranteed_thresholds(arl0), np.inf)

@@ -60,7 +60,8 @@ class Levels(NamedTuple):
     returns: float  # evidence of health that ends an alarm
     expiry_s: float  # silence that ends an alarm on traffic
     scale: Floats  # [C], of an excess: the clause's limit
-    traffic: Flags  # [C], clauses that only traffic can judge
+    traffic: Flags  # [C], clauses on served requests
+    expires: Flags  # [C], clauses that only traffic can judge
     owner: NDArray[np.int64]  # [U], whose replicas are peers ([0]: subjects have none)
 
 

@@ -8,12 +8,18 @@ Without ``joins`` the reference sample is fixed: what is learned about one refer
 holds on average over reference samples only, and the threshold is calibrated; report ARL0 conditional on
 the reference sample (``reference_arls``).
 
+No observation says more than half a rank, ``u >= 0.5 / (n + 1)``: with n references nothing is known of rarer
+ones, and a tie that happened to be broken near 0 would be an alarm by itself. Observations up to the absolute
+``floor`` say no more than the middle one. A larger u only lowers the evidence, so every guarantee stays, and
+hosts or drifts within the floor raise nothing. Whether a sample looks exchangeable, ``stickiness`` says.
+
 The reference sample is kept as counts per bin, with edges fixed before the stream: ranking bin numbers with
 random ties is as exact as ranking values, and memory and time per observation do not grow.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +33,8 @@ from controller.detect.streams.protocol import LOWEST, Flags, Floats, StreamStat
 EDGE_SCORES: Floats = np.linspace(-2.2, 2.2, 37)
 #: Edges beyond, in distances between the scores 1.2 and 2.2.
 TAIL_STEPS: Floats = np.array([0.15, 0.3, 0.5, 0.75, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0])
+#: Repeated values that get a bin of their own, the largest ones first.
+_MOST_ATOMS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,8 @@ class Rank:
     weights: tuple[float, ...] = SHIFT_WEIGHTS
     #: Of the random ties.
     seed: int = 0
+    #: Observations up to it are never held against anybody, in their unit.
+    floor: float = -math.inf
     _edge_array: Floats = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +68,9 @@ class Rank:
     def name(self) -> str:
         """Kind, reference sample and bets."""
         kind = "online" if self.joins else "fixed"
-        return f"rank-{kind}(edges={self.edges},counts={self.counts},shifts={self.shifts},{self.weights})"
+        floor = f",floor={self.floor:g}" if self.floor > -math.inf else ""
+        shape = f"edges={self.edges},counts={self.counts},shifts={self.shifts},{self.weights}{floor}"
+        return f"rank-{kind}({shape})"
 
     def initial(self, streams: int) -> StreamState:
         """Every stream begins with the reference sample of the settings."""
@@ -85,8 +97,10 @@ class Rank:
         """See the protocol."""
         upper = np.full(value.shape, 0.5)
         bins = np.searchsorted(self._edge_array, value, side="right")
+        half = 0.5 / (state.memory[:, len(self.shifts) + 2] + 1.0)
         rank(state.memory, upper, bins, present, len(self.shifts), self.seed, self.joins)
-        score = -ndtri(upper)
+        half = np.where(value <= self.floor, 0.5, half)
+        score = -ndtri(np.maximum(upper, half))
         shifts, weights = np.array(self.shifts), np.array(self.weights)
         tilt(state.memory, state.statistic, score, present, shifts, weights, int(Start.SUM))
 
@@ -110,7 +124,17 @@ def rank_detector(reference: Floats, *, joins: bool = True, edge_every: int = 5,
 
 
 def rank_edges(sample: Floats) -> Floats:
-    """Ascending edges: quantiles of ``sample`` at ``EDGE_SCORES`` and, above them, a spreading tail."""
+    """Ascending edges: quantiles of ``sample`` at ``EDGE_SCORES`` and, above them, a spreading tail.
+
+    A value that ``sample`` holds more than once has a bin of its own: what lies above it is told apart from
+    it, however little, and where all values are equal the tail spreads by a tenth of their size.
+    """
     inner = np.quantile(sample, ndtr(EDGE_SCORES))
-    step = max(float(np.quantile(sample, ndtr(2.2)) - np.quantile(sample, ndtr(1.2))), 1e-300)
-    return np.unique(np.concatenate([inner, inner[-1] + step * TAIL_STEPS]))
+    values, times = np.unique(sample, return_counts=True)
+    atoms = values[(times > 1) & (values >= inner[0]) & (values <= inner[-1])]
+    top = float(max(inner[-1], values[-1] if times[-1] > 1 else inner[-1]))
+    step = float(np.quantile(sample, ndtr(2.2)) - np.quantile(sample, ndtr(1.2)))
+    if step <= 0.0:
+        step = 0.1 * float(values[-1] - values[0] if values.size > 1 else max(abs(top), 1.0))
+    own = np.unique(atoms)[-_MOST_ATOMS:]
+    return np.unique(np.concatenate([inner, own, np.nextafter(own, np.inf), top + step * TAIL_STEPS]))

@@ -119,3 +119,10 @@ def test_blocks_keep_arl0_where_units_depend_on_each_other(
     blocked = false_alarms(detector, corrected, law, streams=1000, samples=3000, seed=6)
     assert naive.arl < 500.0
     assert blocked.arl >= 900.0
+
+
+def test_blocks_of_a_calm_window_take_nothing_from_the_guarantee() -> None:
+    """A short series without long excursions gives no threshold of log-evidence below ``log ARL0``."""
+    calm = np.tile([-0.5, 0.5], 100)
+    found = block_threshold(Gaussian(), calm + 0.9, 1000.0, length=50, runs=500)
+    assert found.threshold >= guaranteed_threshold(1000.0)

@@ -1,0 +1,38 @@
+"""What one scrape's step-time ratio is worth as evidence that a replica's own clock is too slow.
+
+With ``x`` the ratio and ``m`` the clause's threshold, an observation is
+
+    y = min(exp(TILT z - TILT^2 / 2), exp(MOST)),    z = log(x / m) / NOISE
+
+*Named null*: given the past, the logarithm of the ratio is sub-Gaussian with a standard deviation of at most
+``NOISE`` about a mean of at most ``log m``. Then ``E[y | past] <= 1``, and bets on a mean of 1 keep their
+ARL0 at the guaranteed threshold. The error of the certified model stays with a replica for good, so it
+belongs to the mean, and ``m`` must be above it; what differs from scrape to scrape is ``NOISE``. Scrapes may
+depend on each other as they like as long as that holds given the past.
+
+Health is tested on the ratio itself, in thresholds, up to ``HEALTHY_RANGE`` of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from contracts.jit import compiled
+
+#: Standard deviation of the log of one scrape's ratio, at most: 1.5 times what capacity is learned with.
+NOISE = 0.15
+#: Bet on the score, in standard deviations.
+TILT = 2.0
+#: Nats that one scrape counts at most: one alone raises no alarm at an ARL0 above 1e5, two do up to 1e9.
+MOST = 12.0
+#: Largest ratio that the test of recovery knows of, in thresholds.
+HEALTHY_RANGE = 4.0
+
+
+@compiled
+def step_time_observation(ratio, threshold):
+    """The e-value ``y`` of one scrape, >= 0."""
+    if not ratio > 0.0:
+        return 0.0
+    z = math.log(ratio / threshold) / NOISE
+    return math.exp(min(TILT * z - 0.5 * TILT * TILT, MOST))

@@ -1,0 +1,70 @@
+"""Hangs, told by probes and progress together, long before requests time out.
+
+A replica hangs when so many probes in a row got no answer in time, it holds requests (running or waiting),
+and since the first of these probes was sent nothing moved: it answered no request, as the gateway counts, and
+no scrape of that time shows an engine step. Each alone may be harmless: a long queue makes probes late while
+steps go on, a quiet replica answers nothing because nobody asks, and a prober with a broken network sees
+timeouts where answers keep coming. What is not known (no scrape, no counters, no prober) is no evidence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry, ProbeOutcome
+from contracts.units import MS_PER_S
+
+#: Memory: probes in a row without an answer in time, and when the first of them was sent.
+HangMemory = dict[str, NDArray[np.generic]]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
+    """Memory before the first tick; empty where probes are not asked (``timeouts`` is 0)."""
+    if timeouts == 0:
+        return {}
+    return {
+        "timeouts": np.zeros((batch, replicas), dtype=np.int64),
+        "since_s": np.full((batch, replicas), np.inf),
+    }
+
+
+def note_timeouts(
+    memory: HangMemory, telemetry: FleetTelemetry, fresh: Flags, progressed_at_s: Floats
+) -> HangMemory:
+    """``memory`` after one telemetry: an answer or a step since the first timeout begins the count anew.
+
+    fresh: bool [B, R], a new scrape arrived; progressed_at_s: float64 [B, R], last answer of a request.
+    """
+    if not memory:
+        return memory
+    probes = telemetry.probes
+    count = np.array(memory["timeouts"], dtype=np.int64)
+    since_s = np.array(memory["since_s"], dtype=np.float64)
+    fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.TIMED_OUT)
+    at = fleet, probes.replica[fleet, slot]
+    np.add.at(count, at, 1)
+    np.minimum.at(since_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
+    moved = _stepped(telemetry, fresh, since_s) | (progressed_at_s > since_s)
+    fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.ANSWERED)
+    moved[fleet, probes.replica[fleet, slot]] = True
+    count[moved], since_s[moved] = 0, np.inf
+    return {"timeouts": count, "since_s": since_s}
+
+
+def stands_still(memory: HangMemory, telemetry: FleetTelemetry, known: Flags, timeouts: int) -> Flags:
+    """bool [B, R], who hangs, by the ``memory`` of a set-up whose probes are asked.
+
+    known: bool [B, R], the replica is ready and its newest scrape is not stale.
+    """
+    holds = np.nan_to_num(telemetry.running) + np.nan_to_num(telemetry.waiting) > 0.0
+    return np.asarray((np.asarray(memory["timeouts"], dtype=np.int64) >= timeouts) & holds & known)
+
+
+def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_s: Floats) -> Flags:
+    """A scrape that arrived now spans time after ``since_s`` alone, and steps ended in it."""
+    engine = telemetry.engine
+    began_s = telemetry.scraped_at_ms / MS_PER_S - engine.span_s
+    return np.asarray(fresh & (began_s >= since_s) & (engine.iterations > 0.0))

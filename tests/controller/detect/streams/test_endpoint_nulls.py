@@ -1,0 +1,162 @@
+"""Ranks keep their word where they may be used, and it is said where not; distances keep it everywhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from contracts.rng import stream
+from controller.detect.calibration.simulate import FalseAlarms
+from controller.detect.streams.distance import FLOOR_NATS, Distance, distance_form
+from controller.detect.streams.protocol import StreamDetector, StreamState
+from controller.detect.streams.ranks import Rank, rank_detector, rank_edges
+from controller.detect.streams.stickiness import LEVEL, stickiness
+from controller.detect.streams.thresholds import guaranteed_threshold
+from tests.support.endpoint_nulls import NULLS, Floats
+
+ARL0 = 1000.0
+EXCHANGEABLE = ("near-constant", "three hosts at random")
+STICKY = ("two hosts for hours", "two hosts for days", "date in the template", "drift", "slow drift")
+REFERENCE, STREAMS, RUN = 200, 300, 100
+
+
+def alarms(detector: StreamDetector, state: StreamState, values: Floats) -> FalseAlarms:
+    """First alarms of streams [N] over ``values`` [T, N] at the guaranteed threshold."""
+    state, present, samples = state.copy(), np.ones(values.shape[1], dtype=np.bool_), 0
+    for row in values:
+        detector.advance(state, row, present)
+        samples += int(present.sum())
+        present &= state.statistic < guaranteed_threshold(ARL0)
+    return FalseAlarms(alarms=int((~present).sum()), samples=samples)
+
+
+def ranked(values: Floats, floor: float = -math.inf) -> tuple[FalseAlarms, FalseAlarms, float]:
+    """Alarms of the rank form where it may be used, where nobody asked, and the share that may use it.
+
+    values: [REFERENCE + RUN, N], the healthy past first. floor: beyond the middle of the past.
+    """
+    past, then = values[:REFERENCE].T, values[REFERENCE:]
+    edges = rank_edges(past[::10].ravel())
+    middle = np.median(past, axis=1)
+    detector = Rank(edges=tuple(edges.tolist()), counts=(0.0,) * (edges.size + 1), floor=floor)
+    may = np.array([stickiness(row).may_rank for row in past])
+    if floor > -math.inf:
+        past, then = past - middle[:, None], then - middle
+    asked = FalseAlarms(alarms=0, samples=0)
+    if may.any():
+        asked = alarms(detector, detector.with_references(past[may]), then[:, may])
+    every = alarms(detector, detector.with_references(past), then)
+    return asked, every, float(may.mean())
+
+
+def drawn(name: str) -> Floats:
+    """Answers [REFERENCE + RUN, STREAMS, TOKENS] of the null ``name``."""
+    return NULLS[name].draw(stream(7, f"endpoint {name}"), STREAMS, REFERENCE + RUN)
+
+
+@pytest.mark.parametrize("name", EXCHANGEABLE)
+def test_ranks_keep_their_word_on_few_exact_values(name: str) -> None:
+    """Values that come at random may be ranked, ties and all, at the declared run length and more."""
+    asked, every, may = ranked(-drawn(name).mean(axis=2))
+    assert may >= 1.0 - 3.0 * LEVEL
+    assert asked.arl_at_least(0.95) >= ARL0
+    assert every.arl_at_least(0.95) >= ARL0
+
+
+@pytest.mark.parametrize("name", STICKY)
+def test_ranks_are_refused_where_they_break_their_word(name: str) -> None:
+    """Hosts that stay, dates in templates and drifts ruin the run length of ranks; the check refuses them."""
+    _, every, may = ranked(-drawn(name).mean(axis=2))
+    assert every.arl_at_most(0.99) < ARL0
+    assert may <= (0.4 if name == "slow drift" else 0.0)
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_ranks_with_a_floor_keep_their_word_on_every_null(name: str) -> None:
+    """Where nobody asked and the law is sticky, what stays within the absolute floor raises nothing."""
+    _, every, _ = ranked(-drawn(name).mean(axis=2), floor=FLOOR_NATS)
+    assert every.arl_at_least(0.99) >= ARL0
+
+
+def test_exchangeable_samples_are_refused_as_rarely_as_declared() -> None:
+    """Independent values may be ranked: the check is no refusal of everything."""
+    normal = stream(1, "normal").normal(size=(400, REFERENCE))
+    assert np.mean([stickiness(row).may_rank for row in normal]) >= 1.0 - 2.0 * LEVEL
+
+
+def test_check_gives_its_reason() -> None:
+    """A constant sample and a sticky one are told apart; NaN are left out, and too few are refused."""
+    constant, sticky = stickiness(np.ones(30)), stickiness(np.repeat([0.0, 1.0], 50))
+    assert (constant.may_rank, sticky.may_rank) == (False, False)
+    assert "one value only" in constant.reason
+    assert "not exchangeable" in sticky.reason
+    assert sticky.correlation > 0.9
+    fine = stickiness(np.r_[stream(2, "fine").normal(size=60), np.nan])
+    assert (fine.reason, fine.horizon) == ("", 30)
+    with pytest.raises(ValueError, match="at least 20"):
+        stickiness(np.arange(19.0))
+
+
+def test_first_unit_never_alarms_and_a_constant_stream_neither() -> None:
+    """No single observation says more than half a rank of the reference sample."""
+    rng = stream(3, "first units")
+    edges = rank_edges(rng.normal(size=200))
+    detector = Rank(edges=tuple(edges.tolist()), counts=(0.0,) * (edges.size + 1))
+    state = detector.with_references(rng.normal(size=(2000, 100)))
+    found = alarms(detector, state, np.full((1, 2000), 1e9))
+    assert found.alarms == 0
+    constant = rank_detector(np.ones(100))
+    assert alarms(constant, constant.initial(400), np.ones((400, 400))).arl_at_most(0.99) >= ARL0
+
+
+def test_bank_of_ones_alarms_at_fifty() -> None:
+    """Whatever lies above a value that all references share is told apart from it, however little."""
+    for above in (50.0, 1.01, 1.0 + 1e-12):
+        detector = rank_detector(np.ones(100))
+        assert alarms(detector, detector.initial(1), np.full((20, 1), above)).alarms >= 1
+    atoms = rank_edges(np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0]))
+    bins = np.searchsorted(atoms, [0.0, 1.0, 1.5, 2.0, 2.5], side="right")
+    assert len(set(bins.tolist())) == 5
+
+
+def forms(answers: Floats) -> list[Distance]:
+    """One distance form per stream of ``answers`` [T, N, TOKENS]."""
+    return [distance_form(answers[:REFERENCE, n]) for n in range(answers.shape[1])]
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_distance_form_keeps_its_word_on_every_null(name: str) -> None:
+    """Whether exact values repeat, stay, drift or renew: no more alarms than declared."""
+    answers = drawn(name)
+    ratio = np.stack(
+        [form.observe(answers[REFERENCE:, n]) / form.limit for n, form in enumerate(forms(answers))], axis=1
+    )
+    detector = Distance(middle=np.zeros(1), limit=1.0).detector
+    assert alarms(detector, detector.initial(STREAMS), ratio).arl_at_least(0.99) >= ARL0
+
+
+def test_distance_form_finds_a_fault_in_a_few_probes() -> None:
+    """At ten times the floor a handful of probes suffices on any null, and an unreadable answer is none."""
+    for name in NULLS:
+        answers = drawn(name)[:, 0]
+        form = distance_form(answers[:REFERENCE])
+        faulty = answers[REFERENCE:] - 10.0 * FLOOR_NATS
+        detector = form.detector
+        found = alarms(detector, detector.initial(1), form.observe(faulty)[:10, None])
+        assert found.alarms >= 1, name
+    broken = np.array([[np.nan, -1.0], [0.5, -1.0], [-np.inf, -1.0], [-1.0, -1.0]])
+    seen = Distance(middle=np.array([-1.0, -1.0]), limit=0.1).observe(broken)
+    assert np.isnan(seen).tolist() == [True, True, True, False]
+
+
+def test_bad_settings_of_the_distance_form_are_refused() -> None:
+    """A floor of 0, a margin below 1 and too few readable answers are refused."""
+    fine = np.full((30, 2), -1.0)
+    with pytest.raises(ValueError, match="floor above 0"):
+        distance_form(fine, floor=0.0)
+    with pytest.raises(ValueError, match="at least 1"):
+        distance_form(fine, margin=0.5)
+    with pytest.raises(ValueError, match="got 19"):
+        distance_form(np.r_[fine[:19], np.full((11, 2), np.nan)])

@@ -1,0 +1,68 @@
+"""What a step-time ratio is worth: an e-value under its null, whatever the model's own error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from contracts.rng import stream
+from controller.detect.calibration.simulate import FalseAlarms
+from controller.detect.step_time import MOST, NOISE, step_time_observation
+from controller.detect.streams.eprocess import Betting
+from controller.detect.streams.thresholds import guaranteed_threshold
+
+LIMIT = 1.4
+observe = np.vectorize(lambda ratio: step_time_observation(ratio, LIMIT))
+
+
+def first_alarms(ratio: np.ndarray, arl0: float) -> tuple[FalseAlarms, np.ndarray]:
+    """First alarms of streams [T, N] of ratios, and when each came (T: never)."""
+    detector = Betting(null_mean=1.0)
+    state, present = detector.initial(ratio.shape[1]), np.ones(ratio.shape[1], dtype=np.bool_)
+    when, samples = np.full(ratio.shape[1], len(ratio)), 0
+    for row, values in enumerate(observe(ratio)):
+        detector.advance(state, values, present)
+        samples += int(present.sum())
+        raised = present & (state.statistic >= guaranteed_threshold(arl0))
+        when[raised] = row + 1
+        present &= ~raised
+    return FalseAlarms(alarms=int(raised.sum() + (when < len(ratio)).sum()), samples=samples), when
+
+
+def test_observation_is_an_e_value_at_the_limit() -> None:
+    """At the limit itself its mean is at most 1; capped, and 0 for what is no ratio."""
+    z = np.linspace(-9.0, 9.0, 20_001)
+    law = np.exp(-0.5 * z * z)
+    mean = float((observe(LIMIT * np.exp(NOISE * z)) * law).sum() / law.sum())
+    assert 0.95 < mean <= 1.0 + 1e-9
+    assert step_time_observation(1e9, LIMIT) == pytest.approx(math.exp(MOST))
+    assert [step_time_observation(bad, LIMIT) for bad in (0.0, -1.0, math.nan)] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["at the limit", "error of the model", "noise that persists"])
+def test_arl0_is_kept_on_healthy_clocks(name: str) -> None:
+    """Steps at the limit, replicas with an error of the model each, and dependent noise keep the ARL0."""
+    rng, shape, arl0 = stream(4, f"clocks {name}"), (400, 300), 500.0
+    noise = NOISE * rng.normal(size=shape)
+    error = np.full(shape[1], math.log(LIMIT))
+    if name == "error of the model":
+        error = np.minimum(0.15 * rng.normal(size=shape[1]), math.log(LIMIT))
+    if name == "noise that persists":
+        error = np.full(shape[1], math.log(LIMIT) - NOISE)
+        for row in range(1, shape[0]):
+            noise[row] = 0.8 * noise[row - 1] + 0.6 * noise[row]
+    found, _ = first_alarms(np.exp(error + noise), arl0)
+    assert found.arl_at_least(0.99) >= arl0
+
+
+@pytest.mark.parametrize(("factor", "scrapes"), [(4.0, 2), (2.0, 12)])
+def test_slow_clocks_are_found_in_a_few_scrapes(factor: float, scrapes: int) -> None:
+    """At an ARL0 of a whole fleet: at the median two scrapes for four times, a dozen for twice."""
+    rng = stream(5, "slow clocks")
+    error = np.exp(0.1 * rng.normal(size=200))
+    ratio = factor * error * np.exp(0.1 * rng.normal(size=(60, 200)))
+    _, when = first_alarms(ratio, 1e9)
+    assert np.median(when) <= scrapes
+    assert when.min() >= 2

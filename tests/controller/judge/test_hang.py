@@ -1,0 +1,94 @@
+"""A replica hangs when its probes time out, it holds requests and nothing moves; all three together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from contracts.telemetry import EngineCounters, FleetTelemetry, ProbeOutcome
+from controller.judge.quarantine import QuarantineReason
+from controller.options import ControllerSetup
+from controller.state_json import state_from_json, state_to_json
+from policies.registry import make_configuration
+from tests.support.builders import make_fleet, make_layout, with_probes
+from tests.support.worlds import run, script
+
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
+SETUP = replace(make_configuration("fixed", make_fleet(LAYOUT)), hang_timeouts=3)
+FROM_S = 5.0
+
+
+def hanging(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """From ``FROM_S`` on replica 0 answers no request, and every probe of it runs out of time."""
+    if now_s < FROM_S:
+        return seen
+    probed = with_probes(seen, LAYOUT, np.full(len(LAYOUT.probe_metrics), 1e-4))
+    probes, mine = probed.probes, probed.probes.replica == 0
+    probes.outcome[mine], probes.valid[mine] = int(ProbeOutcome.TIMED_OUT), False
+    probes.sampled_at_ms[mine] = (now_s - 0.5) * 1000.0
+    answered = seen.answered.copy()
+    answered[:, 0] = 0
+    return replace(probed, answered=answered)
+
+
+def answering(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """The same probes, but requests go on being answered: the prober's own network, say."""
+    return replace(hanging(seen, now_s), answered=seen.answered)
+
+
+def stepping(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """The same probes and no answers, but scrapes show steps: a long queue of long requests."""
+    counted = EngineCounters.unknown(len(seen.now_ms), len(LAYOUT.replicas))
+    counted.span_s[:], counted.iterations[:] = 0.2, 40.0
+    return replace(hanging(seen, now_s), engine=counted)
+
+
+def idle(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """The same probes and no answers, but nobody waits for any."""
+    return replace(hanging(seen, now_s), running=np.zeros_like(seen.running))
+
+
+def silent(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """The same, of a replica whose scrapes and running requests nobody knows."""
+    nothing = np.full_like(seen.running, np.nan)
+    return replace(hanging(seen, now_s), running=nothing, waiting=nothing)
+
+
+def test_hang_is_quarantined_in_three_probes_and_its_streams_are_reset_once() -> None:
+    """Within seconds, with its own reason; the plan asks once for the reset of that replica alone."""
+    result = run(SETUP, script(LAYOUT, 15, hanging))
+    away = result.quarantined()
+    assert away[:, 1:].sum() == 0
+    first = int(np.flatnonzero(away[:, 0])[0])
+    assert first <= FROM_S + 3.0
+    assert result.decisions[first].quarantine_reason[0, 0] == QuarantineReason.HUNG
+    resets = [one.plan.reset for one in result.decisions]
+    assert [index for index, one in enumerate(resets) if one is not None] == [first]
+    assert resets[first] is not None
+    assert resets[first][0].tolist() == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize("edit", [answering, stepping, idle, silent])
+def test_one_sign_alone_is_no_hang(edit: Callable[[FleetTelemetry, float], FleetTelemetry]) -> None:
+    """Timeouts of probes beside answers, steps, no requests or no scrapes move nobody that soon."""
+    assert not run(SETUP, script(LAYOUT, 13, edit)).quarantined().any()
+
+
+def test_unasked_nothing_is_new() -> None:
+    """Without the setting there is no memory, no reset, and the verdict comes as late as before."""
+    plain: ControllerSetup = replace(SETUP, hang_timeouts=0)
+    result = run(plain, script(LAYOUT, 12, hanging))
+    assert not result.quarantined().any()
+    assert result.state.hang == {}
+    assert all(one.plan.reset is None for one in result.decisions)
+
+
+def test_memory_survives_a_restart() -> None:
+    """Two timeouts before and one after a restart are three."""
+    before = run(SETUP, script(LAYOUT, 7, hanging)).state
+    restored = state_from_json(state_to_json(before, SETUP), SETUP)
+    assert restored.hang["timeouts"].tolist() == before.hang["timeouts"].tolist()
+    assert before.hang["timeouts"][0, 0] > 0

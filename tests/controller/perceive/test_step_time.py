@@ -1,0 +1,95 @@
+"""The step-time ratio: a replica's own clock from its counters, unknown where they say nothing."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from contracts.compiled.steady_state import Demand, EngineModel
+from contracts.metrics.runtime import step_time_ratio as ratio_of_times
+from contracts.telemetry import EngineCounters
+from controller.perceive.step_time import LEAST_TOKENS, mean_request, step_time_ratio
+
+DEMAND = Demand(prompt_tokens=400.0, output_tokens=200.0)
+MODEL = EngineModel(
+    step_s=np.array([[0.008, 93e-6, 30e-6, 0.33e-6], [0.012, 100e-6, 40e-6, 0.4e-6]]),
+    sequences=np.array([64.0, 64.0]),
+    kv_tokens=np.array([2e5, 2e5]),
+    inter_token_s=0.08,
+    demand=DEMAND,
+)
+OWNER = np.array([0, 1])
+REQUEST = np.array([[400.0, 200.0]])
+
+
+def counted(batch: float, factor: float = 1.0) -> EngineCounters:
+    """Five seconds of steady decoding at ``batch`` sequences, steps ``factor`` times as long as certified."""
+    span_s = 5.0
+    base, prefill, decode, context = MODEL.step_s.T
+    prompts = prefill * DEMAND.prompt_tokens / DEMAND.output_tokens
+    each_s = decode + context * DEMAND.context_tokens
+    step_s = factor * (base + prompts * batch + each_s * (batch + 1.0))
+    steps = span_s / step_s
+    tokens = steps * batch
+    values = {
+        "span_s": np.full(2, span_s),
+        "iterations": steps,
+        "prompt_tokens": tokens * DEMAND.prompt_tokens / DEMAND.output_tokens,
+        "generation_tokens": tokens,
+        "inter_token_s": np.full(2, span_s * batch),
+        "inter_tokens": tokens,
+        "queue_s": np.zeros(2),
+        "admitted": tokens / DEMAND.output_tokens,
+        "finished": tokens / DEMAND.output_tokens,
+        "preemptions": np.zeros(2),
+    }
+    return EngineCounters(**{entry.name: values[entry.name][None] for entry in fields(EngineCounters)})
+
+
+@pytest.mark.parametrize("batch", [2.0, 16.0, 60.0])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
+def test_ratio_is_the_clock_whatever_the_load(batch: float, factor: float) -> None:
+    """At any batch, steps so many times as long as certified are told as such."""
+    found = step_time_ratio(counted(batch, factor), MODEL, OWNER, REQUEST)
+    assert found == pytest.approx(np.full((1, 2), factor), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["span_s", "inter_token_s", "inter_tokens", "prompt_tokens"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_counters_that_say_nothing_are_unknown(name: str, value: float) -> None:
+    """A missing, infinite or backward counter is neither slow nor fast, and hides no other replica's."""
+    healthy = counted(16.0)
+    broken = getattr(healthy, name).copy()
+    broken[0, 0] = value
+    found = step_time_ratio(replace(healthy, **{name: broken}), MODEL, OWNER, REQUEST)
+    assert np.isnan(found[0, 0])
+    assert found[0, 1] == pytest.approx(1.0)
+
+
+def test_few_tokens_and_preemptions_are_unknown() -> None:
+    """A token that waited for blocks says nothing of the kernel; a server may export no preemptions."""
+    healthy = counted(16.0)
+    few = replace(healthy, inter_tokens=np.full((1, 2), LEAST_TOKENS - 1.0))
+    assert np.isnan(step_time_ratio(few, MODEL, OWNER, REQUEST)).all()
+    preempted = replace(healthy, preemptions=np.array([[1.0, 0.0]]))
+    assert np.isnan(step_time_ratio(preempted, MODEL, OWNER, REQUEST)).tolist() == [[True, False]]
+    silent = replace(healthy, preemptions=np.full((1, 2), np.nan))
+    assert np.isfinite(step_time_ratio(silent, MODEL, OWNER, REQUEST)).all()
+    nothing = EngineCounters.unknown(3, 2)
+    assert np.isnan(step_time_ratio(nothing, MODEL, OWNER, np.repeat(REQUEST, 3, axis=0))).all()
+
+
+def test_mean_request_starts_as_declared_and_follows_what_was_counted() -> None:
+    """Declared tokens count for so many requests, those of servers for themselves."""
+    nothing, counts = np.zeros((1, 4)), np.array([[20.0, 20.0 * 800.0, 20.0, 20.0 * 100.0]])
+    assert mean_request(nothing, MODEL, 20.0).tolist() == [[400.0, 200.0]]
+    assert mean_request(counts, MODEL, 20.0).tolist() == [[600.0, 150.0]]
+
+
+def test_metric_is_measured_over_certified() -> None:
+    """The registered definition, which refuses a certified time that is none."""
+    assert ratio_of_times(3.0, 2.0) == 1.5
+    with pytest.raises(ValueError, match="above 0"):
+        ratio_of_times(1.0, 0.0)
