@@ -76,8 +76,8 @@ def e5(asked: E5Options) -> None:
 def _run_local(asked: E5Options) -> None:
     """The reduced suite on real servers."""
     from scripts.drill.local import default_folder
-    from scripts.e5.local.experiment import run_local
-    from scripts.e5.local.plan import LocalOptions
+    from scripts.e5_local.experiment import run_local
+    from scripts.e5_local.plan import LocalOptions
 
     others = {"--suite": asked.suite, "--trace": asked.trace, "--route-policy": asked.route_policy}
     _only_with("sim", others | {"--batch": asked.batch, "--jobs": asked.jobs})

@@ -22,7 +22,7 @@ from policies.registry import SHIPPED_ARTEFACT
 from scripts.guard import die_with
 
 _LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
-_READY, _START_S, _STOP_S, _POLL_S = " drives; ", 240.0, 15.0, 0.1
+_READY, _START_S, _STOP_S, _POLL_S = " drives; ", 400.0, 15.0, 0.1
 
 
 @dataclass(slots=True)

@@ -17,16 +17,17 @@ from scripts.drill.local import drilled_fleet
 from scripts.e5.experiment import FORMAT, write_results
 from scripts.e5.front import front_points
 from scripts.e5.harm import harm
-from scripts.e5.local.episodes import EpisodeResult, Fleet, KeptEpisodes, run_episodes
-from scripts.e5.local.plan import Entry, Episode, LocalOptions, LocalPlan, plan_local
 from scripts.e5.report.page import ReportInput, render
 from scripts.e5.results import Episodes, tables
 from scripts.e5.subjects import policy_hashes
 from scripts.e5.suite import GROUPS
 from scripts.e5.terminal import print_tables
+from scripts.e5_local.episodes import EpisodeResult, Fleet, KeptEpisodes, run_episodes
+from scripts.e5_local.plan import Entry, Episode, LocalOptions, LocalPlan, plan_local
 from scripts.output import ready_folder
 from scripts.progress import told
 from scripts.provenance import git_sha, machine_facts, sources_sha256
+from scripts.setup.warm import warm
 
 _LOWER_BOUND = (
     "servers return their 20 likeliest tokens: measured KL is a lower bound, its quality loss a bound"
@@ -45,6 +46,9 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
     todo = [one for one in plan.episodes if kept.load(one) is None]
     _say(f"{len(plan.episodes)} episodes, {len(plan.episodes) - len(todo)} kept from before")
     _say(f"this will take about {plan.expected_s(len(todo)) / 60.0:.0f} minutes, one episode after the other")
+    if todo:
+        with told("compiling", len(todo)) as progress:
+            warm(lambda done, known: progress.update(f"compiling {done} of {known}"))
     results = _run_all(plan, options, kept, todo)
     content, page = summary(plan, results, options.command)
     write_results(options.out, content, page)

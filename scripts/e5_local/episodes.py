@@ -25,8 +25,8 @@ from scripts.drill.report import content_of, write_report
 from scripts.drill.sim import NOBODY
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.example import timeline
-from scripts.e5.local.plan import Episode
 from scripts.e5.report.plots import Timeline
+from scripts.e5_local.plan import Episode
 from scripts.kept import KeptResults, configuration_key
 from scripts.output import ready_folder, write_whole
 from scripts.provenance import cores, cpu_model, sources_sha256

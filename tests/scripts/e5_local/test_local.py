@@ -16,9 +16,9 @@ from live.drill.between import home_plan, keep_decisions
 from live.fleet.state import FleetFolder
 from scripts.cli.main import app
 from scripts.drill.local import LocalRun
-from scripts.e5.local.episodes import EpisodeResult, KeptEpisodes, result_of, run_episodes
-from scripts.e5.local.experiment import summary
-from scripts.e5.local.plan import Episode, LocalOptions, LocalPlan, plan_local
+from scripts.e5_local.episodes import EpisodeResult, KeptEpisodes, result_of, run_episodes
+from scripts.e5_local.experiment import summary
+from scripts.e5_local.plan import Episode, LocalOptions, LocalPlan, plan_local
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.drill_runs import NotedLedger, ScriptedTarget
 from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
