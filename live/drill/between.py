@@ -41,7 +41,7 @@ def come_to_rest(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
 
 
 def keep_decisions(control: Path, place: Path) -> None:
-    """Move the decision log of ``control`` into ``place``, forget the state; what is right stays known.
+    """Move log and evidence of ``control`` into ``place`` and forget the state; what is right stays known.
 
     The next controller of this fleet begins with nothing known, as the first one did.
     """
@@ -50,6 +50,9 @@ def keep_decisions(control: Path, place: Path) -> None:
         old.unlink()
     for log in sorted(control.glob("decisions-*.jsonl")):
         shutil.move(log, place / log.name)
+    shutil.rmtree(place / "evidence", ignore_errors=True)
+    if (control / "evidence").is_dir():
+        shutil.move(control / "evidence", place / "evidence")
     for state in control.glob("controller-state*.json"):
         state.unlink()
 

@@ -22,6 +22,7 @@ from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
 from policies.registry import make_configuration, make_policy
 from policies.supervised import SHIPPED_META, under
+from scripts.cli.bundling import write_bundle
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
 from scripts.cli.options import LARGEST_SEED, options
@@ -57,6 +58,9 @@ class ExplainOptions:
     method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
     features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
     reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
+    bundle: Annotated[
+        Path | None, typer.Option(help="Write what belongs to an incident of a live log into this folder.")
+    ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
@@ -67,8 +71,10 @@ def explain(asked: ExplainOptions) -> None:
     for option, instant in (("--at", asked.at), ("--reference", asked.reference)):
         if instant is not None and not math.isfinite(instant):
             raise _refused(option, "a time in seconds", str(instant))
-    if asked.source.endswith(".jsonl"):
+    if asked.source.endswith(".jsonl") or Path(asked.source).is_dir():
         found = from_log(Path(asked.source), asked.seed, asked.at)
+    elif asked.bundle is not None:
+        raise _refused("--bundle", "a decision log, or the folder of one", asked.source)
     else:
         world = load_scenario(resolve_uri(asked.source, "selvage"))
         setup, baseline, observes = _configuration(asked, world)
@@ -77,6 +83,9 @@ def explain(asked: ExplainOptions) -> None:
         )
         with Console(stderr=True).status(f"running {world.name} again"):
             found = from_scenario(world, setup, baseline, asked.seed, wanted, observes=observes)
+    if asked.bundle is not None:
+        for line in write_bundle(Path(asked.source), asked.bundle, found, text_lines(found)):
+            typer.echo(line, err=True)
     if asked.as_json:
         typer.echo(json_text(found.plain()))
     else:

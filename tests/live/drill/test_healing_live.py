@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +29,10 @@ from faults.drill.ledger import pending
 from live.control.chain import read_chain
 from live.control.loop import LiveController
 from live.drill.servers import faults_of
-from live.fleet.control import down, statistics
+from live.errors import LiveError
+from live.fleet.control import down
 from live.fleet.state import FleetFolder
+from live.gateway.admin import EnvoyAdmin
 from live.load import LoadPlan, LoadTap, run_load
 from live.run.assemble import CONTROL, controlled_fleet
 from live.run.options import ProbeOptions, RunOptions
@@ -85,7 +87,13 @@ def contract_of_numbers(place: Path) -> Path:
 
 def serving(fleet: FleetFolder) -> set[str]:
     """Replicas to which the gateway sends requests of the slice; empty where it does not say."""
-    return {one.replica for one in statistics(fleet).read().hosts if one.slice == SLICE and one.weight > 0}
+    state = state_of(fleet)
+    try:
+        with closing(EnvoyAdmin(state.gateway.admin_url)) as admin:
+            hosts = admin.hosts(state.slices)
+    except LiveError:
+        return set()
+    return {one.replica for one in hosts if one.slice == SLICE and one.weight > 0}
 
 
 def light(fleet: FleetFolder, seconds: float) -> LoadPlan:
