@@ -39,6 +39,7 @@ def scores(*rows: dict[int, float]) -> TopScores:
     )
 
 
+REST = {token: -9.0 - token for token in range(10, 28)}
 REFERENCE = scores({7: -0.1, 8: -2.4}, {9: -0.2, 8: -1.8})
 
 
@@ -65,7 +66,9 @@ def row(**tokens: float) -> dict[str, dict[str, float]]:
     return {name[1:]: {"logprob": value} for name, value in tokens.items()}
 
 
-GOOD = {"choices": [{"prompt_logprobs": [None, row(t7=-0.9, t8=-1.0), row(t9=-0.2, t8=-1.8)]}]}
+REST_ROW = {str(token): {"logprob": value} for token, value in REST.items()}
+ROWS = [row(t7=-0.9, t8=-1.0) | REST_ROW, row(t9=-0.2, t8=-1.8) | REST_ROW]
+GOOD = {"choices": [{"prompt_logprobs": [None, *ROWS]}]}
 
 
 class Every(dict[int, Right]):
@@ -109,7 +112,8 @@ def test_an_incident_leaves_both_traces_and_the_engine(tmp_path: Path) -> None:
     found = json.loads(files[0].read_text())
     assert found["replica"] in LAYOUT.replicas[:2]
     assert found["reference"] == [{"7": -0.1, "8": -2.4}, {"9": -0.2, "8": -1.8}]
-    assert found["observed"] == [{"7": -0.9, "8": -1.0}, {"9": -0.2, "8": -1.8}]
+    assert [len(one) for one in found["observed"]] == [20, 20]
+    assert found["observed"][0] == {"7": -0.9, "8": -1.0} | {str(t): v for t, v in REST.items()}
     assert found["engine"] == {"fingerprint": "fp-1", "arguments": FLAGS}
     assert found["failing"] in found["probes"]
     assert server.asked[0]["prompt"] == list(PROMPT.token_ids)
