@@ -135,7 +135,7 @@ def answered_by(fleet: FleetFolder, requests: int) -> set[str]:
     for _ in range(requests):
         body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 1}
         answer = httpx.post(url, json=body, headers={"x-selvage-slice": SLICE}, timeout=120.0)
-        assert answer.status_code == 200
+        answer.raise_for_status()
         found.add(answer.headers["x-selvage-replica"])
     return found
 
@@ -206,12 +206,20 @@ def kill_controller(fleet: FleetFolder) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def answers(fleet: FleetFolder) -> bool:
+    """Whether the gateway answers a request of the slice, and says where it sends them."""
+    try:
+        return bool(answered_by(fleet, 1)) and bool(serving(fleet))
+    except httpx.HTTPError:
+        return False
+
+
 def kill_envoy(fleet: FleetFolder) -> None:
     """SIGKILL of the gateway, and wait for the next one."""
     was = state_of(fleet).gateway.process
     assert was is not None
     os.kill(was.pid, signal.SIGKILL)
-    until(lambda: state_of(fleet).gateway.process not in (None, was) and bool(serving(fleet)))
+    until(lambda: state_of(fleet).gateway.process not in (None, was) and answers(fleet))
 
 
 def decided(fleet: FleetFolder) -> list[dict[str, object]]:
@@ -231,6 +239,7 @@ def test_whatever_is_killed_during_a_drill_traffic_goes_on_and_the_fault_ends(fl
     with running_drill(fleet):
         until(lambda: len(decided(fleet)) > 3)
         kill_controller(fleet)
+        until(lambda: bool(serving(fleet)))
         before = serving(fleet)
         assert lost(run_load(light(fleet, 3.0))) == []
         kill_envoy(fleet)
