@@ -29,6 +29,8 @@ from live.probe.prefill import TOP_K
 FORMAT = 1
 #: Folder of the files, in that of the decision log.
 EVIDENCE = "evidence"
+#: How the reason begins where nobody was condemned and traffic left a kernel.
+LEFT = "traffic left"
 _LAST = 32
 #: A share of a slice that moves; and how soon a replica's evidence is kept again, s.
 _MOVED, _AGAIN_S = 0.01, 600.0
@@ -63,7 +65,8 @@ class IncidentEvidence:
         """``right``: by the prompt's number; ``find``: a replica by its name, when it is condemned."""
         self._folder, self._layout, self._right, self._find = folder, setup.layout, right, find
         self._probes: list[deque[dict[str, Any]]] = [deque(maxlen=_LAST) for _ in setup.layout.replicas]
-        self._kept_at_s = np.full(len(setup.layout.replicas), -np.inf)
+        self._left_at_s = np.full(len(setup.layout.replicas), -np.inf)
+        self._held_at_s = self._left_at_s.copy()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evidence")
 
     def close(self) -> None:
@@ -75,16 +78,17 @@ class IncidentEvidence:
         if turn.decision is None or turn.telemetry is None:
             return
         self._remember(turn)
-        for r, reason in {**self._left(turn), **_condemned(turn)}.items():
-            if turn.at_s - self._kept_at_s[r] >= _AGAIN_S:
-                self._kept_at_s[r] = turn.at_s
-                told = {"replica": self._layout.replicas[r], "reason": reason, "at_s": turn.at_s}
-                self._thread.submit(self._write, told, list(self._probes[r]))
+        for kept_at_s, found in ((self._left_at_s, self._left(turn)), (self._held_at_s, _condemned(turn))):
+            for r, reason in found.items():
+                if turn.at_s - kept_at_s[r] >= _AGAIN_S:
+                    kept_at_s[r] = turn.at_s
+                    told = {"replica": self._layout.replicas[r], "reason": reason, "at_s": turn.at_s}
+                    self._thread.submit(self._write, told, list(self._probes[r]))
 
     def _left(self, turn: Turn) -> dict[int, str]:
-        """Of every kernel that a move takes traffic from, the replica with the worst probe."""
+        """Of every kernel that is left, and not for capacity alone, the replica with the worst probe."""
         assert turn.decision is not None
-        if not turn.decision.moved[0]:
+        if not turn.decision.moved[0] or turn.decision.capacity_move[0]:
             return {}
         lost = (turn.before.table[0] - turn.decision.plan.table[0])[:, :-1].max(axis=0) > _MOVED
         found = {}
@@ -92,7 +96,7 @@ class IncidentEvidence:
             mine = np.flatnonzero(self._layout.replica_kernel == kernel).tolist()
             seen = {r: first_value(probe) for r in mine if (probe := worst(list(self._probes[r])))}
             if seen:
-                found[max(seen, key=lambda r: seen[r])] = f"traffic left {self._layout.kernels[kernel]}"
+                found[max(seen, key=lambda r: seen[r])] = f"{LEFT} {self._layout.kernels[kernel]}"
         return found
 
     def _remember(self, turn: Turn) -> None:
@@ -118,7 +122,8 @@ class IncidentEvidence:
         except SelvageError as error:
             content["note"] = str(error)
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"{int(told['at_s'])}-{told['replica']}.json"
+        what = str(told["reason"]).partition(" ")[0]
+        name = f"{int(told['at_s'])}-{told['replica']}-{what}.json"
         write_pinned(self._folder / name, f"{json_text(content, indent=1)}\n".encode())
 
     def _traces(self, replica: Replica, failing: dict[str, Any] | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, Problem
 from contracts.regular_files import TEXT_BYTES, read_regular_text
-from live.run.evidence import EVIDENCE
+from live.run.evidence import EVIDENCE, LEFT
 from live.run.evidence import FORMAT as EVIDENCE_FORMAT
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import Explained, log_files
@@ -45,10 +45,10 @@ def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) ->
 
 
 def _evidence(folder: Path, span: tuple[float, float]) -> list[dict[str, Any]]:
-    """What was kept of replicas that were condemned within ``span``, by time, the first of each replica."""
+    """What was kept within ``span``, by time; of a replica when it was condemned, else when it was left."""
     found: dict[str, dict[str, Any]] = {}
-    for file in sorted(folder.glob("*.json")):
-        content = _read(file)
+    every = [_read(file) for file in sorted(folder.glob("*.json"))]
+    for content in sorted(every, key=lambda one: (str(one["reason"]).startswith(LEFT), float(one["at_s"]))):
         if span[0] <= content["at_s"] <= span[1]:
             found.setdefault(str(content["replica"]), content)
     return sorted(found.values(), key=lambda one: float(one["at_s"]))
@@ -80,7 +80,7 @@ def _page(lines: list[str], kept: list[dict[str, Any]]) -> str:
     """The incident in words."""
     told = ["# Incident", "", "```text", *lines, "```", ""]
     for one in kept:
-        told += [f"## {one['replica']}", "", f"Condemned at {one['at_s']:.0f} s: {one['reason']}.", ""]
+        told += [f"## {one['replica']}", "", f"At {one['at_s']:.0f} s: {one['reason']}.", ""]
         told += [f"- {name}: {_word(value)}" for name, value in one.get("engine", {}).items()]
         told += _failing(one)
     if not kept:

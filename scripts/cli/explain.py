@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,8 @@ from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 
+#: No simulation lasts so long.
+_LIVE_S = 1e9
 #: The policy where none is named.
 DEFAULT = "sequential"
 
@@ -160,7 +163,8 @@ def tick_lines(tick: Tick) -> list[str]:
     """One decision record as lines of text."""
     flags = [name for name in ("held", "degraded", "capacity_move") if tick.get(name)]
     flags += [] if tick.get("executed", True) else ["observed, not executed"]
-    head = f"{tick['now_s']:g} s, plan {tick['plan_version']}" + (f" ({', '.join(flags)})" if flags else "")
+    head = f"{_instant(tick['now_s'])}, plan {tick['plan_version']}"
+    head += f" ({', '.join(flags)})" if flags else ""
     lines = [head]
     if tick.get("demoted"):
         who = "the home table stands" if tick["demotion_reason"] == HARM_METRIC else "the baseline drives"
@@ -177,6 +181,13 @@ def tick_lines(tick: Tick) -> list[str]:
         lines += _attribution_lines(part)
     lines += _readings(tick)
     return lines
+
+
+def _instant(now_s: float) -> str:
+    """Seconds of a simulation; of a live log, which counts from 1970, the time of day in UTC as well."""
+    if now_s < _LIVE_S:
+        return f"{now_s:g} s"
+    return f"{datetime.fromtimestamp(now_s, tz=UTC):%Y-%m-%d %H:%M:%S} UTC ({now_s:.0f} s)"
 
 
 def _own_moves(tick: Tick) -> list[str]:
