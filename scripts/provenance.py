@@ -77,10 +77,10 @@ def _cpuinfo_line(key: str) -> str:
     return ""
 
 
-def sources_sha256() -> str:
-    """sha256 (hex) over every source that can decide a result, committed or not."""
+def sources_sha256(*more: str) -> str:
+    """sha256 (hex) over every source that can decide a result, committed or not; ``more`` layers as well."""
     digest = hashlib.sha256()
-    for layer in ("contracts", "controller", "faults", "policies", "scripts", "simulator"):
+    for layer in ("contracts", "controller", "faults", "policies", "scripts", "simulator", *more):
         for file in sorted((HOME / layer).rglob("*.py")):
             digest.update(file.relative_to(HOME).as_posix().encode() + b"\0")
             digest.update(hashlib.sha256(file.read_bytes()).digest())

@@ -129,7 +129,8 @@ def _verdict(run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]) ->
     if missed:
         return Verdict.FAILED, "; ".join(f"{one.name}: {one.actual}, not {one.expected}" for one in missed)
     start = onset_row(record)
-    fewest = min(record.offered[:start].sum(), record.offered[start:].sum())
+    phases = (record.offered[:start], record.offered[start:]) if run.faults else (record.offered,)
+    fewest = min(one.sum() for one in phases)
     if fewest < LEAST_REQUESTS:
         return Verdict.INCONCLUSIVE, f"only {int(fewest)} requests in a phase, not {LEAST_REQUESTS}"
     open_checks = [check for check in checks if check.passed is None]

@@ -52,6 +52,10 @@ class Proofs:
         """What measures the mean KL of a replica to its own clean answers."""
         return self._meters[name]
 
+    def pid(self, name: str) -> int:
+        """Process of a replica to be struck, while nothing is wrong."""
+        return self._pids[name]
+
     def of(self, strike: Strike) -> Proof:
         """Whether the strike shows on all of its replicas."""
         found = [self._one(strike, name) for name in strike.replicas]

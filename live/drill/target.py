@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from contracts.documents import ContractSpec
 from contracts.scoring.episode import EpisodeRecord
+from contracts.telemetry import ReplicaState
 from faults.client.dose import inject_with_kl
 from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
 from faults.client.replica import Proof
 from faults.drill.ledger import DrillLedger
 from faults.drill.plan import TICK_S, DrillPlan, Strike
 from faults.drill.runner import TargetGoneError
+from faults.inside.document import FINAL_KINDS
 from live.drill.arrivals import arrivals
 from live.drill.episode import Damage, Frame, Second, episode_of, second_of
 from live.drill.proofs import Proofs, tv_bound
@@ -28,6 +31,7 @@ from live.fleet.control import statistics
 from live.fleet.plan import FleetPlan
 from live.fleet.state import FleetDiscovery, FleetFolder
 from live.load import LoadPlan, LoadRecord, LoadTap, run_load
+from live.ports import LiveReplica
 
 #: A fault ends by itself this long after the runner was last heard of, s.
 LEASE_S = 20.0
@@ -109,13 +113,15 @@ class LocalTarget:
         last = self._seconds[-1] if self._seconds else None
         try:
             hosts = self._gateway.read().hosts
-            now = second_of(self._frame, hosts, FleetDiscovery(self._fleet).replicas(), last)
+            replicas = FleetDiscovery(self._fleet).replicas()
+            now = second_of(self._frame, hosts, replicas, last)
         except LiveError as error:
             raise TargetGoneError(f"the fleet is gone: {error}") from None
         if not now.ready.any():
             raise TargetGoneError("the fleet is gone: no replica serves")
         behind = int((time.monotonic() - self._began_s) / TICK_S) - len(self._seconds)
         self._seconds += [now] * max(1, behind)
+        self._returned(replicas)
         return len(self._seconds) * TICK_S
 
     def record(self) -> EpisodeRecord:
@@ -240,9 +246,24 @@ class LocalTarget:
                 self._frame.damages[index] = replace(one, slices=limits < kl, tv_ratio=tv_bound(kl))
 
     def _close(self, strike: Strike) -> None:
+        self._over(lambda one: one.strike is strike)
+
+    def _returned(self, replicas: tuple[LiveReplica, ...]) -> None:
+        """A replica that died of its fault is sound again from when another process of it serves."""
+        names = self._frame.layout.replicas
+        serving = {one.name: one.pid for one in replicas if one.state == ReplicaState.READY}
+        self._over(
+            lambda one: (
+                one.strike.fault.kind in FINAL_KINDS
+                and serving.get(names[one.replica]) not in (None, self._proofs.pid(names[one.replica]))
+            )
+        )
+
+    def _over(self, which: Callable[[Damage], bool]) -> None:
+        """What is broken of ``which`` ends now."""
         now_s = len(self._seconds) * TICK_S
         for index, one in enumerate(self._frame.damages):
-            if one.strike is strike and np.isinf(one.to_s):
+            if np.isinf(one.to_s) and which(one):
                 self._frame.damages[index] = replace(one, to_s=now_s)
 
 

@@ -82,6 +82,7 @@ class Server:
             up_s=round(self.up_s, 3),
             restarts=max(0, self.starts - 1),
             note=self.note,
+            arguments=self.plan.arguments,
         )
 
     def advance(self, now_s: float, means: Means) -> bool:

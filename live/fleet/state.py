@@ -56,6 +56,7 @@ class ServerState:
     up_s: float = 0.0
     restarts: int = 0
     note: str = ""  # why it is not ready
+    arguments: tuple[str, ...] = ()  # of vLLM, without address, port and names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,8 +61,8 @@ def gateway_table(plan: RoutingPlan, upstreams: Mapping[str, Upstream], frame: R
 class EnvoyActuator:
     """``controller.ports.RouteActuator`` and ``live.ports.StreamReset`` over one gateway.
 
-    ``last_error`` says why the newest plan is not in force, or in force but open streams were not reset; ""
-    when all was done.
+    ``last_error`` says why the newest plan is not in force; "" when it is. Streams of whoever hangs are cut
+    loose by ``live.control.loop``, which tries until it is done.
     """
 
     def __init__(self, driver: GatewayDriver, discovery: Discovery, frame: RoutingFrame) -> None:
@@ -81,16 +81,7 @@ class EnvoyActuator:
             self.last_error = str(error)
             return False
         self.last_error = ""
-        self._reset_hung(plan)
         return True
-
-    def _reset_hung(self, plan: RoutingPlan) -> None:
-        """End the open streams of whoever hangs since this plan, which is in force already."""
-        for index in () if plan.reset is None else plan.reset[0].nonzero()[0]:
-            try:
-                self.reset(self._frame.layout.replicas[int(index)])
-            except LiveError as error:
-                self.last_error = str(error)
 
     def reset(self, replica: str) -> None:
         """End every open request at ``replica``; what nobody has begun to answer is tried elsewhere."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from contracts.documents import KernelPool
 from contracts.errors import DocumentError, Problem
@@ -30,12 +31,15 @@ from live.measure.endpoint import Endpoint
 from live.observe.scraper import Scraper
 from live.ports import Discovery, GatewayStatistics, LiveReplica
 from live.probe.prober import ProbePlan, Prober
+from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import first_model, probe_plan, sample_rates
 from live.run.urls import UrlDiscovery, addresses
 
 #: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
 CONTROL = "control"
+#: Longest that a condemned replica may take for the answer that is kept, s.
+_EVIDENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ class _World:
     statistics: GatewayStatistics | None = None
     driver: GatewayDriver | None = None
     default_slice: str = ""
+    engine: Callable[[str], dict[str, Any]] = lambda _: {}
 
     def by_kernel(self) -> dict[str, tuple[str, ...]]:
         """Replicas of every kernel."""
@@ -106,6 +111,7 @@ def controlled_fleet(
             statistics=GatewayLogs(folder.gateway, admin, state.slices),
             driver=driver,
             default_slice=state.default_slice,
+            engine=_engine(folder),
         )
         yield stack.enter_context(_assembled(world, options, watchers))
 
@@ -159,6 +165,7 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
             initial_state(setup, 1), source.read(), setup
         )  # compiles; what was before is not ours to judge
         told = recipe(documents, options, world.by_kernel(), rates)
+        evidence = stack.enter_context(closing(_evidence(world, options, setup, plan)))
         beginning = Beginning(setup=setup, state=state, documents=told, code_version=code_version())
         log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
         keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
@@ -168,7 +175,7 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
             clock=clock,
             actuator=actuator,
             resetter=actuator,
-            watchers=(log, keeper, *watchers),
+            watchers=(log, keeper, evidence, *watchers),
         )
         yield Assembled(
             controller=LiveController(setup, ports, state),
@@ -214,6 +221,32 @@ def _source(
             fingerprints=expected_fingerprints(world.pool),
         )
     )
+
+
+def _evidence(
+    world: _World, options: RunOptions, setup: ControllerSetup, plan: ProbePlan
+) -> IncidentEvidence:
+    """Who keeps what a condemned replica answers."""
+    pairs = zip(plan.prompts, plan.references, strict=True)
+    right = {one.id: Right(prompt=one, reference=reference) for one, reference in pairs}
+
+    def find(name: str) -> Replica:
+        now = next(one for one in world.discovery.replicas() if one.name == name)
+        engine = {"kernel": now.kernel, "fingerprint": now.fingerprint, **world.engine(name)}
+        endpoint = replace(_access(options, now.url, world.model), timeout_s=_EVIDENCE_S)
+        return Replica(endpoint=endpoint, engine=engine)
+
+    return IncidentEvidence(world.folder / EVIDENCE, setup, right, find)
+
+
+def _engine(folder: FleetFolder) -> Callable[[str], dict[str, Any]]:
+    """What the fleet's state says of a server's engine."""
+
+    def of(name: str) -> dict[str, Any]:
+        server = next(one for one in require_up(folder).servers if one.name == name)
+        return {"vllm": server.version, "arguments": list(server.arguments), "restarts": server.restarts}
+
+    return of
 
 
 def _actuator(world: _World, setup: ControllerSetup) -> EnvoyActuator | None:

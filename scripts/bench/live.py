@@ -4,6 +4,7 @@ The shipped pool of this processor comes up in a temporary folder (servers forke
 is timed: coming up, a weight change until Envoy acknowledges it, a replica's return after SIGKILL, a reset,
 going down. Load is an open loop of Poisson arrivals on every slice, 30 % streamed, prompts of 32 and answers
 of 16 tokens; who was not answered to the end is counted, streams that had begun on the killed replica apart.
+The bar is 100 weight changes and 20 removals of an endpoint through 5,000 requests, none of them lost.
 Times are wall times; the load generator runs on the same cores.
 """
 
@@ -13,7 +14,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,17 +32,27 @@ if TYPE_CHECKING:
     from live.fleet.plan import FleetPlan
     from live.fleet.state import FleetFolder, FleetState
     from live.gateway.actuator import EnvoyActuator
-    from live.load import LoadRecord
+    from live.load import LoadPlan, LoadRecord
 
 SEED = 1
-CHANGES = 100
-RATE_RPS = 10.0
+CHANGES, REMOVALS, REQUESTS = 100, 20, 5000
+RATE_RPS, CHANGED_RATE_RPS = 10.0, 20.0
 PAIRS = 40
 _MIB = 2.0**20
 
 
 def run() -> dict[str, object]:
     """Flat figures; ``*_s`` and ``*_ms`` are wall time, ``memory_*`` counts shared pages once (PSS)."""
+    with benched() as bench:
+        figures = {**bench.standing(), **bench.changes(), **bench.killed(), **bench.gateway()}
+        began_s = time.monotonic()
+    figures["down_s"] = time.monotonic() - began_s
+    return {**figures, "seed": SEED}
+
+
+@contextmanager
+def benched() -> Iterator[Bench]:
+    """The shipped pool of this processor, up for as long as the block."""
     from live.fleet.background import running_fleet
     from live.fleet.plan import ServerOptions, default_pool, load_pool, plan_fleet
     from live.fleet.state import FleetFolder
@@ -51,15 +63,11 @@ def run() -> dict[str, object]:
         plan = plan_fleet(pool, file, ServerOptions(), Path(place) / "checkpoints")
         folder = FleetFolder(path=Path(place) / "fleet")
         with running_fleet(folder, plan, SupervisorOptions()) as state:
-            bench = _Bench(folder=folder, plan=plan, state=state)
-            figures = {**bench.standing(), **bench.changes(), **bench.killed(), **bench.gateway()}
-            began_s = time.monotonic()
-        figures["down_s"] = time.monotonic() - began_s
-    return {**figures, "seed": SEED}
+            yield Bench(folder=folder, plan=plan, state=state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bench:
+class Bench:
     """A running fleet and its measurements."""
 
     folder: FleetFolder
@@ -85,34 +93,51 @@ class _Bench:
         }
 
     def changes(self) -> dict[str, object]:
-        """Weight changes and removals of single replicas under load."""
+        """Weight changes, and between them removals of single replicas that come back, under load."""
         took_s: list[float] = []
+        at_s: list[float] = []
+        seconds = REQUESTS / CHANGED_RATE_RPS
+        plans = self._changes()
 
         def drive(actuator: EnvoyActuator) -> None:
-            rng = stream(SEED, "bench_live")
-            for number in range(CHANGES):
-                if actuator.apply(self._plan(number + 1, rng)):
+            began_s = time.monotonic()
+            for number, plan in enumerate(plans):
+                time.sleep(max(0.0, began_s + seconds * number / len(plans) - time.monotonic()))
+                if actuator.apply(plan):
                     took_s.append(actuator.last_apply_s)
-                time.sleep(0.1)
+                    at_s.append(time.monotonic())
 
-        records = self._loaded(CHANGES * 0.13, lambda: self._acting(drive))
+        records = self._loaded(seconds, lambda: self.acting(drive), CHANGED_RATE_RPS)
         return {
             "changes": CHANGES,
+            "removals": REMOVALS,
             "changes_acknowledged": len(took_s),
             "change_ms_p50": 1000.0 * float(np.percentile(took_s, 50)),
             "change_ms_p99": 1000.0 * float(np.percentile(took_s, 99)),
             "changes_requests": len(records),
             "changes_streamed": sum(record.streamed for record in records),
+            "changes_streamed_across": sum(record.streamed and _across(record, at_s) for record in records),
             "changes_lost": sum(not record.complete for record in records),
         }
+
+    def _changes(self) -> list[RoutingPlan]:
+        """Random tables; after every fifth one a replica leaves, and the next one brings it back."""
+        rng = stream(SEED, "bench_live")
+        plans: list[RoutingPlan] = []
+        for number in range(CHANGES):
+            plans.append(self._plan(len(plans) + 1, rng))
+            if number % (CHANGES // REMOVALS) == 0:
+                out = (number // (CHANGES // REMOVALS)) % len(self.plan.replicas)
+                plans.append(self._plan(len(plans) + 1, rng, out))
+        return plans
 
     def killed(self) -> dict[str, object]:
         """SIGKILL of the first replica under load, every slice on every kernel."""
         from live.fleet.control import require_up
         from live.fleet.state import Phase
 
-        everywhere = self._everywhere(CHANGES + 1)
-        self._acting(lambda actuator: actuator.apply(everywhere))
+        everywhere = self.everywhere(CHANGES + REMOVALS + 1)
+        self.acting(lambda actuator: actuator.apply(everywhere))
         victim = self.state.servers[0].name
         back: list[float] = []
 
@@ -160,10 +185,12 @@ class _Bench:
 
     def _pairs(self, direct: str, gateway: str) -> tuple[float, float]:
         """Medians in ms, alternating, of the same request to the last replica and through its home slice."""
+        from live.drill.between import home_plan
+
         body = {"model": self.state.served_name, "prompt": [1, 2, 3, 4], "max_tokens": 1, "temperature": 0.0}
         home = self.state.slices[-1]
-        homes = self._plan_of(CHANGES + 2, self._home_rows())
-        self._acting(lambda actuator: actuator.apply(homes))
+        homes = home_plan(self.plan, CHANGES + REMOVALS + 2)
+        self.acting(lambda actuator: actuator.apply(homes))
         taken: tuple[list[float], list[float]] = ([], [])
         with httpx.Client(timeout=60.0, headers={"x-selvage-slice": home}) as client:
             for _ in range(PAIRS):
@@ -173,21 +200,29 @@ class _Bench:
                     times.append(1000.0 * (time.perf_counter() - began_s))
         return float(np.median(taken[0])), float(np.median(taken[1]))
 
-    def _loaded(self, seconds: float, during: Callable[[], None]) -> list[LoadRecord]:
-        from live.load import LoadPlan, run_load
+    def _loaded(
+        self, seconds: float, during: Callable[[], None], rate_rps: float = RATE_RPS
+    ) -> list[LoadRecord]:
+        from live.load import run_load
 
-        plan = LoadPlan(
+        return run_load(self.load_plan(seconds, rate_rps), during)
+
+    def load_plan(self, seconds: float, rate_rps: float) -> LoadPlan:
+        """An open loop on every slice."""
+        from live.load import LoadPlan
+
+        return LoadPlan(
             url=self.state.gateway.url,
-            rate_rps=RATE_RPS,
+            rate_rps=rate_rps,
             seconds=seconds,
             slices=self.state.slices,
             model=self.state.served_name,
             timeout_s=120.0,
             seed=SEED,
         )
-        return run_load(plan, during)
 
-    def _acting(self, do: Callable[[EnvoyActuator], object]) -> None:
+    def acting(self, do: Callable[[EnvoyActuator], object]) -> None:
+        """Run ``do`` with the fleet's actuator."""
         from live.fleet.control import driving
         from live.fleet.state import FleetDiscovery
         from live.gateway.actuator import EnvoyActuator, RoutingFrame
@@ -196,21 +231,17 @@ class _Bench:
             frame = RoutingFrame(layout=self.plan.layout(), default_slice=self.plan.default_slice)
             do(EnvoyActuator(driver, FleetDiscovery(self.folder), frame))
 
-    def _plan(self, version: int, rng: np.random.Generator) -> RoutingPlan:
-        """Random shares of every kernel on every slice, one replica in turn out of rotation."""
+    def _plan(self, version: int, rng: np.random.Generator, out: int = -1) -> RoutingPlan:
+        """Random shares of every kernel on every slice; without the replica ``out``."""
         layout = self.plan.layout()
         rows = rng.dirichlet(np.ones(len(layout.kernels)), size=len(layout.slices))
-        return self._plan_of(version, rows, out=version % len(layout.replicas))
+        return self._plan_of(version, rows, out)
 
-    def _everywhere(self, version: int) -> RoutingPlan:
+    def everywhere(self, version: int) -> RoutingPlan:
+        """Every slice on every kernel alike."""
         layout = self.plan.layout()
         kernels = len(layout.kernels)
         return self._plan_of(version, np.full((len(layout.slices), kernels), 1.0 / kernels))
-
-    def _home_rows(self) -> NDArray[np.float64]:
-        layout = self.plan.layout()
-        homes = [layout.kernels.index(home) for home in self.plan.homes]
-        return np.eye(len(layout.kernels))[homes]
 
     def _plan_of(self, version: int, rows: NDArray[np.float64], out: int = -1) -> RoutingPlan:
         from controller.ports import RoutingPlan
@@ -220,3 +251,9 @@ class _Bench:
             rotation[0, out] = False
         table = np.concatenate([rows, np.zeros((len(rows), 1))], axis=1)
         return RoutingPlan(table=table[None], in_rotation=rotation, version=np.array([version]))
+
+
+def _across(record: LoadRecord, at_s: list[float]) -> bool:
+    """Whether some instant of ``at_s`` lies within the request."""
+    ended_s = record.started_at_s + record.duration_ms / 1000.0
+    return any(record.started_at_s < one < ended_s for one in at_s)

@@ -12,7 +12,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.uris import resolve_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.experiment import Options
-from scripts.e5.terminal import command_of, configurations_of, run_and_show
+from scripts.e5.terminal import command_from, command_of, configurations_of, run_and_show
 from scripts.provenance import cores
 from scripts.workers import BACKEND_HELP, EVERY_CORE, refuse_unknown
 
@@ -44,6 +44,14 @@ class E5Options:
             help="RoutePolicy document: its policy, mode, shield and meta-contract as one more configuration."
         ),
     ] = ""
+    target: Annotated[str, typer.Option(help="sim, or local: real vLLM servers of this machine.")] = "sim"
+    drills: Annotated[
+        str, typer.Option(help="Of --target local: comma-separated drills, silent,crash,hang,slow,healthy.")
+    ] = ""
+    hold: Annotated[float, typer.Option(help="Of --target local: seconds that a fault is in force.")] = 120.0
+    folder: Annotated[
+        Path | None, typer.Option(help="Of --target local: the fleet's; that of `selvage fleet` without.")
+    ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print e5.json instead of the table.")] = False
 
 
@@ -56,7 +64,46 @@ def e5(asked: E5Options) -> None:
     _at_least("--jobs", asked.jobs, 0)
     refuse_unknown(asked.backend, "selvage e5")
     _at_least("--batch", asked.batch, 1)
+    if asked.target == "local":
+        _run_local(asked)
+        return
+    _only_with("local", {"--drills": asked.drills, "--folder": asked.folder})
+    if asked.target != "sim":
+        raise _refused("--target", "sim or local", asked.target, "e.g. --target local")
     run_and_show(_run_options(asked), as_json=asked.as_json)
+
+
+def _run_local(asked: E5Options) -> None:
+    """The reduced suite on real servers."""
+    from scripts.drill.local import default_folder
+    from scripts.e5_local.experiment import run_local
+    from scripts.e5_local.plan import LocalOptions
+
+    others = {"--suite": asked.suite, "--trace": asked.trace, "--route-policy": asked.route_policy}
+    _only_with("sim", others | {"--batch": asked.batch, "--jobs": asked.jobs})
+    if not asked.hold >= 70.0:
+        hint = "a recovery counts when it lasts 60 s; e.g. --hold 120"
+        raise _refused("--hold", "at least 70 s", f"{asked.hold:g}", hint)
+    given = {"--target": "local", "--policies": asked.policies, "--drills": asked.drills}
+    options = LocalOptions(
+        out=asked.out,
+        folder=default_folder(asked.folder),
+        policies=tuple(filter(None, asked.policies.split(","))),
+        drills=tuple(filter(None, asked.drills.split(","))),
+        seeds=asked.seeds or 1,
+        hold_s=asked.hold,
+        command=command_from(given | {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}"}),
+    )
+    run_local(options, as_json=asked.as_json)
+
+
+def _only_with(target: str, given: dict[str, object]) -> None:
+    """Refuse options that mean nothing for the other target."""
+    named = [name for name, value in given.items() if value]
+    if named:
+        raise _refused(
+            named[0], f"--target {target}", "the other target", f"leave it out, or add --target {target}"
+        )
 
 
 def _run_options(asked: E5Options) -> Options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
 from policies.registry import make_configuration, make_policy
 from policies.supervised import SHIPPED_META, under
+from scripts.cli.bundling import write_bundle
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
 from scripts.cli.options import LARGEST_SEED, options
@@ -29,6 +31,8 @@ from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 
+#: No simulation lasts so long.
+_LIVE_S = 1e9
 #: The policy where none is named.
 DEFAULT = "sequential"
 
@@ -57,6 +61,9 @@ class ExplainOptions:
     method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
     features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
     reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
+    bundle: Annotated[
+        Path | None, typer.Option(help="Write what belongs to an incident of a live log into this folder.")
+    ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
@@ -67,8 +74,10 @@ def explain(asked: ExplainOptions) -> None:
     for option, instant in (("--at", asked.at), ("--reference", asked.reference)):
         if instant is not None and not math.isfinite(instant):
             raise _refused(option, "a time in seconds", str(instant))
-    if asked.source.endswith(".jsonl"):
+    if asked.source.endswith(".jsonl") or Path(asked.source).is_dir():
         found = from_log(Path(asked.source), asked.seed, asked.at)
+    elif asked.bundle is not None:
+        raise _refused("--bundle", "a decision log, or the folder of one", asked.source)
     else:
         world = load_scenario(resolve_uri(asked.source, "selvage"))
         setup, baseline, observes = _configuration(asked, world)
@@ -77,6 +86,9 @@ def explain(asked: ExplainOptions) -> None:
         )
         with Console(stderr=True).status(f"running {world.name} again"):
             found = from_scenario(world, setup, baseline, asked.seed, wanted, observes=observes)
+    if asked.bundle is not None:
+        for line in write_bundle(Path(asked.source), asked.bundle, found, text_lines(found)):
+            typer.echo(line, err=True)
     if asked.as_json:
         typer.echo(json_text(found.plain()))
     else:
@@ -151,7 +163,8 @@ def tick_lines(tick: Tick) -> list[str]:
     """One decision record as lines of text."""
     flags = [name for name in ("held", "degraded", "capacity_move") if tick.get(name)]
     flags += [] if tick.get("executed", True) else ["observed, not executed"]
-    head = f"{tick['now_s']:g} s, plan {tick['plan_version']}" + (f" ({', '.join(flags)})" if flags else "")
+    head = f"{_instant(tick['now_s'])}, plan {tick['plan_version']}"
+    head += f" ({', '.join(flags)})" if flags else ""
     lines = [head]
     if tick.get("demoted"):
         who = "the home table stands" if tick["demotion_reason"] == HARM_METRIC else "the baseline drives"
@@ -168,6 +181,13 @@ def tick_lines(tick: Tick) -> list[str]:
         lines += _attribution_lines(part)
     lines += _readings(tick)
     return lines
+
+
+def _instant(now_s: float) -> str:
+    """Seconds of a simulation; of a live log, which counts from 1970, the time of day in UTC as well."""
+    if now_s < _LIVE_S:
+        return f"{now_s:g} s"
+    return f"{datetime.fromtimestamp(now_s, tz=UTC):%Y-%m-%d %H:%M:%S} UTC ({now_s:.0f} s)"
 
 
 def _own_moves(tick: Tick) -> list[str]:

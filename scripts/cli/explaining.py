@@ -21,6 +21,8 @@ from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.ports import Policy, PolicyState
 from controller.state import ControllerState
+from live.control.journal import segments
+from live.run.assemble import CONTROL
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
 from scripts.cli.decision_log import Tick, read_decisions, refused
@@ -224,9 +226,19 @@ def _incident(record: EpisodeRecord) -> dict[str, Any] | None:
     return {name: value for name, value in asdict(found).items() if value == value}  # NaN is left out
 
 
+def log_files(place: Path) -> list[Path]:
+    """The files of a decision log: ``place``, or those in the folder that ``selvage run`` or a fleet has."""
+    if not place.is_dir():
+        return [place]
+    found = segments(place) or segments(place / CONTROL)
+    if not found:
+        raise refused(place, 0, "a folder with decisions-000001.jsonl", "none")
+    return found
+
+
 def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     """What a decision log says: the tick at ``at_s``, or every tick that moved something."""
-    lines = read_decisions(file)
+    lines = [line for one in log_files(file) for line in read_decisions(one)]
     own = [line for line in lines if line.get("seed", seed) == seed]
     if not own:
         found = sorted({str(line.get("seed")) for line in lines})

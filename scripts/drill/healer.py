@@ -11,16 +11,18 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from contracts.documents import KernelContract, RoutePolicy
-from contracts.loading.files import write_pinned
+from contracts.documents.envelope import FileRef
+from contracts.loading.files import sha256_of, write_pinned
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
+from policies.registry import SHIPPED_ARTEFACT
 from scripts.guard import die_with
 
 _LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
-_READY, _START_S, _STOP_S, _POLL_S = " drives; ", 240.0, 15.0, 0.1
+_READY, _START_S, _STOP_S, _POLL_S = " drives; ", 400.0, 15.0, 0.1
 
 
 @dataclass(slots=True)
@@ -67,12 +69,18 @@ class RunningController:
         shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
         meta = f"{_LIBRARY}meta-contract.yaml"
         names = {"pool": self.pool, "contract": load_as(KernelContract, self.contract).metadata.name}
-        own = names | {"policy": self.policy, "meta_contract": meta}
+        artifact = shipped_artefact() if self.policy == "learned" else None
+        own = names | {"policy": self.policy, "meta_contract": meta, "artifact": artifact}
         spec = shipped.spec.model_copy(update=own)
         path = self.folder.drills / "route-policy.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_pinned(path, dump_text(shipped.model_copy(update={"spec": spec})).encode())
         return path
+
+
+def shipped_artefact() -> FileRef:
+    """The learned policy that ships, pinned as it is."""
+    return FileRef(uri=SHIPPED_ARTEFACT, sha256=sha256_of(resolve_uri(SHIPPED_ARTEFACT, "drill")))
 
 
 def _control(folder: Path, document: Path, contract: Path, log: Path) -> None:

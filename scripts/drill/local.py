@@ -37,12 +37,37 @@ class LocalRun:
     requests: list[LoadRecord]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalDrill:
+    """A drill with the fleet that it is for and the contract that it is judged by."""
+
+    read: ReadDrill
+    fleet: FleetPlan
+    contract_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """Who heals, and the seed of the load. name: as in results; "": the policy."""
+
+    policy: str
+    seed: int
+    name: str = ""
+
+
 def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, say: Say) -> LocalRun:
     """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
 
     Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does
     not take part or that somebody else drills.
     """
+    drill = local_drill(read, folder)
+    with drilled_fleet(drill.fleet, folder, say):
+        return run_on(drill, folder, Driver(policy=policy, seed=seed), say)
+
+
+def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
+    """``read`` made ready for a fleet in ``folder``; DocumentError for a fault that cannot be injected."""
     try:
         check_live(read.plan)
     except RefusedError as error:
@@ -52,17 +77,21 @@ def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, sa
         ) from None
     fleet = plan_fleet(read.pool, read.pool_file, ServerOptions(), folder.path.parent / "checkpoints")
     contract_file = resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
-    contract = load_as(KernelContract, contract_file).spec
-    driven = RunningController(folder=folder, pool=fleet.pool, policy=policy, contract=contract_file, say=say)
-    healer = Nobody() if policy == NOBODY else driven
-    frame = frame_of(read.plan, fleet, contract, policy, seed)
-    with only_drill(folder.drills), _fleet(folder, fleet, say):
-        for line in take_back(folder.drills):
-            say(f"left by a lost runner: {line}")
-        ledger = DrillLedger(folder=folder.drills, name=read.plan.name)
-        target = LocalTarget(folder, frame, ledger, healer)
-        run = run_drill(read.plan, target, ledger, say)
-        return LocalRun(outcome=judge(read.plan, run), requests=target.requests)
+    return LocalDrill(read=read, fleet=fleet, contract_file=contract_file)
+
+
+def run_on(drill: LocalDrill, folder: FleetFolder, driver: Driver, say: Say) -> LocalRun:
+    """Run and judge ``drill`` on the fleet that runs in ``folder``, inside of ``drilled_fleet``."""
+    plan, contract = drill.read.plan, load_as(KernelContract, drill.contract_file).spec
+    driven = RunningController(
+        folder=folder, pool=drill.fleet.pool, policy=driver.policy, contract=drill.contract_file, say=say
+    )
+    healer = Nobody() if driver.policy == NOBODY else driven
+    frame = frame_of(plan, drill.fleet, contract, driver.name or driver.policy, driver.seed)
+    ledger = DrillLedger(folder=folder.drills, name=plan.name)
+    target = LocalTarget(folder, frame, ledger, healer)
+    run = run_drill(plan, target, ledger, say)
+    return LocalRun(outcome=judge(plan, run), requests=target.requests)
 
 
 def undo_local(folder: FleetFolder) -> list[str]:
@@ -76,7 +105,16 @@ def undo_local(folder: FleetFolder) -> list[str]:
 
 
 @contextmanager
-def _fleet(folder: FleetFolder, plan: FleetPlan, say: Say) -> Iterator[None]:
+def drilled_fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
+    """The fleet of ``plan`` in ``folder`` for this runner alone, with nothing of a lost one in force."""
+    with only_drill(folder.drills), _fleet(plan, folder, say):
+        for line in take_back(folder.drills):
+            say(f"left by a lost runner: {line}")
+        yield
+
+
+@contextmanager
+def _fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
     """The fleet that runs in ``folder``, or one of ``plan`` until the block ends."""
     state = read_state(folder)
     if state is not None and is_up(state):

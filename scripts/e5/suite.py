@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from contracts.documents import Scenario, Suite
+from contracts.documents.scenario import ScheduledFault
 from contracts.documents.suite import SuiteScenario
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import dump_text, load_as, load_text
@@ -93,7 +95,7 @@ def _entry(suite: Suite, row: SuiteScenario, file: Path, trace: Path | None) -> 
     entry = SuiteEntry(
         name=row.name,
         description=row.description or base.spec.description,
-        group="control" if row.control else "near_miss" if row.near_miss else _group(merged),
+        group="control" if row.control else "near_miss" if row.near_miss else group_of(merged.spec.faults),
         text=dump_text(merged),
         file=str(base_file),
     )
@@ -122,9 +124,9 @@ def _overrides(base: Scenario, row: SuiteScenario, trace: Path | None) -> dict[s
     }
 
 
-def _group(scenario: Scenario) -> str:
+def group_of(faults: Iterable[ScheduledFault]) -> str:
     """Group of a scenario by its faults: one loud fault makes it loud, then numeric, then other silent."""
-    kinds = [CATALOGUE[fault.kind] for fault in scenario.spec.faults]
+    kinds = [CATALOGUE[fault.kind] for fault in faults]
     if not kinds:
         return "control"
     if any(not kind.silent for kind in kinds):

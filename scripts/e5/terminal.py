@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
     if as_json:
         typer.echo(json_text(content))
     else:
-        _print_tables(content, plan)
+        print_tables(content, tuple(one.name for one in plan.configurations))
 
 
 def _say_broken(plan: RunPlan) -> None:
@@ -92,7 +93,7 @@ def _say_duration(plan: RunPlan, options: Options) -> None:
         typer.echo(f"this will take about {text}, by a trial of every policy on this machine", err=True)
 
 
-def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
+def print_tables(content: dict[str, Any], configurations: tuple[str, ...]) -> None:
     """One table per group of scenarios; 95 % limits in brackets."""
     console = Console()
     if not console.is_terminal:
@@ -102,9 +103,9 @@ def _print_tables(content: dict[str, Any], plan: RunPlan) -> None:
         table.add_column("policy", no_wrap=True)
         for _, head, _, _ in COLUMNS:
             table.add_column(head, justify="right")
-        for configuration in plan.configurations:
-            cells = (_cell(rows[configuration.name][name], unit, limits) for name, _, unit, limits in COLUMNS)
-            table.add_row(configuration.name, *cells)
+        for configuration in configurations:
+            cells = (_cell(rows[configuration][name], unit, limits) for name, _, unit, limits in COLUMNS)
+            table.add_row(configuration, *cells)
         console.print(table)
     _print_harm(console, content["harm"])
     for line in content["header"]["measured_by"]:
@@ -145,8 +146,14 @@ def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:
 
 def command_of(suite: str, policies: str, seeds: int | None, trace: Path | None, route_policy: str) -> str:
     """The command that gives the same results; --jobs and --batch change none."""
-    words, options = ["selvage", "e5"], {"--suite": suite, "--policies": policies, "--seeds": seeds}
-    for name, value in (options | {"--trace": trace, "--route-policy": route_policy}).items():
+    options = {"--suite": suite, "--policies": policies, "--seeds": seeds}
+    return command_from(options | {"--trace": trace, "--route-policy": route_policy})
+
+
+def command_from(options: Mapping[str, object]) -> str:
+    """``selvage e5`` with those ``options`` that are given."""
+    words = ["selvage", "e5"]
+    for name, value in options.items():
         if value:
             words += [name, str(value)]
     return shlex.join([*words, "--out", "DIR"])

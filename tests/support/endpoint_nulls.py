@@ -74,7 +74,7 @@ class Daily:
         answers = HOST_NATS * rng.normal(size=(days, streams, TOKENS))
         begin = rng.integers(self.day, size=streams)
         which = (np.arange(length)[:, None] + begin) // self.day
-        return _middle(rng) + answers[which, np.arange(streams)]
+        return np.asarray(_middle(rng) + answers[which, np.arange(streams)])
 
 
 #: Every null by name.

@@ -45,6 +45,11 @@ from scripts.e5.suite import GROUP_LABELS
 
 #: Configurations named in the first sentence.
 HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")
+#: What ran, by the header's target.
+_WORLDS = {
+    "sim": "Simulated fleet; kernels and numeric faults as measured in the profiles named below.",
+    "local": "Real vLLM servers behind Envoy on one machine; every episode is a drill, measured to its undo.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +100,7 @@ def _subtitle(header: dict[str, Any]) -> str:
         f"Pool {pools} under contract {header['contract']}. "
         f"{header['seeds']} paired seeds, {len(header['scenarios'])} scenarios, "
         f"horizon {header['horizon_s']:.0f} s. "
-        "Simulated fleet; kernels and numeric faults as measured in the profiles named below."
+        f"{_WORLDS[header.get('target', 'sim')]}"
     )
 
 
@@ -237,7 +242,7 @@ def _scenario_section(report: ReportInput) -> Section:
 
 
 def _header(header: dict[str, Any]) -> list[tuple[str, str]]:
-    told = ("scenarios", "broken_at_rest")
+    told = ("scenarios", "broken_at_rest", "episodes")
     return [(name, _plain(value)) for name, value in header.items() if name not in told]
 
 

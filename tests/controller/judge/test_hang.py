@@ -67,8 +67,9 @@ def test_hang_is_quarantined_in_three_probes_and_its_streams_are_reset_once() ->
     assert result.decisions[first].quarantine_reason[0, 0] == QuarantineReason.HUNG
     resets = [one.plan.reset for one in result.decisions]
     assert [index for index, one in enumerate(resets) if one is not None] == [first]
-    assert resets[first] is not None
-    assert resets[first][0].tolist() == [True, False, False, False, False, False]
+    cut = resets[first]
+    assert cut is not None
+    assert cut[0].tolist() == [True, False, False, False, False, False]
 
 
 @pytest.mark.parametrize("edit", [answering, stepping, idle, silent])

@@ -88,7 +88,7 @@ def test_exchangeable_samples_are_refused_as_rarely_as_declared() -> None:
 
 def test_check_gives_its_reason() -> None:
     """A constant sample and a sticky one are told apart; NaN are left out, and too few are refused."""
-    constant, sticky = stickiness(np.ones(30)), stickiness(np.repeat([0.0, 1.0], 50))
+    constant, sticky = stickiness(np.ones(30)), stickiness(np.repeat(np.array([0.0, 1.0]), 50))
     assert (constant.may_rank, sticky.may_rank) == (False, False)
     assert "one value only" in constant.reason
     assert "not exchangeable" in sticky.reason

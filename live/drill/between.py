@@ -1,0 +1,86 @@
+"""A fleet between two drills: whole, nothing in force, every slice at home, nobody remembering anything."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+
+from controller.ports import RoutingPlan
+from faults.client.errors import DrillError
+from faults.drill.runner import Say
+from live.drill.servers import faults_of, server_of
+from live.errors import LiveError, PlanError
+from live.fleet.control import await_ready, driving, require_up, restart
+from live.fleet.plan import FleetPlan
+from live.fleet.state import FleetDiscovery, FleetFolder, Phase
+from live.gateway.actuator import EnvoyActuator, RoutingFrame
+
+_READY_S, _POLL_S = 180.0, 0.2
+_RECORDS = "records"
+
+
+def come_to_rest(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
+    """Wait until every replica of the running fleet serves, is bit for bit the clean one, and all is at home.
+
+    A replica whose canary is not that of its clean run, or that does not say, is started anew. Raises
+    LiveError where one does not come back, or where the gateway does not take the home table.
+    """
+    state = await_ready(folder, _READY_S)
+    for server in state.servers:
+        if not _clean(folder, server.name):
+            say(f"{server.name} is not as it was: started anew")
+            _anew(folder, server.name)
+    with driving(folder) as driver:
+        frame = RoutingFrame(layout=plan.layout(), default_slice=plan.default_slice)
+        actuator = EnvoyActuator(driver, FleetDiscovery(folder), frame)
+        if not actuator.apply(home_plan(plan)):
+            raise PlanError(f"the home table is not in force: {actuator.last_error}")
+
+
+def keep_decisions(control: Path, place: Path) -> None:
+    """Move log and evidence of ``control`` into ``place`` and forget the state; what is right stays known.
+
+    The next controller of this fleet begins with nothing known, as the first one did.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    for old in place.glob("decisions-*.jsonl"):
+        old.unlink()
+    for log in sorted(control.glob("decisions-*.jsonl")):
+        shutil.move(log, place / log.name)
+    shutil.rmtree(place / "evidence", ignore_errors=True)
+    if (control / "evidence").is_dir():
+        shutil.move(control / "evidence", place / "evidence")
+    for state in control.glob("controller-state*.json"):
+        state.unlink()
+
+
+def home_plan(plan: FleetPlan, version: int = 1) -> RoutingPlan:
+    """Every slice on its home kernel, every replica in rotation."""
+    layout = plan.layout()
+    homes = np.eye(len(layout.kernels) + 1)[[layout.kernels.index(home) for home in plan.homes]]
+    rotation = np.ones((1, len(plan.replicas)), dtype=np.bool_)
+    return RoutingPlan(table=homes[None], in_rotation=rotation, version=np.array([version]))
+
+
+def _anew(folder: FleetFolder, name: str) -> None:
+    """Start a replica anew and wait until it serves; LiveError where it does not."""
+    was = server_of(require_up(folder), name).process
+    restart(folder, name)
+    deadline_s = time.monotonic() + _READY_S
+    while time.monotonic() < deadline_s:
+        now = server_of(require_up(folder), name)
+        if now.phase is Phase.READY and now.process != was:
+            return
+        time.sleep(_POLL_S)
+    raise LiveError(f"{name}: did not come back within {_READY_S:g} s; see {folder.log(name)}")
+
+
+def _clean(folder: FleetFolder, name: str) -> bool:
+    """Whether the replica's weights are those of its clean run, after an undo of whatever is in force."""
+    try:
+        return faults_of(folder, name, folder.drills / _RECORDS).undo().clean
+    except (DrillError, LiveError):
+        return False

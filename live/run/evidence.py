@@ -1,0 +1,188 @@
+"""Evidence of an incident: what a replica that was just condemned or left answers, beside what is right.
+
+The worst of its last probes is asked once more, at once, beside the loop: both log-probability traces, the
+probes that led there and what is known of the engine become one file. Prompts are golden ones, no user's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contracts.errors import MeasurementError, SelvageError
+from contracts.loading.files import json_text, write_pinned
+from controller.judge.quarantine import QuarantineReason
+from controller.options import ControllerSetup
+from live.control.loop import Turn
+from live.measure.backend import TopScores
+from live.measure.endpoint import Endpoint
+from live.measure.openai_backend import top_scores
+from live.measure.prompts import Prompt
+from live.probe.prefill import TOP_K
+
+FORMAT = 1
+#: Folder of the files, in that of the decision log.
+EVIDENCE = "evidence"
+#: How the reason begins where nobody was condemned and traffic left a kernel.
+LEFT = "traffic left"
+_LAST = 32
+#: A share of a slice that moves; and how soon a replica's evidence is kept again, s.
+_MOVED, _AGAIN_S = 0.01, 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """Where a replica answers, and what is known of its engine: flags, version, fingerprint."""
+
+    endpoint: Endpoint
+    engine: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """A golden prompt and what the reference answers."""
+
+    prompt: Prompt
+    reference: TopScores
+
+
+class IncidentEvidence:
+    """``TurnWatcher`` that writes a file for a replica that is newly condemned, or whose kernel is left."""
+
+    def __init__(
+        self,
+        folder: Path,
+        setup: ControllerSetup,
+        right: Mapping[int, Right],
+        find: Callable[[str], Replica],
+    ) -> None:
+        """``right``: by the prompt's number; ``find``: a replica by its name, when it is condemned."""
+        self._folder, self._layout, self._right, self._find = folder, setup.layout, right, find
+        self._probes: list[deque[dict[str, Any]]] = [deque(maxlen=_LAST) for _ in setup.layout.replicas]
+        self._left_at_s = np.full(len(setup.layout.replicas), -np.inf)
+        self._held_at_s = self._left_at_s.copy()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evidence")
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._thread.shutdown()
+
+    def turn(self, turn: Turn) -> None:
+        """Remember the probes of ``turn``; ask those whom it condemned."""
+        if turn.decision is None or turn.telemetry is None:
+            return
+        self._remember(turn)
+        for kept_at_s, found in ((self._left_at_s, self._left(turn)), (self._held_at_s, _condemned(turn))):
+            for r, reason in found.items():
+                if turn.at_s - kept_at_s[r] >= _AGAIN_S:
+                    kept_at_s[r] = turn.at_s
+                    told = {"replica": self._layout.replicas[r], "reason": reason, "at_s": turn.at_s}
+                    self._thread.submit(self._write, told, list(self._probes[r]))
+
+    def _left(self, turn: Turn) -> dict[int, str]:
+        """Of every kernel that is left, and not for capacity alone, the replica with the worst probe."""
+        assert turn.decision is not None
+        if not turn.decision.moved[0] or turn.decision.capacity_move[0]:
+            return {}
+        lost = (turn.before.table[0] - turn.decision.plan.table[0])[:, :-1].max(axis=0) > _MOVED
+        found = {}
+        for kernel in np.flatnonzero(lost).tolist():
+            mine = np.flatnonzero(self._layout.replica_kernel == kernel).tolist()
+            seen = {r: first_value(probe) for r in mine if (probe := worst(list(self._probes[r])))}
+            if seen:
+                found[max(seen, key=lambda r: seen[r])] = f"{LEFT} {self._layout.kernels[kernel]}"
+        return found
+
+    def _remember(self, turn: Turn) -> None:
+        assert turn.telemetry is not None
+        probes = turn.telemetry.probes
+        for row in range(probes.replica.shape[1]):
+            values = zip(self._layout.probe_metrics, probes.values[0, row].tolist(), strict=True)
+            self._probes[int(probes.replica[0, row])].append(
+                {
+                    "sent_at_s": float(probes.sampled_at_ms[0, row]) / 1000.0,
+                    "slice": self._layout.slices[int(probes.slice[0, row])],
+                    "prompt": int(probes.prompt[0, row]),
+                    "answered": bool(probes.valid[0, row]),
+                    "values": dict(values),
+                }
+            )
+
+    def _write(self, told: dict[str, Any], probes: list[dict[str, Any]]) -> None:
+        content = {"format": FORMAT, **told, "probes": probes, "failing": worst(probes)}
+        try:
+            replica = self._find(str(told["replica"]))
+            content |= {"engine": dict(replica.engine), **self._traces(replica, content["failing"])}
+        except SelvageError as error:
+            content["note"] = str(error)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        what = str(told["reason"]).partition(" ")[0]
+        name = f"{int(told['at_s'])}-{told['replica']}-{what}.json"
+        write_pinned(self._folder / name, f"{json_text(content, indent=1)}\n".encode())
+
+    def _traces(self, replica: Replica, failing: dict[str, Any] | None) -> dict[str, Any]:
+        if failing is None or failing["prompt"] not in self._right:
+            return {"note": "no probe of it was answered"}
+        right = self._right[failing["prompt"]]
+        traces: dict[str, Any] = {
+            "token_ids": list(right.prompt.token_ids),
+            "reference": trace(right.reference),
+        }
+        try:
+            return traces | {"observed": trace(ask(replica.endpoint, right.prompt))}
+        except SelvageError as error:
+            return traces | {"observed": None, "note": f"asked again: {error}"}
+
+
+def _condemned(turn: Turn) -> dict[int, str]:
+    """Replicas that this turn quarantined, with the reason."""
+    assert turn.decision is not None
+    fresh = turn.decision.quarantined[0] & ~turn.before.quarantined[0]
+    reasons = turn.decision.quarantine_reason[0]
+    return {r: QuarantineReason(int(reasons[r])).name.lower() for r in np.flatnonzero(fresh).tolist()}
+
+
+def worst(probes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The answered probe whose first metric is largest; None without any."""
+    answered = [one for one in probes if one["answered"] and one["values"]]
+    return max(answered, key=first_value, default=None)
+
+
+def first_value(probe: Mapping[str, Any]) -> float:
+    """What the first of the contract's probe metrics is on ``probe``."""
+    return float(next(iter(probe["values"].values())))
+
+
+def ask(endpoint: Endpoint, prompt: Prompt) -> TopScores:
+    """Log-probabilities of ``prompt`` now; MeasurementError or DocumentError where there are none."""
+    body = {
+        "model": endpoint.model,
+        "prompt": list(prompt.token_ids),
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprobs": TOP_K,
+    }
+    with endpoint.client() as client:
+        answer = endpoint.answer(client, "POST", "/v1/completions", body)
+    try:
+        rows = [
+            {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
+            for row in answer["choices"][0]["prompt_logprobs"][1:]
+        ]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
+    return top_scores(rows, TOP_K, prompt.token_ids[1:])
+
+
+def trace(scores: TopScores) -> list[dict[str, float]]:
+    """Position by position: token -> log-probability, likeliest first."""
+    return [
+        {str(token): round(float(value), 6) for token, value in zip(tokens, values, strict=True)}
+        for tokens, values in zip(scores.token_ids.tolist(), scores.log_probs.tolist(), strict=True)
+    ]

@@ -1,0 +1,121 @@
+"""An incident of a live log as a folder that can be attached to a report: ``selvage explain --bundle``.
+
+What is in it stands in the decision log and in the evidence that the controller kept; no text of users.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from contracts.regular_files import TEXT_BYTES, read_regular_text
+from live.run.evidence import EVIDENCE, LEFT
+from live.run.evidence import FORMAT as EVIDENCE_FORMAT
+from scripts.cli.decision_log import Tick
+from scripts.cli.explaining import Explained, log_files
+from scripts.output import ready_folder, write_json, write_whole
+
+#: How much of the decision log goes with an incident, s before its first and after its last move.
+BEFORE_S, AFTER_S = 120.0, 60.0
+
+
+def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) -> list[str]:
+    """Write the bundle of what ``found`` explains of the log at ``source``; a line per file.
+
+    ``incident.md`` says all in words, ``timeline.json`` tick by tick, ``decisions.jsonl`` has the lines
+    of the log as they are chained, ``evidence-REPLICA.json`` the failing probe with both traces and the
+    engine. DocumentError where nothing moved, or where ``out`` is in use.
+    """
+    if not found.ticks:
+        raise _refused(source, "a tick that moved or condemned something", "none", "give --at SECOND")
+    if out.exists() and any(out.iterdir()):
+        raise _refused(out, "a folder that is new or empty", "files in it", "name another folder")
+    files = log_files(source)
+    span = found.ticks[0]["now_s"] - BEFORE_S, found.ticks[-1]["now_s"] + AFTER_S
+    kept = _evidence(files[0].parent / EVIDENCE, span)
+    ready_folder(out)
+    write_json(out / "timeline.json", found.plain(), indent=1)
+    write_whole(out / "decisions.jsonl", "".join(f"{line}\n" for line in _within(files, span)))
+    for one in kept:
+        write_json(out / f"evidence-{one['replica']}.json", one, indent=1)
+    write_whole(out / "incident.md", _page(lines, kept))
+    return [str(path) for path in sorted(out.iterdir())]
+
+
+def _evidence(folder: Path, span: tuple[float, float]) -> list[dict[str, Any]]:
+    """What was kept within ``span``, by time; of a replica when it was condemned, else when it was left."""
+    found: dict[str, dict[str, Any]] = {}
+    every = [_read(file) for file in sorted(folder.glob("*.json"))]
+    for content in sorted(every, key=lambda one: (str(one["reason"]).startswith(LEFT), float(one["at_s"]))):
+        if span[0] <= content["at_s"] <= span[1]:
+            found.setdefault(str(content["replica"]), content)
+    return sorted(found.values(), key=lambda one: float(one["at_s"]))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_regular_text(file, TEXT_BYTES))
+        if content["format"] == EVIDENCE_FORMAT and {"replica", "at_s", "reason"} <= set(content):
+            return dict(content)
+        actual = f"format {content['format']!r}"
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        actual = f"{error}"[:200]
+    raise _refused(file, f"evidence of format {EVIDENCE_FORMAT}", actual, "remove the file")
+
+
+def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
+    """Lines of the log within ``span``, as they stand, and every line of another kind."""
+    found = []
+    for file in files:
+        for line in read_regular_text(file, TEXT_BYTES).split("\n"):
+            row: Tick = json.loads(line) if line.endswith("}") else {}
+            if row and (row.get("kind") != "tick" or span[0] <= row["now_s"] <= span[1]):
+                found.append(line)
+    return found
+
+
+def _page(lines: list[str], kept: list[dict[str, Any]]) -> str:
+    """The incident in words."""
+    told = ["# Incident", "", "```text", *lines, "```", ""]
+    for one in kept:
+        told += [f"## {one['replica']}", "", f"At {one['at_s']:.0f} s: {one['reason']}.", ""]
+        told += [f"- {name}: {_word(value)}" for name, value in one.get("engine", {}).items()]
+        told += _failing(one)
+    if not kept:
+        told += ["No probe's traces were kept: the log is of an older version, or nobody was condemned.", ""]
+    return "\n".join(told)
+
+
+def _failing(one: dict[str, Any]) -> list[str]:
+    """The failing probe, and how far its traces are apart."""
+    probe = one.get("failing")
+    lines = [""]
+    if probe:
+        values = ", ".join(f"{name} {_word(value)}" for name, value in probe["values"].items())
+        lines += [f"Failing probe: prompt {probe['prompt']} of {probe['slice']}: {values}.", ""]
+    if one.get("observed"):
+        pairs = zip(one["reference"], one["observed"], strict=True)
+        worst = max(enumerate(pairs), key=lambda pair: _apart(*pair[1]))
+        lines += [
+            f"Asked again, the traces of {len(one['observed'])} positions (`evidence-{one['replica']}.json`) "
+            f"are furthest apart at position {worst[0]}, by {_apart(*worst[1]):.4g} nats on one token.",
+            "",
+        ]
+    return lines + ([f"{one['note']}.", ""] if one.get("note") else [])
+
+
+def _apart(right: dict[str, float], seen: dict[str, float]) -> float:
+    """Largest difference of the log-probabilities of a token that both rows have; 0 without any."""
+    return max((abs(right[token] - seen[token]) for token in right.keys() & seen.keys()), default=0.0)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return f"`{' '.join(map(str, value))}`"
+    return f"{value:.4g}" if isinstance(value, float) else "not known" if value is None else str(value)
+
+
+def _refused(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])

@@ -1,0 +1,173 @@
+"""What is kept of an incident, and the folder that it becomes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from live.control.chain import read_chain
+from live.control.journal import Beginning, DecisionLog
+from live.control.loop import ControlPorts, LiveController
+from live.measure.backend import TopScores
+from live.measure.endpoint import Endpoint
+from live.measure.prompts import Prompt
+from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right, ask, worst
+from policies.registry import make_configuration
+from scripts.cli.main import app
+from tests.support.builders import make_fleet, make_layout
+from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.worlds import drift, script
+
+LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
+SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))
+PROMPT = Prompt(id=0, slice="s0", split="probe", document="d", token_ids=(1, 7, 9), text="")
+FLAGS = ["--dtype", "float16"]
+
+
+def scores(*rows: dict[int, float]) -> TopScores:
+    """Rows as the reference keeps them."""
+    return TopScores(
+        token_ids=np.array([list(row) for row in rows]),
+        log_probs=np.array([list(row.values()) for row in rows]),
+        golden=np.zeros(len(rows)),
+    )
+
+
+REST = {token: -9.0 - token for token in range(10, 28)}
+REFERENCE = scores({7: -0.1, 8: -2.4}, {9: -0.2, 8: -1.8})
+
+
+class Server:
+    """Answers a probe as it is told; keeps what it was asked."""
+
+    def __init__(self, answer: object) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._answer = answer
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """One answer."""
+        self.asked.append(json.loads(request.content))
+        return httpx.Response(200, json=self._answer)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is."""
+        return Endpoint(url="http://127.0.0.1:9", model="m", transport=httpx.MockTransport(self))
+
+
+def row(**tokens: float) -> dict[str, dict[str, float]]:
+    """One position of an answer: token number after the letter t."""
+    return {name[1:]: {"logprob": value} for name, value in tokens.items()}
+
+
+REST_ROW = {str(token): {"logprob": value} for token, value in REST.items()}
+ROWS = [row(t7=-0.9, t8=-1.0) | REST_ROW, row(t9=-0.2, t8=-1.8) | REST_ROW]
+GOOD = {"choices": [{"prompt_logprobs": [None, *ROWS]}]}
+
+
+class Every(dict[int, Right]):
+    """The same golden prompt under every number."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: int) -> Right:
+        return Right(prompt=PROMPT, reference=REFERENCE)
+
+
+def incident(folder: Path, server: Server) -> None:
+    """A kernel that drifts, its log, and the evidence of it."""
+    log = DecisionLog(folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"))
+    facts = {"fingerprint": "fp-1", "arguments": FLAGS}
+    kept = IncidentEvidence(
+        folder / EVIDENCE, SETUP, Every(), lambda _: Replica(endpoint=server.endpoint, engine=facts)
+    )
+    clock = ManualClock()
+    ports = ControlPorts(
+        source=ScriptedTelemetry(script(LAYOUT, 80, drift(LAYOUT, [0, 1], 3.0))),
+        clock=clock,
+        actuator=RecordingActuator(range(0)),
+        watchers=(log, kept),
+    )
+    one = LiveController(SETUP, ports)
+    for _ in range(80):
+        assert one.step().error == ""
+        clock.advance(1000.0)
+    kept.close()
+    log.close()
+
+
+def test_an_incident_leaves_both_traces_and_the_engine(tmp_path: Path) -> None:
+    """Traffic that leaves a kernel: its worst replica is asked once, and what is right stands beside it."""
+    server = Server(GOOD)
+    incident(tmp_path, server)
+    files = list((tmp_path / EVIDENCE).iterdir())
+    assert (len(files), len(server.asked)) == (1, 1)
+    found = json.loads(files[0].read_text())
+    assert found["replica"] in LAYOUT.replicas[:2]
+    assert found["reference"] == [{"7": -0.1, "8": -2.4}, {"9": -0.2, "8": -1.8}]
+    assert [len(one) for one in found["observed"]] == [20, 20]
+    assert found["observed"][0] == {"7": -0.9, "8": -1.0} | {str(t): v for t, v in REST.items()}
+    assert found["engine"] == {"fingerprint": "fp-1", "arguments": FLAGS}
+    assert found["failing"] in found["probes"]
+    assert server.asked[0]["prompt"] == list(PROMPT.token_ids)
+
+
+@pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [{"prompt_logprobs": None}]}, [1]])
+def test_a_replica_that_answers_nothing_usable_is_told(tmp_path: Path, answer: object) -> None:
+    """The file is written all the same, without the trace and with the reason."""
+    incident(tmp_path, Server(answer))
+    found = json.loads(next((tmp_path / EVIDENCE).iterdir()).read_text())
+    assert found["observed"] is None
+    assert "asked again" in found["note"]
+
+
+def test_the_worst_probe_is_of_those_that_were_answered() -> None:
+    """Silence is no number."""
+    probes = [{"answered": False, "values": {"kl": 9.0}}, {"answered": True, "values": {"kl": 0.1}}]
+    assert worst(probes) == probes[1]
+    assert worst(probes[:1]) is None
+
+
+def test_an_answer_keeps_the_order_of_its_positions() -> None:
+    """Rows come back by position, the first token having none."""
+    found = ask(Server(GOOD).endpoint, PROMPT)
+    assert found.token_ids.shape[0] == PROMPT.positions
+
+
+def bundled(source: Path, out: Path) -> tuple[int, str]:
+    """Exit code and output of the command."""
+    done = CliRunner().invoke(app, ["explain", str(source), "--bundle", str(out)])
+    return done.exit_code, done.output
+
+
+def test_a_bundle_holds_what_a_report_needs(tmp_path: Path) -> None:
+    """Words, timeline, chained lines, and the failing probe with both traces; a second one is refused."""
+    log, out = tmp_path / "log", tmp_path / "bundle"
+    incident(log, Server(GOOD))
+    code, said = bundled(log, out)
+    assert code == 0, said
+    names = sorted(one.name for one in out.iterdir())
+    replica = names[1].removeprefix("evidence-").removesuffix(".json")
+    assert names == ["decisions.jsonl", f"evidence-{replica}.json", "incident.md", "timeline.json"]
+    page = (out / "incident.md").read_text()
+    assert "`--dtype float16`" in page
+    assert "furthest apart at position 0, by 1.4 nats" in page
+    assert "because" in page
+    assert read_chain(out / "decisions.jsonl").rows
+    assert bundled(log, out)[0] == 2
+
+
+def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:
+    """A scenario has no log; a folder without one says what it should hold; nothing is written."""
+    out = tmp_path / "bundle"
+    for source in ("package:contracts/library/suites/e5-base.yaml", str(tmp_path)):
+        code, said = bundled(Path(source), out)
+        assert code == 2, said
+    assert not out.exists()

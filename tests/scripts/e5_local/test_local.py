@@ -1,0 +1,198 @@
+"""E5 on real servers, without them: what is run, what counts, what a later run finds done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from contracts.errors import DocumentError
+from contracts.scoring.episode import EpisodeRecord
+from faults.drill.outcome import Verdict, judge
+from faults.drill.runner import run_drill
+from live.drill.between import home_plan, keep_decisions
+from live.fleet.state import FleetFolder
+from scripts.cli.main import app
+from scripts.drill.local import LocalRun
+from scripts.e5_local.episodes import EpisodeResult, KeptEpisodes, result_of, run_episodes
+from scripts.e5_local.experiment import summary
+from scripts.e5_local.plan import Episode, LocalOptions, LocalPlan, plan_local
+from tests.support.documents_written import envelope, write_yaml
+from tests.support.drill_runs import NotedLedger, ScriptedTarget
+from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
+from tests.support.live_fleets import POOL
+
+HOLD_S = 80.0
+
+
+def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> LocalPlan:
+    """A run of ``fixed`` and ``sequential`` on drills of a pool of two slices, three replicas."""
+    (place / "pool.yaml").write_text(POOL)
+    spec = {
+        "description": "one fault on one replica",
+        "pool": "test-pool",
+        "pool_uri": "pool.yaml",
+        "faults": [
+            {
+                "name": "bad",
+                "kind": "requantise",
+                "condition": "requantise-w3",
+                "live": {"bits": 3},
+                "target": {"kernel": "fp16", "replica": 0},
+                "onset_s": 20.0,
+                "duration_s": 5.0,
+            }
+        ],
+        "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
+        "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
+        "time_to_live_s": 60.0,
+    }
+    file = write_yaml(place / "drill.yaml", envelope("FaultDrill", "bits", spec))
+    return plan_local(
+        LocalOptions(
+            out=place / "out",
+            folder=FleetFolder(path=place / "fleet"),
+            policies=("fixed", "sequential"),
+            drills=drills or (str(file),),
+            seeds=seeds,
+            hold_s=HOLD_S,
+        )
+    )
+
+
+def record_of(episode: Episode) -> EpisodeRecord:
+    """Nobody moves under ``fixed``; ``sequential`` leaves ten seconds after the onset."""
+    plan = episode.entry.read.plan
+    rows = int(plan.total_s)
+    record = replace(broken_record(rows, 20), incident=step_fault(20.0, rows))
+    moved = record if episode.configuration.name == "fixed" else move_at(record, 30)
+    return replace(moved, policy=episode.configuration.name, seed=episode.seed)
+
+
+def played(episode: Episode, *, shows: bool = True) -> EpisodeResult:
+    """The episode on a scripted target."""
+    plan, target = episode.entry.read.plan, ScriptedTarget(episode=record_of(episode), shows_after=shows)
+    run = run_drill(plan, target, NotedLedger(target.told), lambda _: None)
+    return result_of(episode, LocalRun(outcome=judge(plan, run), requests=[]), ("vLLM 0",))
+
+
+def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:
+    """The fault lasts as long as asked, whatever the document says; nothing ends it; seeds pair policies."""
+    plan = planned(tmp_path)
+    entry = plan.entries[0]
+    assert (entry.group, entry.read.plan.undo_at_s) == ("silent_numeric", 20.0 + HOLD_S)
+    assert entry.read.plan.spec.abort_when == ()
+    told = [(one.configuration.name, one.seed) for one in plan.episodes]
+    assert told == [("fixed", 1), ("sequential", 1), ("fixed", 2), ("sequential", 2)]
+
+
+def test_the_shipped_suite_can_run(tmp_path: Path) -> None:
+    """Five drills of one pool; the healthy one strikes nobody, and lasts as long as the first."""
+    options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"))
+    plan = plan_local(options)
+    assert [one.name for one in plan.entries] == ["silent", "crash", "hang", "slow", "healthy"]
+    assert [one.group for one in plan.entries] == ["silent_numeric", "loud", "loud", "loud", "control"]
+    assert len(plan.episodes) == 25
+    assert plan.entries[-1].read.plan.strikes == ()
+    assert len({one.read.plan.total_s for one in plan.entries}) == 1
+
+
+@pytest.mark.parametrize("policy", ["magic", "informed", "hysteresis:dwell_s=9", "sequential@0.9"])
+def test_a_policy_that_no_live_fleet_takes_is_refused(tmp_path: Path, policy: str) -> None:
+    """Unknown ones, the one that is told of faults, and settings, which a RoutePolicy has not."""
+    options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), policies=(policy,))
+    with pytest.raises(DocumentError, match=policy.partition(":")[0].partition("@")[0]):
+        plan_local(options)
+
+
+def test_results_have_the_form_of_the_simulators(tmp_path: Path) -> None:
+    """Same tables and the same page; who left after ten seconds recovered then, who stayed did not."""
+    plan = planned(tmp_path)
+    results = [played(one) for one in plan.episodes]
+    content, page = summary(plan, results, "selvage e5 --target local")
+    groups = content["groups"]["silent_numeric"]
+    assert groups["sequential"]["mttr_s"]["mean"] == 10.0
+    assert groups["fixed"]["unrecovered"]["mean"] == 1.0
+    assert groups["sequential"]["mttr_s"]["n"] == 2
+    assert content["format"] == 3
+    wanted = {"results", "groups", "scenarios", "slices", "differences", "harm", "front", "budgets"}
+    assert wanted < set(content)
+    assert content["header"]["served_by"] == ["vLLM 0"]
+    assert "Real vLLM servers behind Envoy" in page
+    assert "Simulated fleet" not in page
+
+
+def test_what_was_no_experiment_does_not_count_and_says_why(tmp_path: Path) -> None:
+    """An unproved fault leaves a hole in the table and a line in the notes."""
+    plan = planned(tmp_path, seeds=1)
+    results = [played(one, shows=one.configuration.name == "fixed") for one in plan.episodes]
+    content, _ = summary(plan, results, "selvage e5 --target local")
+    assert content["groups"]["silent_numeric"]["sequential"]["mttr_s"]["mean"] is None
+    assert any("does not count: bad: not shown" in line for line in content["header"]["measured_by"])
+    assert [one["counts"] for one in content["header"]["episodes"]] == [True, False]
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Finished episodes are read back as they were; one that was no experiment runs again."""
+    plan, kept = planned(tmp_path, seeds=1), KeptEpisodes(tmp_path / "out")
+    asked: list[str] = []
+
+    def run(episode: Episode) -> EpisodeResult:
+        asked.append(episode.configuration.name)
+        return played(episode, shows=episode.configuration.name == "fixed" or len(asked) > 2)
+
+    first = run_episodes(plan.episodes, run, kept, lambda _: None)
+    again = run_episodes(plan.episodes, run, KeptEpisodes(tmp_path / "out"), lambda _: None)
+    assert asked == ["fixed", "sequential", "sequential"]
+    assert repr(again[0].measures) == repr(first[0].measures)  # NaN is no NaN's equal
+    assert again[0].line.weights.tolist() == first[0].line.weights.tolist()
+    assert again[1].measures is not None
+
+
+def test_a_healthy_drill_passes_where_nobody_moves(tmp_path: Path) -> None:
+    """Without a fault there is one phase; a move in it is a false switch, and fails."""
+    options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("healthy",))
+    plan = plan_local(options).entries[0].read.plan
+    calm = quiet_record(int(plan.total_s))
+
+    def verdict(record: EpisodeRecord) -> Verdict:
+        target = ScriptedTarget(episode=record)
+        run = run_drill(plan, target, NotedLedger(target.told), lambda _: None)
+        assert target.told == ["begin", "end"]
+        return judge(plan, run).verdict
+
+    assert verdict(calm) is Verdict.PASSED
+    assert verdict(move_at(quiet_record(int(plan.total_s)), 40)) is Verdict.FAILED
+
+
+def test_a_fleet_begins_an_episode_at_home_and_remembers_nothing(tmp_path: Path) -> None:
+    """Decisions are kept with their episode, the controller's state is forgotten, answers stay known."""
+    fleet = planned(tmp_path).entries[0].drill.fleet
+    assert home_plan(fleet).table[0].tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    control, place = tmp_path / "control", tmp_path / "episode"
+    (control / "reference").mkdir(parents=True)
+    for name in ("decisions-000001.jsonl", "controller-state-1.json", "reference/answers"):
+        (control / name).write_text(name)
+    keep_decisions(control, place)
+    assert [one.name for one in place.iterdir()] == ["decisions-000001.jsonl"]
+    assert [one.name for one in control.iterdir()] == ["reference"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--drills", "silent"], "--drills"),
+        (["--target", "cluster"], "--target"),
+        (["--target", "local", "--suite", "mine.yaml"], "--suite"),
+        (["--target", "local", "--hold", "10"], "--hold"),
+        (["--target", "local", "--drills", "absent"], "absent"),
+    ],
+)
+def test_options_of_the_other_target_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
+    """What would have no effect is an error, and no folder is left behind."""
+    done = CliRunner().invoke(app, ["e5", *words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not (tmp_path / "out").exists()
