@@ -62,6 +62,11 @@ class EngineReading:
     histograms: Mapping[str, Histogram]
 
 
+def gauge(field: str, readings: Mapping[str, EngineReading]) -> dict[str, float]:
+    """Replica -> its gauge ``field``, of those that export it."""
+    return {name: one.gauges[field] for name, one in readings.items() if field in one.gauges}
+
+
 def parse_reading(text: str, read_at_s: float) -> EngineReading:
     """The reading in ``text``; LiveError where it is no Prometheus exposition."""
     totals: dict[str, float] = {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -25,15 +26,22 @@ from live.measure.top_columns import top_values
 #: Log-probabilities per position that a server returns at its defaults (vLLM: --max-logprobs).
 TOP_K = 20
 
+#: Values of ``COLUMN_NAMES``, and others by column.
+_Found = tuple[NDArray[np.float64] | None, Mapping[str, float]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """How one probe ended. values: float64 [columns] of ``COLUMN_NAMES``, NaN unless answered."""
+    """How one probe ended. values: float64 [columns] of ``COLUMN_NAMES``, None unless a prefill was answered.
+
+    named: what a generation probe measured, by column.
+    """
 
     sent_at_s: float  # Unix time
     latency_ms: float  # NaN: not answered
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None
+    named: Mapping[str, float] = field(default_factory=dict)
     told: str = ""  # why not, without any text of the prompt or the answer
 
 
@@ -41,11 +49,14 @@ def probe(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
 ) -> ProbeAnswer:
     """Ask the server at ``url`` once, for at most ``limit_s``; never raises for what a server does."""
+    return guarded(lambda: _measured(client, url, model, prompt, reference, limit_s), limit_s)
+
+
+def guarded(measure: Callable[[], _Found], limit_s: float) -> ProbeAnswer:
+    """What ``measure`` finds, timed; never raises for what a server does."""
     sent_at_s, began_s = time.time(), time.perf_counter()
     try:
-        answer = client.post(f"{url}/v1/completions", json=_body(model, prompt), timeout=limit_s)
-        latency_ms = (time.perf_counter() - began_s) * 1000.0
-        values = _values(answer, prompt, reference)
+        values, named = measure()
     except httpx.TimeoutException:
         return _unanswered(sent_at_s, ProbeOutcome.TIMED_OUT, f"no answer within {limit_s:g} s")
     except httpx.ConnectError:
@@ -53,8 +64,19 @@ def probe(
     except (httpx.HTTPError, MeasurementError) as error:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     return ProbeAnswer(
-        sent_at_s=sent_at_s, latency_ms=latency_ms, outcome=ProbeOutcome.ANSWERED, values=values
+        sent_at_s=sent_at_s,
+        latency_ms=(time.perf_counter() - began_s) * 1000.0,
+        outcome=ProbeOutcome.ANSWERED,
+        values=values,
+        named=named,
     )
+
+
+def _measured(
+    client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
+) -> _Found:
+    answer = client.post(f"{url}/v1/completions", json=_body(model, prompt), timeout=limit_s)
+    return _values(answer, prompt, reference), {}
 
 
 def _body(model: str, prompt: Prompt) -> dict[str, Any]:
@@ -72,17 +94,27 @@ def _values(answer: httpx.Response, prompt: Prompt, reference: TopScores) -> NDA
     if answer.status_code != httpx.codes.OK:
         raise MeasurementError(f"HTTP {answer.status_code}")
     try:
+        content = answer.json()
+    except ValueError:
+        content = None
+    rows = prompt_rows(content, prompt.positions)
+    return top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
+
+
+def prompt_rows(content: Any, positions: int) -> list[dict[int, float]]:
+    """Log-probabilities by token of every position of a prompt; MeasurementError where there are none."""
+    try:
         rows = [
             {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
-            for row in answer.json()["choices"][0]["prompt_logprobs"][1:]
+            for row in content["choices"][0]["prompt_logprobs"][1:]
         ]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
-    if len(rows) != prompt.positions:
-        raise MeasurementError(f"{prompt.positions} positions expected, {len(rows)} answered")
+    if len(rows) != positions:
+        raise MeasurementError(f"{positions} positions expected, {len(rows)} answered")
     if any(not (math.isfinite(value) and value <= 1e-6) for row in rows for value in row.values()):
         raise MeasurementError("log-probabilities that are none: not finite, or above 0")
-    return top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
+    return rows
 
 
 def _unanswered(sent_at_s: float, outcome: ProbeOutcome, told: str) -> ProbeAnswer:

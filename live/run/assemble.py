@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from contracts.documents import KernelPool
+from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -28,9 +28,11 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
 from live.gateway.statistics import GatewayLogs
 from live.measure.endpoint import Endpoint
+from live.observe.metrics import gauge
 from live.observe.scraper import Scraper
 from live.ports import Discovery, GatewayStatistics, LiveReplica
 from live.probe.prober import ProbePlan, Prober
+from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import probe_plan, sample_rates
 from live.run.urls import UrlDiscovery, addresses
@@ -147,7 +149,7 @@ def observed_servers(
 @contextmanager
 def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, ...]) -> Iterator[Assembled]:
     documents = documents_for(world.pool, world.pool_file, options)
-    plan = _plan(world, options)
+    plan = _plan(world, options, documents.contract)
     rates = sample_rates(options.probes, plan, options.scrape_s)
     found = live_setup(documents, world.by_kernel(), rates)
     setup = found.setup
@@ -180,12 +182,19 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
         )
 
 
-def _plan(world: _World, options: RunOptions) -> ProbePlan:
+def _plan(world: _World, options: RunOptions, contract: KernelContract) -> ProbePlan:
     """What is asked of every replica, against what the trusted server answered once."""
     kernel, url = world.trusted()
     endpoint = _access(options, options.probes.reference_url or url, world.model)
     slices = [home.slice for home in world.pool.spec.home]
-    return probe_plan(options.probes, slices, endpoint, world.folder / "reference", kernel)
+    plan = probe_plan(options.probes, slices, endpoint, world.folder / "reference", kernel)
+    asked = generation_columns(contract)
+    return replace(
+        plan,
+        generation=generation_plans(
+            options.probes, asked, plan.prompts, endpoint, world.folder / "reference", kernel
+        ),
+    )
 
 
 def _prober(
@@ -212,6 +221,7 @@ def _source(
             clock=clock,
             statistics=world.statistics,
             prober=prober,
+            listeners=(lambda readings: prober.hear(gauge("waiting", readings)),),
             fingerprints=expected_fingerprints(world.pool),
         )
     )
