@@ -23,12 +23,20 @@ _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class ControllerMetrics:
-    """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica."""
+    """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica.
+
+    passive: (replica, signal) -> whether it is worse than its own past, None where that is not known.
+    """
 
     def __init__(
-        self, setup: ControllerSetup, *, observes: bool, sent_tokens: Callable[[], Mapping[str, int]]
+        self,
+        setup: ControllerSetup,
+        *,
+        observes: bool,
+        sent_tokens: Callable[[], Mapping[str, int]],
+        passive: Callable[[], Mapping[tuple[str, str], bool | None]] = dict,
     ) -> None:
-        self._setup, self._sent_tokens = setup, sent_tokens
+        self._setup, self._sent_tokens, self._passive = setup, sent_tokens, passive
         self._told_tokens: dict[str, int] = {}
         self.registry = CollectorRegistry()
         cell, row = ("kernel", "slice"), ("slice",)
@@ -49,7 +57,10 @@ class ControllerMetrics:
         self._errors = self._counter("selvage_errors_total", "What ports said", ("port",))
         self._resets = self._counter("selvage_resets_total", "Replicas cut loose", ("replica",))
         self._probes = self._counter("selvage_probes_total", "Ended probes", ("replica", "outcome"))
-        self._tokens = self._counter("selvage_probe_tokens_total", "Prompt tokens sent", ("replica",))
+        self._tokens = self._counter("selvage_probe_tokens_total", "Tokens asked for", ("replica",))
+        self._worse = self._gauge(
+            "selvage_passive_alarm_bool", "Worse than the replica's own past", ("replica", "signal")
+        )
         self._tick = Histogram(
             "selvage_tick_seconds", "A whole turn", buckets=_TICKS_S, registry=self.registry
         )
@@ -91,6 +102,8 @@ class ControllerMetrics:
         for replica in turn.reset:
             self._resets.labels(replica).inc()
         self._note_tokens()
+        for place, alarm in self._passive().items():
+            self._worse.labels(*place).set(np.nan if alarm is None else float(alarm))
         newest = float(turn.after.received_at_s[0])
         self._age.set(max(turn.at_s - newest, 0.0) if np.isfinite(newest) else np.nan)
         if turn.decision is not None:

@@ -11,12 +11,14 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from contracts.errors import MeasurementError
+from live.load import SLICE_HEADER
 from live.probe.prefill import TOP_K
 
 _TOKEN_PREFIX = "token_id:"
@@ -29,15 +31,21 @@ class YieldedError(Exception):
 
 
 class Line:
-    """A connection to the model of one server. client: with keys and certificates."""
+    """A connection to the model of one server. client: with keys and certificates. slice_name: in whose name
+    requests are made (empty: in nobody's).
+    """
 
-    def __init__(self, client: httpx.Client, url: str, model: str) -> None:
+    def __init__(self, client: httpx.Client, url: str, model: str, slice_name: str = "") -> None:
         self.client, self.url, self.model = client, url, model
+        self.headers = {SLICE_HEADER: slice_name} if slice_name else {}
 
     def post(self, body: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """The JSON object that answers ``body``; MeasurementError for anything else, httpx's own errors."""
         answer = self.client.post(
-            f"{self.url}/v1/completions", json={"model": self.model, **body}, timeout=limit_s
+            f"{self.url}/v1/completions",
+            json={"model": self.model, **body},
+            headers=self.headers,
+            timeout=limit_s,
         )
         if answer.status_code != httpx.codes.OK:
             raise MeasurementError(f"HTTP {answer.status_code}")
@@ -48,6 +56,18 @@ class Line:
         if not isinstance(found, dict):
             raise MeasurementError("the answer is no JSON object")
         return found
+
+    def stream(
+        self, question: Question, nonce: str, limit_s: float
+    ) -> AbstractContextManager[httpx.Response]:
+        """The answer to ``question`` as it comes."""
+        return self.client.stream(
+            "POST",
+            f"{self.url}/v1/completions",
+            json={"model": self.model, **question.body(nonce)},
+            headers=self.headers,
+            timeout=limit_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +143,7 @@ def ask(
     """
     until_s = time.monotonic() + limit_s
     gathered = _Gathered(question)
-    body = {"model": line.model, **question.body(nonce)}
-    with line.client.stream("POST", f"{line.url}/v1/completions", json=body, timeout=limit_s) as answer:
+    with line.stream(question, nonce, limit_s) as answer:
         if answer.status_code != httpx.codes.OK:
             raise MeasurementError(f"HTTP {answer.status_code}")
         try:
@@ -142,8 +161,7 @@ def ask(
 
 def begin_and_leave(line: Line, question: Question, events: int, limit_s: float) -> None:
     """Ask, read so many events of the stream and hang up: a request that its client cancels."""
-    body = {"model": line.model, **question.body(fresh_nonce())}
-    with line.client.stream("POST", f"{line.url}/v1/completions", json=body, timeout=limit_s) as answer:
+    with line.stream(question, fresh_nonce(), limit_s) as answer:
         for count, _ in enumerate(_events(answer), start=1):
             if count >= events:
                 return

@@ -43,7 +43,7 @@ class Lengths:
     block: int = 16
     context: int = 2048
     answer: int = 24
-    per_slice: int = 4
+    per_slice: int = 8
     long_per_slice: int = 1
     seed: int = 0
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeOutcome
+from live.load import SLICE_HEADER
 from live.measure.backend import TopScores
 from live.measure.openai_backend import top_scores
 from live.measure.prompts import Prompt
@@ -75,7 +76,12 @@ def guarded(measure: Callable[[], _Found], limit_s: float) -> ProbeAnswer:
 def _measured(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
 ) -> _Found:
-    answer = client.post(f"{url}/v1/completions", json=_body(model, prompt), timeout=limit_s)
+    answer = client.post(
+        f"{url}/v1/completions",
+        json=_body(model, prompt),
+        headers={SLICE_HEADER: prompt.slice},
+        timeout=limit_s,
+    )
     return _values(answer, prompt, reference), {}
 
 

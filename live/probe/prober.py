@@ -163,7 +163,7 @@ class Prober:
             return probe(self._http, url, self._model, prompt, reference, self._plan.limit_s)
         long = queue.lane is Lane.LONG
         asking = Asking(
-            line=Line(self._http, url, self._model),
+            line=Line(self._http, url, self._model, queue.plan.prompts[place].slice),
             limit_s=queue.plan.limit_s,
             golden=queue.plan.golden,
             echo=self._echoes[due.replica],

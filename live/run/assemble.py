@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +28,8 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
 from live.gateway.statistics import GatewayLogs
 from live.measure.endpoint import Endpoint
-from live.observe.metrics import gauge
+from live.observe.metrics import EngineReading, gauge
+from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
 from live.ports import Discovery, GatewayStatistics, LiveReplica
 from live.probe.prober import ProbePlan, Prober
@@ -48,6 +49,7 @@ class Assembled:
     controller: LiveController
     log: DecisionLog
     prober: Prober
+    passive: PassiveWatch
     told: tuple[str, ...]
     folder: Path  # state and log
 
@@ -78,6 +80,19 @@ class _World:
         kernels = sorted(self.pool.spec.kernels, key=lambda one: order.get(one.role, len(order)))
         urls = {one.kernel: one.url for one in reversed(self.replicas)}
         return next((one.name, urls[one.name]) for one in kernels if one.name in urls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watches:
+    """Who is told of scrapes."""
+
+    prober: Prober
+    passive: PassiveWatch
+
+    def hear(self, readings: Mapping[str, EngineReading]) -> None:
+        """Scrapes that ended, by replica."""
+        self.prober.hear(gauge("waiting", readings))
+        self.passive.hear(readings)
 
 
 @contextmanager
@@ -157,7 +172,8 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
     clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
-        source = stack.enter_context(closing(_source(world, options, setup, clock, prober)))
+        watches = _Watches(prober=prober, passive=PassiveWatch())
+        source = stack.enter_context(closing(_source(world, options, setup, clock, watches)))
         decide(
             initial_state(setup, 1), source.read(), setup
         )  # compiles; what was before is not ours to judge
@@ -177,6 +193,7 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
             controller=LiveController(setup, ports, state),
             log=log,
             prober=prober,
+            passive=watches.passive,
             told=(*found.told, *_begun(log, state is not None, why)),
             folder=world.folder,
         )
@@ -211,7 +228,7 @@ def _prober(
 
 
 def _source(
-    world: _World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, prober: Prober
+    world: _World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, watches: _Watches
 ) -> FleetSource:
     return FleetSource(
         SourceParts(
@@ -220,8 +237,8 @@ def _source(
             scraper=Scraper(client=_access(options, world.replicas[0].url).client()),
             clock=clock,
             statistics=world.statistics,
-            prober=prober,
-            listeners=(lambda readings: prober.hear(gauge("waiting", readings)),),
+            prober=watches.prober,
+            listeners=(watches.hear,),
             fingerprints=expected_fingerprints(world.pool),
         )
     )

@@ -66,7 +66,10 @@ def run(asked: RunRequest) -> None:
         controller = one.controller
         prober = one.prober
         metrics = ControllerMetrics(
-            controller.setup, observes=controller.observes, sent_tokens=lambda: prober.sent_tokens
+            controller.setup,
+            observes=controller.observes,
+            sent_tokens=lambda: prober.sent_tokens,
+            passive=one.passive.alarms,
         )
         url, close = metrics.serve(asked.metrics_port, asked.metrics_address)
         stack.callback(close)

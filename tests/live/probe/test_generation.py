@@ -39,7 +39,8 @@ KINDS: tuple[Kind, ...] = tuple(offer.kind for offer in OFFERS)
 
 def worst(kind: Kind, server: FakeServer) -> dict[str, float]:
     """The worst value of every column over all prompts."""
-    asking, found = asking_of(server, RIGHT), {}
+    asking = asking_of(server, RIGHT)
+    found: dict[str, float] = {}
     for prompt in prompts():
         for column, value in kind.probe(prompt, asking).items():
             found[column] = max(value, found.get(column, value))
