@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from scripts.studies.alarms import AlarmWatch, Seen
 
 SEEDS = tuple(range(int(os.environ.get("SELVAGE_INCIDENT_SEEDS", "2"))))
-LIMIT_S = float(os.environ.get("SELVAGE_INCIDENT_LIMIT_S", "40"))
+LIMIT_S = float(os.environ.get("SELVAGE_INCIDENT_LIMIT_S", "45"))
 CONTROL_S = 60.0
 #: Tokens per second: more than the shipped budget, so that a run is short; tokens are what counts.
 PREFILL_TOKENS_PER_S, GENERATION_TOKENS_PER_S = 128.0, 512.0
 SLICES = ("code", "prose", "json", "numbers")
 #: The prober runs so long before a fault, as it does where one comes; its alarms then are false ones.
 WARM_S = 10.0
+#: Prefill probes alone are given so long after the first alarm, within the limit.
+MORE_S = 15.0
 _TICK_S, _TTL_S, _PATIENCE_S = 0.2, 300.0, 10.0
 
 
@@ -52,8 +54,7 @@ def run() -> dict[str, object]:
         bench = _Bench(server=server, plan=_plan(server.url, Path(folder)))
         for seed in SEEDS:
             figures |= _flat(f"control.{seed}", bench.watched(seed, CONTROL_S, None))
-        for incident in INCIDENTS:
-            for seed in SEEDS:
+            for incident in INCIDENTS:
                 fault = drawn_fault(incident, place, seed)
                 figures |= _flat(f"{incident.name}.{seed}", bench.watched(seed, LIMIT_S, fault))
     caught = [name for name, value in figures.items() if name.endswith(".caught") and "control" not in name]
@@ -101,12 +102,21 @@ def _plan(url: str, folder: Path) -> ProbePlan:
     from live.run.probing import probe_plan
 
     options = ProbeOptions(
-        tokens_per_s=PREFILL_TOKENS_PER_S, generation_tokens_per_s=GENERATION_TOKENS_PER_S, limit_s=_PATIENCE_S
+        tokens_per_s=PREFILL_TOKENS_PER_S,
+        generation_tokens_per_s=GENERATION_TOKENS_PER_S,
+        limit_s=_PATIENCE_S,
     )
     endpoint = Endpoint(url=url, model=NAME)
     plan = probe_plan(options, SLICES, endpoint, folder / "reference", NAME)
     made = generation_plans(options, GENERATION_COLUMNS, plan.prompts, endpoint, folder / "reference", NAME)
     return replace(plan, generation=made)
+
+
+def _end_s(watch: AlarmWatch, limit_s: float) -> float:
+    """When to stop looking: prefill probes alone get ``MORE_S`` after the first alarm of others."""
+    if watch.first_prefill is not None:
+        return 0.0
+    return limit_s if watch.first is None else min(watch.first[1] + MORE_S, limit_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +150,7 @@ class _Bench:
     def _watch(self, prober: Any, watch: AlarmWatch, limit_s: float, struck: Any) -> Seen:
         began_s, spent = time.time(), sum(prober.sent_tokens.values())
         unhealthy = False
-        while time.time() < began_s + limit_s and not (watch.first and watch.first_prefill):
+        while time.time() - began_s < _end_s(watch, limit_s):
             tokens = sum(prober.sent_tokens.values()) - spent
             watch.take(prober.step(time.time()), time.time() - began_s, tokens)
             unhealthy |= not self._is_healthy()
