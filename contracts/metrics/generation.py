@@ -43,8 +43,9 @@ def mean_kl(positions: Sequence[float]) -> float:
 def first_difference_gap(row: Mapping[int, float], expected: int, chosen: int) -> float:
     """How much less probable the first different token is to the reference than its own, nats; 0 for none.
 
-    Of a pair: of the answer read from the cache, to the one computed anew. row: the reference's log-probabilities of its most probable tokens; one that is not there counts as the
-    least of them, so the gap is a lower bound. A near tie is no sign of damage, a wide gap is.
+    Of a pair the reference is the answer computed anew. row: its log-probabilities of the most probable
+    tokens; one that is not there counts as the least of them, so the gap is a lower bound. A near tie is no
+    sign of damage, a wide gap is.
     """
     return max(row[expected] - row.get(chosen, min(row.values())), 0.0)
 

@@ -19,6 +19,7 @@ from live.control.loop import Turn
 from live.errors import LiveError
 
 LOOPBACK = "127.0.0.1"
+SIGNAL_LABELS = ("replica", "signal")
 _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -40,9 +41,7 @@ class ControllerMetrics:
         self._told_tokens: dict[str, int] = {}
         self.registry = CollectorRegistry()
         cell, row = ("kernel", "slice"), ("slice",)
-        self._health = self._gauge(
-            "selvage_health_ratio", "Relative excess over broken clauses; 0: kept", cell
-        )
+        self._health = self._gauge("selvage_health_ratio", "Excess over broken clauses; 0: kept", cell)
         self._level = self._gauge("selvage_level_number", "0 normal, 1 guard, 2 fallback", cell)
         self._evidence = self._gauge("selvage_evidence_age_seconds", "Age of the newest probe answer", cell)
         self._weight = self._gauge("selvage_weight_ratio", "Share of a slice that was decided", cell)
@@ -58,9 +57,7 @@ class ControllerMetrics:
         self._resets = self._counter("selvage_resets_total", "Replicas cut loose", ("replica",))
         self._probes = self._counter("selvage_probes_total", "Ended probes", ("replica", "outcome"))
         self._tokens = self._counter("selvage_probe_tokens_total", "Tokens asked for", ("replica",))
-        self._worse = self._gauge(
-            "selvage_passive_alarm_bool", "Worse than the replica's own past", ("replica", "signal")
-        )
+        self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
         self._tick = Histogram(
             "selvage_tick_seconds", "A whole turn", buckets=_TICKS_S, registry=self.registry
         )

@@ -54,7 +54,7 @@ def first(probes: list[ProbeSamples]) -> tuple[str, int] | None:
 )
 def test_each_kind_of_damage_raises_its_own_clause(column: str, value: float, clause: str) -> None:
     """A handful of damaged answers is enough, one alone is not."""
-    found = first([one(**{column: value})] * 40)
+    found = first([one(ProbeOutcome.ANSWERED, **{column: value})] * 40)
     assert found is not None
     assert found[0] == clause
     assert 2 <= found[1] <= 12
