@@ -16,8 +16,8 @@ from contracts.documents.scenario import ScheduledFault
 from contracts.rng import stream
 
 Draw = Callable[[np.random.Generator, "Place"], dict[str, Any]]
-#: Weights disturbed by so many standard deviations, at least and at most.
-_NOISE = (0.1, 0.4)
+#: Weights disturbed by so many standard deviations, at least and at most: what users report is garbled text.
+_NOISE = (0.3, 0.8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

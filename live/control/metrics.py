@@ -58,15 +58,8 @@ class ControllerMetrics:
         self._probes = self._counter("selvage_probes_total", "Ended probes", ("replica", "outcome"))
         self._tokens = self._counter("selvage_probe_tokens_total", "Tokens asked for", ("replica",))
         self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
-        self._tick = Histogram(
-            "selvage_tick_seconds", "A whole turn", buckets=_TICKS_S, registry=self.registry
-        )
-        self._cpu = Histogram(
-            "selvage_decision_cpu_seconds",
-            "CPU time of one decision",
-            buckets=_TICKS_S,
-            registry=self.registry,
-        )
+        self._tick = self._times("selvage_tick_seconds", "A whole turn")
+        self._cpu = self._times("selvage_decision_cpu_seconds", "CPU time of one decision")
         mode, names = "observe" if observes else "enforce", ("policy", "contract", "mode")
         info = self._gauge("selvage_controller_info", "What decides, always 1", names)
         info.labels(setup.policy.policy_id, setup.contract.name, mode).set(1.0)
@@ -151,6 +144,9 @@ class ControllerMetrics:
 
     def _gauge(self, name: str, told: str, labels: tuple[str, ...] = ()) -> Any:
         return Gauge(name, told, labels, registry=self.registry)
+
+    def _times(self, name: str, told: str) -> Any:
+        return Histogram(name, told, buckets=_TICKS_S, registry=self.registry)
 
     def _counter(self, name: str, told: str, labels: tuple[str, ...]) -> Any:
         return Counter(name, told, labels, registry=self.registry)

@@ -262,12 +262,14 @@ def note(judged: dict[str, float], column: str, value: float) -> None:
 
 
 def _crossed(found: GreedyAnswer, nonce: str, echo: Echo) -> float:
-    """1 where the answer names another request or prompt; NaN where the server names neither."""
-    if found.prompt_kept is False or "probe-" in found.named:
-        return 1.0 if found.prompt_kept is False else nonce_crossed(nonce, found.named)
-    if echo.heard and found.named:
+    """1 where the answer is to another prompt, or names another request without naming its prompt; NaN where
+    the server names neither. What stands between may rename requests, so the prompt decides where it is said.
+    """
+    if found.prompt_kept is not None:
+        return float(not found.prompt_kept)
+    if "probe-" in found.named or (echo.heard and found.named):
         return nonce_crossed(nonce, found.named)
-    return math.nan if found.prompt_kept is None else 0.0
+    return math.nan
 
 
 def _against_golden(judged: dict[str, float], golden: GreedyAnswer, answer: GreedyAnswer | None) -> None:

@@ -55,7 +55,7 @@ class FakeServer:
     """Answers as a healthy server does but where ``damage`` holds: there another token is chosen.
 
     cuts: streams end after so many tokens without a stop reason. names: writes the request's id into answers.
-    crosses: answers name somebody else. nan: log-probabilities are none. decode_only: damage does not show in
+    crosses: answers name somebody else and no prompt. renames: requests get other names. nan: log-probabilities are none. decode_only: damage does not show in
     prompts that are scored.
     """
 
@@ -63,6 +63,7 @@ class FakeServer:
     cuts: int = 0
     names: bool = True
     crosses: bool = False
+    renames: bool = False
     nan: bool = False
     ignores_grammar: bool = False
     seen: set[tuple[str, int]] = field(default_factory=set)
@@ -145,7 +146,7 @@ def _event(
     last: bool,
     server: FakeServer,
 ) -> bytes:
-    name = "other" if server.crosses else body["request_id"]
+    name = "other" if server.crosses or server.renames else body["request_id"]
     own = np.nan if server.nan else row[chosen]
     choice = {
         "text": text,
