@@ -55,8 +55,8 @@ class FakeServer:
     """Answers as a healthy server does but where ``damage`` holds: there another token is chosen.
 
     cuts: streams end after so many tokens without a stop reason. names: writes the request's id into answers.
-    crosses: answers name somebody else and no prompt. renames: requests get other names. nan: log-probabilities are none. decode_only: damage does not show in
-    prompts that are scored.
+    crosses: answers name somebody else and no prompt. renames: requests get other names. nan:
+    log-probabilities are none.
     """
 
     damage: Callable[[Facts], bool] = lambda _: False
