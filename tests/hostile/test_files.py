@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import resource
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,10 @@ from live.measure.prompts import load_prompts
 from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
 from scripts.cli.main import app
+from tests.support.paths import ROOT
 from tests.support.synthetic import write_world
+
+SHIPPED_MANIFEST = ROOT / "contracts" / "library" / "policies" / "routing.yaml"
 
 READERS: dict[str, Callable[[Path], object]] = {
     "documents": load_document,
@@ -217,3 +222,26 @@ def test_absurd_arguments_are_bad_input(arguments: list[str], tmp_path: Path) ->
     words = [places.get(word, word.replace("=LOG", f"={log}")) for word in arguments]
     done = selvage(*words)
     assert done.exit_code == 2, done.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most_kib", [2, 16])
+def test_a_disk_that_is_full_leaves_no_half_of_an_artefact(most_kib: int, tmp_path: Path) -> None:
+    """Where a file cannot be written whole, an export is refused and leaves no manifest, nor a part."""
+    words = [sys.executable, "-m", "scripts.cli.main", "policy", "export", str(SHIPPED_MANIFEST)]
+    given = ["--meta", "package:contracts/library/meta-contract.yaml", "--out", str(tmp_path / "out")]
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_kib * 1024, most_kib * 1024))
+
+    done = subprocess.run(
+        [*words, *given],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        preexec_fn=limited,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "File too large" in done.stderr
+    assert not [path for path in (tmp_path / "out").iterdir() if path.suffix != ".onnx"]

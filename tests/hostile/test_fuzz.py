@@ -31,10 +31,7 @@ from contracts.regular_files import ONNX_BYTES, TEXT_BYTES, read_regular
 from contracts.rng import stream
 from contracts.workload.azure_trace import load_trace
 from live.errors import LiveError
-from live.fleet.state import (
-    FleetFolder,
-    read_state,
-)
+from live.fleet.state import FleetFolder, read_state
 from live.measure.prompts import load_prompts
 from policies.certify.admission import SHIPPED_META, load_certificate, refuse_unless_passing
 from policies.certify.certificate import judge_clauses
@@ -43,6 +40,7 @@ from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
 from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
+from scripts.e5.parts import read_episodes
 from scripts.e5.suite import expand_suite, load_suite
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
@@ -109,6 +107,9 @@ def written(name: str, text: str) -> Callable[[Path], list[Path]]:
     return make
 
 
+PART = """[{"policy": "fixed", "scenario": "surge", "seed": 3, "incident": {"mttr_s": 9.5},
+"quality": {"preservation": 0.99, "loss": null}, "service": {"failed_ratio": 0.0, "probe_tokens": 7.0},
+"switches": {"false_switches": 1.0, "false_switches_in_rotation": 0.0, "slice_months": 0.5}}]"""
 LOG = """{"slice": "code", "column": "kl_mean@full_vocab", "value": 0.0012}
 {"slice": "code", "column": "failed", "value": 0}
 {"slice": "prose", "judge": "refusal", "reference": "Sure.", "candidate": "I can't do that."}
@@ -182,6 +183,7 @@ READERS: dict[str, Reader] = {
         kinds=mutations.TEXT,
     ),
     "episodes": Reader(read=episodes, originals=small_episodes, kinds=mutations.JSON),
+    "E5's parts": Reader(read=read_episodes, originals=written("part.json", PART), kinds=mutations.JSON),
     "fleet states": Reader(read=fleet_state, originals=fleet_folder, kinds=mutations.JSON),
     "waivers": Reader(
         read=lambda path: parse_waiver(path.read_bytes().decode(errors="replace")),

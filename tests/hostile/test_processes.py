@@ -59,7 +59,7 @@ def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> 
         assert run.poll() is None
         run.send_signal(number)
         assert run.wait(timeout=60) == CODES[number]
-        until("a worker outlived the run", lambda: not any(is_running(one) for one in seen), 60.0)
+        until("a worker outlived the run", lambda: not any(is_running(one) for one in seen), 240.0)
     finally:
         run.kill()
         run.wait()
@@ -74,6 +74,16 @@ def test_no_worker_outlives_an_experiment(number: signal.Signals, tmp_path: Path
     """TERM, HUP and KILL of ``e5 --jobs 2`` leave no process behind."""
     suite = write_suite(tmp_path, 7200.0)
     end_with_workers(["e5", "--suite", str(suite), "--out", str(tmp_path / "out")], number, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.needs("ray")
+def test_no_worker_of_ray_outlives_an_experiment(tmp_path: Path) -> None:
+    """A Ray that a run started for itself ends with the run, killed or not."""
+    suite = write_suite(tmp_path, 7200.0)
+    words = ["e5", "--suite", str(suite), "--backend", "ray", "--out", str(tmp_path / "out")]
+    end_with_workers(words, signal.SIGKILL, tmp_path)
 
 
 @pytest.mark.slow

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from contracts.errors import DocumentError, LostWorkerError, MissingPartError
-from scripts.workers import TRIES, Workers, opened, refuse_unknown
+from scripts.workers import EVERY_CORE, TRIES, Workers, opened, refuse_unknown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """One Ray of this machine for the tests of this module."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
 
 
 def square(number: int) -> int:
@@ -40,11 +51,10 @@ def die(number: int) -> int:
     return number
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_every_job_has_its_own_result(backend: str, jobs: int) -> None:
-    """Whatever the back end and however many beside each other; a back end without a stream gives rounds."""
-    with opened(Workers(jobs=jobs, backend=backend)) as run:
+def test_every_job_has_its_own_result(jobs: int) -> None:
+    """However many run beside each other."""
+    with opened(Workers(jobs=jobs)) as run:
         first = dict(run(square, range(20)))
         again = dict(run(square, []))
     assert first == {number: number * number for number in range(20)}
@@ -77,7 +87,7 @@ def test_ray_that_is_not_there_is_named() -> None:
         import ray  # noqa: F401
     except ModuleNotFoundError:
         with (
-            pytest.raises(MissingPartError, match=r"pip install 'ray\[default\]'"),
+            pytest.raises(MissingPartError, match=r"pip install 'selvage-fleet\[ray\]'"),
             opened(Workers(jobs=2, backend="ray")),
         ):
             pytest.fail("opened")
@@ -86,7 +96,37 @@ def test_ray_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.needs("ray")
-def test_a_local_ray_gives_the_same_results() -> None:
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("jobs", [2, EVERY_CORE])
+def test_a_local_ray_gives_the_same_results(jobs: int) -> None:
     """Ray's back end runs the same jobs."""
-    with opened(Workers(jobs=2, backend="ray")) as run:
+    with opened(Workers(jobs=jobs, backend="ray")) as run:
         assert dict(run(square, range(20))) == {number: number * number for number in range(20)}
+
+
+@pytest.mark.needs("ray")
+@pytest.mark.usefixtures("local_ray")
+def test_the_jobs_of_a_lost_ray_worker_run_again(tmp_path: Path) -> None:
+    """Workers of Ray are killed, and every result is there, once."""
+    with opened(Workers(jobs=2, backend="ray")) as run:
+        found = list(run(partial(die_once, tmp_path), range(7)))
+    assert sorted(found) == [(number, number * number) for number in range(7)]
+
+
+@pytest.mark.needs("ray")
+@pytest.mark.usefixtures("local_ray")
+def test_what_a_job_of_ray_raises_is_raised() -> None:
+    """An error of a job is told as this process would tell it."""
+    with opened(Workers(jobs=2, backend="ray")) as run, pytest.raises(DocumentError):
+        list(run(refuse, [3]))
+
+
+@pytest.mark.needs("ray")
+@pytest.mark.usefixtures("local_ray")
+def test_a_job_that_kills_every_ray_worker_ends_the_run() -> None:
+    """So many losses in a row end the run by the name of its own error, on Ray too."""
+    with (
+        opened(Workers(jobs=2, backend="ray")) as run,
+        pytest.raises(LostWorkerError, match=f"{TRIES} times"),
+    ):
+        list(run(die, range(3)))

@@ -38,6 +38,16 @@ def test_processes_and_batches_change_no_byte(tmp_path: Path, monkeypatch: pytes
         assert (tmp_path / "other" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
+@pytest.mark.needs("ray")
+def test_a_local_ray_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs on a Ray cluster give the bytes of one process."""
+    monkeypatch.setattr(e5, "git_sha", lambda: "0" * 40)
+    run_small(tmp_path)
+    run_small(tmp_path, jobs=2, backend="ray", out=tmp_path / "other")
+    for name in ("e5.json", "report.html"):
+        assert (tmp_path / "other" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
 def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command takes finished jobs from the folder, byte for byte; another one takes none of them."""
     monkeypatch.setattr(e5, "git_sha", lambda: "0" * 40)
