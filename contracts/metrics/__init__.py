@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.metrics import numeric, observability, rollout, runtime, statistical
+from contracts.metrics import generation, numeric, observability, rollout, runtime, statistical
 from contracts.metrics.columns import (
     COLUMN_NAMES,
     PromptColumns,
@@ -11,6 +11,7 @@ from contracts.metrics.columns import (
     sampled_columns,
     top_k_columns,
 )
+from contracts.metrics.generation import GENERATION_COLUMNS
 from contracts.metrics.registry import (
     METRICS,
     Estimator,
@@ -24,6 +25,7 @@ from contracts.metrics.registry import (
 
 __all__ = [
     "COLUMN_NAMES",
+    "GENERATION_COLUMNS",
     "METRICS",
     "Estimator",
     "JudgedBy",
@@ -32,6 +34,7 @@ __all__ = [
     "Sense",
     "UnknownMetricError",
     "draw_tokens",
+    "generation",
     "metric",
     "numeric",
     "observability",

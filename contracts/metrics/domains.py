@@ -38,6 +38,10 @@ _DOMAINS: dict[str, Domain] = {
     **dict.fromkeys(("top10_overlap", "kv_used_ratio", "lost_mass"), _SHARE),
     **dict.fromkeys(("latency_ms", "ttft_ms", "inter_token_ms", "throughput_tokens_per_s"), _SIZE),
     **dict.fromkeys(("peak_memory_bytes", "determinism_window", "score_norm", "step_time_ratio"), _SIZE),
+    **dict.fromkeys(
+        ("generation_kl", "generation_gap", "pair_kl", "pair_gap", "decode_kl", "greedy_gap"), _SIZE
+    ),
+    **dict.fromkeys(("answer_broken", "nonce_crossed", "grammar_invalid"), _EVENT),
     **dict.fromkeys(("failed", "fingerprint_mismatch", "trace_fields_missing", "replay_mismatch"), _EVENT),
     **dict.fromkeys(("refusal_difference", "parse_difference"), _DIFFERENCE),
     "token_prob_error": Domain(low=1.0),

@@ -19,22 +19,29 @@ from live.control.loop import Turn
 from live.errors import LiveError
 
 LOOPBACK = "127.0.0.1"
+SIGNAL_LABELS = ("replica", "signal")
 _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class ControllerMetrics:
-    """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica."""
+    """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica.
+
+    passive: (replica, signal) -> whether it is worse than its own past, None where that is not known.
+    """
 
     def __init__(
-        self, setup: ControllerSetup, *, observes: bool, sent_tokens: Callable[[], Mapping[str, int]]
+        self,
+        setup: ControllerSetup,
+        *,
+        observes: bool,
+        sent_tokens: Callable[[], Mapping[str, int]],
+        passive: Callable[[], Mapping[tuple[str, str], bool | None]] = dict,
     ) -> None:
-        self._setup, self._sent_tokens = setup, sent_tokens
+        self._setup, self._sent_tokens, self._passive = setup, sent_tokens, passive
         self._told_tokens: dict[str, int] = {}
         self.registry = CollectorRegistry()
         cell, row = ("kernel", "slice"), ("slice",)
-        self._health = self._gauge(
-            "selvage_health_ratio", "Relative excess over broken clauses; 0: kept", cell
-        )
+        self._health = self._gauge("selvage_health_ratio", "Excess over broken clauses; 0: kept", cell)
         self._level = self._gauge("selvage_level_number", "0 normal, 1 guard, 2 fallback", cell)
         self._evidence = self._gauge("selvage_evidence_age_seconds", "Age of the newest probe answer", cell)
         self._weight = self._gauge("selvage_weight_ratio", "Share of a slice that was decided", cell)
@@ -49,16 +56,10 @@ class ControllerMetrics:
         self._errors = self._counter("selvage_errors_total", "What ports said", ("port",))
         self._resets = self._counter("selvage_resets_total", "Replicas cut loose", ("replica",))
         self._probes = self._counter("selvage_probes_total", "Ended probes", ("replica", "outcome"))
-        self._tokens = self._counter("selvage_probe_tokens_total", "Prompt tokens sent", ("replica",))
-        self._tick = Histogram(
-            "selvage_tick_seconds", "A whole turn", buckets=_TICKS_S, registry=self.registry
-        )
-        self._cpu = Histogram(
-            "selvage_decision_cpu_seconds",
-            "CPU time of one decision",
-            buckets=_TICKS_S,
-            registry=self.registry,
-        )
+        self._tokens = self._counter("selvage_probe_tokens_total", "Tokens asked for", ("replica",))
+        self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
+        self._tick = self._times("selvage_tick_seconds", "A whole turn")
+        self._cpu = self._times("selvage_decision_cpu_seconds", "CPU time of one decision")
         mode, names = "observe" if observes else "enforce", ("policy", "contract", "mode")
         info = self._gauge("selvage_controller_info", "What decides, always 1", names)
         info.labels(setup.policy.policy_id, setup.contract.name, mode).set(1.0)
@@ -91,6 +92,8 @@ class ControllerMetrics:
         for replica in turn.reset:
             self._resets.labels(replica).inc()
         self._note_tokens()
+        for place, alarm in self._passive().items():
+            self._worse.labels(*place).set(np.nan if alarm is None else float(alarm))
         newest = float(turn.after.received_at_s[0])
         self._age.set(max(turn.at_s - newest, 0.0) if np.isfinite(newest) else np.nan)
         if turn.decision is not None:
@@ -141,6 +144,9 @@ class ControllerMetrics:
 
     def _gauge(self, name: str, told: str, labels: tuple[str, ...] = ()) -> Any:
         return Gauge(name, told, labels, registry=self.registry)
+
+    def _times(self, name: str, told: str) -> Any:
+        return Histogram(name, told, buckets=_TICKS_S, registry=self.registry)
 
     def _counter(self, name: str, told: str, labels: tuple[str, ...]) -> Any:
         return Counter(name, told, labels, registry=self.registry)

@@ -7,7 +7,7 @@ clock, so a step of the system clock makes nothing look old or new.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -53,6 +53,8 @@ class SourceParts:
     clock: Clock
     statistics: GatewayStatistics | None = None
     prober: ProbeStep | None = None
+    listeners: Sequence[Callable[[Mapping[str, EngineReading]], None]] = ()
+    """Are told of every scrape that ended, by replica."""
     fingerprints: Mapping[str, str] | None = None
     """Kernel -> what its replicas must state; None or missing: not judged."""
 
@@ -79,6 +81,8 @@ class FleetSource:
         parts, now_s = self._parts, self._parts.clock.now_ms() / MS_PER_S
         replicas = parts.discovery.replicas()
         readings = self._readings(now_s)
+        for tell in parts.listeners:
+            tell(readings)
         urls = {one.name: one.url for one in replicas if one.state == ReplicaState.READY}
         if self._scrape is None and urls:
             self._scrape = self._threads.submit(parts.scraper.scrape, urls)

@@ -7,7 +7,7 @@ that is not there is not exported: it is left out, and is neither bad nor good.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +27,21 @@ COUNTERS: Mapping[str, str] = {
     "finished": "vllm:request_success_total",
     "preemptions": "vllm:num_preemptions_total",
 }
+#: What passive signals are made of: name -> sample, with the reason that answers ended for where one counts.
+SIGNALS: Mapping[str, tuple[str, str]] = {
+    "answers": ("vllm:request_success_total", ""),
+    "length_stops": ("vllm:request_success_total", "length"),
+    "error_stops": ("vllm:request_success_total", "error"),
+    "repetition_stops": ("vllm:request_success_total", "repetition"),
+    "lengths": ("vllm:request_generation_tokens_count", ""),
+    "answer_tokens": ("vllm:request_generation_tokens_sum", ""),
+    "corrupted": ("vllm:corrupted_requests_total", ""),
+    "cache_queries": ("vllm:prefix_cache_queries_total", ""),
+    "cache_hits": ("vllm:prefix_cache_hits_total", ""),
+    "drafted": ("vllm:spec_decode_num_draft_tokens_total", ""),
+    "accepted": ("vllm:spec_decode_num_accepted_tokens_total", ""),
+}
+_REASON = "finished_reason"
 #: Gauges of the record. KV use is a ratio whatever the server's name for it says.
 GAUGES: Mapping[str, str] = {
     "running": "vllm:num_requests_running",
@@ -60,16 +75,27 @@ class EngineReading:
     gauges: Mapping[str, float]
     counters: Mapping[str, float]
     histograms: Mapping[str, Histogram]
+    signals: Mapping[str, float] = field(default_factory=dict)
+    """Counters of ``SIGNALS``."""
+
+
+def gauge(name: str, readings: Mapping[str, EngineReading]) -> dict[str, float]:
+    """Replica -> its gauge ``name``, of those that export it."""
+    return {replica: one.gauges[name] for replica, one in readings.items() if name in one.gauges}
 
 
 def parse_reading(text: str, read_at_s: float) -> EngineReading:
     """The reading in ``text``; LiveError where it is no Prometheus exposition."""
     totals: dict[str, float] = {}
+    reasons: dict[tuple[str, str], float] = {}
     buckets: dict[str, dict[float, float]] = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 totals[sample.name] = totals.get(sample.name, 0.0) + float(sample.value)
+                if _REASON in sample.labels:
+                    ended = sample.name, sample.labels[_REASON]
+                    reasons[ended] = reasons.get(ended, 0.0) + float(sample.value)
                 if "le" in sample.labels:
                     edges = buckets.setdefault(sample.name.removesuffix("_bucket"), {})
                     edge = float(sample.labels["le"])
@@ -79,12 +105,17 @@ def parse_reading(text: str, read_at_s: float) -> EngineReading:
     return EngineReading(
         read_at_s=read_at_s,
         started_at_s=totals.get(STARTED),
-        gauges={field: totals[name] for field, name in GAUGES.items() if name in totals},
-        counters={field: totals[name] for field, name in COUNTERS.items() if name in totals},
+        gauges={key: totals[name] for key, name in GAUGES.items() if name in totals},
+        counters={key: totals[name] for key, name in COUNTERS.items() if name in totals},
         histograms={
             family: _histogram(buckets[HISTOGRAMS[family]])
             for family in LATENCY_FAMILIES
             if HISTOGRAMS[family] in buckets
+        },
+        signals={
+            name: reasons[sample, reason] if reason else totals[sample]
+            for name, (sample, reason) in SIGNALS.items()
+            if (reason and (sample, reason) in reasons) or (not reason and sample in totals)
         },
     )
 

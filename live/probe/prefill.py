@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeOutcome
+from live.load import SLICE_HEADER
 from live.measure.backend import TopScores
 from live.measure.openai_backend import prompt_rows, top_scores
 from live.measure.prompts import Prompt
@@ -26,14 +28,28 @@ from live.measure.top_columns import top_values
 TOP_K = 20
 
 
+class Found(NamedTuple):
+    """What a probe measured: values of ``COLUMN_NAMES``, others by column, and what the answer states of its
+    build ("": nothing).
+    """
+
+    values: NDArray[np.float64] | None
+    named: Mapping[str, float]
+    fingerprint: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """How one probe ended. values: float64 [columns] of ``COLUMN_NAMES``, NaN unless answered."""
+    """How one probe ended. values: float64 [columns] of ``COLUMN_NAMES``, None unless a prefill was answered.
+
+    named: what a generation probe measured, by column.
+    """
 
     sent_at_s: float  # Unix time
     latency_ms: float  # NaN: not answered
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None
+    named: Mapping[str, float] = field(default_factory=dict)
     told: str = ""  # why not, without any text of the prompt or the answer
     fingerprint: str = ""  # as the answer states it; empty: not stated
 
@@ -42,11 +58,14 @@ def probe(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
 ) -> ProbeAnswer:
     """Ask the server at ``url`` once, for at most ``limit_s``; never raises for what a server does."""
+    return guarded(lambda: _measured(client, url, model, prompt, reference, limit_s), limit_s)
+
+
+def guarded(measure: Callable[[], Found], limit_s: float) -> ProbeAnswer:
+    """What ``measure`` finds, timed; never raises for what a server does."""
     sent_at_s, began_s = time.time(), time.perf_counter()
     try:
-        answer = client.post(f"{url}/v1/completions", json=_body(model, prompt), timeout=limit_s)
-        latency_ms = (time.perf_counter() - began_s) * 1000.0
-        values = _values(answer, prompt, reference)
+        found = measure()
     except httpx.TimeoutException:
         return _unanswered(sent_at_s, ProbeOutcome.TIMED_OUT, f"no answer within {limit_s:g} s")
     except httpx.ConnectError:
@@ -55,11 +74,25 @@ def probe(
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     return ProbeAnswer(
         sent_at_s=sent_at_s,
-        latency_ms=latency_ms,
+        latency_ms=(time.perf_counter() - began_s) * 1000.0,
         outcome=ProbeOutcome.ANSWERED,
-        values=values,
-        fingerprint=str(answer.json().get("system_fingerprint") or ""),
+        values=found.values,
+        named=found.named,
+        fingerprint=found.fingerprint,
     )
+
+
+def _measured(
+    client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
+) -> Found:
+    answer = client.post(
+        f"{url}/v1/completions",
+        json=_body(model, prompt),
+        headers={SLICE_HEADER: prompt.slice},
+        timeout=limit_s,
+    )
+    values = _values(answer, prompt, reference)
+    return Found(values, {}, str(answer.json().get("system_fingerprint") or ""))
 
 
 def _body(model: str, prompt: Prompt) -> dict[str, Any]:
@@ -79,11 +112,17 @@ def _values(answer: httpx.Response, prompt: Prompt, reference: TopScores) -> NDA
     try:
         content = answer.json()
     except ValueError:
-        raise MeasurementError("the answer is no JSON") from None
-    rows = prompt_rows(content)
-    if len(rows) != prompt.positions:
-        raise MeasurementError(f"{prompt.positions} positions expected, {len(rows)} answered")
+        content = None
+    rows = prompt_positions(content, prompt.positions)
     return top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
+
+
+def prompt_positions(content: Any, positions: int) -> list[dict[int, float]]:
+    """Log-probabilities by token of every position of a prompt; MeasurementError where there are others."""
+    rows = prompt_rows(content)
+    if len(rows) != positions:
+        raise MeasurementError(f"{positions} positions expected, {len(rows)} answered")
+    return rows
 
 
 def _unanswered(sent_at_s: float, outcome: ProbeOutcome, told: str) -> ProbeAnswer:

@@ -1,11 +1,17 @@
-"""The prober of a live fleet: sends what is due, and hands on what came back as the telemetry record."""
+"""The prober of a live fleet: sends what is due, and hands on what came back as the telemetry record.
+
+Prefill probes and every kind of generation probe have a schedule of their own within their share of tokens;
+a replica has at most one short and one long probe in flight, whatever their kinds.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import numpy as np
@@ -16,25 +22,51 @@ from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
+from live.probe.answers import Line
+from live.probe.generation import GenerationPlan, generate
+from live.probe.kinds import Asking, Echo
 from live.probe.prefill import ProbeAnswer, probe
-from live.probe.schedule import Due, ProbeBudget, ProbePrompt, ProbeSchedule
+from live.probe.schedule import Due, Lane, ProbeBudget, ProbePrompt, ProbeSchedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """What is asked. references: what the reference answered, one for each of ``prompts``."""
+    """What is asked. references: what the reference answered, one for each of ``prompts``.
+
+    generation: what is asked beside it by probes that generate (none: nothing).
+    """
 
     prompts: Sequence[Prompt]
     references: Sequence[TopScores]
     budget: ProbeBudget
     limit_s: float = 2.0
     seed: int = 0
+    generation: Sequence[GenerationPlan] = ()
 
     def __post_init__(self) -> None:
         if len(self.prompts) != len(self.references):
             raise ValueError(
                 f"expected a reference for each of {len(self.prompts)} prompts, got {len(self.references)}"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queue:
+    """One kind with its schedule. plan None: prefill probes."""
+
+    schedule: ProbeSchedule
+    lane: Lane
+    plan: GenerationPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flight:
+    """One probe under way."""
+
+    queue: _Queue
+    due: Due
+    url: str  # who was asked
+    answer: Future[ProbeAnswer]
 
 
 class Prober:
@@ -50,22 +82,18 @@ class Prober:
         client: httpx.Client | None = None,
     ) -> None:
         """``urls``: replica -> base URL, of replicas of ``layout``. client: with keys and certificates."""
-        known = {name: at for at, name in enumerate(layout.slices)}
-        prompts = [
-            ProbePrompt(known[one.slice], place, len(one.token_ids))
-            for place, one in enumerate(plan.prompts)
-            if one.slice in known
-        ]
         self._layout, self._plan, self._urls, self._model = layout, plan, dict(urls), model
-        self._schedule = ProbeSchedule(
-            list(urls), prompts, plan.budget, seed=plan.seed, began_at_s=began_at_s
-        )
-        self._columns = [COLUMN_NAMES.index(name) for name in layout.probe_metrics]
+        self._queues = deque(self._made(began_at_s))
         self._http = client or httpx.Client()
-        #: Prompt tokens that were sent, by replica.
+        #: Tokens of prompts and answers that were asked for, by replica.
         self.sent_tokens = dict.fromkeys(self._urls, 0)
-        self._threads = ThreadPoolExecutor(max(1, len(self._urls)), thread_name_prefix="probe")
-        self._flying: list[tuple[Due, str, Future[ProbeAnswer]]] = []
+        #: Replicas that have no room for a long probe: it is not begun there, and given up where it runs.
+        self.pressed: frozenset[str] = frozenset()
+        self._echoes = {name: Echo() for name in self._urls}
+        workers = len({queue.lane for queue in self._queues}) * len(self._urls)
+        self._threads = ThreadPoolExecutor(max(1, workers), thread_name_prefix="probe")
+        self._closing = False
+        self._flying: list[_Flight] = []
         #: What each replica's newest answer states of its build, where it does.
         self.stated: dict[str, str] = {}
 
@@ -74,27 +102,34 @@ class Prober:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for what is in flight, at most its limit."""
+        """Wait for what is in flight, at most its limit; long probes are given up."""
         self.close()
 
     def close(self, *, wait: bool = True) -> None:
-        """Ask no more. wait: for what is in flight, at most its limit; else it is cut off."""
+        """Ask no more. wait: for what is in flight, as at the end of a context; else it is cut off."""
+        self._closing = True
         self._threads.shutdown(wait=wait, cancel_futures=True)
         self._http.close()
 
+    def hear(self, waiting: Mapping[str, float]) -> None:
+        """Take note of how many requests wait at replicas that were looked at: there long probes give way."""
+        waits = {name for name, requests in waiting.items() if requests > 0.0}
+        self.pressed = (self.pressed - waiting.keys()) | waits
+
     def step(self, now_s: float) -> ProbeSamples:
         """Send what is due at ``now_s``; what ended since the last call, a batch of one fleet."""
-        landed = [(due, url, flight.result()) for due, url, flight in self._flying if flight.done()]
-        self._flying = [one for one in self._flying if not one[2].done()]
-        for due, _, _ in landed:
-            self._schedule.done(due.replica)
-        for due in self._schedule.due(now_s, self._urls):
-            self.sent_tokens[due.replica] += due.prompt.tokens
-            url = self._urls[due.replica]
-            self._flying.append((due, url, self._threads.submit(self._ask, due, url)))
-        ended = [(due, answer) for due, url, answer in landed if self._urls.get(due.replica) == url]
-        self.stated |= {due.replica: answer.fingerprint for due, answer in ended if answer.fingerprint}
-        return self._samples(ended)
+        landed = [flight for flight in self._flying if flight.answer.done()]
+        self._flying = [flight for flight in self._flying if not flight.answer.done()]
+        for flight in landed:
+            flight.queue.schedule.done(flight.due.replica)
+        self._queues.rotate(1)  # who comes first takes a free lane first
+        for queue in self._queues:
+            for due in queue.schedule.due(now_s, partial(self._has_room, queue.lane)):
+                self.sent_tokens[due.replica] += due.prompt.tokens
+                url = self._urls[due.replica]
+                answer = self._threads.submit(self._ask, queue, due, url)
+                self._flying.append(_Flight(queue=queue, due=due, url=url, answer=answer))
+        return self._samples([one for one in landed if self._urls.get(one.due.replica) == one.url])
 
     def aim(self, urls: Mapping[str, str]) -> None:
         """Ask at these addresses from now on, of replicas that were named at the beginning.
@@ -103,30 +138,83 @@ class Prober:
         replica's is no sample of who stands there now.
         """
         moved = {name for name, url in urls.items() if self._urls.get(name) != url}
+        self._echoes |= {name: Echo() for name in moved}
         self.stated = {name: one for name, one in self.stated.items() if name in urls and name not in moved}
         self._urls = dict(urls)
 
-    def _ask(self, due: Due, url: str) -> ProbeAnswer:
-        prompt, reference = self._plan.prompts[due.prompt.place], self._plan.references[due.prompt.place]
-        return probe(self._http, url, self._model, prompt, reference, self._plan.limit_s)
-
-    def _samples(self, ended: Sequence[tuple[Due, ProbeAnswer]]) -> ProbeSamples:
-        names = {name: at for at, name in enumerate(self._layout.replicas)}
-        rows = [self._row(answer) for _, answer in ended]
-        answered = [answer.outcome == ProbeOutcome.ANSWERED for _, answer in ended]
-        return ProbeSamples(
-            replica=np.array([[names[due.replica] for due, _ in ended]], dtype=np.int64),
-            slice=np.array([[due.prompt.slice for due, _ in ended]], dtype=np.int64),
-            prompt=np.array([[self._plan.prompts[due.prompt.place].id for due, _ in ended]], dtype=np.int64),
-            sampled_at_ms=np.array([[answer.sent_at_s * MS_PER_S for _, answer in ended]]),
-            values=np.array(rows).reshape(1, len(rows), len(self._columns)),
-            valid=np.array([answered], dtype=np.bool_),
-            outcome=np.array([[int(answer.outcome) for _, answer in ended]], dtype=np.int8),
-            latency_ms=np.array([[answer.latency_ms for _, answer in ended]]),
+    def _made(self, began_at_s: float) -> list[_Queue]:
+        """A queue per kind, of prompts whose slice the layout has."""
+        found = (
+            [_Queue(schedule=self._schedule(began_at_s, None), lane=Lane.SHORT)] if self._plan.prompts else []
         )
+        made = [
+            _Queue(schedule=self._schedule(began_at_s, plan), lane=plan.kind.lane, plan=plan)
+            for plan in self._plan.generation
+        ]
+        return [*found, *made]
+
+    def _schedule(self, began_at_s: float, plan: GenerationPlan | None) -> ProbeSchedule:
+        known = {name: at for at, name in enumerate(self._layout.slices)}
+        if plan is None:
+            costs = [(one.slice, len(one.token_ids)) for one in self._plan.prompts]
+        else:
+            costs = [(one.slice, plan.kind.cost_tokens(one)) for one in plan.prompts]
+        prompts = [
+            ProbePrompt(known[name], place, tokens)
+            for place, (name, tokens) in enumerate(costs)
+            if name in known
+        ]
+        budget = self._plan.budget if plan is None else plan.budget
+        lane = "" if plan is None else plan.kind.name
+        return ProbeSchedule(
+            list(self._urls), prompts, budget, seed=self._plan.seed, began_at_s=began_at_s, kind=lane
+        )
+
+    def _has_room(self, lane: Lane, replica: str) -> bool:
+        if replica not in self._urls or (lane is Lane.LONG and replica in self.pressed):
+            return False
+        return all((one.due.replica, one.queue.lane) != (replica, lane) for one in self._flying)
+
+    def _ask(self, queue: _Queue, due: Due, url: str) -> ProbeAnswer:
+        place = due.prompt.place
+        if queue.plan is None:
+            prompt, reference = self._plan.prompts[place], self._plan.references[place]
+            return probe(self._http, url, self._model, prompt, reference, self._plan.limit_s)
+        long = queue.lane is Lane.LONG
+        asking = Asking(
+            line=Line(self._http, url, self._model, queue.plan.prompts[place].slice),
+            limit_s=queue.plan.limit_s,
+            golden=queue.plan.golden,
+            echo=self._echoes[due.replica],
+            gives_way=lambda: long and (self._closing or due.replica in self.pressed),
+        )
+        return generate(queue.plan, queue.plan.prompts[place], asking)
+
+    def _samples(self, ended: Sequence[_Flight]) -> ProbeSamples:
+        names = {name: at for at, name in enumerate(self._layout.replicas)}
+        results = [(flight, flight.answer.result()) for flight in ended]
+        self.stated |= {one.due.replica: answer.fingerprint for one, answer in results if answer.fingerprint}
+        rows = [self._row(answer) for _, answer in results]
+        answered = [answer.outcome == ProbeOutcome.ANSWERED for _, answer in results]
+        prompts = [self._number(flight) for flight in ended]
+        return ProbeSamples(
+            replica=np.array([[names[flight.due.replica] for flight in ended]], dtype=np.int64),
+            slice=np.array([[flight.due.prompt.slice for flight in ended]], dtype=np.int64),
+            prompt=np.array([prompts], dtype=np.int64),
+            sampled_at_ms=np.array([[answer.sent_at_s * MS_PER_S for _, answer in results]]),
+            values=np.array(rows).reshape(1, len(rows), len(self._layout.probe_metrics)),
+            valid=np.array([answered], dtype=np.bool_),
+            outcome=np.array([[int(answer.outcome) for _, answer in results]], dtype=np.int8),
+            latency_ms=np.array([[answer.latency_ms for _, answer in results]]),
+        )
+
+    def _number(self, flight: _Flight) -> int:
+        plan, place = flight.queue.plan, flight.due.prompt.place
+        return self._plan.prompts[place].id if plan is None else plan.prompts[place].number
 
     def _row(self, answer: ProbeAnswer) -> list[float]:
         """Values of the layout's probe metrics; NaN where nothing was measured."""
-        if answer.values is None:
-            return [math.nan] * len(self._columns)
-        return [float(answer.values[column]) for column in self._columns]
+        named = dict(answer.named)
+        if answer.values is not None:
+            named |= dict(zip(COLUMN_NAMES, answer.values.tolist(), strict=True))
+        return [float(named.get(name, math.nan)) for name in self._layout.probe_metrics]

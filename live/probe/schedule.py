@@ -5,14 +5,22 @@ Pure but for its own memory: it reads no clock and draws from a named stream of 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
 
 from contracts.rng import stream
+
+
+class Lane(StrEnum):
+    """A replica has at most one probe of each in flight."""
+
+    SHORT = "short"
+    LONG = "long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,21 +79,23 @@ class ProbeSchedule:
         *,
         seed: int,
         began_at_s: float,
+        kind: str = "",
     ) -> None:
+        """``kind``: gives each kind of probe random numbers of its own."""
         if not replicas or not prompts:
             raise ValueError(f"expected replicas and prompts, got {len(replicas)} and {len(prompts)}")
         self._budget = budget
+        self._stream = f"probes-{kind}" if kind else "probes"
         self._turns = {name: self._begin(name, prompts, seed, began_at_s) for name in replicas}
 
-    def due(self, now_s: float, among: Container[str] | None = None) -> list[Due]:
+    def due(self, now_s: float, free: Callable[[str], bool] = lambda _: True) -> list[Due]:
         """Probes to send at ``now_s``; their replicas get no other until ``done``.
 
-        among: replicas that can be asked now; None: all.
+        free: whether a replica can take one now; where it cannot, its turn waits and keeps its place.
         """
         found = []
         for replica, turn in self._turns.items():
-            away = among is not None and replica not in among
-            if away or turn.busy or now_s < turn.next_at_s:
+            if turn.busy or now_s < turn.next_at_s or not free(replica):
                 continue
             prompt = _take(turn)
             turn.busy, turn.next_at_s = True, max(turn.next_at_s, now_s) + self._wait_s(turn, prompt)
@@ -97,7 +107,7 @@ class ProbeSchedule:
         self._turns[replica].busy = False
 
     def _begin(self, name: str, prompts: Sequence[ProbePrompt], seed: int, began_at_s: float) -> _Turn:
-        rng = stream(seed, "probes", name)
+        rng = stream(seed, self._stream, name)
         by_slice: Mapping[int, list[ProbePrompt]] = {
             s: [one for one in prompts if one.slice == s] for s in sorted({one.slice for one in prompts})
         }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contracts.documents import KernelPool
+from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError, Problem
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -28,10 +28,13 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
 from live.gateway.statistics import GatewayLogs
 from live.measure.endpoint import Endpoint
+from live.observe.metrics import EngineReading, gauge
+from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
 from live.ports import Discovery, GatewayStatistics, LiveReplica
 from live.probe.prober import ProbePlan, Prober
 from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right
+from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import first_model, probe_plan, sample_rates
 from live.run.urls import UrlDiscovery, addresses
@@ -49,6 +52,7 @@ class Assembled:
     controller: LiveController
     log: DecisionLog
     prober: Prober
+    passive: PassiveWatch
     told: tuple[str, ...]
     folder: Path  # state and log
 
@@ -80,6 +84,19 @@ class _World:
         kernels = sorted(self.pool.spec.kernels, key=lambda one: order.get(one.role, len(order)))
         urls = {one.kernel: one.url for one in reversed(self.replicas)}
         return next((one.name, urls[one.name]) for one in kernels if one.name in urls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watches:
+    """Who is told of scrapes."""
+
+    prober: Prober
+    passive: PassiveWatch
+
+    def hear(self, readings: Mapping[str, EngineReading]) -> None:
+        """Scrapes that ended, by replica."""
+        self.prober.hear(gauge("waiting", readings))
+        self.passive.hear(readings)
 
 
 @contextmanager
@@ -152,7 +169,7 @@ def observed_servers(
 @contextmanager
 def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, ...]) -> Iterator[Assembled]:
     documents = documents_for(world.pool, world.pool_file, options)
-    plan = _plan(world, options)
+    plan = _plan(world, options, documents.contract)
     rates = sample_rates(options.probes, plan, options.scrape_s)
     found = live_setup(documents, world.by_kernel(), rates)
     setup = found.setup
@@ -160,7 +177,8 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
     clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
-        source = stack.enter_context(closing(_source(world, options, setup, clock, prober)))
+        watches = _Watches(prober=prober, passive=PassiveWatch())
+        source = stack.enter_context(closing(_source(world, options, setup, clock, watches)))
         decide(
             initial_state(setup, 1), source.read(), setup
         )  # compiles; what was before is not ours to judge
@@ -181,17 +199,25 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
             controller=LiveController(setup, ports, state),
             log=log,
             prober=prober,
+            passive=watches.passive,
             told=(*found.told, *_begun(log, state is not None, why)),
             folder=world.folder,
         )
 
 
-def _plan(world: _World, options: RunOptions) -> ProbePlan:
+def _plan(world: _World, options: RunOptions, contract: KernelContract) -> ProbePlan:
     """What is asked of every replica, against what the trusted server answered once."""
     kernel, url = world.trusted()
     endpoint = _access(options, options.probes.reference_url or url, world.model)
     slices = [home.slice for home in world.pool.spec.home]
-    return probe_plan(options.probes, slices, endpoint, world.folder / "reference", kernel)
+    plan = probe_plan(options.probes, slices, endpoint, world.folder / "reference", kernel)
+    asked = generation_columns(contract)
+    return replace(
+        plan,
+        generation=generation_plans(
+            options.probes, asked, plan.prompts, endpoint, world.folder / "reference", kernel
+        ),
+    )
 
 
 def _prober(
@@ -208,7 +234,7 @@ def _prober(
 
 
 def _source(
-    world: _World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, prober: Prober
+    world: _World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, watches: _Watches
 ) -> FleetSource:
     return FleetSource(
         SourceParts(
@@ -217,7 +243,8 @@ def _source(
             scraper=Scraper(client=_access(options, world.replicas[0].url).client()),
             clock=clock,
             statistics=world.statistics,
-            prober=prober,
+            prober=watches.prober,
+            listeners=(watches.hear,),
             fingerprints=expected_fingerprints(world.pool),
         )
     )

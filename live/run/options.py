@@ -28,6 +28,9 @@ class ProbeOptions:
     per_slice: int = 12
     tokens_per_s: float = 64.0  # and replica, prompt tokens
     limit_s: float = 2.0
+    generation_tokens_per_s: float = 32.0  # and replica, where the contract asks for generations
+    long_limit_s: float = 60.0
+    long_tokens: int = 2048  # of a long decode, at most
     reference_url: str = ""  # who answers what is right; empty: the reference kernel, else the known-good one
     seed: int = 0
 

@@ -48,6 +48,10 @@ class RunRequest:
     probe_tokens: Annotated[
         float, typer.Option("--probe-tokens", min=0.1, help="Prompt tokens per second and replica.")
     ] = 64.0
+    generation_tokens: Annotated[
+        float,
+        typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
+    ] = 32.0
     probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Of our own metrics; 0: any.")] = 9464
     metrics_address: Annotated[str, typer.Option(help="Where they are offered.")] = "127.0.0.1"
@@ -66,7 +70,10 @@ def run(asked: RunRequest) -> None:
         controller = one.controller
         prober = one.prober
         metrics = ControllerMetrics(
-            controller.setup, observes=controller.observes, sent_tokens=lambda: prober.sent_tokens
+            controller.setup,
+            observes=controller.observes,
+            sent_tokens=lambda: prober.sent_tokens,
+            passive=one.passive.alarms,
         )
         url, close = metrics.serve(asked.metrics_port, asked.metrics_address)
         stack.callback(close)
@@ -129,6 +136,7 @@ def _options(asked: RunRequest) -> RunOptions:
         probes=ProbeOptions(
             prompts=asked.prompts or own.prompts,
             tokens_per_s=asked.probe_tokens,
+            generation_tokens_per_s=asked.generation_tokens,
             limit_s=asked.probe_limit,
             reference_url=asked.reference,
         ),

@@ -65,7 +65,7 @@ class ProbedWorld:
         source: Any = self.operator.loops["chat"].source
         prober = source._prober._prober
         asked: list[Future[Any] | None] = [source._prober._asked, source._fleet._scrape]
-        asked += [] if prober is None else [one[-1] for one in prober._flying]
+        asked += [] if prober is None else [one.answer for one in prober._flying]
         wait([one for one in asked if one is not None], timeout=2 * LIMIT_S)
 
 

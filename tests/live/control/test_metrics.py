@@ -25,7 +25,11 @@ SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))
 def watched(ticks: int) -> ControllerMetrics:
     """Metrics of an observer whose home kernel breaks its contract, and whose source ends after ``ticks``."""
     sent = dict.fromkeys(LAYOUT.replicas, 0)
-    metrics = ControllerMetrics(SETUP, observes=True, sent_tokens=lambda: dict(sent))
+
+    def passive() -> dict[tuple[str, str], bool | None]:
+        return {("a-0", "corrupted"): None, ("a-0", "length_stops"): True}
+
+    metrics = ControllerMetrics(SETUP, observes=True, sent_tokens=lambda: dict(sent), passive=passive)
     clock = ManualClock()
     source = ScriptedTelemetry(script(LAYOUT, ticks, drift(LAYOUT, [0, 1], 5.0)))
     one = LiveController(SETUP, ControlPorts(source=source, clock=clock, watchers=(metrics,)))

@@ -19,9 +19,13 @@ from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
+from live.probe.answers import YieldedError
+from live.probe.golden_answers import SAMPLING, GoldenAnswers
+from live.probe.kinds import Asking, GenerationPrompt
 from live.probe.prefill import TOP_K, ProbeAnswer, probe
 from live.probe.prober import ProbePlan, Prober
-from live.probe.schedule import ProbeBudget
+from live.probe.schedule import Lane, ProbeBudget
+from tests.support.generating import plan_of
 
 PROMPT = Prompt(id=7, slice="prose", split="probe", document="d", token_ids=(0, 5, 6), text="")
 LOGS = np.log(np.full(TOP_K, 0.9 / TOP_K))
@@ -205,3 +209,83 @@ def test_a_replica_that_moved_is_asked_where_it_is_now() -> None:
 
 def _seen_all(samples: list[ProbeSamples]) -> bool:
     return {int(r) for one in samples for r in one.replica[0]} == {0, 1, 2}
+
+
+class _Held:
+    """A kind that lasts until it is let go, or gives way."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.name, self.lane, self.go, self.begun = f"held-{lane}", lane, threading.Event(), 0
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """Hardly anything."""
+        return len(prompt.token_ids)
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """Nothing, once it may."""
+        del prompt
+        self.begun += 1
+        while not self.go.wait(0.01):
+            if asking.gives_way():
+                raise YieldedError
+        return {"pair_gap": 0.25}
+
+
+def _lanes(*kinds: _Held) -> Prober:
+    layout = FleetLayout(
+        kernels=("a",),
+        slices=("sql", "prose"),
+        replicas=("a-0",),
+        replica_kernel=np.zeros(1, dtype=np.int64),
+        probe_metrics=("kl_mean@top_k", "pair_gap"),
+        known_good=0,
+    )
+    nothing = GoldenAnswers(answers={}, sampling=SAMPLING)
+    plans = [plan_of(kind, nothing, tokens_per_s=1e6) for kind in kinds]
+    plan = ProbePlan(prompts=[], references=[], budget=ProbeBudget(tokens_per_s=1.0), generation=plans)
+    return Prober(layout, plan, {"a-0": "http://127.0.0.1:9"}, "m", began_at_s=0.0)
+
+
+def _until(done: Callable[[], bool], prober: Prober) -> list[ProbeSamples]:
+    """Samples of steps until ``done``, at most for a while."""
+    samples = []
+    for at in range(2000):
+        samples.append(prober.step(100.0 + at))
+        if done():
+            return samples
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def test_a_replica_has_one_short_and_one_long_probe_in_flight() -> None:
+    """A second kind of the same lane waits; the other lane does not; values arrive under their columns."""
+    first, second, long = _Held(Lane.SHORT), _Held(Lane.SHORT), _Held(Lane.LONG)
+    with _lanes(first, second, long) as prober:
+        _until(lambda: first.begun + second.begun == 1 and long.begun == 1, prober)
+        for at in range(20):
+            prober.step(200.0 + at)
+        assert first.begun + second.begun == 1
+        assert long.begun == 1
+        for kind in (first, second, long):
+            kind.go.set()
+        samples = _until(lambda: first.begun > 0 and second.begun > 0, prober)
+        samples += _until(lambda: long.begun > 1, prober)
+    found = np.concatenate([one.values[0] for one in samples if one.valid.any()])
+    assert (found[:, 1] == 0.25).all()
+    assert np.isnan(found[:, 0]).all()
+
+
+def test_long_probes_make_room_where_requests_wait() -> None:
+    """One under way is given up and is no evidence; none begins until nothing waits any more."""
+    long = _Held(Lane.LONG)
+    with _lanes(long) as prober:
+        _until(lambda: long.begun == 1, prober)
+        prober.hear({"a-0": 3.0})
+        outcomes: list[int] = []
+        while not outcomes:
+            outcomes += prober.step(500.0).outcome.ravel().tolist()
+        assert outcomes == [int(ProbeOutcome.NONE)]
+        prober.step(600.0)
+        assert long.begun == 1
+        prober.hear({"a-0": 0.0})
+        _until(lambda: long.begun == 2, prober)

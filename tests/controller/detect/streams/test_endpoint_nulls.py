@@ -93,10 +93,11 @@ def test_check_gives_its_reason() -> None:
     assert "one value only" in constant.reason
     assert "not exchangeable" in sticky.reason
     assert sticky.correlation > 0.9
-    fine = stickiness(np.r_[stream(2, "fine").normal(size=60), np.nan])
+    noise = np.asarray(stream(2, "fine").normal(size=60), dtype=np.float64)
+    fine = stickiness(np.append(noise, np.nan))
     assert (fine.reason, fine.horizon) == ("", 30)
     with pytest.raises(ValueError, match="at least 20"):
-        stickiness(np.arange(19.0))
+        stickiness(np.zeros(19))
 
 
 def test_first_unit_never_alarms_and_a_constant_stream_neither() -> None:

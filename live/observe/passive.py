@@ -1,0 +1,148 @@
+"""Signals that need no probe: how answers end, how long they are, what the cache and speculation give.
+
+Each replica is judged against its own past, signal by signal, by the betting e-detector. The null of a signal
+is "its mean is at most the upper limit of what this process showed in its first ``PAST`` observations"; an
+observation is what at least ``ANSWERS`` answers showed together. Users change as well, so an alarm is
+information (L1): it moves nothing. A counter that is absent, renamed, or went backwards is unknown, and a new
+process begins a new past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from controller.detect.streams.eprocess import Betting
+from controller.detect.streams.protocol import StreamState
+from controller.detect.streams.thresholds import guaranteed_threshold
+from live.observe.metrics import EngineReading
+
+#: Answers that one observation stands on, at least; observations that make a past.
+ANSWERS, PAST = 16, 30
+#: Observations until a false alarm of one signal of one replica, on average, at least.
+ARL0 = 1e5
+#: Standard errors above the past's mean, and a share that no past is so sure as to exclude.
+_ERRORS, _LEAST = 3.0, 0.02
+
+Counts = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """``part`` over ``whole``, larger is worse; ``rest``: 1 less it."""
+
+    name: str
+    part: str
+    whole: str
+    rest: bool = False
+
+    def value(self, counted: Counts) -> float:
+        """NaN where either counter is unknown or nothing was counted."""
+        whole = counted.get(self.whole, 0.0)
+        if not whole > 0.0 or self.part not in counted:
+            return math.nan
+        share = counted[self.part] / whole
+        return 1.0 - share if self.rest else share
+
+
+SIGNALS: tuple[Signal, ...] = (
+    Signal(name="length_stops", part="length_stops", whole="answers"),
+    Signal(name="error_stops", part="error_stops", whole="answers"),
+    Signal(name="repetition_stops", part="repetition_stops", whole="answers"),
+    Signal(name="corrupted", part="corrupted", whole="answers"),
+    Signal(name="long_answers", part="answer_tokens", whole="lengths"),
+    Signal(name="short_answers", part="lengths", whole="answer_tokens"),
+    Signal(name="cache_misses", part="cache_hits", whole="cache_queries", rest=True),
+    Signal(name="drafts_rejected", part="accepted", whole="drafted", rest=True),
+)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One signal of one process: its past, then its evidence."""
+
+    past: list[float] = field(default_factory=list)
+    detector: Betting | None = None
+    state: StreamState | None = None
+
+    def take(self, value: float) -> None:
+        if self.detector is None or self.state is None:
+            self.past.append(value)
+            if len(self.past) == PAST:
+                self.detector = Betting(null_mean=_limit(self.past))
+                self.state = self.detector.initial(1)
+            return
+        self.detector.advance(self.state, np.array([value]), np.array([True]))
+
+    @property
+    def alarm(self) -> bool | None:
+        """None while the past is being learned."""
+        if self.state is None:
+            return None
+        return bool(self.state.statistic[0] >= guaranteed_threshold(ARL0))
+
+
+def _limit(past: list[float]) -> float:
+    """What the signal's mean is taken to be at most."""
+    mean, deviation = float(np.mean(past)), float(np.std(past, ddof=1))
+    return max(mean + _ERRORS * deviation / math.sqrt(len(past)), 1.05 * mean, min(_LEAST, mean + _LEAST))
+
+
+@dataclass(slots=True)
+class _Process:
+    """One server process as its counters show it. counted: since the last observation."""
+
+    started_at_s: float | None
+    last: Counts
+    counted: dict[str, float] = field(default_factory=dict)
+    streams: dict[str, _Stream] = field(default_factory=lambda: {one.name: _Stream() for one in SIGNALS})
+
+    def take(self, now: Counts) -> None:
+        """The counters of a new scrape."""
+        risen = {name: value - self.last[name] for name, value in now.items() if name in self.last}
+        self.last = now
+        if any(value < 0.0 for value in risen.values()):
+            self.counted = {}
+            return
+        known = risen.keys() & (self.counted.keys() or risen.keys())
+        self.counted = {name: self.counted.get(name, 0.0) + risen[name] for name in known}
+        if self.counted.get("answers", 0.0) < ANSWERS:
+            return
+        for signal in SIGNALS:
+            value = signal.value(self.counted)
+            if not math.isnan(value):
+                self.streams[signal.name].take(value)
+        self.counted = {}
+
+
+class PassiveWatch:
+    """Listens to scrapes. told: called with replica and signal whenever an alarm begins."""
+
+    def __init__(self, told: Callable[[str, str], None] = lambda _replica, _signal: None) -> None:
+        self._told = told
+        self._processes: dict[str, _Process] = {}
+        self._alarmed: set[tuple[str, str]] = set()
+
+    def hear(self, readings: Mapping[str, EngineReading]) -> None:
+        """Scrapes that ended, by replica."""
+        for replica, reading in readings.items():
+            process = self._processes.get(replica)
+            if process is None or process.started_at_s != reading.started_at_s:
+                self._processes[replica] = _Process(reading.started_at_s, dict(reading.signals))
+                continue
+            process.take(dict(reading.signals))
+        alarmed = {place for place, alarm in self.alarms().items() if alarm}
+        for replica, signal in sorted(alarmed - self._alarmed):
+            self._told(replica, signal)
+        self._alarmed = alarmed
+
+    def alarms(self) -> dict[tuple[str, str], bool | None]:
+        """(replica, signal) -> whether it is worse than its own past; None: not known."""
+        return {
+            (replica, name): one.alarm
+            for replica, process in self._processes.items()
+            for name, one in process.streams.items()
+        }

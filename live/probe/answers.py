@@ -1,0 +1,250 @@
+"""One greedy answer of a server, streamed to its stop reason within its time.
+
+The request carries a nonce as its id, and its tokens are asked for by number: an answer that names another
+request, or another prompt, belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from contracts.errors import MeasurementError
+from live.load import SLICE_HEADER
+from live.probe.prefill import TOP_K
+
+_TOKEN_PREFIX = "token_id:"
+#: Servers return log-probabilities as 32-bit numbers: so little above 0 is rounding.
+_ROUNDING = 1e-6
+
+
+class YieldedError(Exception):
+    """The probe made room for others, or was aborted at its limit by its own choice: no evidence."""
+
+
+class Line:
+    """A connection to the model of one server. client: with keys and certificates. slice_name: in whose name
+    requests are made (empty: in nobody's).
+    """
+
+    def __init__(self, client: httpx.Client, url: str, model: str, slice_name: str = "") -> None:
+        self.client, self.url, self.model = client, url, model
+        self.headers = {SLICE_HEADER: slice_name} if slice_name else {}
+
+    def post(self, body: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """The JSON object that answers ``body``; MeasurementError for anything else, httpx's own errors."""
+        answer = self.client.post(
+            f"{self.url}/v1/completions",
+            json={"model": self.model, **body},
+            headers=self.headers,
+            timeout=limit_s,
+        )
+        if answer.status_code != httpx.codes.OK:
+            raise MeasurementError(f"HTTP {answer.status_code}")
+        try:
+            found = answer.json()
+        except ValueError:
+            raise MeasurementError("the answer is no JSON") from None
+        if not isinstance(found, dict):
+            raise MeasurementError("the answer is no JSON object")
+        return found
+
+    def stream(
+        self, question: Question, nonce: str, limit_s: float
+    ) -> AbstractContextManager[httpx.Response]:
+        """The answer to ``question`` as it comes."""
+        return self.client.stream(
+            "POST",
+            f"{self.url}/v1/completions",
+            json={"model": self.model, **question.body(nonce)},
+            headers=self.headers,
+            timeout=limit_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked. salt: names a prefix cache of its own (vLLM: ``cache_salt``), "" the one of everybody.
+
+    pattern: a regular expression that the answer must match ("": none).
+    """
+
+    token_ids: tuple[int, ...]
+    max_tokens: int
+    salt: str = ""
+    pattern: str = field(default="", repr=False)
+
+    def body(self, nonce: str) -> dict[str, Any]:
+        """The request's body but for the model."""
+        more: dict[str, Any] = {"cache_salt": self.salt} if self.salt else {}
+        if self.pattern:
+            more |= {"structured_outputs": {"regex": self.pattern}}
+        return {
+            "prompt": list(self.token_ids),
+            "max_tokens": self.max_tokens,
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "logprobs": TOP_K,
+            "return_tokens_as_token_ids": True,
+            "return_token_ids": True,
+            "stream": True,
+            "request_id": nonce,
+            **more,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreedyAnswer:
+    """What came. rows: the most probable tokens of each position with the chosen one, natural logarithms.
+
+    stop_reason "": the stream ended without. sound: every log-probability is one. named: text that names the
+    request; prompt_kept: the prompt that was answered is the one that was asked (None: not said).
+    """
+
+    token_ids: tuple[int, ...]
+    rows: tuple[Mapping[int, float], ...]
+    stop_reason: str
+    sound: bool
+    named: str
+    prompt_kept: bool | None
+    text: str = field(default="", repr=False)
+
+    @property
+    def broken(self) -> bool:
+        """It ended without a stop reason, or with numbers that are none."""
+        return not self.stop_reason or not self.sound
+
+
+def fresh_nonce() -> str:
+    """A name that no other request has, over all runs."""
+    return f"probe-{secrets.token_hex(8)}"
+
+
+def ask(
+    line: Line,
+    question: Question,
+    nonce: str,
+    limit_s: float,
+    gives_way: Callable[[], bool] = lambda: False,
+) -> GreedyAnswer:
+    """The greedy answer to ``question``, its whole stream.
+
+    A server that is silent for ``limit_s``, or whose stream is longer, raises httpx.TimeoutException; other
+    errors of the line are httpx's, an error status or an answer of another form is MeasurementError.
+    YieldedError where ``gives_way`` says so between two tokens.
+    """
+    until_s = time.monotonic() + limit_s
+    gathered = _Gathered(question)
+    with line.stream(question, nonce, limit_s) as answer:
+        if answer.status_code != httpx.codes.OK:
+            raise MeasurementError(f"HTTP {answer.status_code}")
+        try:
+            for event in _events(answer):
+                if time.monotonic() > until_s:
+                    raise httpx.ReadTimeout(f"the stream lasted longer than {limit_s:g} s")
+                if gives_way():
+                    raise YieldedError
+                gathered.take(event)
+        except httpx.RemoteProtocolError:  # the line was cut: an answer without a stop reason
+            if not gathered.began:
+                raise
+    return gathered.answer()
+
+
+def begin_and_leave(line: Line, question: Question, events: int, limit_s: float) -> None:
+    """Ask, read so many events of the stream and hang up: a request that its client cancels."""
+    with line.stream(question, fresh_nonce(), limit_s) as answer:
+        for count, _ in enumerate(_events(answer), start=1):
+            if count >= events:
+                return
+
+
+def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a stream of server-sent events."""
+    for text in answer.iter_lines():
+        if not text.startswith("data:") or text.removeprefix("data:").strip() == "[DONE]":
+            continue
+        try:
+            event = json.loads(text.removeprefix("data:"))
+        except ValueError:
+            raise MeasurementError("an event of the stream is no JSON") from None
+        if isinstance(event, dict):
+            yield event
+
+
+class _Gathered:
+    """An answer as its events come in."""
+
+    def __init__(self, question: Question) -> None:
+        self._asked = question.token_ids
+        self._tokens: list[int] = []
+        self._rows: list[dict[int, float]] = []
+        self._text: list[str] = []
+        self._stop, self._named = "", ""
+        self._sound = True
+        self._prompt_kept: bool | None = None
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Take in one event; MeasurementError where it is none of such an answer."""
+        try:
+            self._named = self._named or str(event.get("id") or "")
+            for choice in event.get("choices") or ():
+                self._take(choice)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise MeasurementError("the answer holds no tokens with log-probabilities") from None
+
+    def _take(self, choice: Mapping[str, Any]) -> None:
+        prompt = choice.get("prompt_token_ids")
+        if prompt is not None:
+            self._prompt_kept = tuple(prompt) == self._asked
+        self._text.append(str(choice.get("text") or ""))
+        self._stop = str(choice.get("finish_reason") or self._stop)
+        logprobs = choice.get("logprobs") or {}
+        tokens = [_number(name) for name in logprobs.get("tokens") or ()]
+        rows = logprobs.get("top_logprobs") or ()
+        values = logprobs.get("token_logprobs") or ()
+        for token, row, value in zip(tokens, rows, values, strict=True):
+            self._add(token, {**(row or {}), f"{_TOKEN_PREFIX}{token}": value})
+
+    def _add(self, token: int, row: Mapping[str, Any]) -> None:
+        numbers = {_number(name): _log_probability(value) for name, value in row.items()}
+        self._sound &= not any(math.isnan(value) for value in numbers.values())
+        self._tokens.append(token)
+        self._rows.append(numbers)
+
+    @property
+    def began(self) -> bool:
+        """A token has come."""
+        return bool(self._tokens)
+
+    def answer(self) -> GreedyAnswer:
+        """All that came."""
+        return GreedyAnswer(
+            token_ids=tuple(self._tokens),
+            rows=tuple(self._rows),
+            stop_reason=self._stop,
+            sound=self._sound,
+            named=self._named,
+            prompt_kept=self._prompt_kept,
+            text="".join(self._text),
+        )
+
+
+def _number(name: str) -> int:
+    if not name.startswith(_TOKEN_PREFIX):
+        raise MeasurementError("the server names tokens by text; it must support return_tokens_as_token_ids")
+    return int(name.removeprefix(_TOKEN_PREFIX))
+
+
+def _log_probability(value: Any) -> float:
+    """The value as a float, NaN where it is no log-probability."""
+    fits = isinstance(value, int | float) and math.isfinite(value) and value <= _ROUNDING
+    return float(value) if fits else math.nan

@@ -1,0 +1,87 @@
+"""Two greedy answers to one prompt, compared as far as they can be: up to their first different token.
+
+After it the two go on from different texts, and nothing that follows can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.metrics.generation import first_difference_gap, greedy_gap, mean_kl
+from live.probe.answers import GreedyAnswer
+from live.probe.prefill import TOP_K
+
+Rows = Sequence[Mapping[int, float]]
+#: Positions of a stretch of ``worst_stretch_kl``: damage to a few of them must not drown in a long answer.
+STRETCH = 32
+#: A share below this is rounding: servers return 32-bit log-probabilities.
+_LEAST_REST = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """kl: mean nats over the shared positions; gap: nats, of the first different token (0: none);
+    first: its position (None: the answers are equal).
+    """
+
+    kl: float
+    gap: float
+    first: int | None
+
+
+def difference(expected: GreedyAnswer, found: GreedyAnswer) -> Difference:
+    """How ``found`` differs from ``expected``; both of one position at least, with sound numbers."""
+    most = min(len(expected.token_ids), len(found.token_ids))
+    pairs = zip(expected.token_ids, found.token_ids, strict=False)
+    unequal = (at for at, (one, other) in enumerate(pairs) if one != other)
+    first = next(unequal, None if len(expected.token_ids) == len(found.token_ids) else most)
+    shared = most if first is None else min(first + 1, most)
+    gap = 0.0
+    if first is not None and first < most:
+        gap = first_difference_gap(expected.rows[first], expected.token_ids[first], found.token_ids[first])
+    return Difference(
+        kl=mean_kl(position_kl(expected.rows[:shared], found.rows[:shared])), gap=gap, first=first
+    )
+
+
+def position_kl(expected: Rows, found: Rows) -> list[float]:
+    """KL(expected || found) of each position from lists of most probable tokens: lower bounds, nats."""
+    return [_least_kl(one, other) for one, other in zip(expected, found, strict=True)]
+
+
+def _least_kl(expected: Mapping[int, float], found: Mapping[int, float]) -> float:
+    """The least KL that two lists allow.
+
+    Tokens that ``found`` does not list are one event, whose probability there is at most that of its last
+    listed token for each; all others are the rest.
+    """
+    mine = {token: math.exp(value) for token, value in _best(expected).items()}
+    theirs = {token: math.exp(value) for token, value in found.items()}
+    shared = [(mine[token], theirs[token]) for token in mine if theirs.get(token, 0.0) > 0.0]
+    missing = [value for token, value in mine.items() if theirs.get(token, 0.0) == 0.0]
+    left, other = (max(1.0 - sum(pair[at] for pair in shared), _LEAST_REST) for at in (0, 1))
+    lost = min(sum(missing), left)
+    most = len(missing) * math.exp(min(_best(found).values()))
+    given = min(max(most, _LEAST_REST), other * lost / left)
+    parts = [*shared, (lost, given), (left - lost, other - given)]
+    kl = sum(p * math.log(p / q) for p, q in parts if p > _LEAST_REST and q > 0.0)
+    return max(kl, 0.0)
+
+
+def _best(row: Mapping[int, float]) -> dict[int, float]:
+    """Its ``TOP_K`` most probable tokens."""
+    return dict(sorted(row.items(), key=lambda item: (-item[1], item[0]))[:TOP_K])
+
+
+def worst_stretch_kl(expected: Rows, found: Rows) -> float:
+    """Largest mean KL of a stretch of ``STRETCH`` positions, nats; 0 where there is no position."""
+    kl = position_kl(expected, found)
+    return max((mean_kl(kl[at : at + STRETCH]) for at in range(0, len(kl), STRETCH)), default=0.0)
+
+
+def largest_greedy_gap(answer: GreedyAnswer) -> float:
+    """The most by which a token of the answer missed the most probable one of its own list, nats."""
+    pairs = zip(answer.rows, answer.token_ids, strict=True)
+    return max((greedy_gap(row, token) for row, token in pairs), default=0.0)

@@ -1,0 +1,292 @@
+"""Kinds of generation probes: what each asks of a server, and what its answers measure.
+
+Every kind goes through what users go through: sampling, the stream, and the prefix cache where it says so. A
+``cache_salt`` that nobody else uses makes a request cold for certain, and the next with the same salt a hit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contracts.errors import MeasurementError
+from contracts.metrics.generation import GENERATION_COLUMNS, answer_broken, grammar_invalid, nonce_crossed
+from live.probe.answers import (
+    GreedyAnswer,
+    Line,
+    Question,
+    YieldedError,
+    ask,
+    begin_and_leave,
+    fresh_nonce,
+)
+from live.probe.compare import difference, largest_greedy_gap, worst_stretch_kl
+from live.probe.golden_answers import GoldenAnswers
+from live.probe.prefill import TOP_K, prompt_positions
+from live.probe.schedule import Lane
+
+#: JSON of a known form and a bounded length: whoever keeps the grammar ends it.
+JSON_PATTERN = r'\{"sound": (true|false), "size": [0-9]{1,3}\}'
+_JSON_TOKENS = 40
+_CANCELLED_EVENTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationPrompt:
+    """What a probe begins with. number: its id in the telemetry record."""
+
+    number: int
+    slice: str
+    token_ids: tuple[int, ...]
+    max_tokens: int
+
+    def question(self, salt: str = "") -> Question:
+        """The prompt as a question."""
+        return Question(token_ids=self.token_ids, max_tokens=self.max_tokens, salt=salt)
+
+
+@dataclass(slots=True)
+class Echo:
+    """Whether a server was ever heard to name a request as it was asked to; one that never does is not blamed
+    for names that it does not know.
+    """
+
+    heard: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Where and how a probe asks. limit_s: of each request; gives_way: whether to make room for others."""
+
+    line: Line
+    limit_s: float
+    golden: GoldenAnswers
+    echo: Echo
+    gives_way: Callable[[], bool] = lambda: False
+
+    def answer(self, question: Question, judged: dict[str, float]) -> GreedyAnswer | None:
+        """The answer; None where it cannot be compared. What its form shows goes into ``judged``."""
+        nonce = fresh_nonce()
+        found = ask(self.line, question, nonce, self.limit_s, self.gives_way)
+        self.echo.heard |= nonce in found.named
+        crossed = _crossed(found, nonce, self.echo)
+        note(judged, "nonce_crossed", crossed)
+        if crossed > 0.0:
+            return None
+        if found.stop_reason and not found.token_ids:
+            raise MeasurementError("the answer holds no tokens with log-probabilities")
+        note(judged, "answer_broken", answer_broken(found.stop_reason, found.sound))
+        return None if found.broken else found
+
+
+class Kind(Protocol):
+    """One kind of probe."""
+
+    @property
+    def name(self) -> str:
+        """As options, metrics and reports call it."""
+
+    @property
+    def lane(self) -> Lane:
+        """Short or long."""
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """What a probe costs at most, tokens of prompts and answers."""
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """Values by column of ``contracts.metrics.generation``; raises as ``live.probe.answers.ask``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairKind:
+    """(b) One prompt three times: cold, read from the cache at once, and from the cache that all share."""
+
+    name: str = "pair"
+    lane: Lane = Lane.SHORT
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """Three prompts and answers."""
+        return 3 * _once(prompt)
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """To the reference, and of the three to each other."""
+        judged: dict[str, float] = {}
+        salt = fresh_nonce()
+        thrice = prompt.question(salt), prompt.question(salt), prompt.question()
+        answers = [asking.answer(question, judged) for question in thrice]
+        golden = asking.golden.of(prompt.question())
+        for answer in answers:
+            _against_golden(judged, golden, answer)
+        for answer in answers[1:]:
+            _of_a_pair(judged, answers[0], answer)
+        return judged
+
+
+@dataclass(frozen=True, slots=True)
+class CancelKind:
+    """(d) A request that its client cancels, then the same prompt to the end, in the load as it comes."""
+
+    name: str = "cancel"
+    lane: Lane = Lane.SHORT
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """The prompt twice, the answer once and its beginning."""
+        return 2 * _once(prompt)
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """To the reference."""
+        judged: dict[str, float] = {}
+        begin_and_leave(asking.line, prompt.question(fresh_nonce()), _CANCELLED_EVENTS, asking.limit_s)
+        answer = asking.answer(prompt.question(fresh_nonce()), judged)
+        _against_golden(judged, asking.golden.of(prompt.question()), answer)
+        return judged
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsKind:
+    """(e) Two turns on a shared prefix: the second reads the first one's blocks, its answer's too."""
+
+    name: str = "turns"
+    lane: Lane = Lane.SHORT
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """Three answers; the second turn's prompt holds the first turn twice over."""
+        return 3 * prompt.max_tokens + 5 * len(prompt.token_ids) + 2 * prompt.max_tokens
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """The first turn to the reference; the second to the same turn computed anew."""
+        judged: dict[str, float] = {}
+        salt = fresh_nonce()
+        first = asking.answer(prompt.question(salt), judged)
+        _against_golden(judged, asking.golden.of(prompt.question()), first)
+        if first is None:
+            return judged
+        follow = (*prompt.token_ids, *first.token_ids, *prompt.token_ids[1:])
+        hit, cold = (
+            asking.answer(Question(token_ids=follow, max_tokens=prompt.max_tokens, salt=own), judged)
+            for own in (salt, fresh_nonce())
+        )
+        _of_a_pair(judged, cold, hit)
+        return judged
+
+
+@dataclass(frozen=True, slots=True)
+class LongKind:
+    """(c) A long decode, judged token by token against the same tokens scored as a prompt.
+
+    That comparison needs no reference, so it holds beyond the first token that a near tie turned.
+    """
+
+    name: str = "long"
+    lane: Lane = Lane.LONG
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """The answer, and the whole once more as a prompt."""
+        return 2 * _once(prompt)
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """Decode to prompt."""
+        judged: dict[str, float] = {}
+        answer = asking.answer(prompt.question(fresh_nonce()), judged)
+        if answer is None:
+            return judged
+        note(judged, "greedy_gap", largest_greedy_gap(answer))
+        if asking.gives_way():
+            raise YieldedError
+        whole = [*prompt.token_ids, *answer.token_ids]
+        body: dict[str, Any] = {"prompt": whole[:-1], "max_tokens": 1, "temperature": 0.0}
+        scored = asking.line.post(body | {"prompt_logprobs": TOP_K}, asking.limit_s)
+        rows = prompt_positions(scored, len(whole) - 2)[len(prompt.token_ids) - 1 :]
+        note(judged, "decode_kl@top_k", worst_stretch_kl(rows, answer.rows[: len(rows)]))
+        return judged
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarKind:
+    """(f) An answer that must keep a grammar."""
+
+    name: str = "grammar"
+    lane: Lane = Lane.SHORT
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """One prompt, one answer."""
+        return len(prompt.token_ids) + _JSON_TOKENS
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """Whether it does."""
+        judged: dict[str, float] = {}
+        question = Question(
+            token_ids=prompt.token_ids, max_tokens=_JSON_TOKENS, salt=fresh_nonce(), pattern=JSON_PATTERN
+        )
+        answer = asking.answer(question, judged)
+        if answer is not None:
+            matches = re.fullmatch(JSON_PATTERN, answer.text) is not None
+            note(judged, "grammar_invalid", grammar_invalid(matches))
+        return judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A kind, the columns that none but it measures (empty: any column of the others asks for it), and its
+    share of the tokens that generation probes may cost.
+    """
+
+    kind: Kind
+    own: frozenset[str] = frozenset()
+    share: float
+
+
+OFFERS: tuple[Offer, ...] = (
+    Offer(kind=PairKind(), share=0.5),
+    Offer(kind=TurnsKind(), share=0.15),
+    Offer(kind=CancelKind(), share=0.15),
+    Offer(kind=LongKind(), own=frozenset({"decode_kl@top_k"}), share=0.15),
+    Offer(kind=GrammarKind(), own=frozenset({"grammar_invalid"}), share=0.05),
+)
+
+
+def wanted(columns: Sequence[str]) -> list[Offer]:
+    """Offers that measure what ``columns`` name; none where nobody asks for a generation."""
+    asked = set(columns) & set(GENERATION_COLUMNS)
+    others = asked - frozenset().union(*(offer.own for offer in OFFERS))
+    return [offer for offer in OFFERS if offer.own & asked or (not offer.own and others)]
+
+
+def note(judged: dict[str, float], column: str, value: float) -> None:
+    """Keep the worst of what one probe measured of a column; NaN is unknown and changes nothing."""
+    if not math.isnan(value):
+        judged[column] = max(value, judged.get(column, value))
+
+
+def _crossed(found: GreedyAnswer, nonce: str, echo: Echo) -> float:
+    """1 where the answer is to another prompt, or names another request without naming its prompt; NaN where
+    the server names neither. What stands between may rename requests, so the prompt decides where it is said.
+    """
+    if found.prompt_kept is not None:
+        return float(not found.prompt_kept)
+    if "probe-" in found.named or (echo.heard and found.named):
+        return nonce_crossed(nonce, found.named)
+    return math.nan
+
+
+def _against_golden(judged: dict[str, float], golden: GreedyAnswer, answer: GreedyAnswer | None) -> None:
+    if answer is None:
+        return
+    found = difference(golden, answer)
+    note(judged, "generation_kl@top_k", found.kl)
+    note(judged, "generation_gap", found.gap)
+    note(judged, "greedy_gap", largest_greedy_gap(answer))
+
+
+def _of_a_pair(judged: dict[str, float], cold: GreedyAnswer | None, hit: GreedyAnswer | None) -> None:
+    if cold is not None and hit is not None:
+        found = difference(cold, hit)
+        note(judged, "pair_kl@top_k", found.kl)
+        note(judged, "pair_gap", found.gap)
+
+
+def _once(prompt: GenerationPrompt) -> int:
+    return len(prompt.token_ids) + prompt.max_tokens

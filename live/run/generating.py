@@ -1,0 +1,98 @@
+"""Generation probes of a run: which kinds the contract asks for, their prompts, their share of tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+
+from contracts.documents import KernelContract
+from contracts.errors import MeasurementError
+from contracts.metrics import GENERATION_COLUMNS, metric
+from live.measure.endpoint import Endpoint
+from live.measure.prompts import Prompt
+from live.probe.answers import Line
+from live.probe.generation import GenerationPlan, Lengths, long_prompts, short_prompts
+from live.probe.golden_answers import golden_answers
+from live.probe.kinds import Offer, wanted
+from live.probe.schedule import Lane, ProbeBudget
+from live.run.options import ProbeOptions
+
+#: vLLM's block of prefix cache on GPUs, and a context, where a server does not say.
+_BLOCK, _CONTEXT = 16, 2048
+_BLOCK_SIZE = re.compile(r'^vllm:cache_config_info\{[^}]*\bblock_size="(\d+)"', re.MULTILINE)
+
+
+def generation_columns(contract: KernelContract) -> tuple[str, ...]:
+    """Columns of generation probes that clauses of ``contract`` are judged by."""
+    found = [metric(clause.metric).column(clause.estimator) for clause in contract.spec.clauses]
+    return tuple(name for name in dict.fromkeys(found) if name in GENERATION_COLUMNS)
+
+
+def generation_plans(
+    options: ProbeOptions,
+    columns: Sequence[str],
+    golden: Sequence[Prompt],
+    endpoint: Endpoint,
+    store: Path,
+    kernel: str,
+) -> tuple[GenerationPlan, ...]:
+    """Plans of the kinds that measure ``columns``; nothing is asked where there are none.
+
+    What is right is what ``kernel``'s server at ``endpoint`` answers, once; it is kept in ``store``. Raises
+    MeasurementError where no prompt fits its context, or it does not answer to the end.
+    """
+    offers = wanted(columns)
+    if not offers:
+        return ()
+    with endpoint.client() as client:
+        line = Line(client, endpoint.base, endpoint.model)
+        lengths = server_lengths(line, options)
+        short, long = short_prompts(golden, lengths), long_prompts(golden, lengths)
+        if not short:
+            raise MeasurementError(
+                f"{endpoint.base}: no generation probe of {lengths.block} tokens or more fits: give more"
+                " prompts of each slice, or drop the clauses on generations"
+            )
+        questions = [one.question() for one in short]
+        kept = golden_answers(store, line, questions, (kernel, endpoint.model, str(lengths)))
+    prompts = {Lane.SHORT: short, Lane.LONG: long}
+    shares = sum(offer.share for offer in offers)
+    return tuple(
+        GenerationPlan(
+            kind=offer.kind,
+            prompts=prompts[offer.kind.lane],
+            golden=kept,
+            budget=ProbeBudget(tokens_per_s=options.generation_tokens_per_s * offer.share / shares),
+            limit_s=_limit_s(offer, options),
+        )
+        for offer in offers
+        if prompts[offer.kind.lane]
+    )
+
+
+def server_lengths(line: Line, options: ProbeOptions) -> Lengths:
+    """Block and context as the server on ``line`` states them, else vLLM's usual ones."""
+    block = _BLOCK_SIZE.search(_text(line, "/metrics"))
+    context = re.search(r'"max_model_len":\s*(\d+)', _text(line, "/v1/models"))
+    positions = int(context.group(1)) if context else _CONTEXT
+    return Lengths(
+        block=int(block.group(1)) if block else _BLOCK,
+        context=min(positions, options.long_tokens),
+        seed=options.seed,
+    )
+
+
+def _text(line: Line, path: str) -> str:
+    """What the server says there; nothing where it says nothing."""
+    try:
+        answer = line.client.get(f"{line.url}{path}")
+    except httpx.HTTPError:
+        return ""
+    return answer.text if answer.status_code == httpx.codes.OK else ""
+
+
+def _limit_s(offer: Offer, options: ProbeOptions) -> float:
+    return options.long_limit_s if offer.kind.lane is Lane.LONG else options.limit_s

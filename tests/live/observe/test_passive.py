@@ -1,0 +1,119 @@
+"""Passive signals: what is worse than a replica's own past is told; what is not known is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from contracts.rng import stream
+from live.observe.metrics import STARTED, EngineReading, parse_reading
+from live.observe.passive import ANSWERS, PAST, PassiveWatch
+
+Shares = dict[str, float]
+USUAL: Shares = {
+    "length_stops": 0.3, "error_stops": 0.0, "repetition_stops": 0.0, "corrupted": 0.0,
+    "tokens": 40.0, "hits": 0.6, "accepted": 0.7,
+}  # fmt: skip
+
+
+def readings(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "") -> Iterator[EngineReading]:
+    """Scrapes of one process, ``ANSWERS`` answers each, whose laws change from phase to phase."""
+    rng, total = stream(seed, "passive"), dict.fromkeys(_NAMES, 0.0)
+    for number, (scrapes, law) in enumerate(phases):
+        for at in range(scrapes):
+            total["answers"] += ANSWERS
+            total["lengths"] += ANSWERS
+            for name in ("length_stops", "error_stops", "repetition_stops", "corrupted"):
+                total[name] += float(rng.binomial(ANSWERS, law[name]))
+            total["answer_tokens"] += float(rng.poisson(law["tokens"], ANSWERS).sum())
+            for whole, part, share in (
+                ("cache_queries", "cache_hits", "hits"),
+                ("drafted", "accepted", "accepted"),
+            ):
+                total[whole] += 500.0
+                total[part] += float(rng.binomial(500, law[share]))
+            signals = {name: value for name, value in total.items() if name != without}
+            yield EngineReading(
+                read_at_s=float(1000 * number + at), started_at_s=1.0, gauges={}, counters={},
+                histograms={}, signals=signals,
+            )  # fmt: skip
+
+
+_NAMES = (
+    "answers", "lengths", "length_stops", "error_stops", "repetition_stops", "corrupted", "answer_tokens",
+    "cache_queries", "cache_hits", "drafted", "accepted",
+)  # fmt: skip
+
+
+def alarmed(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "") -> set[str]:
+    """Signals that were ever told."""
+    told: set[str] = set()
+    watch = PassiveWatch(lambda _, signal: told.add(signal))
+    for reading in readings(phases, seed, without):
+        watch.hear({"a-0": reading})
+    return told
+
+
+WORSE: dict[str, tuple[Shares, str]] = {
+    "answers never end": ({"length_stops": 1.0}, "length_stops"),
+    "answers grow": ({"tokens": 120.0}, "long_answers"),
+    "answers break off": ({"tokens": 8.0}, "short_answers"),
+    "logits are NaN": ({"corrupted": 0.2}, "corrupted"),
+    "repetition": ({"repetition_stops": 0.3}, "repetition_stops"),
+    "errors": ({"error_stops": 0.3}, "error_stops"),
+    "the cache is lost": ({"hits": 0.0}, "cache_misses"),
+    "speculation collapses": ({"accepted": 0.1}, "drafts_rejected"),
+}
+
+
+@pytest.mark.parametrize("name", WORSE)
+def test_what_is_worse_than_the_past_is_told_by_its_own_signal(name: str) -> None:
+    """A collapse is found within 60 observations, and by the signal that is about it."""
+    change, signal = WORSE[name]
+    assert signal in alarmed([(PAST + 1, USUAL), (60, {**USUAL, **change})])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replica_that_stays_as_it_was_is_left_alone(seed: int) -> None:
+    """1,500 healthy observations tell nothing, speculation and NaN counts among them."""
+    assert alarmed([(1500, USUAL)], seed) == set()
+
+
+def test_what_a_server_does_not_export_is_unknown() -> None:
+    """A counter that is missing is neither bad nor good, whatever the others show."""
+    watch = PassiveWatch()
+    for reading in readings([(PAST + 10, USUAL)], without="corrupted"):
+        watch.hear({"a-0": reading})
+    assert watch.alarms()["a-0", "corrupted"] is None
+    assert watch.alarms()["a-0", "length_stops"] is False
+
+
+def test_a_new_process_and_a_counter_that_fell_begin_anew() -> None:
+    """Neither is taken for a change of behaviour."""
+    watch = PassiveWatch()
+    scrapes = list(readings([(PAST + 5, USUAL)]))
+    for reading in scrapes:
+        watch.hear({"a-0": reading})
+    fell = EngineReading(
+        read_at_s=1e6, started_at_s=1.0, gauges={}, counters={}, histograms={},
+        signals=dict.fromkeys(_NAMES, 0.0),
+    )  # fmt: skip
+    watch.hear({"a-0": fell})
+    assert watch.alarms()["a-0", "length_stops"] is False
+    restarted = EngineReading(
+        read_at_s=2e6, started_at_s=2.0, gauges={}, counters={}, histograms={}, signals={}
+    )
+    watch.hear({"a-0": restarted})
+    assert watch.alarms()["a-0", "length_stops"] is None
+
+
+def test_signals_are_read_by_the_server_s_names() -> None:
+    """Finish reasons are told apart; engines of one server are added up; what is absent stays away."""
+    name = 'vllm:request_success_total{engine="%d",finished_reason="%s",model_name="m"} %d'
+    lines = [f"{STARTED} 5"]
+    lines += [name % (engine, reason, 3) for engine in (0, 1) for reason in ("stop", "length", "error")]
+    found = parse_reading("\n".join(lines) + "\n", 1.0).signals
+    assert found == {"answers": 18.0, "length_stops": 6.0, "error_stops": 6.0}
+    assert np.isclose(sum(found.values()), 30.0)
