@@ -98,7 +98,9 @@ def readings(
 ) -> NDArray[np.float64]:
     """Every metric as it stands, float64 [B, M]; NaN for what only the truth or a suite knows.
 
-    ejected: bool [B, R], out of rotation by quarantine or policy. silent_s: float64 [B], age of telemetry.
+    ejected: bool [B, R], out of rotation by quarantine or policy; of the whole fleet only where more than one
+    is: one sick replica of three is a third of them, and no mass illness. silent_s: float64 [B], age of
+    telemetry.
     """
     out = np.full((len(now_s), len(POLICY_METRICS)), np.nan)
     owner, kernels = setup.layout.replica_kernel, len(setup.layout.kernels)
@@ -112,7 +114,7 @@ def readings(
         ("shed_ratio", memory["shed_ratio"]),
         ("empty_pool_ticks", memory["empty_ticks"]),
         ("ejected_ratio", by_kernel.max(axis=1)),
-        ("fleet_ejected_ratio", ejected.mean(axis=1)),
+        ("fleet_ejected_ratio", np.where(ejected.sum(axis=1) > 1, ejected.mean(axis=1), 0.0)),
         ("decision_ms_p99", _p99(memory)),
         (HARM_METRIC, useful_loss(_floats(memory, "missing"))),
         ("telemetry_age_s", silent_s),

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from contracts.compiled.meta import POLICY_METRICS
 from controller.loop import Controller
 from controller.options import ShieldLimits
 from controller.ports import Proposal
-from controller.supervise.meta import DECISIONS, capped_ejections, note_decision
+from controller.supervise.meta import DECISIONS, capped_ejections, note_decision, readings
 from policies.registry import make_configuration
 from policies.supervised import stricter, under
 from tests.support.builders import make_contract, make_fleet
@@ -74,6 +75,16 @@ def test_ejections_are_capped_and_a_third_of_the_fleet_trips_the_breaker() -> No
     assert (in_rotation.sum(axis=1) == 2).all()
     assert found.decisions[1].demoted[0]
     assert found.decisions[2].plan.in_rotation.all()
+
+
+@pytest.mark.parametrize(("out", "expected"), [(0, 0.0), (1, 0.0), (2, 2 / 12), (4, 4 / 12)])
+def test_one_replica_out_is_no_mass_illness(out: int, expected: float) -> None:
+    """Of a small fleet one replica is a third; the breaker counts from two on."""
+    setup = watched(Swinging())
+    memory = run(setup, script(LAYOUT, 2)).state.supervisor
+    ejected = np.arange(12)[None, :] < out
+    read = readings(memory, ejected, np.zeros(1), np.full(1, 2.0), setup)
+    assert read[0, POLICY_METRICS.index("fleet_ejected_ratio")] == expected
 
 
 def test_the_cap_keeps_those_who_are_out_already() -> None:
