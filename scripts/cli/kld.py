@@ -56,7 +56,8 @@ class KldOptions:
     ] = 10_000
     contract: Annotated[str, typer.Option(help="KernelContract whose numeric clauses are judged.")] = ""
     waive: Annotated[
-        list[str] | None, typer.Option(help="CLAUSE[/SLICE]=reason: may stay undecided; repeatable.")
+        list[str] | None,
+        typer.Option(help="CLAUSE=reason or CLAUSE/SLICE=reason: may stay undecided; repeatable."),
     ] = None
     route: Annotated[str, typer.Option(help="reduced, rows or public; without it the quickest.")] = ""
     store: Annotated[
