@@ -18,8 +18,11 @@ GUARDED = "import sys\nfrom scripts.guard import guarded\n"
 
 
 def heed_hangup() -> None:
-    """Tests that were started by ``nohup`` hand on that HUP is ignored, and who ignores it is not asked."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """Tests that were started by ``nohup``, or beside a shell, hand on that HUP or Ctrl-C is ignored, and who
+    ignores it is not asked.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -84,7 +87,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """Whoever cleans up for too long is ended by the next Ctrl-C, with the same code."""
     stop = "os.kill(os.getpid(), signal.SIGINT); [0 for _ in iter(int, 1)]"
     body = f"import os, signal\n    try:\n        {stop}\n    finally:\n        {stop}"
-    assert program(body, tmp_path).returncode == 130
+    assert program(body, tmp_path, preexec_fn=heed_hangup).returncode == 130
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
