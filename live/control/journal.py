@@ -25,6 +25,8 @@ from live.control.loop import Turn
 from live.control.telemetry_json import telemetry_to_json
 
 FORMAT = 1
+#: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
+CONTROL = "control"
 #: A file of the log is closed at about this size, and the next one begun.
 SEGMENT_BYTES = 48 * 2**20
 #: What a line of kind ``tick`` holds beside the decision record.

@@ -15,7 +15,7 @@ from controller.initial import initial_state
 from controller.options import ControllerSetup
 from live.control.claim import StateKeeper, controlling, kept_state
 from live.control.clocks import SteadyClock
-from live.control.journal import Beginning, DecisionLog, code_version
+from live.control.journal import CONTROL, Beginning, DecisionLog, code_version
 from live.control.loop import ControlPorts, LiveController, TurnWatcher
 from live.control.setup import expected_fingerprints, live_setup
 from live.control.source import FleetSource, SourceParts
@@ -39,8 +39,6 @@ from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import first_model, probe_plan, sample_rates
 from live.run.urls import UrlDiscovery, addresses
 
-#: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
-CONTROL = "control"
 #: Longest that a condemned replica may take for the answer that is kept, s.
 _EVIDENCE_S = 10.0
 

@@ -21,8 +21,7 @@ from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.ports import Policy, PolicyState
 from controller.state import ControllerState
-from live.control.journal import segments
-from live.run.assemble import CONTROL
+from live.control.journal import CONTROL, segments
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
 from scripts.cli.decision_log import Tick, read_decisions, refused

@@ -16,10 +16,10 @@ from contracts.loading.files import json_text, plain, sha256_of
 from contracts.loading.loader import document_sha256
 from contracts.scoring.measures import EpisodeMeasures
 from faults.drill.outcome import Verdict
+from live.control.journal import CONTROL
 from live.drill.between import come_to_rest, keep_decisions
 from live.fleet.control import require_up
 from live.fleet.state import FleetFolder
-from live.run.assemble import CONTROL
 from scripts.drill.local import Driver, LocalRun, run_on
 from scripts.drill.report import content_of, write_report
 from scripts.drill.sim import NOBODY
