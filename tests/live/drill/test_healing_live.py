@@ -27,6 +27,7 @@ from faults.client import record as records
 from faults.client.replica import ReplicaFaults
 from faults.drill.ledger import pending
 from live.control.chain import read_chain
+from live.control.journal import CONTROL
 from live.control.loop import LiveController
 from live.drill.servers import faults_of
 from live.errors import LiveError
@@ -34,7 +35,7 @@ from live.fleet.control import down
 from live.fleet.state import FleetFolder
 from live.gateway.admin import EnvoyAdmin
 from live.load import LoadPlan, LoadTap, run_load
-from live.run.assemble import CONTROL, controlled_fleet
+from live.run.assemble import controlled_fleet
 from live.run.options import ProbeOptions, RunOptions
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.live_fleets import POOL, bring_up, lost, state_of
