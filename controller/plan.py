@@ -56,7 +56,7 @@ def make_plan(driving: Proposal, known: Perception, shielded: Shielded, setup: C
         version=after.version + followed.moved,
         forbidden=forbidden_cells(known.judgement, known.observation.ready, setup),
         capacity_rows=followed.rows,
-        reset=newly_hung(before, after, setup),
+        reset=_to_reset(before, after, setup),
     )
     changes = {
         "table": plan.table,
@@ -102,14 +102,21 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
     )
 
 
-def newly_hung(
+def _to_reset(
     before: ControllerState, after: ControllerState, setup: ControllerSetup
 ) -> NDArray[np.bool_] | None:
-    """bool [B, R]: quarantined now because it hangs; None where no stream is to be reset."""
+    """bool [B, R]: whose open streams are to be reset; None where nobody's are."""
     if setup.hang_timeouts == 0:
         return None
-    now = after.quarantined & ~before.quarantined & (after.quarantine_reason == QuarantineReason.HUNG)
+    now = newly_hung(before.quarantined, after.quarantined, after.quarantine_reason)
     return now if bool(now.any()) else None
+
+
+def newly_hung(
+    was: NDArray[np.bool_], quarantined: NDArray[np.bool_], reason: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """bool [B, R]: in quarantine because it hangs, and ``was`` not before."""
+    return np.asarray(quarantined & ~was & (reason == int(QuarantineReason.HUNG)))
 
 
 def forbidden_cells(

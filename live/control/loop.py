@@ -15,8 +15,8 @@ from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.decision import Decision
 from controller.initial import initial_state
-from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
+from controller.plan import newly_hung
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state import ControllerState
 from live.control.clocks import CpuClock
@@ -154,9 +154,8 @@ class LiveController:
     def _note_hung(self, before: ControllerState, decision: Decision) -> None:
         """Replicas that this turn condemned as hung, until they are cut loose or come back."""
         names = self.setup.layout.replicas
-        hung = decision.quarantine_reason[0] == int(QuarantineReason.HUNG)
-        fresh = decision.quarantined[0] & ~before.quarantined[0] & hung
-        self._hung |= {names[r] for r in np.flatnonzero(fresh)}
+        fresh = newly_hung(before.quarantined, decision.quarantined, decision.quarantine_reason)
+        self._hung |= {names[r] for r in np.flatnonzero(fresh[0])}
         self._hung -= {names[r] for r in np.flatnonzero(~decision.quarantined[0])}
 
     def _cut_loose(self) -> tuple[tuple[str, ...], str]:

@@ -91,8 +91,10 @@ def _measured(
         headers={SLICE_HEADER: prompt.slice},
         timeout=limit_s,
     )
-    values = _values(answer, prompt, reference)
-    return Found(values, {}, str(answer.json().get("system_fingerprint") or ""))
+    content = _content(answer)
+    rows = prompt_positions(content, prompt.positions)
+    values = top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
+    return Found(values, {}, str(content.get("system_fingerprint") or ""))
 
 
 def _body(model: str, prompt: Prompt) -> dict[str, Any]:
@@ -105,16 +107,14 @@ def _body(model: str, prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def _values(answer: httpx.Response, prompt: Prompt, reference: TopScores) -> NDArray[np.float64]:
-    """Columns of the answer; MeasurementError where it is no answer of this kind."""
+def _content(answer: httpx.Response) -> Any:
+    """What the answer holds, None where that is no JSON; MeasurementError unless it is a good one."""
     if answer.status_code != httpx.codes.OK:
         raise MeasurementError(f"HTTP {answer.status_code}")
     try:
-        content = answer.json()
+        return answer.json()
     except ValueError:
-        content = None
-    rows = prompt_positions(content, prompt.positions)
-    return top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
+        return None
 
 
 def prompt_positions(content: Any, positions: int) -> list[dict[int, float]]:
