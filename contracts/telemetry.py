@@ -147,6 +147,7 @@ class GatewayCounts:
 
     answered: NDArray[np.int64]  # [B, S, K] attempts that ended well (cluster.*.upstream_rq_2xx)
     failed: NDArray[np.int64]  # [B, S, K] badly: 5xx, reset, timeout (.upstream_rq_5xx, .upstream_rq_timeout)
+    timed_out: NDArray[np.int64]  # [B, S, K] of these, no whole answer in time; 0 where nobody tells
     latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1] answers up to each edge, the last all
 
     @classmethod
@@ -157,6 +158,7 @@ class GatewayCounts:
         return cls(
             answered=np.zeros(each, dtype=np.int64),
             failed=np.zeros(each, dtype=np.int64),
+            timed_out=np.zeros(each, dtype=np.int64),
             latency_le=np.zeros((*each, *buckets), dtype=np.int64),
         )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.detect.certified_drift import initial_drift
 from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
+from controller.perceive.planning import initial_planning
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory
 from controller.supervise.own_moves import initial_own_moves
@@ -30,15 +32,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         scraped_at_s=np.full((batch, replicas), np.nan),
         progressed_at_s=np.full((batch, replicas), np.nan),
         probed_at_s=np.full((batch, replicas, slices), -np.inf),
-        quarantined=np.zeros((batch, replicas), dtype=np.bool_),
-        quarantine_reason=np.zeros((batch, replicas), dtype=np.int64),
-        quarantined_at_s=np.full((batch, replicas), -np.inf),
-        quarantines=np.zeros((batch, replicas), dtype=np.int64),
-        readmitted_at_s=np.full((batch, kernels), -np.inf),
-        down_until_at_s=np.full((batch, kernels), -np.inf),
         overloaded_at_s=np.full((batch, kernels), -np.inf),
-        condemned=np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
-        replica_condemned=np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
         ejected=np.zeros((batch, replicas), dtype=np.bool_),
         table=table,
         row_moved_at_s=np.full((batch, slices), -np.inf),
@@ -48,6 +42,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         replica_detector=setup.detector.initial(batch, replicas, setup.contract),
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
         **_nothing_measured(setup, batch),
+        **_nobody_judged(setup, batch),
         policy=setup.policy.initial(batch),
         own_moves=initial_own_moves(setup.layout, setup.fleet.home, batch),
         supervisor=initial_memory(setup, batch),
@@ -57,7 +52,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
     )
 
 
-def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, NDArray[np.float64]]:
+def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
     """Rates before anything was counted; capacities as declared, unbounded where they will be learned."""
     _, slices, replicas = setup.layout.shape
     told_rps = np.tile(setup.fleet.capacity_rps, (batch, 1))
@@ -72,4 +67,22 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, NDArray[n
         "replica_rps": told_rps.copy(),
         "least_rps": told_rps.copy(),
         "healthy_rps": told_rps.copy(),
+        "planning": initial_planning(told_rps, slices),
+    }
+
+
+def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
+    """Every replica in rotation, every clause certified."""
+    kernels, slices, replicas = setup.layout.shape
+    clauses = len(setup.contract.clause_ids)
+    return {
+        "quarantined": np.zeros((batch, replicas), dtype=np.bool_),
+        "quarantine_reason": np.zeros((batch, replicas), dtype=np.int64),
+        "quarantined_at_s": np.full((batch, replicas), -np.inf),
+        "quarantines": np.zeros((batch, replicas), dtype=np.int64),
+        "readmitted_at_s": np.full((batch, kernels), -np.inf),
+        "down_until_at_s": np.full((batch, kernels), -np.inf),
+        "condemned": np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
+        "answer_loss": np.zeros((batch, kernels, slices)),
+        "replica_condemned": np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
     }

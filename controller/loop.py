@@ -25,7 +25,7 @@ from controller.perceive.evidence import gather
 from controller.plan import Planned, make_plan, without_plan
 from controller.ports import Clock, PolicyState, Proposal, RouteActuator, TelemetrySource
 from controller.shield.gate import Shielded, ShieldView, may_move, shield, unshielded
-from controller.state import ControllerState, altered, next_window
+from controller.state import ControllerState, altered, next_window, planned
 from controller.supervise.gate import Supervised, counted, supervise
 from controller.supervise.harm import count_harm
 from controller.supervise.meta import note_decision
@@ -51,7 +51,7 @@ def tick(
 def perceive(
     state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
 ) -> Perception:
-    """Estimate and judge; ends where a policy proposes. ``consume``: see ``tick``."""
+    """Estimate and judge; ends where a policy proposes. ``consume``: see ``tick``; resolve it once."""
     estimate = accumulate(state, telemetry, setup, consume=consume)
     evidence = gather(state, estimate, telemetry, setup)
     memories = Memories(replicas=state.replica_detector, kernels=state.kernel_detector, drift=state.drift)
@@ -93,7 +93,7 @@ def resolve(
 
 def _counted(watched: OwnMoves, shielded: Shielded, known: Perception, setup: ControllerSetup) -> PolicyState:
     """The supervisor's memory: what is in force from now on, and what came of what was until now."""
-    memory = counted(watched.supervised, shielded.table, known.judgement, known.observation, setup)
+    memory = counted(watched.supervised, shielded, known.judgement, known.observation, setup)
     return count_harm(memory, watched.block, known.after, known.observation, setup)
 
 
@@ -117,8 +117,8 @@ def _shielded(supervised: Supervised, known: Perception, setup: ControllerSetup)
         hard_violated=judgement.hard_violated,
         certified=judgement.certified,
         ready=_ready(known, supervised.driving.ejected, setup),
-        offered_rps=after.offered_rps,
-        replica_rps=after.replica_rps,
+        offered_rps=planned(after, "offered_rps"),
+        replica_rps=planned(after, "replica_rps"),
         loss=judgement.loss,
         may_move=may_move(after.now_s, after.row_move_began_at_s, setup.fleet.tick_s, limits),
     )

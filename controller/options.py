@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
 from contracts.compiled.meta import CompiledMeta
-from contracts.documents.route import ShieldSettings
+from contracts.documents.route import HANG_TIMEOUTS, ShieldSettings
 from controller.detect.certified_drift import DriftPlan
 from controller.detect.detector import Detector
 from controller.detect.window import WindowDetector
@@ -26,7 +26,7 @@ class ShieldLimits:
     #: Load over capacity above which traffic overflows and is then shed. A replica keeps its objectives up to
     #: 1.09 to 1.13 times capacity (``selvage bench capacity``), and the estimate of it lies some 4 % low
     #: (``selvage bench learned``).
-    max_load_ratio: float = 1.1
+    max_load_ratio: float = 1.05
     max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
     min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
 
@@ -56,6 +56,9 @@ class CapacityOptions:
     memory_scrapes: float = 12.0
     #: Standard deviation of the log of one scrape's step time over the model's: batches vary within a scrape.
     scrape_noise: float = 0.1
+    #: Sequences that decode on average for which a scrape counts half: where fewer do, a few prompts that
+    #: come at once make its steps.
+    few_sequences: float = 4.0
     #: What no number of scrapes takes away: the model is linear, engines are not quite.
     floor: float = 0.03
     #: Quantile of the standard normal at the lower limit: one-sided 95 %.
@@ -64,6 +67,22 @@ class CapacityOptions:
     forget_s: float = 1800.0
     #: After so long without counters the declared request is believed; a dozen scrapes at the usual interval.
     patience_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningOptions:
+    """When a load that is planned against gives way to a newer one, each with its reason."""
+
+    #: Time that a mean stands on at most: long enough to be known to 2 % at 20 requests per second.
+    steady_s: float = 120.0
+    #: Time constant of the spread of counts: some hundred seconds tell a variance to 10 %.
+    spread_s: float = 300.0
+    #: Standard deviations by which a fast estimate differs by chance once in a day and slice.
+    surge_sigmas: float = 4.0
+    #: The same of a mean, which moves more slowly and is looked at as often.
+    drift_sigmas: float = 3.0
+    #: The same where the mean says that more has to be done: too full is late, too empty is not.
+    worse_sigmas: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +140,8 @@ class ControllerOptions:
     smoothing_s: float = 10.0
     #: How capacity is learned.
     capacity: CapacityOptions = field(default_factory=CapacityOptions)
+    #: When load that is planned against changes.
+    planning: PlanningOptions = field(default_factory=PlanningOptions)
     #: How moves of ours are watched.
     own_moves: OwnMoveOptions = field(default_factory=OwnMoveOptions)
 
@@ -138,7 +159,10 @@ class ControllerSetup:
     watch_only: bool = False  # violations are counted, and nobody is demoted
     #: Probes in a row without an answer in time after which a replica that holds requests and makes no step
     #: counts as hung, and its open streams are to be reset (0: probes are not asked, no stream is reset).
-    hang_timeouts: int = 0
+    hang_timeouts: int = HANG_TIMEOUTS
+    #: Judge clauses on step times. Off where the certified step times are those of another machine than the
+    #: one that serves: there they say nothing of a replica, and unknown is neither bad nor good.
+    own_clocks: bool = True
 
     def __post_init__(self) -> None:
         if self.meta is not None and self.baseline is None:

@@ -42,6 +42,7 @@ class ControllerState:
     replica_rps: NDArray[np.float64]  # [B, K], requests per second that one replica carries of this traffic
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
     healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed: slowness excuses nobody
+    planning: PolicyState  # load and capacity that moves are planned against, ``perceive.planning``
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
 
     quarantined: NDArray[np.bool_]  # [B, R]
@@ -51,6 +52,7 @@ class ControllerState:
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
     condemned: NDArray[np.bool_]  # [B, K, S, C], alarm seen and not re-certified since
+    answer_loss: NDArray[np.float64]  # [B, K, S], what an answer loses there, in answers: ``judge.loss``
     replica_condemned: NDArray[np.bool_]  # [B, R, S, C], the same of a replica
 
     ejected: NDArray[np.bool_]  # [B, R], by the policy
@@ -99,3 +101,11 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
         kernel_window=np.where(ends, 0.0, state.kernel_window),
         window_began_at_s=np.where(closed, state.now_s, state.window_began_at_s),
     )
+
+
+def planned(state: ControllerState, name: str) -> NDArray[np.float64]:
+    """What moves are planned against, in requests per second, as ``controller.perceive.planning`` holds it.
+
+    Float64: ``offered_rps`` [B, S]; of one replica ``replica_rps`` [B, K] and its lower limit ``least_rps``.
+    """
+    return np.asarray(state.planning[name], dtype=np.float64)

@@ -18,7 +18,7 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 
 #: Changes whenever an array gets another name or meaning.
-STATE_VERSION = 10
+STATE_VERSION = 11
 
 
 def state_to_json(state: ControllerState, setup: ControllerSetup) -> str:
@@ -60,7 +60,7 @@ def _batch(stored: dict[str, Any]) -> int:
 def _document(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(f"state: expected JSON, got {error}; discard the stored state") from error
     if not isinstance(document, dict) or document.get("version") != STATE_VERSION:
         found = document.get("version") if isinstance(document, dict) else type(document).__name__
@@ -100,14 +100,11 @@ def _pack(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _pack(array) for name, array in sorted(value.items())}
     array = np.asarray(value)
-    flat = [_number(item) for item in array.ravel().tolist()]
+    flat = array.ravel().tolist()
+    if array.dtype.kind == "f":
+        for at in np.flatnonzero(~np.isfinite(array.ravel())).tolist():
+            flat[at] = str(flat[at])
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": flat}
-
-
-def _number(item: Any) -> Any:
-    if isinstance(item, float) and not np.isfinite(item):
-        return str(item)
-    return item
 
 
 def _unpack(name: str, packed: Any, template: Any) -> Any:

@@ -6,6 +6,7 @@ somebody else started, and tests implement them. Routing itself is ``controller.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,6 +76,7 @@ class ClusterCounts:
     offered: int  # requests that began
     answered: int
     failed: int
+    timed_out: int = 0  # of these, no whole answer in time, as far as the gateway tells
     edges_ms: tuple[float, ...] = ()  # upper edges of ``counts``, the last inf; (): not told
     counts: tuple[int, ...] = ()  # answers up to each edge
 
@@ -111,3 +113,10 @@ class StreamReset(Protocol):
 
     def reset(self, replica: str) -> None:
         """End every open request at ``replica``; unanswered ones are tried elsewhere. Raises LiveError."""
+
+
+class ReplicaShares(Protocol):
+    """Who can give replicas that come back a part of their traffic."""
+
+    def admit(self, shares: Mapping[str, float]) -> None:
+        """From the next plan on: 0..1 of what a whole replica gets; who is not named is whole."""

@@ -7,7 +7,7 @@ it is set today.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
-from policies.certify.coverage import outside
+from policies.certify.coverage import Facts, fleet_facts, outside, unknown
 from policies.certify.signature import refuse_unsigned
 from policies.registry import make_configuration, make_policy
 from policies.supervised import KnownGoodPolicy, under
@@ -32,9 +32,11 @@ from policies.supervised import KnownGoodPolicy, under
 CERTIFICATE = "policies/{baseline}-certificate.json"
 
 
-def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> ControllerSetup:
+def route_setup(
+    document: RoutePolicy, file: str, fleet: FleetSetup, load_ratio: float | None = None
+) -> ControllerSetup:
     """The configuration that ``document``, read from ``file``, asks for, behind its shield and under its
-    meta-contract.
+    meta-contract. load_ratio: the declared peak load of ``fleet``, of all that it carries (None: not said).
 
     Raises DocumentError for a policy, artefact or meta-contract that does not fit, and where ``fleet`` is
     judged by another contract or ticks at another pace than the document says. A policy or a baseline without
@@ -55,10 +57,12 @@ def route_setup(document: RoutePolicy, file: str, fleet: FleetSetup) -> Controll
     except ValueError as error:
         raise _refused(file, "policy", "a policy", str(error), "e.g. hysteresis") from None
     limited = replace(
-        configuration, options=replace(configuration.options, limits=ShieldLimits.of(spec.shield))
+        configuration,
+        options=replace(configuration.options, limits=ShieldLimits.of(spec.shield)),
+        hang_timeouts=spec.hang_timeouts,
     )
     setup = under(compile_meta(meta), limited)
-    return setup if spec.mode != "enforce" else _covered(setup, document, file)
+    return setup if spec.mode != "enforce" else _covered(setup, document, file, load_ratio)
 
 
 def uncertified(document: RoutePolicy, file: str) -> tuple[str, ...]:
@@ -107,12 +111,14 @@ def _refuse_uncertified_artefact(
     refuse_unless_certified(manifest, meta, manifest_subject(manifest), str(place), meta_file)
 
 
-def _covered(setup: ControllerSetup, document: RoutePolicy, file: str) -> ControllerSetup:
+def _covered(
+    setup: ControllerSetup, document: RoutePolicy, file: str, load_ratio: float | None
+) -> ControllerSetup:
     """``setup`` in which nobody drives a fleet that his certificate does not speak of: the baseline stands in
     for the policy, and the home table for the baseline. The shield takes hard violations out of that table;
     nobody who moves a healthy fleet as a precaution is known to do it no harm.
     """
-    gaps = coverage_gaps(document, file, setup.fleet)
+    gaps = coverage_gaps(document, file, setup.fleet, load_ratio)
     baseline = make_policy("fixed", setup.fleet) if gaps.baseline else setup.baseline
     assert baseline is not None  # every meta-contract has one
     return replace(setup, baseline=baseline, policy=baseline if gaps.policy else setup.policy)
@@ -124,10 +130,27 @@ class CoverageGaps:
 
     policy: tuple[str, ...] = ()
     baseline: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What was not compared, and why; nobody is replaced for it."""
+
+    def lines(self, document: RoutePolicy) -> tuple[str, ...]:
+        """Why a fallback drives instead of who ``document`` names, and the commands that certify."""
+        policy, meta = document.spec.policy, document.spec.meta_contract
+        named = f"{policy}:onnx=FILE" if policy == "learned" else policy
+        commands = {"policy": named, "baseline": "BASELINE"}
+        return tuple(
+            f"{who} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with "
+            f"such fleets: selvage policy certify {commands[who]} --meta {meta}"
+            for who, gaps in (("policy", self.policy), ("baseline", self.baseline))
+            for gap in gaps
+        )
 
 
-def coverage_gaps(document: RoutePolicy, file: str, fleet: FleetSetup) -> CoverageGaps:
-    """Where ``fleet`` lies outside of what policy and baseline of ``document`` were certified on.
+def coverage_gaps(
+    document: RoutePolicy, file: str, fleet: FleetSetup, load_ratio: float | None = None
+) -> CoverageGaps:
+    """Where ``fleet`` under ``load_ratio`` lies outside of what policy and baseline of ``document`` were
+    certified on.
 
     A built-in policy has no certificate of its own here, and is kept by the supervisor alone.
     """
@@ -135,9 +158,20 @@ def coverage_gaps(document: RoutePolicy, file: str, fleet: FleetSetup) -> Covera
     held = None if artefact is None else _manifest_certificate(resolve_uri(artefact.uri, file))
     place = resolve_uri(document.spec.meta_contract, file)
     baseline = refuse_uncertified_baseline(load_as(MetaContract, place), place)
+    facts = fleet_facts(fleet, load_ratio)
     return CoverageGaps(
-        policy=() if held is None else outside(held, fleet),
-        baseline=() if baseline is None else outside(baseline, fleet),
+        policy=() if held is None else outside(held, facts),
+        baseline=() if baseline is None else outside(baseline, facts),
+        unknown=_unknown({"policy": held, "baseline": baseline}, facts),
+    )
+
+
+def _unknown(certificates: Mapping[str, Certificate | None], facts: Facts) -> tuple[str, ...]:
+    return tuple(
+        f"not compared with the certificate of the {who}: {what}"
+        for who, held in certificates.items()
+        if held is not None
+        for what in unknown(held, facts)
     )
 
 

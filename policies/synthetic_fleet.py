@@ -139,7 +139,10 @@ def synthetic_telemetry(
         failed=np.zeros_like(each),
         latency_le=all_at_once(each),
         gateway=GatewayCounts(
-            answered=answered, failed=np.zeros_like(answered), latency_le=all_at_once(flushed)
+            answered=answered,
+            failed=np.zeros_like(answered),
+            timed_out=np.zeros_like(answered),
+            latency_le=all_at_once(flushed),
         ),
         consecutive_failed=np.zeros((batch, replicas), dtype=np.int64),
         fingerprint_match=np.ones((batch, replicas)),

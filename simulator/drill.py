@@ -27,10 +27,13 @@ from contracts.documents.scenario import (
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord, truncate
+from controller.healing.records import HealingPhase, drill_terms
 from faults.client.replica import Proof
-from faults.drill.plan import TICK_S, DrillPlan, Strike
+from faults.drill.outcome import Mended
+from faults.drill.plan import HEAL_ATTEMPTS, HEAL_WAIT_S, TICK_S, DrillPlan, Strike
 from simulator.drive import Driver
 from simulator.fleet import run_episodes
+from simulator.returning import ReturningDriver, SimulatedReturn
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
@@ -61,7 +64,7 @@ def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tu
             description=spec.description,
             pool=_complete(pool, pool_file, load_as(KernelContract, contract)),
             contract=str(contract),
-            horizon_s=plan.total_s,
+            horizon_s=plan.latest_s,
             tick_s=TICK_S,
             workload=workload,
             gateway=Gateway(timeout_s=plan.load.timeout_s, max_attempts=_ATTEMPTS),
@@ -109,11 +112,14 @@ class SimulatedTarget:
         self._driver, self._seed = driver, seed
         self._now_s = 0.0
         self._without: dict[str, EpisodeRecord] = {}
+        self._struck: tuple[str, ...] = ()
+        self._returns: dict[str, SimulatedReturn] = {}
         self._episode: EpisodeRecord | None = None
 
     def begin(self) -> None:
         """Simulate the drill as planned."""
-        self._now_s = 0.0
+        self._now_s, self._returns = 0.0, {}
+        self._struck = tuple(dict.fromkeys(name for one in self._plan.strikes for name in one.replicas))
         self._episode = self._simulated(self._plan.strikes)
 
     def advance(self) -> float:
@@ -153,13 +159,43 @@ class SimulatedTarget:
             self._episode = self._simulated(cut)
         return True, "the simulated faults ended"
 
+    def mend(self) -> tuple[Mended, ...]:
+        """Verify whoever was struck: sound is who breaks nothing in this tick."""
+        record = self.record()
+        broken = (record.violating[-1] | record.runtime_violating[-1]).any(axis=1)
+        for name in self._struck:
+            if name not in self._returns:
+                self._returns[name] = SimulatedReturn.at(
+                    name, drill_terms(self._plan.spec.undo, HEAL_WAIT_S, HEAL_ATTEMPTS), self._now_s
+                )
+            ill = bool(broken[record.replicas.index(name)])
+            self._returns[name].turn(self._now_s, "it does not answer as before" if ill else "")
+        return tuple(_mended(one) for one in self._returns.values())
+
     def end(self) -> None:
         """Nothing goes on."""
 
     def _simulated(self, strikes: tuple[Strike, ...]) -> EpisodeRecord:
         scenario = drill_scenario(self._plan, self._pool, self._pool_file, strikes)
         compiled = compile_scenario(scenario, self._plan.file)
-        return run_episodes(compiled, self._driver(compiled), [self._seed])[0]
+        driver = ReturningDriver(
+            self._driver(compiled),
+            compiled.layout,
+            drill_terms(self._plan.spec.undo, HEAL_WAIT_S, 0),
+            lambda r, now_s: _why_not(strikes, compiled.layout.replicas[r], now_s),
+        )
+        return run_episodes(compiled, driver, [self._seed])[0]
+
+
+def _why_not(strikes: tuple[Strike, ...], name: str, now_s: float) -> str:
+    """The fault that lets a probe of the replica disagree now; "" for none."""
+    on = (one for one in strikes if name in one.replicas and one.onset_s <= now_s < one.ends_s)
+    return next((f"{one.fault.name} is in force" for one in on), "")
+
+
+def _mended(one: SimulatedReturn) -> Mended:
+    healed = {HealingPhase.HEALED: True, HealingPhase.FAILED: False}.get(one.state.phase)
+    return Mended(replica=one.name, healed=healed, told=one.line, lines=tuple(one.lines))
 
 
 def _differing(one: EpisodeRecord, other: EpisodeRecord) -> list[str]:

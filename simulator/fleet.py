@@ -142,6 +142,9 @@ class FleetSimulation:
         in_rotation = plan.in_rotation & parts.board.is_ready()
         parts.engine.set_table(plan.table)
         parts.engine.set_rotation(in_rotation)
+        if plan.reset is not None:
+            for fleet, replica in np.argwhere(plan.reset):
+                parts.engine.reset_streams(int(fleet), int(replica))
         self._traffic.feed(parts.engine, (parts.tick + 1) * parts.tick_s)
         parts.keeper.open(parts.tick, plan, in_rotation, self._driver.capacity_move)
         parts.probes.open(parts.tick, parts.probed_condition, parts.board.probed)

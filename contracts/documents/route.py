@@ -21,6 +21,9 @@ from contracts.documents.envelope import (
     Uri,
 )
 
+#: Probes in a row without an answer in time that tell a hang: one may be lost, two may share a stall.
+HANG_TIMEOUTS = 3
+
 
 class ShieldSettings(Strict):
     """Limits that hold whatever the policy proposes."""
@@ -33,7 +36,7 @@ class ShieldSettings(Strict):
     """Largest weight of a kernel at stage ``canary`` on a slice."""
     new_kernel_least_ratio: Ratio = 0.01
     """Least weight of such a kernel where it is certified, so that evidence comes in."""
-    max_load_ratio: Positive = 1.1
+    max_load_ratio: Positive = 1.05
     """Load over capacity above which traffic overflows to others and is then shed. A derived capacity is 0.8
     of the steady-state limit, so at 1.25 queues grow without end."""
     max_shed_ratio: Ratio = 0.5
@@ -94,6 +97,9 @@ class RoutePolicySpec(Strict):
     """Public ed25519 key in hex, as `selvage policy sign` prints it: the artifact's manifest, and the
     certificate of the baseline beside a meta-contract that is no ``package:`` URI, must be signed by it."""
     shield: ShieldSettings = ShieldSettings()
+    hang_timeouts: Annotated[int, Field(ge=0, le=100)] = HANG_TIMEOUTS
+    """Probes in a row without an answer in time after which a replica that holds requests and makes no step
+    hangs: it is quarantined and its open streams are reset (a count; 0: probes are not asked)."""
     route: OwnedRoute
     freeze: Freeze | None = None
     """Break-glass of a cluster; worlds without an operator ignore it."""

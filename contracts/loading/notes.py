@@ -43,8 +43,9 @@ def _not_enforced(document: Document) -> Iterator[tuple[KeyPath, str]]:
     match document:
         case KernelContract(spec=spec):
             yield from _of_contract(spec)
-        case FaultDrill(spec=spec) if "undo" in spec.model_fields_set:
-            yield ("spec", "undo"), "caches are always flushed, and the controller's own rule re-admits"
+        case FaultDrill(spec=spec) if not spec.undo.reset_caches:
+            why = "an undo always flushes caches: a poisoned one would outlive its fault"
+            yield ("spec", "undo", "reset_caches"), why
         case _:
             pass
 

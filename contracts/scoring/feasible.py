@@ -54,11 +54,22 @@ def carried(rate_rps: Floats, usable: Flags, capacity_rps: Floats) -> Flags:
     them may use.
     """
     fits = np.empty(len(rate_rps), dtype=np.bool_)
-    patterns, which = np.unique(usable.reshape(len(usable), -1), axis=0, return_inverse=True)
+    patterns, which = _patterns(usable.reshape(len(usable), -1))
     for index, pattern in enumerate(patterns):
-        mine = which.reshape(-1) == index
+        mine = which == index
         fits[mine] = _fits(rate_rps[mine], pattern.reshape(usable.shape[1:]), capacity_rps)
     return fits
+
+
+def _patterns(rows: Flags) -> tuple[Flags, NDArray[np.intp]]:
+    """The different ones of ``rows`` bool [W, N], and which of them each row is, [W].
+
+    What is usable changes seldom, so only rows unlike the one before are sorted.
+    """
+    changes = np.ones(len(rows), dtype=np.bool_)
+    np.any(rows[1:] != rows[:-1], axis=1, out=changes[1:])
+    patterns, which = np.unique(rows[changes], axis=0, return_inverse=True)
+    return patterns, which.reshape(-1)[np.cumsum(changes) - 1]
 
 
 def _fits(rate_rps: Floats, usable: Flags, capacity_rps: Floats) -> Flags:

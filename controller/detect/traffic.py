@@ -112,7 +112,7 @@ def parse_traffic(text: str, file: str) -> TrafficCalibration:
         data = json.loads(text)
         streams = tuple(_stream(row) for row in data["streams"])
         provenance = dict(data["provenance"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise _refused(file, "streams", "a table of calibrated streams", str(error)) from error
     if len({(one.kind, one.unit, one.replicas) for one in streams}) != len(streams):
         raise _refused(file, "streams", "each stream once", f"{len(streams)} streams")

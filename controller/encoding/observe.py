@@ -12,7 +12,7 @@ from controller.encoding.running import family_excess, running_ratio
 from controller.judge.judge import Judgement
 from controller.options import ControllerSetup
 from controller.ports import Observation
-from controller.state import ControllerState
+from controller.state import ControllerState, planned
 
 
 def observe(
@@ -35,7 +35,7 @@ def observe(
         capacity_rps=load.capacity_rps,
         load_ratio=load.load_ratio,
         sure_rps=load.sure_rps,
-        offered_rps=state.offered_rps,
+        offered_rps=planned(state, "offered_rps"),
         consecutive_failed=telemetry.consecutive_failed,
         failed_ratio=rotation.failed_ratio,
         in_rotation=rotation.in_rotation,
@@ -89,11 +89,11 @@ def _load(state: ControllerState, ready: NDArray[np.int64], setup: ControllerSet
         since_move_s=np.empty((batch, slices)),
     )
     routing = Routing(
-        state.replica_rps,
-        state.least_rps,
+        planned(state, "replica_rps"),
+        planned(state, "least_rps"),
         state.healthy_rps,
         np.ascontiguousarray(state.table),
-        state.offered_rps,
+        planned(state, "offered_rps"),
         state.now_s,
         state.probed_at_s,
         state.row_moved_at_s,

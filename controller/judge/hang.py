@@ -41,9 +41,12 @@ def note_timeouts(
     if not memory:
         return memory
     probes = telemetry.probes
+    late = probes.outcome == ProbeOutcome.TIMED_OUT
+    if not (bool(late.any()) or bool(np.any(memory["timeouts"]))):
+        return memory
     count = np.array(memory["timeouts"], dtype=np.int64)
     since_s = np.array(memory["since_s"], dtype=np.float64)
-    fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.TIMED_OUT)
+    fleet, slot = np.nonzero(late)
     at = fleet, probes.replica[fleet, slot]
     np.add.at(count, at, 1)
     np.minimum.at(since_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)

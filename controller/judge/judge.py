@@ -91,6 +91,7 @@ def judge_kernels(
     count = np.zeros(alarm.shape[:3])
     ratio = case.setup.detector.evidence_ratio(memory, contract).copy()
     count_evidence(count, ratio, judged.judged, alarm, probe_clauses(contract), moves)
+    loss = answer_loss(alarm, excess, standing, down, state.answer_loss, contract)
     judgement = Judgement(
         alarm=alarm,
         excess=excess,
@@ -103,11 +104,16 @@ def judge_kernels(
         spread=alarm & ~judged.alarm,
         down=down,
         evidence_ratio=ratio,
-        loss=answer_loss(alarm, excess, standing, down, contract),
+        loss=loss,
     )
-    return altered(
-        state, condemned=standing.condemned, down_until_at_s=down_until_at_s, kernel_detector=memory
-    ), judgement
+    after = altered(
+        state,
+        condemned=standing.condemned,
+        answer_loss=np.zeros(standing.certified.shape) if loss is None else loss,
+        down_until_at_s=down_until_at_s,
+        kernel_detector=memory,
+    )
+    return after, judgement
 
 
 def _pooled(case: Case, state: ControllerState, consume: bool) -> tuple[AlarmState, DetectorState]:

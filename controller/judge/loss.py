@@ -22,18 +22,27 @@ _WHOLE = 1.0
 
 
 def answer_loss(
-    alarm: Flags, excess: NDArray[np.float64], standing: Standing, down: Flags, contract: CompiledContract
+    alarm: Flags,
+    excess: NDArray[np.float64],
+    standing: Standing,
+    down: Flags,
+    before: NDArray[np.float64],
+    contract: CompiledContract,
 ) -> NDArray[np.float64] | None:
     """float64 [B, K, S] >= 0, loss by the soft clauses in alarm; None where every cell is certified.
 
-    alarm, excess: [B, K, S, C]; down: bool [B, K]. At least 1 where a hard clause is violated, where the
-    kernel is down, and where a clause is condemned of which nothing says now how far it is broken.
+    alarm, excess: [B, K, S, C]; down: bool [B, K]; before: float64 [B, K, S], what this gave a tick ago. At
+    least 1 where a hard clause is violated and where the kernel is down. A clause that is condemned still,
+    and of which nothing says now how far it is broken, is broken as far as when that was last known, or as
+    far as can be: a cell that gets better is no worse a place than before.
     """
     if bool(standing.certified.all()):
         return None
     counted = alarm & contract.applies.T[None, None]
     phi = np.where(counted, np.clip(excess, 0.0, MOST_EXCESS), 0.0)
     loss = phi @ contract.weight / contract.fallback_threshold
-    unknown = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
-    never = standing.hard_violated | unknown | down[:, :, None]
+    silent = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
+    known = np.where(before > 0.0, before, _WHOLE)
+    loss = np.where(silent, np.maximum(loss, known), loss)
+    never = standing.hard_violated | down[:, :, None]
     return np.asarray(np.where(never, np.maximum(loss, _WHOLE), loss))

@@ -43,6 +43,15 @@ class Clocks(NamedTuple):
     proven: Flags
 
 
+def sound_clocks(case: Case) -> Flags:
+    """bool [B, R]: shows a clock, and is not slow."""
+    places = clock_clauses(case.setup.contract)
+    if not places.size:
+        return np.zeros(case.ready.shape, dtype=np.bool_)
+    clocks = _clocks(case.verdicts.replicas.alarm[..., places], places, case)
+    return np.asarray(clocks.shown & ~clocks.slow)
+
+
 def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags | None]:
     """``alarms`` as the module says on clauses of own clocks, and bool [B, R]: who goes with its zone.
 
@@ -52,7 +61,7 @@ def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags |
     if alarms is None or not places.size or not bool(alarms.severe[..., places].any()):
         return alarms, None
     clocks = _clocks(alarms.severe[..., places], places, case)
-    zones = _zone_of(case.setup.layout.zones, len(case.owner))
+    zones = zones_of(case.setup.layout.zones, len(case.owner))
     faulty = slow_zones(clocks, zones, case)
     together = _with_kernel(clocks, faulty, case)
     mine = alarms.severe[..., places] & case.ready[:, :, None, None]
@@ -63,7 +72,7 @@ def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags |
 
 
 @lru_cache(maxsize=64)
-def _zone_of(zones: tuple[str, ...], replicas: int) -> NDArray[np.int64]:
+def zones_of(zones: tuple[str, ...], replicas: int) -> NDArray[np.int64]:
     """int64 [R]: number of each replica's zone; -1: of none that is known."""
     names = sorted(set(zones) - {""})
     known = zones or ("",) * replicas

@@ -9,6 +9,8 @@ Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(eject
 in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
 kernel on the clauses it breaks: its traffic would otherwise go on being served badly. Of clauses on traffic
 the gateway's own counts say so.
+
+Who is slow and no more comes back by turns with the others of its zone (``controller.judge.slow_return``).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.clauses import moves_traffic
+from controller.detect.clauses import clock_clauses, moves_traffic
 from controller.judge.departures import (
     NO_FLAGS,
     Case,
@@ -45,6 +47,7 @@ from controller.judge.quarantine_pass import (
     recertify,
     release,
 )
+from controller.judge.slow_return import renew, who_waits
 from controller.state import ControllerState, altered
 
 
@@ -56,6 +59,7 @@ class QuarantineReason(IntEnum):
     FAILING = 2  # failed answers in a row
     HUNG = 3  # running, never answering
     ZONE = 4  # of a zone that is slow, without proof of its own
+    SLOW = 5  # by its own clock, and nothing else
 
 
 class Departures(NamedTuple):
@@ -83,6 +87,8 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     if of_zone is not None:
         wanted[of_zone & (wanted == QuarantineReason.NONE)] = QuarantineReason.ZONE
         kept = hung | of_zone
+    if alarms is not None:
+        _tell_slow(wanted, alarms, case)
     changes = _admitted_and_released(wanted, condemned, severe, kept, case) if acts else {}
     state = altered(
         case.estimate.state,
@@ -92,6 +98,14 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         **changes,
     )
     return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
+
+
+def _tell_slow(wanted: NDArray[np.int64], alarms: Alarms, case: Case) -> None:
+    """Tell in ``wanted`` who is slow and no more."""
+    places = clock_clauses(case.setup.contract)
+    if places.size:
+        others = np.delete(alarms.departs, places, axis=3).any(axis=(2, 3))
+        wanted[(wanted == QuarantineReason.DEPARTS) & ~others] = QuarantineReason.SLOW
 
 
 def _recertified(case: Case) -> tuple[Flags, Flags, bool]:
@@ -171,9 +185,10 @@ def _admitted_and_released(
     )
     if asked:
         admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
+        renew(bench, bench.quarantined & ~state.quarantined, case)
     recovery = Recovery(
         ready=case.ready,
-        kept=kept,
+        kept=kept | who_waits(bench, condemned, case),
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,
         condemned=condemned,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from contracts.telemetry import Source
 from contracts.units import MS_PER_S
+from controller.perceive.excuse_pass import Overload, counting_shares, excuse_overloaded
 
 # Plain integers, because compiled code does not know the enumeration.
 FAILED, FINGERPRINT, TRACE_FIELDS = int(Source.FAILED), int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
@@ -69,6 +70,7 @@ class Gateway(NamedTuple):
 
     answered: NDArray[np.int64]  # [B, S, K]
     failed: NDArray[np.int64]  # [B, S, K]
+    timed_out: NDArray[np.int64]  # [B, S, K], of these
     latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1]
     quarantined: NDArray[np.bool_]  # [B, R]
 
@@ -91,29 +93,24 @@ class Clauses(NamedTuple):
     place: NDArray[np.int64]  # [C], slice that traffic of a replica is booked on; -1: on none
 
 
-class Overload(NamedTuple):
-    """Whose late answers are no evidence."""
-
-    overloaded_at_s: NDArray[np.float64]  # [B, K], last overloaded, or brought more traffic by a move of ours
-    now_s: NDArray[np.float64]  # [B]
-    owner: NDArray[np.int64]  # [R], kernel of each replica
-    window_s: float  # for so long after an overload
-
-
 @compiled
 def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
-    """Add one telemetry's observations; latencies of overloaded kernels are dropped again."""
+    """Add one telemetry's observations; latencies of overloaded kernels are dropped again.
+
+    So are answers that did not come in time from a kernel that is: late is late, however late.
+    """
     sinks, probes, scrapes = borrowed((Sinks(*sinks), Probes(*probes), Scrapes(*scrapes)))
     gateway, clauses, overload = borrowed((Gateway(*gateway), Clauses(*clauses), Overload(*overload)))
     _accumulate_probes(sinks, probes, clauses)
-    _accumulate_requests(sinks, scrapes, clauses)
-    _accumulate_gateway(sinks, gateway, scrapes, clauses, overload.owner)
+    counting = counting_shares(gateway, overload)
+    _accumulate_requests(sinks, scrapes, clauses, counting, overload.owner)
+    _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, overload.owner)
     _accumulate_gauges(sinks, scrapes, clauses)
     kernels = np.arange(overload.overloaded_at_s.shape[1])
-    _excuse_overloaded(sinks.window, overload, overload.owner, clauses.latency)
-    _excuse_overloaded(sinks.sums, overload, overload.owner, clauses.latency)
-    _excuse_overloaded(sinks.kernel_window, overload, kernels, clauses.latency)
-    _excuse_overloaded(sinks.kernel_sums, overload, kernels, clauses.latency)
+    excuse_overloaded(sinks.window, overload, overload.owner, clauses.latency)
+    excuse_overloaded(sinks.sums, overload, overload.owner, clauses.latency)
+    excuse_overloaded(sinks.kernel_window, overload, kernels, clauses.latency)
+    excuse_overloaded(sinks.kernel_sums, overload, kernels, clauses.latency)
 
 
 @compiled
@@ -150,7 +147,7 @@ def _accumulate_probes(sinks, probes, clauses):
 
 
 @compiled
-def _accumulate_requests(sinks, scrapes, clauses):
+def _accumulate_requests(sinks, scrapes, clauses, counting, owner):
     """Each answer of a replica is an observation of the latency clauses, each attempt one of the failures.
 
     Latencies come with a fresh scrape; without one they are not even looked at. Edge -1 (a threshold above
@@ -162,15 +159,15 @@ def _accumulate_requests(sinks, scrapes, clauses):
     twice, last = sums.shape[0] > 0, latency_le.shape[3] - 1
     for b in range(answered.shape[0]):
         for r in range(answered.shape[1]):
-            over_now = failed[b, r]
+            over_now = failed[b, r] * counting[b, owner[r]]
             ended = answered[b, r] + over_now
-            if not fresh[b, r] and ended == 0 and over_now == 0:
+            if not fresh[b, r] and ended == 0.0:
                 continue
             for c in clauses.requests if fresh[b, r] else clauses.failing:
                 if source[c] == FAILED:
                     count, over = ended, over_now
                 else:
-                    count = latency_le[b, r, column[c], last]
+                    count = 1.0 * latency_le[b, r, column[c], last]
                     over = count - latency_le[b, r, column[c], edge[c]]
                 if place[c] < 0 or (count == 0 and over == 0):
                     continue
@@ -181,7 +178,7 @@ def _accumulate_requests(sinks, scrapes, clauses):
 
 
 @compiled
-def _accumulate_gateway(sinks, gateway, scrapes, clauses, owner):
+def _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, owner):
     """The same of each slice on each kernel, as the gateway counts it.
 
     What replicas in quarantine still end is no matter of the kernel: of its attempts their share is left
@@ -192,22 +189,24 @@ def _accumulate_gateway(sinks, gateway, scrapes, clauses, owner):
     source, column, edge = clauses.source, clauses.column, clauses.edge
     twice, last = sums.shape[0] > 0, latency_le.shape[4] - 1
     slices, kernels = answered.shape[1:]
-    kept = np.ones((kernels, 2))
+    kept, away = np.ones((kernels, 2)), np.zeros((kernels, 2))
     for b in range(answered.shape[0]):
-        _share_in_rotation(kept, gateway.quarantined, scrapes, owner, b)
+        _share_in_rotation(kept, away, gateway.quarantined[b], scrapes, owner, b)
         for s in range(slices):
             for k in range(kernels):
-                over_now = failed[b, s, k] * kept[k, 1]
+                over_now = failed[b, s, k] * kept[k, 1] * counting[b, k]
                 ended = answered[b, s, k] * kept[k, 0] + over_now
                 if ended == 0.0 and latency_le[b, s, k, 0, last] == 0:
                     continue
                 for c in clauses.requests:
+                    if not clauses.applies[c, s]:
+                        continue
                     if source[c] == FAILED:
                         count, over = ended, over_now
                     else:
                         count = float(latency_le[b, s, k, column[c], last])
                         over = count - latency_le[b, s, k, column[c], edge[c]]
-                    if not clauses.applies[c, s] or (count == 0.0 and over == 0.0):
+                    if count == 0.0 and over == 0.0:
                         continue
                     _add_counts(window, b, k, s, c, count, over)
                     if twice:
@@ -216,21 +215,24 @@ def _accumulate_gateway(sinks, gateway, scrapes, clauses, owner):
 
 
 @compiled
-def _share_in_rotation(kept, quarantined, scrapes, owner, b):
-    """Into ``kept`` [K, 2]: of each kernel's attempts answered and failed, what was not quarantined."""
+def _share_in_rotation(kept, away, quarantined, scrapes, owner, b):
+    """Into ``kept`` [K, 2]: of each kernel's attempts answered and failed, what was not ``quarantined`` [R].
+
+    ``away`` [K, 2] is scratch.
+    """
     kept[:] = 1.0
+    if not quarantined.any():
+        return
+    kept[:], away[:] = 0.0, 0.0
+    for r in range(len(owner)):  # first all attempts
+        kept[owner[r], 0] += scrapes.answered[b, r]
+        kept[owner[r], 1] += scrapes.failed[b, r]
+        if quarantined[r]:
+            away[owner[r], 0] += scrapes.answered[b, r]
+            away[owner[r], 1] += scrapes.failed[b, r]
     for k in range(kept.shape[0]):
-        mine, away = np.zeros(2), np.zeros(2)
-        for r in range(len(owner)):
-            if owner[r] == k:
-                mine[0] += scrapes.answered[b, r]
-                mine[1] += scrapes.failed[b, r]
-                if quarantined[b, r]:
-                    away[0] += scrapes.answered[b, r]
-                    away[1] += scrapes.failed[b, r]
         for i in range(2):
-            if away[i] > 0.0:
-                kept[k, i] = max(1.0 - away[i] / mine[i], 0.0)
+            kept[k, i] = max(1.0 - away[k, i] / kept[k, i], 0.0) if away[k, i] > 0.0 else 1.0
 
 
 @compiled
@@ -276,18 +278,3 @@ def _add_to_every_slice(sums, b, r, c, value, clauses):
     for s in range(clauses.applies.shape[1]):
         if clauses.applies[c, s]:
             _add(sums, b, r, s, c, value, np.inf, clauses.threshold[c], clauses.sense[c])
-
-
-@compiled
-def _excuse_overloaded(sums, overload, owner, latency):
-    """Drop ``latency`` clauses of subjects whose kernel ``owner`` [U] is, or within ``window_s`` was,
-    overloaded.
-    """
-    now_s = overload.now_s
-    for b in range(sums.shape[0]):
-        for u in range(len(owner)):
-            if now_s[b] - overload.overloaded_at_s[b, owner[u]] < overload.window_s:
-                for s in range(sums.shape[2]):
-                    for c in latency:
-                        for x in range(sums.shape[4]):
-                            sums[b, u, s, c, x] = 0.0

@@ -93,6 +93,7 @@ def _certified(engine: EngineModel, options: CapacityOptions) -> tuple[Any, ...]
             output_tokens=float(engine.demand.output_tokens),
             spread=engine.spread,
             noise=options.scrape_noise,
+            few=options.few_sequences,
             floor=options.floor,
             prior_requests=options.prior_requests,
             memory_requests=options.memory_requests,

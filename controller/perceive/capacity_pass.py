@@ -66,6 +66,7 @@ class Certified(NamedTuple):
     output_tokens: float
     spread: float  # prior standard deviation of the log of true over certified step time
     noise: float  # the same of one scrape's ratio
+    few: float  # sequences that decoded on average for which a scrape counts half
     floor: float  # what no number of scrapes takes away
     prior_requests: float  # what the declared means are worth
     memory_requests: float
@@ -99,10 +100,15 @@ def learn(learned, counted, certified, owner):
 
 @compiled(inline="always")
 def _count_tokens(learned, counted, known, b, r):
-    """Add the tokens of the newest requests, and forget as many requests."""
+    """Add the tokens of the newest requests, and forget as many requests.
+
+    Who began in a scrape has generated half of its tokens in it on average, and so has who ended: tokens over
+    those that ended alone would be too many while a batch grows.
+    """
     tokens = learned.tokens[b]
     prompts, prompt_tokens = counted.admitted[b, r], counted.prompt_tokens[b, r]
-    outputs, output_tokens = counted.finished[b, r], counted.generation_tokens[b, r]
+    output_tokens = counted.generation_tokens[b, r]
+    outputs = (prompts + counted.finished[b, r]) / 2.0
     if prompts > 0.0 and prompt_tokens > 0.0:
         keep = max(0.0, 1.0 - prompts / known.memory_requests)
         tokens[PROMPTS] = keep * tokens[PROMPTS] + prompts
@@ -148,7 +154,7 @@ def _count_steps(learned, counted, known, request, b, r, k):
         predicted_s = (step[0] + step[1] * seen + each_s * batch) * inter_tokens
         speed[PREDICTED_S] = keep * speed[PREDICTED_S] + predicted_s
         speed[MEASURED_S] = keep * speed[MEASURED_S] + waited_s
-        speed[SCRAPES] = keep * speed[SCRAPES] + 1.0
+        speed[SCRAPES] = keep * speed[SCRAPES] + decoding / (decoding + known.few)
 
 
 @compiled(inline="always")

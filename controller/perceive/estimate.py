@@ -9,8 +9,7 @@ adds nothing: stale is not bad.
 Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
 traffic is overloaded next. The running window forgets the latencies of kernels that are, or lately were,
 overloaded; capacity is the policies' business. The same holds for what a move of ours has just brought
-more traffic to: lateness that a move explains is answered by taking it back
-(``controller.supervise.own_moves``).
+more traffic to: taking the move back answers it (``controller.supervise.own_moves``).
 """
 
 from __future__ import annotations
@@ -32,13 +31,14 @@ from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
     Clauses,
     Gateway,
-    Overload,
     Probes,
     Scrapes,
     Sinks,
     accumulate_tick,
 )
 from controller.perceive.capacity import learn_capacity
+from controller.perceive.excuse_pass import Overload
+from controller.perceive.planning import hold_load
 from controller.perceive.reception import (
     Arrived,
     Clocks,
@@ -72,6 +72,7 @@ class Estimate:
     news: NDArray[np.bool_]  # [B, R, S], where anything came; B = 0 as well
     kernel_sums: Sums  # [B, K, S, C, 4], of this tick, of the gateway and the replicas in rotation; B = 0 too
     kernel_news: NDArray[np.bool_]  # [B, K, S], where anything came; B = 0 as well
+    consumed: bool = False  # the state before is given away: its arrays may be written to
 
 
 def accumulate(
@@ -96,7 +97,7 @@ def accumulate(
     silent_s = now_s - clocks.received_at_s
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
     return Estimate(
-        state=_moved_on(state, now_s, clocks, rates, sinks, learned),
+        state=hold_load(state, _moved_on(state, now_s, clocks, rates, sinks, learned), telemetry, setup),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
@@ -108,6 +109,7 @@ def accumulate(
         news=sinks.news,
         kernel_sums=sinks.kernel_sums,
         kernel_news=sinks.kernel_news,
+        consumed=consume,
     )
 
 
@@ -247,7 +249,8 @@ def _accumulate_all(
         clocks.fresh,
     )
     counts = telemetry.gateway
-    gateway = Gateway(_plain(counts.answered), _plain(counts.failed), _plain(counts.latency_le), quarantined)
+    ended = _plain(counts.answered), _plain(counts.failed), _plain(counts.timed_out)
+    gateway = Gateway(*ended, _plain(counts.latency_le), quarantined)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _clauses(contract), tuple(overload)
     )

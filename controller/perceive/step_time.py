@@ -39,7 +39,7 @@ def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup
     engine = setup.fleet.engine
     if not clock_clauses(setup.contract).size:
         return _NOBODY_ASKS
-    if engine is None:
+    if engine is None or not setup.own_clocks:
         return np.full(telemetry.running.shape, np.nan)
     request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
     found = step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
-from controller.shield.records import DWELL, HARD, NO_TARGET, POOL, SLEW
+from controller.shield.records import CAPACITY, DWELL, HARD, NO_TARGET, POOL, SLEW
 
 #: Reasons of moves that nobody chose, and of moves that take longer.
 _FORCED, _SLOWED = HARD | POOL | NO_TARGET, SLEW | DWELL
+#: The least that a slice is served although its kernels are full: this is for capacity, too.
+_LEAST_SERVED = POOL | CAPACITY
 
 
 class Change(NamedTuple):
@@ -54,7 +56,8 @@ def follow_rows(change, followed):
                 change.reason[b, s],
                 change.was_pending[b, s] or not (change.claimed[b, s] or left),
             )
-            followed.rows[b, s] = changed and not (other or (reason & _FORCED) != 0)
+            forced = (reason & _FORCED) != 0 and (reason & (_FORCED | CAPACITY)) != _LEAST_SERVED
+            followed.rows[b, s] = changed and not (other or forced)
             followed.pending[b, s] = other and (reason & _SLOWED) != 0
             if changed:
                 followed.row_moved_at_s[b, s] = now_s

@@ -20,6 +20,7 @@ from controller.judge.judge import Judgement
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.ports import Observation, PolicyState, Proposal
+from controller.shield.gate import Shielded
 from controller.state import ControllerState
 from controller.supervise.harm import home_table
 from controller.supervise.meta import HARM, Executed, capped_ejections, count, judge_policy, readings
@@ -71,16 +72,17 @@ def supervise(
 
 def counted(
     supervised: Supervised,
-    table: NDArray[np.float64],
+    shielded: Shielded,
     judgement: Judgement,
     seen: Observation,
     setup: ControllerSetup,
 ) -> PolicyState:
-    """The supervisor's memory after ``table`` float64 [B, S, K + 1] was put in force."""
+    """The supervisor's memory after the shield's table was put in force."""
     if setup.meta is None:
         return supervised.memory
     done = Executed(
-        table=table,
+        table=shielded.table,
+        reason=shielded.reason,
         proposed=supervised.own,
         hard_violated=judgement.hard_violated,
         certified=judgement.certified,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from contracts.compiled.meta import POLICY_METRICS, CompiledMeta, Remedy
 from controller.options import ControllerSetup
 from controller.ports import Observation, PolicyState, Proposal
+from controller.shield.records import ShieldReason
 from controller.supervise.harm import useful_loss
 from controller.supervise.switch_counter import begin_anew, follow, forced_rows, initial_follow, per_hour
 
@@ -33,6 +34,10 @@ SHED_S = 600.0
 #: Decisions whose 99th percentile is judged, and how many of them must be known.
 DECISIONS, LEAST_DECISIONS = 600, 100
 _EPSILON = 1e-9
+#: Exemptions of moves that are not the policy's. What the shield moves because a kernel is full it would move
+#: for whoever drives: handing over does not end it.
+_FORCING = ("shield_forced_hard_move", "quarantine", "capacity_short")
+_CAPACITY = int(ShieldReason.CAPACITY)
 
 Memory = PolicyState
 
@@ -42,6 +47,7 @@ class Executed:
     """What a tick of B fleets ended with, for the counters."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], in force from now on
+    reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
     proposed: NDArray[np.float64]  #: [B, S, K + 1], as the policy wanted it
     hard_violated: NDArray[np.bool_]  #: [B, K, S]
     certified: NDArray[np.bool_]  #: [B, K, S]
@@ -201,11 +207,11 @@ def count(memory: Memory, done: Executed, setup: ControllerSetup) -> Memory:
     assert meta is not None
     demoted = _flags(memory, "demoted")
     own = np.where(demoted[:, None, None], done.proposed, done.table)
-    exempt = tuple(
-        meta.exempts("switch_rate_per_slice_hour", name) for name in ("shield_forced_hard_move", "quarantine")
-    )
+    hard, away, short = (meta.exempts("switch_rate_per_slice_hour", name) for name in _FORCING)
     last = _floats(memory, "followed")
-    forced = forced_rows(own, last, done.hard_violated, done.ready, (exempt[0], exempt[1]))
+    forced = forced_rows(own, last, done.hard_violated, done.ready, (hard, away))
+    if short:
+        forced |= (done.reason & _CAPACITY) != 0
     memory = follow(memory, own, forced, done.seen.now_s)
     living = done.certified & ~done.hard_violated & (done.ready > 0)[:, :, None]
     return _count_shed(_count_empty(memory, done, living, demoted), own, done, living, setup)
@@ -238,7 +244,8 @@ def _count_shed(
         shed_rps = np.where(living.any(axis=1), shed_rps, 0.0)
     offered, shed = seen.offered_rps.sum(axis=1), shed_rps.sum(axis=1)
     if meta.exempts("shed_ratio", "capacity_short"):
-        carried = np.where(living.any(axis=2), seen.capacity_rps, 0.0).sum(axis=1)
+        reach_rps = (living * seen.offered_rps[:, None, :]).sum(axis=2)  # what may go to each kernel at all
+        carried = np.minimum(seen.capacity_rps, reach_rps).sum(axis=1)
         shed = np.maximum(shed - np.maximum(offered - carried, 0.0), 0.0)
     share = shed / np.maximum(offered, _EPSILON)
     keep = float(np.exp(-setup.fleet.tick_s / SHED_S))

@@ -93,9 +93,12 @@ def watch_own_moves(
     seen: Observation,
     setup: ControllerSetup,
 ) -> OwnMoves:
-    """Take in what ended under the table in force, and put back or hold the rows of what is driven."""
-    copies: dict[str, Any] = {name: array.copy() for name, array in before.own_moves.items()}
-    memory = Memory(**copies)
+    """Take in what ended under the table in force, and put back or hold the rows of what is driven.
+
+    Of a state that is given away (``Estimate.consumed``) the memory is written to instead of a copy.
+    """
+    kept: dict[str, Any] = dict(before.own_moves)
+    memory = Memory(**(kept if estimate.consumed else {name: array.copy() for name, array in kept.items()}))
     found = _blank(supervised, memory)
     counted = _counted(telemetry, seen.in_rotation, setup.layout.replica_kernel)
     standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)

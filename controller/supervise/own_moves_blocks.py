@@ -56,8 +56,9 @@ def count_requests(memory, counted, law, b):
                 for c in range(len(law.family)):
                     if law.applies[c, s]:
                         total = latency_le[b, s, k, law.family[c], last]
-                        over = total - latency_le[b, s, k, law.family[c], law.edge[c]]
-                        ended, late = max(ended, float(total)), max(late, float(over))
+                        if total > 0:  # without a flush there is none, and edges lie elsewhere in memory
+                            over = total - latency_le[b, s, k, law.family[c], law.edge[c]]
+                            ended, late = max(ended, float(total)), max(late, float(over))
             memory.ended[b, s, k] += ended + failed[b, s, k]
             memory.bad[b, s, k] += late + failed[b, s, k]
 

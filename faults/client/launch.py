@@ -16,6 +16,12 @@ from contracts.loading.files import write_pinned
 from faults.inside import gate
 
 PACKAGE = "selvage_inject"
+#: What plugs the extension into vLLM, and what faults of sampling need besides.
+PLUGGED = (
+    "--worker-extension-cls", f"{PACKAGE}.inside.worker.DrillFaults",
+    "--middleware", f"{PACKAGE}.inside.middleware.DrillMiddleware",
+)  # fmt: skip
+PROCESSORS = ("--logits-processors", f"{PACKAGE}.inside.logits:DrillLogits")
 _FAULTS = Path(__file__).resolve().parents[1]
 
 
@@ -47,11 +53,6 @@ def drill_arguments(
     token_file = folder / "token"
     _write_token(token_file)
     _stage(folder / "code" / PACKAGE)
-    processors = ("--logits-processors", f"{PACKAGE}.inside.logits:DrillLogits")
-    plugged = (
-        "--worker-extension-cls", f"{PACKAGE}.inside.worker.DrillFaults",
-        "--middleware", f"{PACKAGE}.inside.middleware.DrillMiddleware",
-    )  # fmt: skip
     environment = {
         gate.FLAG: "1",
         gate.TOKEN_FILE: str(token_file.resolve()),
@@ -62,7 +63,7 @@ def drill_arguments(
     if sampling:  # a logits processor of the v1 interface, which the second model runner refuses
         environment["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     return DrillArguments(
-        arguments=plugged + (processors if sampling else ()),
+        arguments=PLUGGED + (PROCESSORS if sampling else ()),
         environment=environment,
         folder=folder,
         token_file=token_file,
@@ -76,11 +77,16 @@ def _write_token(path: Path) -> None:
     path.write_text(secrets.token_urlsafe(32))
 
 
+def extension_files() -> dict[str, bytes]:
+    """What runs inside, by its path below the package ``PACKAGE``."""
+    inside = sorted((_FAULTS / "inside").glob("*.py"))
+    found = {f"inside/{source.name}": source.read_bytes() for source in inside}
+    return {"__init__.py": b"", "vllm_worker.py": (_FAULTS / "vllm_worker.py").read_bytes(), **found}
+
+
 def _stage(package: Path) -> None:
     """Copy what runs inside to ``package``, anew."""
     shutil.rmtree(package, ignore_errors=True)
     (package / "inside").mkdir(parents=True)
-    write_pinned(package / "__init__.py", b"")
-    shutil.copy(_FAULTS / "vllm_worker.py", package)
-    for source in sorted((_FAULTS / "inside").glob("*.py")):
-        shutil.copy(source, package / "inside")
+    for name, content in extension_files().items():
+        write_pinned(package / name, content)

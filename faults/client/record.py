@@ -12,8 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from contracts.errors import SelvageError
+from pydantic import TypeAdapter
+
+from contracts.errors import DocumentError, SelvageError
 from contracts.loading.files import json_text, write_pinned
+from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import TEXT_BYTES, read_regular
 
 State = Literal["open", "undone", "gone"]
 _SUFFIX = ".undo.json"
@@ -41,6 +45,9 @@ class UndoRecord:
         return replace(self, state=state)
 
 
+_RECORD = TypeAdapter(UndoRecord)
+
+
 def save(path: Path, record: UndoRecord) -> None:
     """Write ``record`` durably and at once; OSError where it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +57,8 @@ def save(path: Path, record: UndoRecord) -> None:
 def load(path: Path) -> UndoRecord:
     """The record at ``path``."""
     try:
-        plain = json.loads(path.read_text())
-        return UndoRecord(**plain)
-    except (OSError, ValueError, TypeError) as error:
+        return _RECORD.validate_python(json.loads(read_regular(path, TEXT_BYTES)))
+    except (DocumentError, *MALFORMED) as error:
         raise RecordError(f"{path}: expected an undo record, got {error}; undo by hand") from error
 
 

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.errors import DocumentError
 from contracts.loading.files import json_text, write_pinned
+from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.client import record as records
 from faults.client.errors import DrillError, DrillRefusedError
 from faults.client.replica import Undone, undo_record
@@ -73,11 +76,11 @@ def pending(folder: Path) -> dict[str, Any] | None:
     """The note of a drill whose undo nobody confirmed; None without one. DrillError for a broken note."""
     path = folder / _NOTE
     try:
-        note = json.loads(path.read_text())
+        if not path.exists():
+            return None
+        note = json.loads(read_regular(path, TEXT_BYTES))
         return dict(note) if note["state"] == "open" else None
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (DocumentError, *MALFORMED) as error:
         raise DrillError(f"{path}: expected the note of a drill, got {error}; restart the fleet") from None
 
 

@@ -50,6 +50,19 @@ class FaultEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """Whether a replica that was struck is verified: answers as before, cold and from its cache.
+
+    healed None: not known yet. lines: what was done, with instants since the start of the drill, s.
+    """
+
+    replica: str
+    healed: bool | None
+    told: str
+    lines: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrillRun:
     """A drill as it went. Times in s from its start; NaN for what did not come to pass."""
 
@@ -59,6 +72,7 @@ class DrillRun:
     undone_at_s: float = math.nan
     undone: bool = True
     undo_told: str = ""
+    mended: tuple[Mended, ...] = ()
     aborted: str = ""  # the guard that ended it
     invalid: str = ""  # why it was no experiment
     stopped: str = ""  # why it could not be finished
@@ -95,6 +109,7 @@ def judge(plan: DrillPlan, run: DrillRun) -> DrillOutcome:
         *_steady(plan, run),
         *_expected(plan, until_undo, measures, recovered_s),
         Check(name="undone", passed=run.undone, expected="everything taken back", actual=run.undo_told),
+        *_healed(plan, run),
     )
     verdict, reason = _verdict(run, until_undo, checks)
     return DrillOutcome(
@@ -161,6 +176,15 @@ def _steady(plan: DrillPlan, run: DrillRun) -> list[Check]:
         if "after" in guard.phases and undone < len(record.table):
             found.append(("after", latest(record, guard, undone)))
     return [_guard_check(phase, reading) for phase, reading in found]
+
+
+def _healed(plan: DrillPlan, run: DrillRun) -> list[Check]:
+    """Healed means verified: a replica of which nobody knows leaves the verdict open."""
+    probes = plan.spec.undo.verify_probes
+    return [
+        _check(f"healed {one.replica}", one.healed, f"{probes} generation probes as before", one.told)
+        for one in run.mended
+    ]
 
 
 def _guard_check(phase: str, reading: GuardReading) -> Check:

@@ -15,6 +15,10 @@ from contracts.errors import DocumentError, Problem
 TICK_S = 1.0
 #: Load of a drill that states none, requests per second.
 DEFAULT_RATE_RPS = 4.0
+#: What a verification probe may take on a busy replica, and the wait after one that failed, s.
+PROBE_S, HEAL_WAIT_S = 1.0, 5.0
+#: A replica that was not verified in so many attempts has failed.
+HEAL_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,10 @@ class Strike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillPlan:
-    """What is to be done. Before: 0 to ``onset_s``; during: to ``undo_at_s``; after: to ``total_s``."""
+    """What is to be done. Before: 0 to ``onset_s``; during: to ``undo_at_s``; after: to ``total_s``.
+
+    heal_s: for so much longer at most, until every replica that was struck is verified or has failed.
+    """
 
     name: str
     spec: DrillSpec
@@ -40,6 +47,12 @@ class DrillPlan:
     onset_s: float
     undo_at_s: float
     total_s: float
+    heal_s: float
+
+    @property
+    def latest_s(self) -> float:
+        """Where it ends whatever is still open."""
+        return self.total_s + self.heal_s
 
 
 def plan_drill(drill: FaultDrill, file: str, pool: PoolSpec) -> DrillPlan:
@@ -63,7 +76,14 @@ def plan_drill(drill: FaultDrill, file: str, pool: PoolSpec) -> DrillPlan:
         onset_s=min(strike.onset_s for strike in strikes),
         undo_at_s=undo_at_s,
         total_s=undo_at_s + float(math.ceil(spec.after_s)),
+        heal_s=_heal_s(spec) if any(strike.replicas for strike in strikes) else 0.0,
     )
+
+
+def _heal_s(spec: DrillSpec) -> float:
+    """Time for every probe of two attempts, the steps of one, and a wait between."""
+    probes_s = 2.0 * PROBE_S * spec.undo.verify_probes
+    return float(math.ceil(2.0 * probes_s + spec.undo.readmit_over_s + HEAL_WAIT_S))
 
 
 def replicas_of(pool: PoolSpec) -> tuple[tuple[str, str, str], ...]:

@@ -16,7 +16,7 @@ from contracts.scoring.episode import EpisodeRecord
 from faults.client.errors import DrillError
 from faults.client.replica import Proof
 from faults.drill.guards import check_metrics, latest, worst
-from faults.drill.outcome import DrillRun, FaultEvidence
+from faults.drill.outcome import DrillRun, FaultEvidence, Mended
 from faults.drill.plan import DrillPlan, Strike
 
 Say = Callable[[str], None]
@@ -49,6 +49,9 @@ class DrillTarget(Protocol):
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
         """Take the strikes back, again without effect; whether all is clean, and what was seen."""
+
+    def mend(self) -> tuple[Mended, ...]:
+        """After the undo, once a tick: verify whoever was struck, and say how far that is."""
 
     def end(self) -> None:
         """Load and everything that the target started come to an end."""
@@ -98,6 +101,7 @@ class _Walk:
     proofs: dict[str, Proof] = field(default_factory=dict)
     undone: bool = True
     undo_told: str = "nothing was injected"
+    mended: tuple[Mended, ...] = ()
     aborted: str = ""
     invalid: str = ""
     stopped: str = ""
@@ -108,6 +112,7 @@ class _Walk:
         while not self.invalid and self.now_s < self._end_s():
             self.now_s = self.target.advance()
             if not math.isnan(self.undone_at_s):
+                self._mend()
                 continue
             try:
                 self._turn()
@@ -121,7 +126,16 @@ class _Walk:
     def _end_s(self) -> float:
         if math.isnan(self.undone_at_s):
             return self.plan.total_s
-        return self.undone_at_s + (self.plan.total_s - self.plan.undo_at_s)
+        after_s = self.plan.total_s - self.plan.undo_at_s
+        waits = any(one.healed is None for one in self.mended) or not self.mended
+        return self.undone_at_s + after_s + (self.plan.heal_s if waits else 0.0)
+
+    def _mend(self) -> None:
+        """Verify whoever was struck, and say what is new."""
+        told = {line for one in self.mended for line in one.lines}
+        self.mended = self.target.mend()
+        for at_s, line in (line for one in self.mended for line in one.lines if line not in told):
+            self.say(f"at {at_s:g} s: {line}")
 
     def _turn(self) -> None:
         """One tick before the undo."""
@@ -209,6 +223,7 @@ class _Walk:
             undone_at_s=self.undone_at_s,
             undone=self.undone,
             undo_told=self.undo_told,
+            mended=self.mended,
             aborted=self.aborted,
             invalid=self.invalid,
             stopped=self.stopped,

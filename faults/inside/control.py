@@ -20,7 +20,11 @@ from .http_faults import HttpFault
 from .lease import LONGEST_S, Lease, forget_cancels, lease_for, read_lease, was_cancelled, write_lease
 
 PREFIX = "/selvage/drill/"
+#: Set in the scope of calls that came by the port of drills.
+AT_DOOR = "selvage_at_door"
 _WATCH_S = 0.2
+#: What an order of another form raises on its way to a fault.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _ENGINE_WITHIN_S = 30.0
 _STATUS_WITHIN_S = 3.0
 
@@ -39,14 +43,15 @@ class Control:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call; every refusal says why and changes nothing."""
-        reason = refusal(self.gate, (scope.get("client") or (None,))[0], scope.get("headers", ()))
+        host, at_door = (scope.get("client") or (None,))[0], bool(scope.get(AT_DOOR))
+        reason = refusal(self.gate, host, scope.get("headers", ()), at_door=at_door)
         if reason:
             await send_json(send, 403, {"refused": reason})
             return
         try:
             self._client = scope["app"].state.engine_client
             status, answer = 200, await self._answer(scope, receive)
-        except (RefusedError, ValueError, TypeError, AttributeError, TimeoutError) as problem:
+        except (RefusedError, TimeoutError, *MALFORMED) as problem:
             status, answer = 400, {"refused": str(problem)}
         await send_json(send, status, answer)
 

@@ -1,7 +1,8 @@
 """Whether this server was started for drills, and whether a caller may steer them.
 
 Three things must come together: the flag and the token's file in the server's environment, a caller on the
-loopback interface who came by no proxy, and the token in its request.
+loopback interface who came by no proxy, and the token in its request. Where the environment names a port of
+drills (``door``), calls come there alone, from any address that the network lets through.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ FLAG = "SELVAGE_DRILL"
 TOKEN_FILE = "SELVAGE_DRILL_TOKEN_FILE"
 FOLDER = "SELVAGE_DRILL_FOLDER"
 SLICE_HEADER = "SELVAGE_DRILL_SLICE_HEADER"
+PORT = "SELVAGE_DRILL_PORT"
+HOST = "SELVAGE_DRILL_HOST"
+REPLICA = "SELVAGE_DRILL_REPLICA"
 TOKEN_HEADER = "x-selvage-drill-token"
 DEFAULT_SLICE_HEADER = "x-selvage-slice"
 SHORTEST_TOKEN = 16
+_LAST_PORT = 65535
 _PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-envoy-external-address", "x-request-start")
 
 
@@ -36,6 +41,12 @@ class Gate:
     """Private to this replica: holds the lease and what its processes tell each other."""
     token: str = field(default="", repr=False)
     slice_header: str = DEFAULT_SLICE_HEADER
+    port: int = 0
+    """Where drills are steered, apart from what clients reach; 0: on the server's own, from loopback."""
+    host: str = "127.0.0.1"
+    """Address that it listens on there."""
+    replica: str = ""
+    """What answers name as their replica; empty: they name none."""
 
 
 def gate(environment: Mapping[str, str] = os.environ) -> Gate:
@@ -46,7 +57,13 @@ def gate(environment: Mapping[str, str] = os.environ) -> Gate:
     if environment.get(FLAG) != "1" or not ready:
         return Gate(enabled=False)
     header = environment.get(SLICE_HEADER, DEFAULT_SLICE_HEADER).lower()
-    return Gate(enabled=True, folder=folder, token=token, slice_header=header)
+    port = environment.get(PORT, "0")
+    if not port.isdecimal() or int(port) > _LAST_PORT:
+        return Gate(enabled=False)
+    return Gate(
+        enabled=True, folder=folder, token=token, slice_header=header, port=int(port),
+        host=environment.get(HOST, "127.0.0.1"), replica=environment.get(REPLICA, ""),
+    )  # fmt: skip
 
 
 def _token(path: str) -> str:
@@ -56,12 +73,19 @@ def _token(path: str) -> str:
         return ""
 
 
-def refusal(now: Gate, host: str | None, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Why a caller from ``host`` (None: a Unix socket) may not steer drills; empty where it may."""
+def refusal(
+    now: Gate, host: str | None, headers: Iterable[tuple[bytes, bytes]], *, at_door: bool = False
+) -> str:
+    """Why a caller from ``host`` (None: a Unix socket) may not steer drills; empty where it may.
+
+    at_door: it came by the port of drills.
+    """
     if not now.enabled:
         return "this server was not started for drills"
+    if now.port and not at_door:
+        return f"drills of this server are steered on port {now.port} alone"
     given = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-    if not _is_loopback(host) or any(name in given for name in _PROXY_HEADERS):
+    if not (at_door or _is_loopback(host)) or any(name in given for name in _PROXY_HEADERS):
         return "drills are steered from the loopback interface and through no proxy"
     if not hmac.compare_digest(given.get(TOKEN_HEADER, "").encode(), now.token.encode()):
         return f"the header {TOKEN_HEADER} does not hold this replica's token"

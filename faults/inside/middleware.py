@@ -7,6 +7,7 @@ drills every control call is refused and nothing else is touched.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,11 +16,13 @@ from .asgi import App, Message, Receive, Scope, Send, header, is_last
 from .conditions import mark_of
 from .control import PREFIX, Control
 from .document import TriggerSpec
+from .door import opened
 from .gate import gate
 from .lease import note_cancel, read_lease, was_cancelled
 
 _SERVED = "/v1/"
 _REQUEST_ID = b"x-request-id"
+_REPLICA = b"x-selvage-replica"
 #: How a fault serves a request in place of the application it is given.
 Serve = Callable[[App, Scope, Receive, Send], Awaitable[None]]
 
@@ -31,13 +34,18 @@ class DrillMiddleware:
         self._app = app
         self._control = Control(gate())
         self._in_flight = 0
+        self._door: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, struck or not."""
         path = str(scope.get("path", ""))
+        if scope["type"] == "lifespan" and self._control.gate.port and self._door is None:
+            self._door = opened(self._control, scope.get("app"))
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif path.startswith(PREFIX):
+            return
+        send = _named(send, self._control.gate.replica)
+        if path.startswith(PREFIX):
             await self._control(scope, receive, send)
         elif not self._control.http and not self._control.engine:
             await self._app(scope, receive, send)
@@ -80,6 +88,17 @@ class DrillMiddleware:
             others = [(key, value) for key, value in scope["headers"] if key.lower() != _REQUEST_ID]
             scope["headers"] = [*others, (_REQUEST_ID, (given + mark_of(name)).encode("latin-1"))]
         return scope
+
+
+def _named(send: Send, replica: str) -> Send:
+    """``send``, whose answers name ``replica`` in a header; as it is where that is empty."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (_REPLICA, replica.encode())]}
+        await send(message)
+
+    return sent if replica else send
 
 
 def _inside(serve: Serve, app: App) -> App:

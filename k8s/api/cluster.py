@@ -12,7 +12,9 @@ from kubernetes import client
 from urllib3.exceptions import HTTPError
 
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
+from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import ClusterError, EventNote, Manifest, Resources
+from k8s.operator.places import OF_SERVICE, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
@@ -41,8 +43,15 @@ class _GuardedRoutes:
 class ApiCluster:
     """Every call has ``timeout_s``."""
 
-    def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
-        self._namespace, self._timeout_s = namespace, timeout_s
+    def __init__(
+        self,
+        api: client.ApiClient,
+        namespace: str,
+        timeout_s: float = 5.0,
+        watched: NamespaceWatch | None = None,
+    ) -> None:
+        """watched: tells Services, EndpointSlices and pods while it is in touch; None: each call asks."""
+        self._namespace, self._timeout_s, self._watched = namespace, timeout_s, watched
         self._core, self._custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         self._discovery, self._api = client.DiscoveryV1Api(api), api
         self._routes = _GuardedRoutes(ApiRoutes(api, namespace, timeout_s))
@@ -57,6 +66,16 @@ class ApiCluster:
         """Its HTTPRoutes."""
         return self._routes
 
+    @property
+    def places_version(self) -> int | None:
+        """See ``k8s.operator.objects.Cluster``."""
+        places = self._places
+        return None if places is None else places.version
+
+    @property
+    def _places(self) -> Places | None:
+        return None if self._watched is None else self._watched.places
+
     def resources(self) -> Resources:
         """Every contract, pool, policy and promotion."""
         return Resources(
@@ -68,15 +87,21 @@ class ApiCluster:
 
     def service(self, name: str) -> Manifest | None:
         """A Service, None where there is none."""
+        if (places := self._places) is not None:
+            return places.service(name)
         return self._one(f"Service {name}", self._core.read_namespaced_service, name)
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
         """EndpointSlices of a Service."""
-        selector = f"kubernetes.io/service-name={service}"
+        if (places := self._places) is not None:
+            return places.endpoint_slices(service)
+        selector = f"{OF_SERVICE}={service}"
         return self._many("EndpointSlices", self._discovery.list_namespaced_endpoint_slice, selector)
 
     def pods(self, selector: Mapping[str, str]) -> list[Manifest]:
         """Pods with these labels."""
+        if (places := self._places) is not None:
+            return places.pods(selector)
         chosen = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
         return self._many("Pods", self._core.list_namespaced_pod, chosen)
 

@@ -6,17 +6,20 @@ What a document's own schema and rules refuse never comes here, unless the serve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from contracts.documents import Document, KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
+from contracts.loading.loader import document_sha256
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import Manifest, Resources
-from k8s.resources.objects import document_of
+from k8s.resources.objects import document_of, written
 from k8s.routes.rules import Mirror
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+#: Fields of a policy that name other objects, by their kinds.
+_FIELDS = {"KernelPool": "pool", "KernelContract": "contract"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +42,111 @@ class Verdict:
     documents: Documents | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """An object as it was read. document None: it is not sound, for ``problem``."""
+
+    found: Manifest
+    document: Document | None
+    problem: str
+    sha256: str
+
+
+class ObjectReader:
+    """Documents of one namespace's objects; one whose document did not change is not read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _Read] = {}
+
+    def keep(self, seen: Resources) -> None:
+        """Forget what is none of ``seen``."""
+        kinds = (seen.contracts, seen.pools, seen.policies)
+        there = {_key(found) for objects in kinds for found in objects.values()}
+        self._known = {key: read for key, read in self._known.items() if key in there}
+
+    def read(self, found: Manifest, kind: type[DocumentT]) -> tuple[DocumentT | None, str]:
+        """The document in ``found``, None and why where it is not sound or of another kind."""
+        read = self._read(found)
+        if read.document is None:
+            return None, read.problem
+        return (
+            (read.document, "") if isinstance(read.document, kind) else (None, f"expected a {kind.__name__}")
+        )
+
+    def sha256(self, found: Manifest) -> str:
+        """Of the document in ``found``, "" where it is not sound."""
+        return self._read(found).sha256
+
+    def _read(self, found: Manifest) -> _Read:
+        key = _key(found)
+        before = self._known.get(key)
+        if before is not None and before.found is found:
+            return before
+        if before is not None and written(before.found) == written(found):
+            read = replace(before, found=found)
+        else:
+            read = _read_anew(found)
+        self._known[key] = read
+        return read
+
+
+def _key(found: Manifest) -> tuple[str, str]:
+    return str(found["kind"]), str(found["metadata"]["name"])
+
+
+def _read_anew(found: Manifest) -> _Read:
+    try:
+        document = document_of(found)
+    except DocumentError as error:
+        return _Read(found=found, document=None, problem=str(error), sha256="")
+    return _Read(found=found, document=document, problem="", sha256=document_sha256(document))
+
+
+def route_owners(seen: Resources) -> dict[str, str]:
+    """Route -> the oldest policy that names it; by name where they are of one second."""
+    claims: dict[str, tuple[str, str]] = {}
+    for name, found in seen.policies.items():
+        route = found.get("spec", {}).get("route", {}).get("name")
+        claim = str(found["metadata"].get("creationTimestamp", "")), name
+        claims[route] = min(claims.get(route, claim), claim)
+    return {route: name for route, (_, name) in claims.items()}
+
+
+class Judge:
+    """Verdicts on one namespace's policies; what a listing left as it was is not judged again."""
+
+    def __init__(self, namespace: str) -> None:
+        self.reader = ObjectReader()
+        self._namespace = namespace
+        self._seen: Resources | None = None
+        self._owners: Mapping[str, str] = {}
+        self._fresh: set[str] = set()
+        self._verdicts: dict[str, Verdict] = {}
+
+    def policy(self, name: str, seen: Resources) -> Verdict:
+        """As ``judge_policy``; the same object as before where nothing of it changed."""
+        if seen is not self._seen:
+            self._seen, self._owners = seen, route_owners(seen)
+            self._fresh.clear()
+            self._verdicts = {one: self._verdicts[one] for one in self._verdicts if one in seen.policies}
+            self.reader.keep(seen)
+        if name not in self._fresh:
+            found = _judged(name, seen, self._namespace, self._owners, self.reader)
+            if found != self._verdicts.get(name):
+                self._verdicts[name] = found
+            self._fresh.add(name)
+        return self._verdicts[name]
+
+
 def judge_policy(name: str, seen: Resources, namespace: str) -> Verdict:
     """The verdict on policy ``name``, which is one of ``seen``."""
-    policy, problem = _read(seen.policies[name], RoutePolicy)
+    return _judged(name, seen, namespace, route_owners(seen), ObjectReader())
+
+
+def _judged(
+    name: str, seen: Resources, namespace: str, owners: Mapping[str, str], reader: ObjectReader
+) -> Verdict:
+    policy, problem = reader.read(seen.policies[name], RoutePolicy)
     if policy is None:
         return _refused("Invalid", problem)
     if policy.spec.route.namespace not in (None, namespace):
@@ -50,7 +155,7 @@ def judge_policy(name: str, seen: Resources, namespace: str) -> Verdict:
             f"route.namespace: expected {namespace}, got {policy.spec.route.namespace}; "
             "a policy owns a route of its own namespace, so move it there",
         )
-    owner = _first_owner(policy.spec.route.name, seen)
+    owner = owners.get(policy.spec.route.name, "")
     if owner != name:
         return _refused(
             "RouteTaken",
@@ -58,20 +163,22 @@ def judge_policy(name: str, seen: Resources, namespace: str) -> Verdict:
             " name another route or delete one of the two",
         )
     accepted = condition("Accepted", True, "Valid", "the document is sound and its route is its own")
-    return _resolved(policy, accepted, seen, namespace)
+    return _resolved(policy, accepted, seen, namespace, reader)
 
 
-def judge_document(found: Manifest, kind: type[Document]) -> Condition:
+def judge_document(found: Manifest, kind: type[Document], reader: ObjectReader) -> Condition:
     """Whether a contract or a pool is sound by itself."""
-    document, problem = _read(found, kind)
+    document, problem = reader.read(found, kind)
     if document is None:
         return condition("Accepted", False, "Invalid", problem)
     return condition("Accepted", True, "Valid", "the document is sound")
 
 
-def _resolved(policy: RoutePolicy, accepted: Condition, seen: Resources, namespace: str) -> Verdict:
-    pool, pool_problem = _named(policy.spec.pool, seen.pools, KernelPool, "pool")
-    contract, contract_problem = _named(policy.spec.contract, seen.contracts, KernelContract, "contract")
+def _resolved(
+    policy: RoutePolicy, accepted: Condition, seen: Resources, namespace: str, reader: ObjectReader
+) -> Verdict:
+    pool, pool_problem = _named(policy.spec.pool, seen.pools, KernelPool, reader)
+    contract, contract_problem = _named(policy.spec.contract, seen.contracts, KernelContract, reader)
     if pool is None or contract is None:
         told = "; ".join(filter(None, (pool_problem, contract_problem)))
         return _unresolved(accepted, "RefNotFound", told)
@@ -124,34 +231,17 @@ def _pin_problem(policy: RoutePolicy, pool: KernelPool) -> str:
     return ""
 
 
-def _first_owner(route: str, seen: Resources) -> str:
-    """The oldest policy that names ``route``; by name where they are of one second."""
-    claims = [
-        (found["metadata"].get("creationTimestamp", ""), name)
-        for name, found in seen.policies.items()
-        if found.get("spec", {}).get("route", {}).get("name") == route
-    ]
-    return min(claims)[1] if claims else ""
-
-
 def _named(
-    name: str, found: Mapping[str, Manifest], kind: type[DocumentT], role: str
+    name: str, found: Mapping[str, Manifest], kind: type[DocumentT], reader: ObjectReader
 ) -> tuple[DocumentT | None, str]:
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
         return (
             None,
-            f"{role}: there is no {kind.__name__} {name} in this namespace (there are: {known}); apply it",
+            f"{_FIELDS[kind.__name__]}: there is no {kind.__name__} {name} in this namespace "
+            f"(there are: {known}); apply it",
         )
-    return _read(found[name], kind)
-
-
-def _read(found: Mapping[str, Any], kind: type[DocumentT]) -> tuple[DocumentT | None, str]:
-    try:
-        document = document_of(found)
-    except DocumentError as error:
-        return None, str(error)
-    return (document, "") if isinstance(document, kind) else (None, f"expected a {kind.__name__}")
+    return reader.read(found[name], kind)
 
 
 def _refused(reason: str, message: str) -> Verdict:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
 from contracts.units import MS_PER_S
-from k8s.operator.admission import Documents, Verdict, judge_document, judge_policy
+from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import ClusterError, Manifest, Resources
@@ -21,12 +24,24 @@ from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
-from k8s.resources.objects import document_of
+from live.control.loop import Begun
+from live.control.together import decide_together
+from live.control.turns import Decided
 
 _LOG = logging.getLogger(__name__)
 
 #: Resources are listed again after so long, whatever the watches say.
 RESYNC_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A policy in the first half of a turn. turn None: its tick is not due, or it has no loop."""
+
+    found: Manifest
+    verdict: Verdict
+    suspended: bool
+    turn: Begun | None
 
 
 class NamespaceOperator:
@@ -44,6 +59,11 @@ class NamespaceOperator:
         self._listed_at_s = float("-inf")
         self._nudged = threading.Event()
         self._refused: dict[str, tuple[str, str]] = {}
+        self._judge = Judge(parts.cluster.namespace)
+        self.together = 0
+        """Policies that decided in a batch with others at the last turn."""
+        self._current: dict[str, Documents] = {}
+        """Policy -> what its loop was found to go by already."""
 
     def nudge(self) -> None:
         """Something changed: list at the next turn. Called from any thread."""
@@ -65,14 +85,20 @@ class NamespaceOperator:
         self._list(now_s)
         if self._seen is None:
             return
-        for name in sorted(self._seen.policies):
+        seen = self._seen
+        begun: dict[str, _Begun] = {}
+        for name in sorted(seen.policies):
             if not self.parts.leads():
                 return
-            try:
-                self._policy(name, self._seen, now_s)
-            except Exception:  # a bug in one policy must not stop the others
-                _LOG.exception("policy %s: the turn failed, its route stays", name)
-        self._documents(self._seen, now_s)
+            with _guarded(name):
+                begun[name] = self._begin(name, seen, now_s)
+        decided = self._decided(begun)
+        for name, one in begun.items():
+            if not self.parts.leads():
+                return
+            with _guarded(name):
+                self._finish(name, one, decided.get(name), now_s)
+        self._documents(seen, now_s)
 
     def _list(self, now_s: float) -> None:
         if not self._nudged.is_set() and now_s - self._listed_at_s < RESYNC_S and self._seen is not None:
@@ -87,22 +113,43 @@ class NamespaceOperator:
         for name in self.loops.keys() - self._seen.policies.keys():
             self._drop(name)  # its route stays as it is
 
-    def _policy(self, name: str, seen: Resources, now_s: float) -> None:
+    def _begin(self, name: str, seen: Resources, now_s: float) -> _Begun:
+        """Judge a policy, and read where its tick is due."""
         found = seen.policies[name]
-        verdict = judge_policy(name, seen, self.parts.cluster.namespace)
+        verdict = self._judge.policy(name, seen)
         verdict = self._in_force(name, self.promotions.admit(name, verdict, seen))
         loop = self.loops.get(name)
         suspended = bool(found["spec"].get("suspend"))
-        if loop is not None and not suspended and loop.due(now_s):
-            loop.turn(verdict.documents or loop.documents)
+        due = loop is not None and not suspended and loop.due(now_s)
+        return _Begun(
+            found=found,
+            verdict=verdict,
+            suspended=suspended,
+            turn=loop.begin() if due and loop is not None else None,
+        )
+
+    def _decided(self, begun: Mapping[str, _Begun]) -> dict[str, Decided]:
+        """What policies decide that are set up alike, in batches; the others decide for themselves."""
+        asked = {
+            name: self.loops[name].asked(one.turn) for name, one in begun.items() if one.turn is not None
+        }
+        found = decide_together({name: one for name, one in asked.items() if one is not None})
+        self.together = len(found)
+        return found
+
+    def _finish(self, name: str, begun: _Begun, decided: Decided | None, now_s: float) -> None:
+        """Decide and put in force where the policy has read, and say what there is to say."""
+        loop, verdict = self.loops.get(name), begun.verdict
+        if loop is not None and begun.turn is not None:
+            loop.finish(verdict.documents or loop.documents, begun.turn, decided)
             self.promotions.turned(name, loop)
             if self.advisor is not None:
                 self.advisor.turned(loop)
-            if problem := loop.keep(found):
+            if problem := loop.keep(begun.found):
                 _LOG.warning("policy %s: %s", name, problem)
-        body = {} if suspended else policy_body(loop)
-        conditions = policy_conditions(verdict, loop, suspended)
-        self.publisher.say(Said(about=found, conditions=conditions, body=body, key=body), now_s)
+        body = {} if begun.suspended else policy_body(loop)
+        conditions = policy_conditions(verdict, loop, begun.suspended)
+        self.publisher.say(Said(about=begun.found, conditions=conditions, body=body, key=body), now_s)
 
     def _in_force(self, name: str, verdict: Verdict) -> Verdict:
         """Take the documents of ``verdict`` into force; the verdict with what speaks against that."""
@@ -111,8 +158,11 @@ class NamespaceOperator:
             if loop is None and verdict.accepted.reason != "RouteTaken":
                 self._last_good(name)
             return verdict
+        if self._current.get(name) is documents:
+            return verdict
         wanted = fingerprint(documents)
         if loop is not None and fingerprint(loop.documents) == wanted:
+            self._current[name] = documents
             return verdict
         if self._refused.get(name, ("", ""))[0] == wanted:
             return _with_problem(verdict, self._refused[name][1])
@@ -129,6 +179,7 @@ class NamespaceOperator:
         return verdict
 
     def _drop(self, name: str) -> None:
+        self._current.pop(name, None)
         loop = self.loops.pop(name, None)
         if loop is not None:
             loop.close()
@@ -154,20 +205,30 @@ class NamespaceOperator:
 
     def _documents(self, seen: Resources, now_s: float) -> None:
         """Status of pools and contracts."""
+        reader = self._judge.reader
         routed = {loop.documents.pool.metadata.name: loop for loop in self.loops.values()}
         for name, found in seen.pools.items():
             loop = routed.get(name)
-            accepted = judge_document(found, KernelPool)
+            accepted = judge_document(found, KernelPool, reader)
             body = {} if loop is None else pool_body(loop)
             key = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
             conditions = pool_conditions(accepted, loop)
             self.publisher.say(Said(about=found, conditions=conditions, body=body, key=key), now_s)
         for found in seen.contracts.values():
-            accepted = judge_document(found, KernelContract)
-            body = _contract_body(found, accepted)
+            accepted = judge_document(found, KernelContract, reader)
+            body = _contract_body(found, accepted, reader)
             self.publisher.say(Said(about=found, conditions=(accepted,), body=body, key=body), now_s)
         self.promotions.say(self.publisher, seen, now_s)
         self.publisher.forget(_uids(seen))
+
+
+@contextmanager
+def _guarded(policy: str) -> Iterator[None]:
+    """A bug in one policy must not stop the others."""
+    try:
+        yield
+    except Exception:
+        _LOG.exception("policy %s: the turn failed, its route stays", policy)
 
 
 def fingerprint(documents: Documents) -> str:
@@ -183,8 +244,8 @@ def _with_problem(verdict: Verdict, problem: str) -> Verdict:
     return Verdict(accepted=verdict.accepted, resolved=resolved, documents=None)
 
 
-def _contract_body(found: Manifest, accepted: Condition) -> dict[str, str]:
-    return {"sha256": document_sha256(document_of(found))} if accepted.status == "True" else {}
+def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -> dict[str, str]:
+    return {"sha256": reader.sha256(found)} if accepted.status == "True" else {}
 
 
 def _uids(seen: Resources) -> list[str]:

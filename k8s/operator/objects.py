@@ -47,6 +47,12 @@ class Cluster(Protocol):
     def routes(self) -> Routes:
         """Its HTTPRoutes."""
 
+    @property
+    def places_version(self) -> int | None:
+        """Rises where ``service``, ``endpoint_slices`` or ``pods`` would answer otherwise than before; None:
+        nobody knows, ask.
+        """
+
     def resources(self) -> Resources:
         """Every contract, pool, policy and promotion."""
 

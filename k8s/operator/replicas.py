@@ -49,6 +49,7 @@ class PodDiscovery:
         self._cluster, self._kernels = cluster, tuple(kernels)
         self._slots: dict[str, dict[str, str]] = {kernel.kernel: {} for kernel in kernels}
         self._ports: dict[str, int] = {}
+        self._settled_at: int | None = None
         self.pods: tuple[PodReplica, ...] = ()
         #: Kernels whose Service does not select by ``IN_ROTATION``: their pods cannot be taken out.
         self.unlabelled: tuple[str, ...] = ()
@@ -58,7 +59,16 @@ class PodDiscovery:
         return tuple(one.replica for one in self.pods)
 
     def refresh(self) -> None:
-        """Ask the server; on ClusterError what was seen last stays."""
+        """See what is there; on ClusterError what was seen last stays, as where nothing is new."""
+        version = self._cluster.places_version
+        if version is not None and version == self._settled_at:
+            return
+        before = self._slots
+        self._see()
+        self._settled_at = version if before == self._slots else None  # a place that is left is empty once
+
+    def _see(self) -> None:
+        """Ask the server."""
         found: list[PodReplica] = []
         unlabelled = []
         for kernel in self._kernels:
@@ -100,7 +110,7 @@ class PodDiscovery:
         for key in sorted(present.keys() - slots.keys()):
             if free:
                 slots[key] = free.pop(0)
-        self._slots[kernel.kernel] = slots
+        self._slots = {**self._slots, kernel.kernel: slots}
         return [
             _pod_replica(present[key], slot, kernel.kernel)
             for key, slot in sorted(slots.items(), key=lambda item: item[1])

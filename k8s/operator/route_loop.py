@@ -27,7 +27,9 @@ from k8s.operator.replicas import KernelService, PodDiscovery
 from k8s.operator.snapshot import Snapshot, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
-from live.control.loop import ControlPorts, LiveController, Turn, TurnWatcher
+from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
+from live.control.together import Asked, setup_key
+from live.control.turns import Decided
 
 #: The route is read again after so long although nothing moved, so that a foreign edit is seen.
 CHECK_S = 5.0
@@ -130,6 +132,7 @@ class RouteLoop:
         self.parts, self.documents = parts, documents
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
+        self._key = setup_key(self.setup)
         kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
                    for k in serving(documents.pool) if k.backend is not None]  # fmt: skip
         self.discovery = PodDiscovery(parts.cluster, kernels)
@@ -182,11 +185,32 @@ class RouteLoop:
         """One tick. ``documents``: as they are now, for break-glass and suspension."""
         if documents.policy.spec.suspend:
             return self.standing
+        return self.finish(documents, self.begin())
+
+    def begin(self) -> Begun:
+        """The first part of a tick: discover and read. ``finish`` comes next."""
+        self.standing.discovery_error = self._discover()
+        return self.controller.begin()
+
+    def asked(self, begun: Begun) -> Asked | None:
+        """What is to be decided; None where nothing was read."""
+        telemetry, turn = begun.turn.telemetry, self.standing.turn
+        if telemetry is None:
+            return None
+        return Asked(
+            setup=self.setup,
+            key=self._key,
+            before=begun.turn.before,
+            telemetry=telemetry,
+            like=None if turn is None else turn.decision,
+        )
+
+    def finish(self, documents: Documents, begun: Begun, decided: Decided | None = None) -> Standing:
+        """The rest of a tick. ``decided``: by a batch of policies; None: decide alone."""
         standing = self.standing
-        standing.discovery_error = self._discover()
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
-        standing.turn = self.controller.step()
+        standing.turn = self.controller.finish(begun, decided)
         if standing.frozen and self.enforces:
             self._hold(documents)
         elif self.enforces:

@@ -6,8 +6,8 @@ The state is versioned JSON of ``controller.state_json``, compressed; a hash ove
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
+import io
 import json
 import zlib
 from dataclasses import dataclass
@@ -16,6 +16,8 @@ from typing import Any
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError, StateError
 from contracts.loading.files import canonical_sha256
+from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import TEXT_BYTES
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json, state_to_json
@@ -75,19 +77,11 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     """What ``config`` holds; whatever cannot be read is left out and said."""
     if config is None:
         return Snapshot(documents=None, state="")
-    data: dict[str, Any] = {**(config.get("data") or {}), **(config.get("binaryData") or {})}
     try:
+        data: dict[str, Any] = {**(config.get("data") or {}), **(config.get("binaryData") or {})}
         documents = _documents(data.get(_DOCUMENTS, ""))
-        text = gzip.decompress(base64.b64decode(data.get(_STATE, ""))).decode()
-    except (
-        DocumentError,
-        OSError,
-        EOFError,
-        zlib.error,
-        binascii.Error,
-        UnicodeDecodeError,
-        ValueError,
-    ) as error:
+        text = _unpacked(base64.b64decode(data.get(_STATE, "")))
+    except (DocumentError, OSError, EOFError, zlib.error, *MALFORMED) as error:
         return Snapshot(documents=None, state="", problem=f"the kept state is unreadable: {error}")
     if canonical_sha256(text) != data.get(_SHA256):
         return Snapshot(documents=documents, state="", problem="the kept state is not what was written")
@@ -102,6 +96,15 @@ def kept_state(kept: Snapshot, setup: ControllerSetup) -> tuple[ControllerState 
         return state_from_json(kept.state, setup), ""
     except StateError as error:
         return None, str(error)
+
+
+def _unpacked(packed: bytes) -> str:
+    """The state in ``packed``; ValueError for one beyond the limit, which is no state of ours."""
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+        text = stream.read(TEXT_BYTES + 1)
+    if len(text) > TEXT_BYTES:
+        raise ValueError(f"expected a state of at most {TEXT_BYTES} bytes")
+    return text.decode()
 
 
 def _documents_text(documents: Documents) -> str:

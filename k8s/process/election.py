@@ -21,8 +21,15 @@ LEASE = "selvage-operator"
 class Leadership:
     """One candidate."""
 
-    def __init__(self, api: client.ApiClient, namespace: str, identity: str, timeout_s: float = 3.0) -> None:
-        lock = LeaseLock(LEASE, namespace, identity)
+    def __init__(
+        self,
+        api: client.ApiClient,
+        namespace: str,
+        identity: str,
+        timeout_s: float = 3.0,
+        lease: str = LEASE,
+    ) -> None:
+        lock = LeaseLock(lease, namespace, identity)
         lock.api_instance = _Timed(client.CoordinationV1Api(api), timeout_s)
         config = Config(
             lock,

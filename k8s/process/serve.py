@@ -23,6 +23,7 @@ from prometheus_client import start_http_server
 from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
+from k8s.api.watched import NamespaceWatch
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, probe_rates
@@ -64,13 +65,18 @@ class Loop:
     """The thread that turns; ends when ``stop`` is set, and sets ``stop`` and ``failed`` when it fails."""
 
     def __init__(
-        self, settings: Settings, api: client.ApiClient, asking: Asking, stop: threading.Event
+        self,
+        settings: Settings,
+        api: client.ApiClient,
+        asking: Asking,
+        stop: threading.Event,
+        watched: NamespaceWatch | None = None,
     ) -> None:
         self._settings, self._stop, self._asking = settings, stop, asking
         self.failed = False
         self.leadership = Leadership(api, settings.namespace, settings.identity)
         parts = Parts(
-            cluster=ApiCluster(api, settings.namespace),
+            cluster=ApiCluster(api, settings.namespace, watched=watched),
             clock=SteadyClock(),
             source=self._source,
             now=lambda: datetime.now(UTC),
@@ -156,8 +162,12 @@ def serve(settings: Settings) -> bool:
     Raises kopf's or the client's errors where there is no cluster.
     """
     stop = threading.Event()
-    with cluster_client() as api, Asking(settings.access) as asking:
-        loop = Loop(settings, api, asking, stop)
+    with (
+        cluster_client() as api,
+        Asking(settings.access) as asking,
+        NamespaceWatch(api, settings.namespace) as watched,
+    ):
+        loop = Loop(settings, api, asking, stop, watched)
         if settings.metrics_port is not None:
             collector = OperatorCollector(loop.operator, loop.counts, loop.leadership.leads)
             start_http_server(settings.metrics_port, registry=collector.register())

@@ -21,12 +21,17 @@ def document_of(found: Mapping[str, Any]) -> Document:
 
     Messages name the object where a file's would name the file.
     """
+    return load_text(json_text(written(found)), origin(found))
+
+
+def written(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an object is the document, as its author wrote it: equal where nothing of it changed."""
     metadata = {key: found["metadata"][key] for key in _METADATA if key in found["metadata"]}
     annotations = dict(metadata.get("annotations", {}))
     annotations.pop(_LAST_APPLIED, None)
     metadata["annotations"] = annotations
     kept = {key: found[key] for key in ("apiVersion", "kind", "spec")}
-    return load_text(json_text({**kept, "metadata": metadata}), origin(found))
+    return {**kept, "metadata": metadata}
 
 
 def object_of(document: Document, namespace: str | None = None) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from contracts.errors import StateError
+from contracts.errors import DocumentError, StateError
 from contracts.loading.files import write_pinned
+from contracts.regular_files import TEXT_BYTES, read_regular_text
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json, state_to_json
@@ -68,10 +69,10 @@ class StateKeeper:
 def kept_state(folder: Path, setup: ControllerSetup, fleet: str = "") -> tuple[ControllerState | None, str]:
     """The state that was written in ``folder`` last, else None and why there is none that fits."""
     try:
-        return state_from_json(_state_file(folder, fleet).read_text(), setup), ""
-    except FileNotFoundError:
-        return None, "no state was kept"
-    except (OSError, UnicodeDecodeError, StateError) as error:
+        if not (file := _state_file(folder, fleet)).exists():
+            return None, "no state was kept"
+        return state_from_json(read_regular_text(file, TEXT_BYTES), setup), ""
+    except (DocumentError, StateError) as error:
         return None, str(error)
 
 

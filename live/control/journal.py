@@ -39,6 +39,7 @@ BESIDE = (
     "telemetry",
     "note",
     "reset",
+    "healing",
     "previous",
     "sha256",
 )
@@ -123,6 +124,7 @@ def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
         "seed": 0,
         "spent_ms": turn.spent_ms,
         "reset": list(turn.reset),
+        "healing": list(turn.healing),
         "note": turn.error,
         "telemetry": telemetry_to_json(turn.telemetry),
     }
@@ -141,7 +143,7 @@ def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
         return ()
     row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
     reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
-    return (*lines_of(row), *(f"  because: {reason}" for reason in reasons))
+    return (*lines_of(row), *(f"  because: {reason}" for reason in reasons), *turn.healing)
 
 
 def code_version() -> str:

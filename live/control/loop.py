@@ -6,6 +6,7 @@ leave the last table in force. Who discovers servers, who writes routes, what wo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,8 +21,8 @@ from controller.plan import newly_hung
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state import ControllerState
 from live.control.clocks import CpuClock
-from live.control.turns import decide, settled
-from live.ports import StreamReset
+from live.control.turns import Decided, decide_alone, settled
+from live.ports import ReplicaShares, StreamReset
 
 #: A plan that is in force is put in force again after so long, for a gateway that lost it.
 REASSERT_S = 30.0
@@ -42,7 +43,16 @@ class Turn:
     spent_ms: float = 0.0  # CPU time of deciding
     took_ms: float = 0.0  # time from the start of the turn to its end
     reset: tuple[str, ...] = ()  # replicas whose open requests were cut loose
+    healing: tuple[str, ...] = ()  # what changed for replicas on their way back, a line each
     error: str = ""  # what a port said, "" for nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A turn that has read and not decided yet; without telemetry its source failed."""
+
+    began_ms: float
+    turn: Turn
 
 
 class TurnWatcher(Protocol):
@@ -52,14 +62,30 @@ class TurnWatcher(Protocol):
         """Take note of ``turn``; what this raises is told, and changes nothing."""
 
 
+class ReturnWatch(Protocol):
+    """Who verifies replicas whose quarantine ended: ``live.heal.readmission.Readmissions``."""
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Of every replica on its way back, 0..1 of its traffic."""
+
+    def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
+        """One tick; a line for whatever changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPorts:
-    """The edge of one controller. actuator None: it observes, and moves nothing."""
+    """The edge of one controller. actuator None: it observes, and moves nothing.
+
+    returns None: who comes back from quarantine is whole at once. It needs ``admits``, who acts on shares.
+    """
 
     source: TelemetrySource
     clock: Clock
     actuator: RouteActuator | None = None
     resetter: StreamReset | None = None
+    returns: ReturnWatch | None = None
+    admits: ReplicaShares | None = None
     watchers: tuple[TurnWatcher, ...] = ()
     cpu: Clock = field(default_factory=CpuClock)
 
@@ -79,6 +105,7 @@ class LiveController:
         self._applied_at_s = -np.inf
         self._states: bytes = b""
         self._hung: set[str] = set()
+        self._shares: dict[str, float] = {}
 
     def watch(self, *watchers: TurnWatcher) -> None:
         """Show the turns from now on to ``watchers`` as well."""
@@ -91,11 +118,25 @@ class LiveController:
 
     def step(self) -> Turn:
         """One turn: read, decide, put in force, cut hung replicas loose, show it to the watchers."""
+        return self.finish(self.begin())
+
+    def begin(self) -> Begun:
+        """The first part of a turn: read. ``finish`` comes next."""
         began_ms = self.ports.clock.now_ms()
         self.turns += 1
         nothing = Turn(number=self.turns, at_s=began_ms / MS_PER_S, before=self.state, after=self.state)
-        found = self._turn(nothing)
-        found = replace(found, took_ms=self.ports.clock.now_ms() - began_ms)
+        try:
+            telemetry = self.ports.source.read()
+        except Exception as error:  # whatever a source does, the last table stands
+            return Begun(began_ms=began_ms, turn=replace(nothing, error=f"telemetry: {told(error)}"))
+        return Begun(began_ms=began_ms, turn=replace(nothing, telemetry=telemetry))
+
+    def finish(self, begun: Begun, decided: Decided | None = None) -> Turn:
+        """The rest of a turn. ``decided``: by a batch of fleets; None: decide alone."""
+        found = begun.turn
+        if found.telemetry is not None:
+            found = self._turn(found, found.telemetry, decided)
+        found = replace(found, took_ms=self.ports.clock.now_ms() - begun.began_ms)
         self.state = found.after
         if found.error:
             self._failed(found.error)
@@ -106,31 +147,45 @@ class LiveController:
                 self._failed(f"{type(watcher).__name__}: {told(error)}")
         return found
 
-    def _turn(self, nothing: Turn) -> Turn:
-        """``nothing`` with what came of it."""
-        before = nothing.before
-        try:
-            telemetry = self.ports.source.read()
-        except Exception as error:  # whatever a source does, the last table stands
-            return replace(nothing, error=f"telemetry: {told(error)}")
-        cpu_ms = self.ports.cpu.now_ms()
-        after, decision = decide(before, telemetry, self.setup)
-        spent_ms = self.ports.cpu.now_ms() - cpu_ms
+    def _turn(self, begun: Turn, telemetry: FleetTelemetry, decided: Decided | None) -> Turn:
+        """``begun`` with what came of it."""
+        before = begun.before
+        if decided is None:
+            decided = decide_alone(before, telemetry, self.setup, self.ports.cpu)
+        decision = decided.decision
+        healing, stuck = self._returning(before, decision)
         taken, problem = self._applied(decision, telemetry)
         in_force = taken or self.observes
         self._note_hung(before, decision)
         reset, trouble = self._cut_loose() if taken else ((), "")
         return replace(
-            nothing,
-            after=settled(before, after, self.setup, in_force=in_force, spent_ms=spent_ms),
-            telemetry=telemetry,
+            begun,
+            after=settled(before, decided.after, self.setup, in_force=in_force, spent_ms=decided.spent_ms),
             decision=decision,
             executed=taken,
             in_force=in_force,
-            spent_ms=spent_ms,
+            spent_ms=decided.spent_ms,
             reset=reset,
-            error=problem or trouble,
+            healing=healing,
+            error=problem or trouble or stuck,
         )
+
+    def _returning(self, before: ControllerState, decision: Decision) -> tuple[tuple[str, ...], str]:
+        """Who comes back, and what went wrong; a share that changed holds from the next plan on."""
+        returns, admits, names = self.ports.returns, self.ports.admits, self.setup.layout.replicas
+        if returns is None or admits is None or self.observes:
+            return (), ""
+        ended = [names[r] for r in np.flatnonzero(before.quarantined[0] & ~decision.quarantined[0])]
+        away = [names[r] for r in np.flatnonzero(decision.quarantined[0])]
+        try:
+            lines = returns.turn(self.ports.clock.now_ms() / MS_PER_S, ended, away)
+            shares = dict(returns.shares)
+            if shares != self._shares:
+                admits.admit(shares)
+                self._shares, self._owed = shares, True
+        except Exception as error:  # who is on its way keeps the share that it has
+            return (), f"healing: {told(error)}"
+        return lines, ""
 
     def _applied(self, decision: Decision, telemetry: FleetTelemetry) -> tuple[bool, str]:
         """Whether the plan is in force, and why not; the gateway is asked only where something is new."""
@@ -152,9 +207,10 @@ class LiveController:
         return taken, f"plan: {problem}" if problem else ""
 
     def _note_hung(self, before: ControllerState, decision: Decision) -> None:
-        """Replicas that this turn condemned as hung, until they are cut loose or come back."""
-        names = self.setup.layout.replicas
-        fresh = newly_hung(before.quarantined, decision.quarantined, decision.quarantine_reason)
+        """Replicas whose streams the plan resets, until they are cut loose or come back."""
+        names, fresh = self.setup.layout.replicas, decision.plan.reset
+        if fresh is None:  # a set-up whose plans do not say
+            fresh = newly_hung(before.quarantined, decision.quarantined, decision.quarantine_reason)
         self._hung |= {names[r] for r in np.flatnonzero(fresh[0])}
         self._hung -= {names[r] for r in np.flatnonzero(~decision.quarantined[0])}
 

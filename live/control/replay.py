@@ -14,6 +14,7 @@ from typing import Any
 
 from contracts.errors import StateError
 from contracts.loading.files import json_text
+from contracts.loading.malformed import MALFORMED
 from controller.explain.tick import explain, record_json
 from controller.initial import initial_state
 from controller.options import ControllerSetup
@@ -82,6 +83,7 @@ class _Replay:
     def over(self, rows: Iterable[Row]) -> Replayed:
         for row in rows:
             self.counts[str(row.get("kind"))] += 1
+            _refuse_other_rows(row)
             if row.get("kind") == "start":
                 self._begin(row)
             elif row.get("kind") == "tick":
@@ -125,6 +127,16 @@ class _Replay:
             self.found.append(
                 Difference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
             )
+
+
+def _refuse_other_rows(row: Row) -> None:
+    """StateError for a tick that does not say what is compared: its line is whole and of another form."""
+    if row.get("kind") != "tick":
+        return
+    try:
+        _ = acted(row), lines_of(row), _did(row), float(row["spent_ms"]), row["in_force"], float(row["now_s"])
+    except MALFORMED as error:
+        raise StateError(f"decision log: expected a decision record, got {error!r}"[:300]) from None
 
 
 def acted(row: Row) -> bool:

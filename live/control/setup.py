@@ -8,7 +8,7 @@ estimator, a lower bound; what no such column can judge is left out, and said.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from contracts.telemetry import SampleRates, Source
 from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup, stages_of
 from controller.options import ControllerSetup
-from policies.route import route_setup, uncertified
+from policies.route import coverage_gaps, route_setup, uncertified
 
 #: What answers of a default server hold: ``live.measure.top_columns``, and those of ``live.probe.kinds``.
 COLUMNS = frozenset({"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS})
@@ -85,9 +85,16 @@ def live_setup(
     )
     file = str(documents.policy_file)
     observes = documents.policy.spec.mode == "observe"
-    lacking = uncertified(documents.policy, file) if observes else ()
-    setup = route_setup(documents.policy, file, fleet)
+    # A profile's step times are those of the machine that measured it, with nobody beside.
+    setup = replace(route_setup(documents.policy, file, fleet), own_clocks=False)
+    lacking = uncertified(documents.policy, file) if observes else _uncovered(documents.policy, file, fleet)
     return LiveSetup(setup=setup, told=(*judged.told(), *said, *lacking))
+
+
+def _uncovered(policy: RoutePolicy, file: str, fleet: FleetSetup) -> tuple[str, ...]:
+    """Why a fallback drives ``fleet``, and what its certificates were not asked: nobody declares its load."""
+    found = coverage_gaps(policy, file, fleet)
+    return (*found.lines(policy), *found.unknown)
 
 
 def live_layout(

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
 from controller.loop import tick
 from controller.options import ControllerSetup
 from controller.plan import without_plan
+from controller.ports import Clock
 from controller.state import ControllerState
 from controller.supervise.meta import note_decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What a fleet decided. spent_ms: its share of the CPU time; fleets: that decided together."""
+
+    after: ControllerState
+    decision: Decision
+    spent_ms: float
+    fleets: int = 1
 
 
 def decide(
@@ -18,6 +29,15 @@ def decide(
 ) -> tuple[ControllerState, Decision]:
     """The next state, as if the plan were in force, and the decision. Pure."""
     return tick(before, telemetry, setup)
+
+
+def decide_alone(
+    before: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, cpu: Clock
+) -> Decided:
+    """``decide``, and the time that it took by ``cpu``."""
+    began_ms = cpu.now_ms()
+    after, decision = decide(before, telemetry, setup)
+    return Decided(after=after, decision=decision, spent_ms=cpu.now_ms() - began_ms)
 
 
 def settled(

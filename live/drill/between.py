@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,14 @@ import numpy as np
 from controller.ports import RoutingPlan
 from faults.client.errors import DrillError
 from faults.drill.runner import Say
-from live.drill.servers import faults_of, server_of
+from live.drill.servers import faults_of
 from live.errors import LiveError, PlanError
-from live.fleet.control import await_ready, driving, require_up, restart
+from live.fleet.control import await_ready, driving, restart_and_wait
 from live.fleet.plan import FleetPlan
-from live.fleet.state import FleetDiscovery, FleetFolder, Phase
+from live.fleet.state import FleetDiscovery, FleetFolder
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 
-_READY_S, _POLL_S = 180.0, 0.2
+_READY_S = 180.0
 _RECORDS = "records"
 
 
@@ -67,15 +66,8 @@ def home_plan(plan: FleetPlan, version: int = 1) -> RoutingPlan:
 
 def _anew(folder: FleetFolder, name: str) -> None:
     """Start a replica anew and wait until it serves; LiveError where it does not."""
-    was = server_of(require_up(folder), name).process
-    restart(folder, name)
-    deadline_s = time.monotonic() + _READY_S
-    while time.monotonic() < deadline_s:
-        now = server_of(require_up(folder), name)
-        if now.phase is Phase.READY and now.process != was:
-            return
-        time.sleep(_POLL_S)
-    raise LiveError(f"{name}: did not come back within {_READY_S:g} s; see {folder.log(name)}")
+    if not restart_and_wait(folder, name, _READY_S):
+        raise LiveError(f"{name}: did not come back within {_READY_S:g} s; see {folder.log(name)}")
 
 
 def _clean(folder: FleetFolder, name: str) -> bool:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.documents import ContractSpec
 from contracts.rng import stream
+from contracts.telemetry import ReplicaState
 from faults.client.dose import KlMeter
 from faults.client.errors import ReplicaGoneError
 from faults.client.replica import Injected, Proof
 from faults.drill.plan import Strike
 from faults.inside.document import FINAL_KINDS, WEIGHT_KINDS
-from live.drill.servers import faults_of, server_of
-from live.fleet.control import require_up
-from live.fleet.state import FleetFolder, Phase
+from live.drill.fleet import DrillFleet
+from live.errors import LiveError
+from live.ports import LiveReplica
 
 #: Mean KL that a replica shows to its own clean answers without any fault is far below this, nats.
 LEAST_KL_NATS = 1e-4
@@ -29,30 +33,28 @@ _PROMPTS, _PROMPT_TOKENS, _LARGEST_TOKEN = 4, 48, 2000
 class Proofs:
     """Proofs on the replicas of one fleet. ``injected`` is filled by whoever injects."""
 
-    folder: FleetFolder
-    records: Path
+    fleet: DrillFleet
     injected: dict[tuple[str, str], Injected] = field(default_factory=dict)
     kl_nats: dict[tuple[str, str], float] = field(default_factory=dict)
     _meters: dict[str, KlMeter] = field(default_factory=dict)
-    _pids: dict[str, int] = field(default_factory=dict)
+    _pids: dict[str, int | None] = field(default_factory=dict)
 
-    def remember(self, strikes: tuple[Strike, ...]) -> None:
-        """Take down what every replica to be struck is like while nothing is wrong."""
-        state = require_up(self.folder)
+    def remember(self, strikes: tuple[Strike, ...], model: str) -> None:
+        """Take down what every replica to be struck is like while nothing is wrong; ``model``: its name."""
         rng = stream(0, "drill_proof_prompts")
         prompts = rng.integers(5, _LARGEST_TOKEN, (_PROMPTS, _PROMPT_TOKENS)).tolist()
         for strike in strikes:
             for name in strike.replicas:
-                server = server_of(state, name)
-                self._pids[name] = server.process.pid if server.process else 0
+                server = self._replica(name)
+                self._pids[name] = server.pid
                 if _of_weights(strike) and name not in self._meters:
-                    self._meters[name] = KlMeter(server.url, state.served_name, prompts)
+                    self._meters[name] = KlMeter(server.url, model, prompts)
 
     def meter(self, name: str) -> KlMeter:
         """What measures the mean KL of a replica to its own clean answers."""
         return self._meters[name]
 
-    def pid(self, name: str) -> int:
+    def pid(self, name: str) -> int | None:
         """Process of a replica to be struck, while nothing is wrong."""
         return self._pids[name]
 
@@ -72,11 +74,16 @@ class Proofs:
         except ReplicaGoneError as error:
             return Proof(happened=False, evidence=str(error))
 
+    def _replica(self, name: str) -> LiveReplica:
+        found = next((one for one in self.fleet.replicas() if one.name == name), None)
+        if found is None:
+            raise LiveError(f"{name}: no such replica")
+        return found
+
     def _process(self, name: str) -> Proof:
-        server = server_of(require_up(self.folder), name)
-        pid = server.process.pid if server.process else 0
-        if pid == self._pids[name] and server.phase is Phase.READY:
-            return Proof(happened=False, evidence=f"process {pid} serves")
+        server = self._replica(name)
+        if server.pid == self._pids[name] and server.state == ReplicaState.READY:
+            return Proof(happened=False, evidence=f"process {server.pid} serves")
         return Proof(happened=True, evidence=f"process {self._pids[name]} ended")
 
     def _weights(self, strike: Strike, name: str) -> Proof:
@@ -85,12 +92,12 @@ class Proofs:
         injected = self.injected.get((strike.fault.name, name))
         if injected is None:
             return Proof(happened=kl > LEAST_KL_NATS, evidence=f"mean KL {kl:.3g} nats")
-        canary = faults_of(self.folder, name, self.records).verify(injected)
+        canary = self.fleet.faults(name).verify(injected)
         told = f"mean KL {kl:.3g} nats (top 20), {canary.evidence}"
         return Proof(happened=canary.happened and kl > LEAST_KL_NATS, evidence=told)
 
     def _struck(self, strike: Strike, name: str) -> Proof:
-        replica = faults_of(self.folder, name, self.records)
+        replica = self.fleet.faults(name)
         injected = self.injected.get((strike.fault.name, name))
         if injected is not None:
             return replica.verify(injected)
@@ -104,6 +111,17 @@ class Proofs:
 def tv_bound(kl_nats: float) -> float:
     """Pinsker's bound on the total variation of a token at this mean KL."""
     return min(1.0, math.sqrt(max(0.0, kl_nats) / 2.0))
+
+
+def kl_limits(contract: ContractSpec, slices: tuple[str, ...]) -> NDArray[np.float64]:
+    """The least mean KL that breaks the contract on each slice, nats; inf where nothing limits it."""
+    clauses = [clause for clause in contract.clauses if clause.metric == "kl_mean"]
+    return np.array(
+        [
+            min((c.threshold for c in clauses if c.slices is None or name in c.slices), default=np.inf)
+            for name in slices
+        ]
+    )
 
 
 def _of_weights(strike: Strike) -> bool:

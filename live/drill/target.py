@@ -1,4 +1,4 @@
-"""A fleet of this machine under a drill: ``faults.drill.runner.DrillTarget`` on real servers."""
+"""A fleet of real servers under a drill: ``faults.drill.runner.DrillTarget`` over ``DrillFleet``."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.documents import ContractSpec
+from contracts.errors import MeasurementError
 from contracts.scoring.episode import EpisodeRecord
 from contracts.telemetry import ReplicaState
 from faults.client.dose import inject_with_kl
 from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
 from faults.client.replica import Proof
-from faults.drill.ledger import DrillLedger
+from faults.drill.outcome import Mended
 from faults.drill.plan import TICK_S, DrillPlan, Strike
 from faults.drill.runner import TargetGoneError
 from faults.inside.document import FINAL_KINDS
 from live.drill.arrivals import arrivals
 from live.drill.episode import Damage, Frame, Second, episode_of, second_of
-from live.drill.proofs import Proofs, tv_bound
-from live.drill.servers import await_serving, faults_of, require_drillable, warm_up
+from live.drill.fleet import DrillFleet
+from live.drill.mending import Mending
+from live.drill.proofs import Proofs, kl_limits, tv_bound
 from live.errors import LiveError
-from live.fleet.control import statistics
 from live.fleet.plan import FleetPlan
-from live.fleet.state import FleetDiscovery, FleetFolder
 from live.load import LoadPlan, LoadRecord, LoadTap, run_load
 from live.ports import LiveReplica
 
@@ -60,37 +61,41 @@ class Nobody:
         """Nothing ends."""
 
 
-class LocalTarget:
-    """The fleet in ``folder``, which was started for drills, under the drill's own load."""
+class LiveTarget:
+    """A fleet that was started for drills, under the drill's own load."""
 
-    def __init__(self, fleet: FleetFolder, frame: Frame, ledger: DrillLedger, healer: Healer) -> None:
-        self._fleet, self._frame, self._ledger, self._healer = fleet, frame, ledger, healer
-        self._proofs = Proofs(folder=fleet, records=ledger.records)
+    def __init__(self, fleet: DrillFleet, frame: Frame, healer: Healer) -> None:
+        self._fleet, self._frame, self._healer = fleet, frame, healer
+        self._proofs = Proofs(fleet=fleet)
+        self._mending = Mending(fleet=fleet, plan=frame.plan)
         self._tap, self._thread = LoadTap(), threading.Thread()
         self._seconds: list[Second] = []
         self._began_s = 0.0
         self._extra: NDArray[np.float64] = np.zeros(0)
         self._on: dict[str, bool] = {}
-        self._gateway = statistics(fleet)
 
     @property
     def requests(self) -> list[LoadRecord]:
         """Every request that has ended, by its start."""
-        return sorted(self._tap.records, key=lambda one: one.started_at_s)
+        return sorted(self._fleet.named(list(self._tap.records)), key=lambda one: one.started_at_s)
 
     def begin(self) -> None:
         """Let the load and whoever heals begin."""
-        state = require_drillable(self._fleet, self._ledger.records)
-        self._proofs.remember(self._frame.plan.strikes)
+        front = self._fleet.front()
+        self._proofs.remember(self._frame.plan.strikes, front.model)
+        try:
+            self._mending.remember(front.model)
+        except (MeasurementError, httpx.HTTPError) as error:
+            raise DrillError(f"a replica to be struck does not answer beforehand: {error}") from None
         load, plan = self._frame.plan.load, self._frame.plan
         instants, self._extra = arrivals(plan, self._frame.seed)
         wanted = LoadPlan(
-            url=state.gateway.url,
+            url=front.url,
             rate_rps=load.rate_rps,
-            seconds=plan.total_s,
+            seconds=plan.latest_s,
             slices=tuple(part.slice for part in plan.slices),
             shares=tuple(part.share for part in plan.slices),
-            model=state.served_name,
+            model=front.model,
             prompt_tokens=load.prompt_tokens,
             answer_tokens=load.answer_tokens,
             streamed_ratio=load.streamed_ratio,
@@ -99,7 +104,7 @@ class LocalTarget:
             arrivals_s=tuple(instants.tolist()),
         )
         self._healer.start()
-        warm_up(state, load.prompt_tokens, load.answer_tokens)
+        self._fleet.warm_up(load.prompt_tokens, load.answer_tokens)
         self._began_s = time.monotonic()
         self._thread = threading.Thread(
             target=run_load, args=(wanted,), kwargs={"tap": self._tap}, daemon=True
@@ -112,8 +117,7 @@ class LocalTarget:
         time.sleep(max(0.0, next_s - time.monotonic()))
         last = self._seconds[-1] if self._seconds else None
         try:
-            hosts = self._gateway.read().hosts
-            replicas = FleetDiscovery(self._fleet).replicas()
+            hosts, replicas = self._fleet.hosts(), self._fleet.replicas()
             now = second_of(self._frame, hosts, replicas, last)
         except LiveError as error:
             raise TargetGoneError(f"the fleet is gone: {error}") from None
@@ -126,7 +130,9 @@ class LocalTarget:
 
     def record(self) -> EpisodeRecord:
         """What happened until now."""
-        return episode_of(self._frame, self._seconds, list(self._tap.records), self._began_s)
+        return episode_of(
+            self._frame, self._seconds, self._fleet.named(list(self._tap.records)), self._began_s
+        )
 
     def proof(self, strike: Strike) -> Proof:
         """Whether the strike shows now."""
@@ -168,15 +174,22 @@ class LocalTarget:
             self._close(strike)
         return clean, ", ".join(dict.fromkeys(told)) or "the load is as before"
 
+    def mend(self) -> tuple[Mended, ...]:
+        """Verify whoever was struck, as users ask."""
+        struck = dict.fromkeys(self._frame.layout.replicas[one.replica] for one in self._frame.damages)
+        return self._mending.turn(tuple(struck), len(self._seconds) * TICK_S)
+
     def end(self) -> None:
         """Send no more, wait for what is under way, and let the healer rest."""
         self._tap.stop.set()
         if self._thread.is_alive():
             self._thread.join(self._frame.plan.load.timeout_s + 5.0)
         self._healer.stop()
+        self._mending.close()
+        self._fleet.close()
 
     def _inject(self, strike: Strike, name: str) -> None:
-        faults, live = faults_of(self._fleet, name, self._ledger.records), strike.fault.live
+        faults, live = self._fleet.faults(name), strike.fault.live
         if live is None or live.mean_kl_nats is None:
             self._proofs.injected[strike.fault.name, name] = faults.inject(strike.fault, LEASE_S)
             return
@@ -189,7 +202,7 @@ class LocalTarget:
         for name in strike.replicas if self._on[strike.fault.name] else ():
             with suppress(ReplicaGoneError, ReplicaSilentError):  # gone with its fault, or asked again soon
                 if strike.fault.kind not in ("crash", "raise"):
-                    faults_of(self._fleet, name, self._ledger.records).renew(LEASE_S)
+                    self._fleet.faults(name).renew(LEASE_S)
 
     def _switch(self, strike: Strike, now_s: float) -> None:
         """A fault that comes and goes is on in the first part of each period."""
@@ -204,7 +217,7 @@ class LocalTarget:
             self._on[name] = False
 
     def _undo(self, strike: Strike, name: str) -> tuple[bool, str]:
-        faults = faults_of(self._fleet, name, self._ledger.records)
+        faults = self._fleet.faults(name)
         try:
             undone = faults.undo(strike.fault.name)
         except DrillError as error:
@@ -215,7 +228,7 @@ class LocalTarget:
             return True, "is as it was"
         if undone is not None and not undone.gone:
             return False, "is not as it was; restart it"
-        serves = await_serving(self._fleet, name, _RESTART_S)
+        serves = self._fleet.await_serving(name, _RESTART_S)
         return serves, "was started anew" if serves else "did not come back"
 
     def _damage(self, strike: Strike, name: str) -> None:
@@ -265,17 +278,6 @@ class LocalTarget:
         for index, one in enumerate(self._frame.damages):
             if np.isinf(one.to_s) and which(one):
                 self._frame.damages[index] = replace(one, to_s=now_s)
-
-
-def kl_limits(contract: ContractSpec, slices: tuple[str, ...]) -> NDArray[np.float64]:
-    """The least mean KL that breaks the contract on each slice, nats; inf where nothing limits it."""
-    clauses = [clause for clause in contract.clauses if clause.metric == "kl_mean"]
-    return np.array(
-        [
-            min((c.threshold for c in clauses if c.slices is None or name in c.slices), default=np.inf)
-            for name in slices
-        ]
-    )
 
 
 def frame_of(plan: DrillPlan, fleet: FleetPlan, contract: ContractSpec, policy: str, seed: int) -> Frame:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from live.errors import LiveError
+from live.measure.endpoint import listed_models
 
 _POLL_S = 0.05
 _ANSWER_S = 5.0
@@ -78,8 +79,7 @@ def _await_health(client: httpx.Client, known: Credentials, stop: threading.Even
 
 def _identify(client: httpx.Client, known: Credentials) -> int:
     """Context length; LiveError unless the server carries the nonce that it was started with."""
-    models = _answer(client, "GET", "/v1/models").get("data") or []
-    names = {str(model.get("id")): model for model in models if isinstance(model, dict)}
+    names = listed_models(_answer(client, "GET", "/v1/models"))
     if known.nonce not in names:
         raise LiveError(f"{known.url}: another server answers there; free the port or choose another")
     if known.served_name not in names:

@@ -6,12 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from live.errors import LiveError
-from live.fleet.processes import kill_group, runs
-from live.fleet.state import FleetFolder, FleetState, is_up, read_state
+from live.fleet.processes import ProcessId, kill_group, runs
+from live.fleet.state import FleetFolder, FleetState, Phase, is_up, read_state
 from live.fleet.supervisor import end_leftovers
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
@@ -52,10 +52,24 @@ def down(folder: FleetFolder) -> bool:
 def restart(folder: FleetFolder, name: str) -> None:
     """Kill one server with its engine; the supervisor starts it again. LiveError where it does not run."""
     state = require_up(folder)
-    process = next((server.process for server in state.servers if server.name == name), None)
+    process = _process(state, name)
     if process is None or not runs(process):
         raise LiveError(f"{name}: no such server runs; there are {', '.join(s.name for s in state.servers)}")
     kill_group(process.pid)
+
+
+def restart_and_wait(folder: FleetFolder, name: str, timeout_s: float) -> bool:
+    """``restart`` it and wait until another process of it serves; False where none does in time."""
+    was = _process(require_up(folder), name)
+    restart(folder, name)
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        state = require_up(folder)
+        ready = any(one.name == name and one.phase is Phase.READY for one in state.servers)
+        if ready and _process(state, name) != was:
+            return True
+        time.sleep(0.2)
+    return False
 
 
 def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
@@ -75,18 +89,20 @@ def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
 def driving(folder: FleetFolder) -> Iterator[GatewayDriver]:
     """The gateway of a running fleet, to be changed by this process alone."""
     state = require_up(folder)
-    admin = EnvoyAdmin(state.gateway.admin_url)
-    driver = GatewayDriver(state.gateway.settings, folder.gateway, admin)
-    try:
-        yield driver
-    finally:
-        driver.close()
+    with ExitStack() as stack:
+        admin = stack.enter_context(closing(EnvoyAdmin(state.gateway.admin_url)))
+        driver = GatewayDriver(state.gateway.settings, folder.gateway, admin)
+        yield stack.enter_context(closing(driver))
 
 
 def statistics(folder: FleetFolder) -> GatewayLogs:
-    """What the gateway of a running fleet sees, from its first row on."""
+    """What the gateway of a running fleet sees, from its first row on; ``close`` it at the end."""
     state = require_up(folder)
     return GatewayLogs(folder.gateway, EnvoyAdmin(state.gateway.admin_url), state.slices)
+
+
+def _process(state: FleetState, name: str) -> ProcessId | None:
+    return next((server.process for server in state.servers if server.name == name), None)
 
 
 def _end(state: FleetState) -> None:

@@ -44,9 +44,17 @@ def _is_address(host: str | None) -> bool:
     return True
 
 
-def gateway_table(plan: RoutingPlan, upstreams: Mapping[str, Upstream], frame: RoutingFrame) -> GatewayTable:
-    """The first (in the live world only) fleet of ``plan`` as a table of the gateway. Pure."""
-    rotation = Rotation(in_rotation=plan.in_rotation[0], upstreams=upstreams)
+def gateway_table(
+    plan: RoutingPlan,
+    upstreams: Mapping[str, Upstream],
+    frame: RoutingFrame,
+    shares: Mapping[str, float] | None = None,
+) -> GatewayTable:
+    """The first (in the live world only) fleet of ``plan`` as a table of the gateway. Pure.
+
+    shares: of replicas that come back, of what a whole one gets.
+    """
+    rotation = Rotation(in_rotation=plan.in_rotation[0], upstreams=upstreams, shares=shares or {})
     routes = slice_routes(plan.table[0], rotation, frame.layout, allow_empty=frame.allow_empty)
     shadowed = {shadow.kernel for shadow in frame.shadows}
     return GatewayTable(
@@ -59,7 +67,7 @@ def gateway_table(plan: RoutingPlan, upstreams: Mapping[str, Upstream], frame: R
 
 
 class EnvoyActuator:
-    """``controller.ports.RouteActuator`` and ``live.ports.StreamReset`` over one gateway.
+    """``controller.ports.RouteActuator``, ``live.ports.StreamReset`` and ``ReplicaShares`` of one gateway.
 
     ``last_error`` says why the newest plan is not in force; "" when it is. Streams of whoever hangs are cut
     loose by ``live.control.loop``, which tries until it is done.
@@ -69,13 +77,18 @@ class EnvoyActuator:
         self._driver = driver
         self._discovery = discovery
         self._frame = frame
+        self._shares: dict[str, float] = {}
         self.last_error = ""
         self.last_apply_s = 0.0
+
+    def admit(self, shares: Mapping[str, float]) -> None:
+        """``live.ports.ReplicaShares``: of replicas that come back, from the next ``apply`` on."""
+        self._shares = dict(shares)
 
     def apply(self, plan: RoutingPlan) -> bool:
         """Put ``plan`` in force over the ready replicas; False, and nothing changed, where that failed."""
         try:
-            table = gateway_table(plan, self._ready(), self._frame)
+            table = gateway_table(plan, self._ready(), self._frame, self._shares)
             self.last_apply_s = self._driver.apply(table)
         except LiveError as error:
             self.last_error = str(error)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
+from contracts.loading.malformed import MALFORMED
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
 from live.ports import HostCounters
@@ -34,6 +37,11 @@ class EnvoyAdmin:
         """Close the connection."""
         self._client.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._client.is_closed
+
     def is_live(self) -> bool:
         """Whether Envoy has what it needs and serves."""
         try:
@@ -46,33 +54,44 @@ class EnvoyAdmin:
         names = "|".join(re.escape(prefix) for prefix in prefixes)
         pattern = rf"^({names})\.(version_text|update_rejected|update_failure)$"
         values = self.statistics(pattern)
-        return {prefix: _state(values, prefix) for prefix in prefixes}
+        with self._told("/stats"):
+            return {prefix: _state(values, prefix) for prefix in prefixes}
 
     def statistics(self, pattern: str) -> dict[str, Any]:
         """Value of every counter, gauge and text whose whole name matches ``pattern``."""
-        answer = self._json("/stats", {"format": "json", "type": "All", "filter": pattern})
-        return {row["name"]: row["value"] for row in answer.get("stats", []) if "name" in row}
+        with self._told("/stats"):
+            answer = self._json("/stats", {"format": "json", "type": "All", "filter": pattern})
+            return {row["name"]: row["value"] for row in answer.get("stats", []) if "name" in row}
 
     def hosts(self, slices: tuple[str, ...]) -> tuple[HostCounters, ...]:
         """Counters of every replica in the cluster of every slice."""
-        answer = self._json("/clusters", {"format": "json"})
         wanted = {slice_cluster(name): name for name in slices}
-        return tuple(
-            _host(wanted[status["name"]], host)
-            for status in answer.get("cluster_statuses", [])
-            if status["name"] in wanted
-            for host in status.get("host_statuses", [])
-        )
+        with self._told("/clusters"):
+            answer = self._json("/clusters", {"format": "json"})
+            return tuple(
+                _host(wanted[status["name"]], host)
+                for status in answer.get("cluster_statuses", [])
+                if status["name"] in wanted
+                for host in status.get("host_statuses", [])
+            )
 
     def reopen_logs(self) -> None:
         """Open log files anew, after they were renamed."""
         self._call("POST", "/reopen_logs")
 
+    @contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        """LiveError where the answer of ``path`` is JSON of another form than Envoy's."""
+        try:
+            yield
+        except MALFORMED as error:
+            raise LiveError(f"{self.url}{path}: expected Envoy's JSON, got {error!r:.200}") from None
+
     def _json(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
         response = self._response("GET", path, parameters)
         try:
             answer: dict[str, Any] = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise LiveError(f"{self.url}{path}: expected JSON, got {response.text[:100]!r}") from None
         return answer
 

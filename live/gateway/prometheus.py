@@ -21,9 +21,10 @@ from live.errors import LiveError
 from live.ports import ClusterCounts, GatewaySample
 
 LABEL = "envoy_cluster_name"
-_BEGAN, _ENDED, _TIME = (
+_BEGAN, _ENDED, _TIMED_OUT, _TIME = (
     "envoy_cluster_upstream_rq",
     "envoy_cluster_upstream_rq_xx",
+    "envoy_cluster_upstream_rq_timeout",
     "envoy_cluster_upstream_rq_time_bucket",
 )
 _CODE, _CLASS = "envoy_response_code", "envoy_response_code_class"
@@ -62,8 +63,12 @@ class ClusterReading:
     began: float | None = None
     well: float | None = None
     badly: float | None = None
+    timed_out: float | None = None
     counts: dict[float, float] = field(default_factory=dict)  # edge in ms -> answers up to it
 
+
+#: Fields of ``ClusterReading`` that count.
+_COUNTERS = ("began", "well", "badly", "timed_out")
 
 Readings = dict[Place, ClusterReading]
 
@@ -91,6 +96,8 @@ def _note(reading: ClusterReading, name: str, labels: Mapping[str, str], value: 
         reading.well = (reading.well or 0.0) + value
     elif name == _ENDED and labels.get(_CLASS) == _BADLY:
         reading.badly = (reading.badly or 0.0) + value
+    elif name == _TIMED_OUT:
+        reading.timed_out = (reading.timed_out or 0.0) + value
     elif name == _TIME:
         edge = float(labels["le"])
         reading.counts[edge] = reading.counts.get(edge, 0.0) + value
@@ -106,7 +113,7 @@ def counted(before: Readings, now: Readings) -> list[ClusterCounts]:
         last = before.get(place)
         if last is None:
             continue
-        risen = [_risen(getattr(last, name), getattr(reading, name)) for name in ("began", "well", "badly")]
+        risen = [_risen(getattr(last, name), getattr(reading, name)) for name in _COUNTERS]
         if min(risen) < 0:
             continue
         edges = tuple(sorted(reading.counts)) if reading.counts.keys() == last.counts.keys() else ()
@@ -119,6 +126,7 @@ def counted(before: Readings, now: Readings) -> list[ClusterCounts]:
                 offered=risen[0],
                 answered=risen[1],
                 failed=risen[2],
+                timed_out=risen[3],
                 edges_ms=edges if told else (),
                 counts=counts if told else (),
             )

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from contracts.loading.malformed import MALFORMED
 from live.errors import LiveError
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.clusters import shadow_cluster
 from live.gateway.routes import SERVE, SHED
 from live.gateway.settings import GatewayFiles
 from live.ports import GatewayAttempt, GatewayRequest, GatewaySample, HostCounters
+
+Row = TypeVar("Row", GatewayRequest, GatewayAttempt)
 
 _SHADOW = shadow_cluster("")
 
@@ -49,21 +54,21 @@ class _Rows:
 
     unreadable: int = 0
 
-    def parse(self, lines: list[bytes]) -> list[dict[str, Any]]:
+    def parse(self, lines: list[bytes], record: Callable[[dict[str, Any]], Row]) -> list[Row]:
         found = []
         for line in lines:
             try:
-                row = json.loads(line)
-                _ = float(row["at"]), str(row["route"])
-            except (ValueError, KeyError, TypeError):
+                found.append(record(json.loads(line)))
+            except MALFORMED:
                 self.unreadable += 1
-                continue
-            found.append(row)
         return found
 
 
 class GatewayLogs:
-    """``live.ports.GatewayStatistics`` over the files and the admin interface of one Envoy."""
+    """``live.ports.GatewayStatistics`` over the files and the admin interface of one Envoy.
+
+    ``close`` it, or whoever made ``admin`` closes that.
+    """
 
     def __init__(self, files: GatewayFiles, admin: EnvoyAdmin, slices: tuple[str, ...]) -> None:
         self._requests = LogTail(files.requests_log)
@@ -71,11 +76,15 @@ class GatewayLogs:
         self._admin = admin
         self._slices = slices
 
+    def close(self) -> None:
+        """Close the connection to Envoy; once is enough."""
+        self._admin.close()
+
     def read(self) -> GatewaySample:
         """Rows since the previous call; no host where Envoy does not answer: unknown, not zero."""
         rows = _Rows()
-        requests = [request_of(row) for row in rows.parse(self._requests.lines())]
-        attempts = [attempt_of(row) for row in rows.parse(self._attempts.lines())]
+        requests = rows.parse(self._requests.lines(), request_of)
+        attempts = rows.parse(self._attempts.lines(), attempt_of)
         return GatewaySample(
             read_at_s=time.time(),
             requests=tuple(request for request in requests if request.slice),
@@ -92,10 +101,10 @@ class GatewayLogs:
 
 
 def request_of(row: dict[str, Any]) -> GatewayRequest:
-    """A row of the log of requests; slice "" for what was routed nowhere."""
+    """A row of the log of requests; slice "" for what was routed nowhere. One of ``MALFORMED`` for no row."""
     route = str(row["route"] or "")
     return GatewayRequest(
-        started_at_s=float(row["at"]),
+        started_at_s=_finite(row["at"]),
         slice=_slice_of(route),
         code=_whole(row.get("code")),
         shed=route.startswith(SHED),
@@ -107,9 +116,9 @@ def request_of(row: dict[str, Any]) -> GatewayRequest:
 
 
 def attempt_of(row: dict[str, Any]) -> GatewayAttempt:
-    """A row of the log of tries."""
+    """A row of the log of tries; one of ``MALFORMED`` for no row."""
     return GatewayAttempt(
-        started_at_s=float(row["at"]),
+        started_at_s=_finite(row["at"]),
         slice=_slice_of(str(row["route"] or "")),
         replica=_text(row.get("replica")),
         code=_whole(row.get("code")),
@@ -127,6 +136,14 @@ def _slice_of(route: str) -> str:
     return ""
 
 
+def _finite(value: Any) -> float:
+    """``value`` as a number; ValueError for one that is none, or is not finite."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite number, got {number}")
+    return number
+
+
 def _text(value: Any) -> str:
     return "" if value in (None, "-") else str(value)
 
@@ -136,4 +153,4 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    return _finite(value) if isinstance(value, int | float) else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.layout import FleetLayout
+from controller.healing.shares import held_back
 from live.errors import PlanError
 
 #: Weights of a slice sum to about this; shares are followed to within one in a hundred thousand.
@@ -105,10 +106,23 @@ class GatewayTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """Who may serve. in_rotation: bool [R], as the plan says; upstreams: who can be reached, by name."""
+    """Who may serve. in_rotation: bool [R], as the plan says; upstreams: who can be reached, by name.
+
+    shares: of replicas that come back, 0..1 of what a whole one gets; the others are whole.
+    """
 
     in_rotation: NDArray[np.bool_]
     upstreams: Mapping[str, Upstream]
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def serving(self, layout: FleetLayout) -> NDArray[np.bool_]:
+        """Bool [R]: in rotation and reachable."""
+        reachable = np.array([name in self.upstreams for name in layout.replicas], dtype=np.bool_)
+        return self.in_rotation & reachable
+
+    def share(self, replica: str) -> float:
+        """Of what a whole replica gets."""
+        return self.shares.get(replica, 1.0)
 
 
 def slice_routes(
@@ -117,7 +131,8 @@ def slice_routes(
     """``table`` [S, K + 1], last column shed, as routes in the layout's order of slices.
 
     A kernel's share is split evenly over its reachable replicas in rotation. Where a kernel has none, its
-    share goes to the row's other kernels in proportion. Raises PlanError for rows that are no shares, and,
+    share goes to the row's other kernels in proportion. Replicas that come back get their shares as
+    ``controller.healing.shares.held_back`` says. Raises PlanError for rows that are no shares, and,
     unless ``allow_empty``, for a slice that would be left without any endpoint though it is not all shed.
     """
     kernels, slices, replicas = layout.shape
@@ -128,6 +143,9 @@ def slice_routes(
         )
     _check_rows(table, layout.slices)
     serving = _serving(rotation, layout)
+    if rotation.shares:
+        shares = np.array([rotation.share(name) for name in layout.replicas])
+        table = held_back(table, rotation.serving(layout), shares, layout.replica_kernel)
     routes = tuple(_route(name, row, serving) for name, row in zip(layout.slices, table, strict=True))
     empty = [route.slice for route in routes if not route.endpoints and route.shed_per_million < PER_MILLION]
     if empty and not allow_empty:
@@ -143,24 +161,34 @@ def _check_rows(table: NDArray[np.float64], slices: Sequence[str]) -> None:
             raise PlanError(f"{name}: expected shares that sum to 1, got {row.tolist()}")
 
 
-def _serving(rotation: Rotation, layout: FleetLayout) -> list[list[Upstream]]:
-    """Reachable replicas in rotation of every kernel [K]."""
-    found: list[list[Upstream]] = [[] for _ in layout.kernels]
-    for index, name in enumerate(layout.replicas):
-        upstream = rotation.upstreams.get(name)
-        if rotation.in_rotation[index] and upstream is not None:
-            found[int(layout.replica_kernel[index])].append(upstream)
-    return found
+def _serving(rotation: Rotation, layout: FleetLayout) -> list[list[tuple[Upstream, float]]]:
+    """Reachable replicas in rotation of every kernel [K], each with its part of the kernel's share.
+
+    Where all of a kernel's replicas are held back, they share alike what the table leaves to it.
+    """
+    found: list[list[tuple[Upstream, float]]] = [[] for _ in layout.kernels]
+    for index in np.flatnonzero(rotation.serving(layout)):
+        name = layout.replicas[index]
+        there = found[int(layout.replica_kernel[index])]
+        there.append((rotation.upstreams[name], rotation.share(name)))
+    return [_parts(there) for there in found]
 
 
-def _route(name: str, row: NDArray[np.float64], serving: list[list[Upstream]]) -> SliceRoute:
+def _parts(there: list[tuple[Upstream, float]]) -> list[tuple[Upstream, float]]:
+    whole = sum(share for _, share in there)
+    if not whole > 0.0:
+        return [(upstream, 1.0 / len(there)) for upstream, _ in there]
+    return [(upstream, share / whole) for upstream, share in there if share > 0.0]
+
+
+def _route(name: str, row: NDArray[np.float64], serving: list[list[tuple[Upstream, float]]]) -> SliceRoute:
     kept = float(row[:-1].sum())
     carried = sum(float(share) for share, there in zip(row[:-1], serving, strict=True) if there)
     endpoints = [
-        Endpoint(upstream=upstream, weight=max(1, round(WEIGHT_SCALE * float(share) / carried / len(there))))
+        Endpoint(upstream=upstream, weight=max(1, round(WEIGHT_SCALE * float(share) / carried * part)))
         for share, there in zip(row[:-1], serving, strict=True)
         if share > 0.0
-        for upstream in there
+        for upstream, part in there
     ]
     return SliceRoute(
         slice=name,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
+from contracts.loading.malformed import MALFORMED
 from live.kld.inside.columns import COLUMNS, MOST_ROW_VALUES, PREFIX, PROTOCOL, TOKEN_HEADER
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
@@ -116,7 +117,7 @@ def rows_fit(prompts: Sequence[Prompt], vocabulary: int) -> bool:
 def _why_not(answer: httpx.Response) -> str:
     try:
         told = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None
     reason = told.get("refused") if isinstance(told, dict) else None
     return str(reason)[:300] if reason else f"{PREFIX}status: HTTP {answer.status_code}"
@@ -136,7 +137,7 @@ def _offer(answer: httpx.Response) -> tuple[Offer | None, str]:
             most_prompts=max(1, int(told["most_prompts"])),
             most_positions=max(1, int(told["most_positions"])),
         ), ""
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return None, f"{PREFIX}status answers something else"
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -53,8 +54,8 @@ class StepPlan:
 
     A running server is timed in blocks of ``rounds``, from ``blocks`` to ``most_blocks`` of them, until no
     predicted step time is less sure than ``wanted_half_width``, a share of it; less sure than
-    ``most_half_width`` they are refused. What was timed is joined to
-    ``blocks`` stretches of time.
+    ``most_half_width`` they are refused. The first ``blocks`` are spread over ``least_seconds``, because a
+    server that drifts must be seen to drift, and no request begins after ``most_seconds``.
     """
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -65,6 +66,8 @@ class StepPlan:
     least: bool = False
     blocks: int = 4
     most_blocks: int = 12
+    least_seconds: float = 0.0
+    most_seconds: float = math.inf
     wanted_half_width: float = 0.15
     most_half_width: float = 0.5
     streams: tuple[int, ...] = ()  # so many streamed requests at once, to time the serving path; empty: not

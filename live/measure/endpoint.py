@@ -8,6 +8,7 @@ httpx does.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,12 @@ from contracts.errors import DocumentError, MeasurementError, Problem
 
 _CONNECT_S = 10.0
 _REFUSED = (401, 403)
+
+
+def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name -> entry of the models in an answer of ``/v1/models``, in its order."""
+    listed = answer.get("data") or []
+    return {str(one["id"]): one for one in listed if isinstance(one, dict) and one.get("id")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,9 @@ import numpy as np
 from contracts.assess.sources import UNKNOWN
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
+from contracts.loading.malformed import MALFORMED
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
-from live.measure.endpoint import Endpoint, refused
+from live.measure.endpoint import Endpoint, listed_models, refused
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
@@ -107,8 +108,7 @@ class _Served:
 
 
 def _served(endpoint: Endpoint, client: httpx.Client) -> _Served:
-    listed = endpoint.answer(client, "GET", "/v1/models").get("data") or []
-    known = {str(entry["id"]): entry for entry in listed if isinstance(entry, dict) and entry.get("id")}
+    known = listed_models(endpoint.answer(client, "GET", "/v1/models"))
     name = endpoint.model or next(iter(known), "")
     if not name:
         raise MeasurementError("the server names no model at /v1/models; give --endpoint-model")
@@ -249,7 +249,7 @@ def prompt_rows(answer: dict[str, Any]) -> list[dict[int, float]]:
             {int(token): float(entry["logprob"]) for token, entry in (row or {}).items()}
             for row in answer["choices"][0]["prompt_logprobs"][1:]
         ]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except MALFORMED:
         raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
     if any(not (math.isfinite(value) and value <= _ROUNDING) for row in rows for value in row.values()):
         raise MeasurementError("log-probabilities that are none: not finite, or above 0")

@@ -5,17 +5,19 @@ sequences. Requests differ in B, in the prompts' length and in D, so that the fi
 what each part takes, and what client, network and the server's interface add to a request.
 
 No prompt is sent twice, to this server or another, because a server remembers prefixes: a repeated prompt
-measures its cache. Every kind of request is sent in several stretches of time, one after the other, which is
-how the fit learns how much the server drifts. Within a stretch the least time counts, because whatever else
-the server or the machine does only adds to it; so more rounds make each stretch truer.
+measures its cache. In every round each kind of request comes in an order of its own, so that a server which
+drifts, or a burst of other work, hits all kinds alike; cheap kinds come oftener. Rounds are spread over a
+least time and go on until the predicted step times are sure enough, or until a stated time is over.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -24,14 +26,20 @@ from contracts.errors import MeasurementError
 from contracts.rng import stream
 from live.measure.backend import StepPlan
 from live.measure.step_model import fit_step_time, widest_prediction
+from live.measure.step_spread import LEAST_BLOCKS
 
 #: A prefill of more tokens than this is cut into several steps by most servers.
 MOST_PREFILL_TOKENS = 1024
+_MOST_TURNS = 4
 #: Ordinary tokens of any vocabulary lie in this range.
 _TOKENS = (16, 240)
 
 #: Sends prompts (token ids) and wants so many tokens of each.
 Send = Callable[[list[list[int]], int], None]
+
+
+class TooFewRoundsError(MeasurementError):
+    """The stated time was over before it was known how rounds differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,11 @@ class Request:
     sequences: int
     context: int
     tokens: int
+
+    @property
+    def all_tokens(self) -> int:
+        """Tokens that are prefilled and decoded."""
+        return self.sequences * (self.context + self.tokens)
 
     def point(self, measured_ms: float) -> StepPoint:
         """What it is made of, and the time that it took."""
@@ -63,6 +76,15 @@ class StepLoad:
     sequences: int  # at a time
     requests: int
     tokens: int  # prefilled and decoded, in all
+    seconds: float  # no request begins later; infinite: no cap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The time that passes, in seconds, and how to let it pass."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
 
 def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[Request, ...]:
@@ -80,55 +102,114 @@ def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[Request, ...]:
     )
 
 
+def turns_of(kinds: Sequence[Request]) -> tuple[int, ...]:
+    """How often each of ``kinds`` comes in a round: the fewer its tokens the oftener, at most four times."""
+    dearest = max((kind.all_tokens for kind in kinds), default=0)
+    return tuple(min(_MOST_TURNS, round(math.sqrt(dearest / kind.all_tokens))) for kind in kinds)
+
+
 def load_of(plan: StepPlan) -> StepLoad:
     """What ``plan`` sends at most."""
-    kinds, times = requests_of(plan), 1 + plan.rounds * plan.most_blocks  # one to warm up
+    kinds = requests_of(plan)
+    times = [1 + plan.rounds * plan.most_blocks * turns for turns in turns_of(kinds)]  # one to warm up
     return StepLoad(
         sequences=max((kind.sequences for kind in kinds), default=0),
-        requests=times * len(kinds),
-        tokens=times * sum(kind.sequences * (kind.context + kind.tokens) for kind in kinds),
+        requests=sum(times),
+        tokens=sum(often * kind.all_tokens for often, kind in zip(times, kinds, strict=True)),
+        seconds=plan.most_seconds,
     )
 
 
 def time_requests(
-    send: Send, plan: StepPlan, most_tokens: int = 0, clock: Callable[[], float] = time.perf_counter
+    send: Send,
+    plan: StepPlan,
+    most_tokens: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+    pace: Pace | None = None,
+    seed: int | None = None,
 ) -> list[StepPoint]:
-    """One point per kind of request and stretch, until predictions are sure enough or blocks run out.
+    """One point per kind of request and block, until predictions are sure enough or time or blocks run out.
 
-    Raises MeasurementError where the server has no room for the shortest context.
+    ``seed`` of the order of requests; without it the system gives one.
+
+    Raises MeasurementError where the server has no room for the shortest context, TooFewRoundsError where
+    it is too slow for enough blocks.
     """
     kinds = requests_of(plan, most_tokens)
     if not kinds:
         raise MeasurementError(f"a server of {most_tokens} positions has no room for {min(plan.contexts)}")
-    fresh = FreshPrompts()
-    for kind in kinds:  # the first request of a size is slow: memory, compilation
-        send(fresh.of(kind), kind.tokens)
-    blocks: list[list[float]] = []
+    rounds = _Rounds(send=send, plan=plan, kinds=kinds, clock=clock, pace=pace or Pace(), seed=seed)
+    began_s = rounds.pace.now()
+    rounds.warm_up()
     points: list[StepPoint] = []
-    while len(blocks) < plan.most_blocks:
-        timed = [[_time_ms(send, kind, fresh, clock) for kind in kinds] for _ in range(plan.rounds)]
-        blocks.append([min(times) for times in zip(*timed, strict=True)])
-        points = _by_stretch(kinds, blocks, plan.blocks)
-        if len(blocks) >= plan.blocks and _sure(points, plan.wanted_half_width):
+    done = 0
+    while done < plan.most_blocks:
+        rounds.wait_until(began_s + plan.least_seconds * done / plan.blocks)
+        block = rounds.block(began_s + plan.most_seconds)
+        if block is None:
             break
+        points, done = points + block, done + 1
+        if done >= plan.blocks and _sure(points, plan.wanted_half_width):
+            break
+    _refuse_too_few(done, plan)
     return points
 
 
-def _time_ms(send: Send, kind: Request, fresh: FreshPrompts, clock: Callable[[], float]) -> float:
-    prompts = fresh.of(kind)
-    started = clock()
-    send(prompts, kind.tokens)
-    return (clock() - started) * 1000.0
+def _refuse_too_few(blocks: int, plan: StepPlan) -> None:
+    """TooFewRoundsError where too few blocks ended in time to know how they differ."""
+    least = min(plan.blocks, LEAST_BLOCKS)
+    if blocks < least:
+        told = f"only {blocks} of at least {least} blocks of {plan.rounds} rounds ended within"
+        raise TooFewRoundsError(f"{told} {plan.most_seconds:g} s; allow more by --step-seconds")
 
 
-def _by_stretch(kinds: tuple[Request, ...], blocks: list[list[float]], stretches: int) -> list[StepPoint]:
-    """Least time of each kind in each of so many stretches of equally many blocks, more or less."""
-    parts = np.array_split(np.array(blocks), min(stretches, len(blocks)))
-    return [
-        kind.point(float(least))
-        for part in parts
-        for kind, least in zip(kinds, part.min(axis=0), strict=True)
-    ]
+class _Rounds:
+    """Rounds of requests of every kind to one server."""
+
+    def __init__(
+        self,
+        *,
+        send: Send,
+        plan: StepPlan,
+        kinds: tuple[Request, ...],
+        clock: Callable[[], float],
+        pace: Pace,
+        seed: int | None,
+    ) -> None:
+        self.pace = pace
+        self._send, self._plan, self._clock = send, plan, clock
+        self._kinds = kinds
+        self._round = np.repeat(np.arange(len(kinds)), turns_of(kinds))
+        self._fresh = FreshPrompts()
+        self._order = stream(secrets.randbits(62) if seed is None else seed, "step-order")
+
+    def warm_up(self) -> None:
+        """The first request of a size is slow: memory, compilation."""
+        for kind in self._kinds:
+            self._send(self._fresh.of(kind), kind.tokens)
+
+    def wait_until(self, moment_s: float) -> None:
+        """Leave the server alone until then."""
+        left_s = moment_s - self.pace.now()
+        if left_s > 0.0:
+            self.pace.sleep(left_s)
+
+    def block(self, ends_s: float) -> list[StepPoint] | None:
+        """A point of every kind over the block's rounds; None where the time ran out before its end."""
+        times: list[list[float]] = [[] for _ in self._kinds]
+        for _ in range(self._plan.rounds):
+            for index in self._order.permutation(self._round):
+                if self.pace.now() >= ends_s:
+                    return None
+                times[index].append(self._time_ms(self._kinds[index]))
+        typical = min if self._plan.least else median
+        return [kind.point(float(typical(took))) for kind, took in zip(self._kinds, times, strict=True)]
+
+    def _time_ms(self, kind: Request) -> float:
+        prompts = self._fresh.of(kind)
+        started = self._clock()
+        self._send(prompts, kind.tokens)
+        return (self._clock() - started) * 1000.0
 
 
 def _sure(points: list[StepPoint], wanted: float) -> bool:

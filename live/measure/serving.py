@@ -18,12 +18,13 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client.parser import text_string_to_metric_families
 from scipy.optimize import nnls
 from scipy.stats import t as student_t
 
 from contracts.documents.profile import ServingHalfWidths, ServingPath, ServingPoint, StepTime
 from contracts.errors import MeasurementError
+from live.errors import LiveError
+from live.exposition import read_samples, sample_sums
 from live.measure.request_steps import FreshPrompts, Request
 from live.measure.streams import Streamed
 
@@ -109,14 +110,10 @@ def fit_serving(timed: Sequence[TimedStreams], step: StepTime) -> ServingPath:
 
 def engine_sums(text: str) -> Mapping[str, float]:
     """Sample -> value of a Prometheus text, over the engines of the server; empty where it is none."""
-    totals: dict[str, float] = {}
     try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                totals[sample.name] = totals.get(sample.name, 0.0) + float(sample.value)
-    except (ValueError, KeyError):
+        return sample_sums(read_samples(text))
+    except LiveError:
         return {}
-    return totals
 
 
 def _timed(session: StreamingSession, request: Request, prompts: FreshPrompts) -> TimedStreams:

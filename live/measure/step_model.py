@@ -4,15 +4,15 @@ time_ms = base * steps + a * prefill tokens + b * decoding sequences + c * conte
 that were timed from outside + d + e * sequences for what is no step. All coefficients are >= 0, weighted so
 that relative errors count alike: a step of 2 ms matters as much as one of 50 ms.
 
-The half-widths (95 %) are the larger of two: what the residuals say, lack of fit included, and, where every
-kind of work was timed in several blocks one after the other, what the spread between the blocks says. The
-first does not know that a server drifts, the second does not know that the model is not quite right.
+Of requests that were timed in several blocks the median of every kind counts. The half-widths (95 %) are
+the larger of two: what the residuals say, lack of fit included, and what repeating the measurement would
+change (``step_spread``). The first does not know that a server drifts, the second does not know that the
+model is not quite right. A coefficient at 0 is known from one side: its half-width is an upper limit.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,12 +23,12 @@ from scipy.stats import t as student_t
 
 from contracts.documents.profile import StepHalfWidths, StepPoint, StepPrediction, StepTime
 from contracts.errors import MeasurementError
+from live.measure.step_spread import Spread, spread_of
 
 #: (prefilled tokens, decoding sequences, context per sequence) of the steps whose predicted time is stated;
 #: of sequences no more than were timed at once.
 OPERATING_POINTS = ((0, 1, 128), (0, 4, 128), (128, 8, 128))
 _CONFIDENCE = 0.95
-_LEAST_BLOCKS = 3
 _NAMES = (
     "base_ms",
     "per_prefill_token_ms",
@@ -46,55 +46,60 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fitted:
-    """coefficients [P]; by_residuals and between_blocks: covariance [P, P]; their degrees of freedom."""
+    """coefficients [P]; by_residuals: covariance [P, P] with so many degrees of freedom."""
 
     coefficients: Floats
     by_residuals: Floats
     freedom: int
-    between_blocks: Floats
-    blocks: int
+    spread: Spread | None
 
     def half_width(self, direction: Floats) -> float:
         """95 % half-width of the coefficients' product with ``direction`` [P]."""
         share = 0.5 + _CONFIDENCE / 2.0
         residual = float(student_t.ppf(share, self.freedom)) * _deviation(direction, self.by_residuals)
-        if self.blocks < _LEAST_BLOCKS:
+        if self.spread is None:
             return residual
-        spread = float(student_t.ppf(share, self.blocks - 1)) * _deviation(direction, self.between_blocks)
-        return max(residual, spread)
+        quantile = float(student_t.ppf(share, self.spread.stretches - 1))
+        return max(residual, quantile * _deviation(direction, self.spread.covariance))
 
 
 def fit_step_time(points: Sequence[StepPoint], *, keep_points: int = 64) -> StepTime:
     """Non-negative least squares over ``points``; ``relative_error`` is the median |fit/measured - 1|.
 
-    The n-th point of one kind of work belongs to block n. ``keep_points`` of them, evenly chosen, go into
-    the document. Raises MeasurementError where the points do not determine every coefficient.
+    The n-th point of one kind of work belongs to block n. ``keep_points``, evenly chosen of the typical
+    ones, go into the document. Raises MeasurementError where the points do not determine every coefficient.
     """
     usable = [point for point in points if point.measured_ms > 0.0]
     if not usable:
         raise MeasurementError("no measured step took longer than 0 ms")
-    features = np.array([_work(point) for point in usable])
-    measured = np.array([point.measured_ms for point in usable])
+    kinds, blocks = _by_kind(usable)
+    features = np.array([_work(point) for point in kinds])
+    measured = np.array([point.measured_ms for point in kinds])
     asked = np.flatnonzero(features.any(axis=0) | (np.arange(len(_NAMES)) < _STEP))
     _refuse_undetermined(features[:, asked], measured, asked)
-    fitted = _fit(features[:, asked], measured, _blocks(usable))
-    error = np.abs(features[:, asked] @ fitted.coefficients / measured - 1.0)
-    chosen = np.unique(np.linspace(0, len(usable) - 1, min(keep_points, len(usable))).round().astype(int))
+    fitted = _fit(features[:, asked], measured, blocks)
+    chosen = np.unique(np.linspace(0, len(kinds) - 1, min(keep_points, len(kinds))).round().astype(int))
     return StepTime(
         **dict(zip([_NAMES[one] for one in asked], map(float, fitted.coefficients), strict=True)),
-        relative_error=float(np.median(error)),
+        relative_error=_relative_error(fitted, asked, usable),
         measured_points=len(usable),
-        points=tuple(usable[index] for index in chosen),
+        points=tuple(kinds[index] for index in chosen),
         half_widths=_half_widths(fitted),
         predictions=tuple(_prediction(fitted, point) for point in _operating(usable)),
         dropped_points=len(points) - len(usable),
     )
 
 
+def widest_point(model: StepTime) -> StepPrediction | None:
+    """The operating point whose predicted step time is the least sure; None where none is stated."""
+    known = [one for one in model.predictions or () if one.predicted_ms > 0.0]
+    return max(known, key=lambda one: one.half_width_ms / one.predicted_ms, default=None)
+
+
 def widest_prediction(model: StepTime) -> float:
     """The largest half-width of a predicted step time, as a share of it; 0 where none is stated."""
-    known = [one for one in model.predictions or () if one.predicted_ms > 0.0]
-    return max((one.half_width_ms / one.predicted_ms for one in known), default=0.0)
+    widest = widest_point(model)
+    return 0.0 if widest is None else widest.half_width_ms / widest.predicted_ms
 
 
 def step_time_ratio(slowed: Sequence[StepPoint], healthy: Sequence[StepPoint]) -> float:
@@ -126,14 +131,19 @@ def _kind(point: StepPoint) -> tuple[int, ...]:
     return tuple(int(part) for part in _work(point))
 
 
-def _blocks(points: Sequence[StepPoint]) -> NDArray[np.int64]:
-    """Block of each point: how often its kind of work was timed before."""
-    seen: Counter[tuple[int, ...]] = Counter()
-    blocks: list[int] = []
+def _by_kind(points: Sequence[StepPoint]) -> tuple[list[StepPoint], Floats]:
+    """Every kind of work with its typical time, and the times of those blocks that have all kinds."""
+    times: dict[tuple[int, ...], list[float]] = {}
+    firsts: dict[tuple[int, ...], StepPoint] = {}
     for point in points:
-        blocks.append(seen[_kind(point)])
-        seen[_kind(point)] += 1
-    return np.array(blocks, dtype=np.int64)
+        times.setdefault(_kind(point), []).append(point.measured_ms)
+        firsts.setdefault(_kind(point), point)
+    typical = [
+        first.model_copy(update={"measured_ms": float(np.median(times[kind]))})
+        for kind, first in firsts.items()
+    ]
+    whole = min(map(len, times.values()))
+    return typical, np.array([took[:whole] for took in times.values()]).T
 
 
 def _refuse_undetermined(features: Floats, measured: Floats, asked: NDArray[np.int64]) -> None:
@@ -157,24 +167,32 @@ def _refuse_undetermined(features: Floats, measured: Floats, asked: NDArray[np.i
         )
 
 
-def _fit(features: Floats, measured: Floats, blocks: NDArray[np.int64]) -> _Fitted:
+def _fit(features: Floats, measured: Floats, blocks: Floats) -> _Fitted:
     weighted = features / measured[:, None]
     coefficients = _non_negative(weighted)
     freedom = len(measured) - features.shape[1]
     scale = np.linalg.norm(weighted, axis=0)
     inverse = np.linalg.inv((weighted / scale).T @ (weighted / scale)) / np.outer(scale, scale)
     misfit = float(((1.0 - weighted @ coefficients) ** 2).sum()) / freedom
-    each = [weighted[blocks == one] for one in range(int(blocks.max()) + 1)]
-    whole = [rows for rows in each if len(rows) == len(each[0])]
-    found = np.stack([_non_negative(rows) for rows in whole])
-    spread = np.zeros_like(inverse) if len(whole) < _LEAST_BLOCKS else np.cov(found.T) / len(whole)
     return _Fitted(
         coefficients=coefficients,
         by_residuals=misfit * inverse,
         freedom=freedom,
-        between_blocks=np.atleast_2d(spread),
-        blocks=len(whole),
+        spread=spread_of(blocks, coefficients, lambda typical: _of_any_sign(features, typical)),
     )
+
+
+def _relative_error(fitted: _Fitted, asked: NDArray[np.int64], points: Sequence[StepPoint]) -> float:
+    predicted = np.array([_work(point) for point in points])[:, asked] @ fitted.coefficients
+    measured = np.array([point.measured_ms for point in points])
+    return float(np.median(np.abs(predicted / measured - 1.0)))
+
+
+def _of_any_sign(features: Floats, measured: Floats) -> Floats:
+    """Coefficients [n, P], unlike ``_non_negative`` of any sign, for each of ``measured`` [n, kinds]."""
+    weighted = features / measured[:, :, None]
+    scale = np.maximum(np.abs(weighted).max(axis=1, keepdims=True), 1e-300)
+    return np.asarray(np.linalg.pinv(weighted / scale).sum(axis=2) / scale[:, 0, :])
 
 
 def _non_negative(weighted: Floats) -> Floats:

@@ -7,19 +7,31 @@ from collections.abc import Sequence
 from contracts.documents.profile import ServingPath, StepPoint, StepTime
 from contracts.errors import MeasurementError
 from live.measure.backend import Session, StepPlan
+from live.measure.request_steps import TooFewRoundsError
 from live.measure.serving import StreamingSession, measure_serving
-from live.measure.step_model import fit_step_time, step_time_ratio, widest_prediction
+from live.measure.step_model import fit_step_time, step_time_ratio, widest_point, widest_prediction
 
 _SERVER_PLAN = StepPlan(
-    batches=(1, 4), contexts=(32, 128), decode_steps=12, rounds=3, blocks=1, most_blocks=1, clock="wall"
+    batches=(1, 4),
+    contexts=(32, 128),
+    decode_steps=12,
+    rounds=3,
+    blocks=1,
+    most_blocks=1,
+    clock="wall",
+    least=True,
 )
+_NEXT = "measure for longer (--step-seconds), or when the machine is quieter"
 
 
 def measure_steps(session: Session, plan: StepPlan | None) -> tuple[StepTime | None, list[str]]:
     """``(model, notes)``; the model is None, and the notes say why, where it was not asked for or found."""
     if plan is None:
         return None, ["Step times were not measured: --no-step-times. This kernel cannot be simulated."]
-    points = session.time_steps(plan)
+    try:
+        points = session.time_steps(plan)
+    except TooFewRoundsError as error:
+        return None, [f"Step times were refused: {error}. This kernel cannot be simulated."]
     try:
         fitted = _determined(points, plan.most_half_width)
     except MeasurementError as error:
@@ -47,13 +59,24 @@ def slower(other: Session, healthy: Session) -> float:
 def _determined(points: Sequence[StepPoint], most: float) -> StepTime:
     """The fitted model; MeasurementError where it says next to nothing about the time of a step."""
     fitted = fit_step_time(points)
-    share = widest_prediction(fitted)
-    if share > most:
+    if widest_prediction(fitted) > most:
         raise MeasurementError(
-            f"predicted step times are known to {100.0 * share:.0f} % only, and {100.0 * most:.0f} % is the"
-            " most that is accepted; measure when the machine is quieter, or accept more by --step-half-width"
+            f"{_how_sure(fitted)}, and {100.0 * most:.0f} % is the most that is accepted: {_NEXT},"
+            " accept more by --step-half-width, or do without by --no-step-times"
         )
     return fitted
+
+
+def _how_sure(fitted: StepTime) -> str:
+    """The least sure prediction, and what it is of."""
+    widest = widest_point(fitted)
+    if widest is None:
+        return "no step time is predicted"
+    work = f"{widest.decode_sequences} sequences decoding over {widest.context_tokens} tokens"
+    work += f", {widest.prefill_tokens} tokens prefilled" if widest.prefill_tokens else ""
+    share = 100.0 * widest_prediction(fitted)
+    told = f"{widest.predicted_ms:.3g} +- {widest.half_width_ms:.2g} ms"
+    return f"predicted step times are known to {share:.0f} % only ({told} for {work})"
 
 
 def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:
@@ -62,9 +85,6 @@ def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:
     if fitted.dropped_points:
         notes.append(f"{fitted.dropped_points} timed steps took no time by the clock and were left out.")
     if widest_prediction(fitted) > plan.wanted_half_width:
-        share, wanted = 100.0 * widest_prediction(fitted), 100.0 * plan.wanted_half_width
-        notes.append(
-            f"Predicted step times are known to {share:.0f} % only, not to {wanted:.0f} %: measure again when"
-            " the machine is quieter."
-        )
+        sure = _how_sure(fitted)
+        notes.append(f"{sure[0].upper()}{sure[1:]}, not to {100.0 * plan.wanted_half_width:.0f} %: {_NEXT}.")
     return notes

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import httpx
 
 from contracts.errors import MeasurementError
+from contracts.loading.malformed import MALFORMED
 
 _DATA, _DONE = "data: ", "[DONE]"
 
@@ -73,7 +74,7 @@ def _streamed(
                     last_s = clock()
                     first_s = first_s or last_s
                 made = (part.get("usage") or {}).get("completion_tokens", made)
-    except (httpx.HTTPError, ValueError, AttributeError) as error:
+    except (httpx.HTTPError, *MALFORMED) as error:
         raise MeasurementError(f"a streamed completion: {type(error).__name__}: {error}") from None
     if not first_s or made != tokens:
         told = f"{made} of {tokens} tokens" if first_s else "no token as a stream"

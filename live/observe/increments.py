@@ -6,7 +6,9 @@ a histogram whose edges changed count nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from live.observe.metrics import EngineReading, Histogram
 
 _FIELDS = tuple(entry.name for entry in fields(EngineCounters))
 _BUCKETS = len(HISTOGRAM_EDGES_MS) + 1
+_NOTHING = (0,) * _BUCKETS
+#: More answers than this between two scrapes are no count.
+_MOST = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ def increments(before: EngineReading | None, now: EngineReading) -> Increments:
     counted["span_s"] = now.read_at_s - before.read_at_s
     engine = np.array([counted.get(name, np.nan) for name in _FIELDS])
     rows = [_row(before.histograms.get(family), now.histograms.get(family)) for family in LATENCY_FAMILIES]
-    return Increments(engine=engine, latency_le=np.stack(rows))
+    return Increments(engine=engine, latency_le=np.array(rows, dtype=np.int64))
 
 
 def _is_new_process(before: EngineReading, now: EngineReading) -> bool:
@@ -56,12 +61,14 @@ def _risen(before: float | None, now: float) -> float:
     return np.nan if before is None else now - before
 
 
-def _row(before: Histogram | None, now: Histogram | None) -> NDArray[np.int64]:
-    """int64 [E + 1], answers up to each edge of the record between two scrapes."""
+def _row(before: Histogram | None, now: Histogram | None) -> Sequence[int]:
+    """[E + 1], answers up to each edge of the record between two scrapes; a few numbers, so no arrays."""
     if before is None or now is None or before.edges_s != now.edges_s:
-        return np.zeros(_BUCKETS, dtype=np.int64)
-    risen = np.array(now.counts) - np.array(before.counts)
-    return on_record_edges(now.edges_s, risen) if (risen >= 0.0).all() else np.zeros(_BUCKETS, dtype=np.int64)
+        return _NOTHING
+    risen = [new - old for new, old in zip(now.counts, before.counts, strict=True)]
+    if not all(0.0 <= one < _MOST for one in risen):
+        return _NOTHING
+    return [int(risen[at]) for at in _places(now.edges_s)]
 
 
 def on_record_edges(edges_s: tuple[float, ...], counts: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -71,6 +78,12 @@ def on_record_edges(edges_s: tuple[float, ...], counts: NDArray[np.float64]) -> 
     server at or above it. Servers whose edges are the record's (vLLM: ``custom_histogram_buckets``) lose
     nothing.
     """
+    return np.asarray(counts[list(_places(edges_s))], dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def _places(edges_s: tuple[float, ...]) -> tuple[int, ...]:
+    """[E + 1], the server's edge that each edge of the record takes its count from."""
     wanted = np.array([*HISTOGRAM_EDGES_MS, np.inf]) / MS_PER_S
     at = np.searchsorted(np.array(edges_s), wanted * (1.0 - 1e-9), side="left")
-    return np.asarray(counts[np.minimum(at, len(edges_s) - 1)], dtype=np.int64)
+    return tuple(np.minimum(at, len(edges_s) - 1).tolist())

@@ -6,14 +6,16 @@ that is not there is not exported: it is left out, and is neither bad nor good.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from contracts.telemetry import LATENCY_FAMILIES
 from live.errors import LiveError
+from live.exposition import read_samples
 
 #: Field of ``EngineCounters`` -> sample that counts it.
 COUNTERS: Mapping[str, str] = {
@@ -56,7 +58,9 @@ HISTOGRAMS: Mapping[str, str] = {
 }
 #: When the server's process began, as every Prometheus client exports it.
 STARTED = "process_start_time_seconds"
-
+#: Places of samples in a text.
+_Places = tuple[int, ...]
+_Sums = Callable[[Sequence[float]], tuple[float, ...]]
 
 _READ = frozenset(
     {
@@ -97,46 +101,94 @@ def gauge(name: str, readings: Mapping[str, EngineReading]) -> dict[str, float]:
 
 def parse_reading(text: str, read_at_s: float) -> EngineReading:
     """The reading in ``text``; LiveError where it is no Prometheus exposition."""
-    totals: dict[str, float] = {}
-    reasons: dict[tuple[str, str], float] = {}
-    buckets: dict[str, dict[float, float]] = {}
-    try:
-        for family in text_string_to_metric_families(_read_lines(text) or text):
-            for sample in family.samples:
-                totals[sample.name] = totals.get(sample.name, 0.0) + float(sample.value)
-                if _REASON in sample.labels:
-                    ended = sample.name, sample.labels[_REASON]
-                    reasons[ended] = reasons.get(ended, 0.0) + float(sample.value)
-                if "le" in sample.labels:
-                    edges = buckets.setdefault(sample.name.removesuffix("_bucket"), {})
-                    edge = float(sample.labels["le"])
-                    edges[edge] = edges.get(edge, 0.0) + float(sample.value)
-    except (ValueError, KeyError) as error:
-        raise LiveError(f"/metrics is no Prometheus text: {error}") from error
-    return EngineReading(
-        read_at_s=read_at_s,
-        started_at_s=totals.get(STARTED),
-        gauges={key: totals[name] for key, name in GAUGES.items() if name in totals},
-        counters={key: totals[name] for key, name in COUNTERS.items() if name in totals},
+    samples = read_samples("\n".join(filter(is_read, text.split("\n"))) or text)
+    return fields_of(samples).reading([float(one.value) for one in samples], read_at_s)
+
+
+def is_read(line: str) -> bool:
+    """Whether ``line`` is a sample that is read here: parsing a line takes far longer than looking at its
+    name.
+    """
+    return line.partition("{")[0].partition(" ")[0] in _READ
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFields:
+    """Which samples of a text each field of a reading adds up; the numbers are the samples' places."""
+
+    started: _Places | None
+    gauges: Mapping[str, _Places]
+    counters: Mapping[str, _Places]
+    signals: Mapping[str, _Places]
+    histograms: Mapping[str, tuple[tuple[float, ...], _Sums]]
+    """Family -> edges in s, and the sums of each from the samples' values."""
+
+    def reading(self, values: Sequence[float], read_at_s: float) -> EngineReading:
+        """The reading whose samples have these ``values``."""
+        return EngineReading(
+            read_at_s=read_at_s,
+            started_at_s=None if self.started is None else _sum(values, self.started),
+            gauges={name: _sum(values, places) for name, places in self.gauges.items()},
+            counters={name: _sum(values, places) for name, places in self.counters.items()},
+            signals={name: _sum(values, places) for name, places in self.signals.items()},
+            histograms={
+                family: Histogram(edges_s, sums(values))
+                for family, (edges_s, sums) in self.histograms.items()
+            },
+        )
+
+
+def fields_of(samples: Sequence[Sample]) -> ReadFields:
+    """Which of ``samples`` make up each field; LiveError for an edge that is no number."""
+    totals: dict[str, list[int]] = {}
+    reasons: dict[tuple[str, str], list[int]] = {}
+    buckets: dict[str, dict[float, list[int]]] = {}
+    for at, one in enumerate(samples):
+        totals.setdefault(one.name, []).append(at)
+        if _REASON in one.labels:
+            reasons.setdefault((one.name, one.labels[_REASON]), []).append(at)
+        if "le" in one.labels:
+            edges = buckets.setdefault(one.name.removesuffix("_bucket"), {})
+            edges.setdefault(_edge_s(one.labels["le"]), []).append(at)
+    signals = {
+        name: tuple(reasons.get((sample, reason), ()) if reason else totals.get(sample, ()))
+        for name, (sample, reason) in SIGNALS.items()
+    }
+    return ReadFields(
+        started=tuple(totals[STARTED]) if STARTED in totals else None,
+        gauges=_named(GAUGES, totals),
+        counters=_named(COUNTERS, totals),
+        signals={name: places for name, places in signals.items() if places},
         histograms={
             family: _histogram(buckets[HISTOGRAMS[family]])
             for family in LATENCY_FAMILIES
             if HISTOGRAMS[family] in buckets
         },
-        signals={
-            name: reasons[sample, reason] if reason else totals[sample]
-            for name, (sample, reason) in SIGNALS.items()
-            if (reason and (sample, reason) in reasons) or (not reason and sample in totals)
-        },
     )
 
 
-def _read_lines(text: str) -> str:
-    """The samples that are read here: parsing a line takes far longer than looking at its name."""
-    lines = text.split("\n")
-    return "\n".join(line for line in lines if line.partition("{")[0].partition(" ")[0] in _READ)
+def _sum(values: Sequence[float], places: _Places) -> float:
+    return values[places[0]] if len(places) == 1 else sum([values[at] for at in places])
 
 
-def _histogram(counts: Mapping[float, float]) -> Histogram:
-    edges = tuple(sorted(counts))
-    return Histogram(edges, tuple(counts[edge] for edge in edges))
+def _named(names: Mapping[str, str], totals: Mapping[str, list[int]]) -> dict[str, _Places]:
+    return {field: tuple(totals[name]) for field, name in names.items() if name in totals}
+
+
+def _edge_s(label: str) -> float:
+    try:
+        return float(label)
+    except ValueError as error:
+        raise LiveError(f"/metrics is no Prometheus text: {error}") from error
+
+
+def _histogram(places: Mapping[float, list[int]]) -> tuple[tuple[float, ...], _Sums]:
+    edges = tuple(sorted(places))
+    return edges, _sums([tuple(places[edge]) for edge in edges])
+
+
+def _sums(every: Sequence[_Places]) -> _Sums:
+    """From values to the sum of each of ``every``; of one engine it only picks."""
+    if len(every) > 1 and all(len(places) == 1 for places in every):
+        return itemgetter(*[places[0] for places in every])
+    return lambda values: tuple([_sum(values, places) for places in every])

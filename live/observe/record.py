@@ -102,5 +102,8 @@ def _fleet(values: Sequence[float]) -> NDArray[np.float64]:
 
 def _gateway(traffic: Traffic) -> GatewayCounts:
     return GatewayCounts(
-        answered=traffic.answered[None], failed=traffic.failed[None], latency_le=traffic.latency_le[None]
+        answered=traffic.answered[None],
+        failed=traffic.failed[None],
+        timed_out=traffic.timed_out[None],
+        latency_le=traffic.latency_le[None],
     )

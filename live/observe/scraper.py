@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 from live.errors import LiveError
-from live.observe.metrics import EngineReading, parse_reading
+from live.observe.layouts import LayoutReader
+from live.observe.metrics import EngineReading
 
 #: Servers that are scraped at the same time.
 AT_ONCE = 16
@@ -22,6 +23,7 @@ class Scraper:
         """client: with keys and certificates."""
         self._timeout_s = timeout_s
         self._http = client or httpx.Client()
+        self._reader = LayoutReader()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape")
 
     def __enter__(self) -> Scraper:
@@ -47,6 +49,6 @@ class Scraper:
             answer = self._http.get(f"{url}/metrics", timeout=self._timeout_s)
             if answer.status_code != httpx.codes.OK:
                 return None
-            return parse_reading(answer.text, time.time())
+            return self._reader.read(url, answer.text, time.time())
         except (httpx.HTTPError, LiveError):
             return None

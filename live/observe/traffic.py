@@ -13,7 +13,7 @@ from contracts.units import MS_PER_S
 from live.observe.increments import on_record_edges
 from live.ports import ClusterCounts, GatewayAttempt, GatewaySample
 
-_OK, _REDIRECT, _SERVER_ERROR = 200, 300, 500
+_OK, _REDIRECT, _SERVER_ERROR, _GATEWAY_TIMEOUT = 200, 300, 500, 504
 #: A whole answer in one piece comes within this of its first byte (ms): it shows no first token.
 _ONE_PIECE_MS = 2.0
 _LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("ttft_ms")
@@ -27,6 +27,7 @@ class Traffic:
     offered: NDArray[np.int64]  # [S]
     answered: NDArray[np.int64]  # [S, K]
     failed: NDArray[np.int64]  # [S, K]
+    timed_out: NDArray[np.int64]  # [S, K], of these
     latency_le: NDArray[np.int64]  # [S, K, F, E + 1]
     replica_answered: NDArray[np.int64]  # [R]
     replica_failed: NDArray[np.int64]  # [R]
@@ -51,6 +52,7 @@ class TrafficCounter:
             offered=self._offered(sample),
             answered=np.zeros((slices, kernels), dtype=np.int64),
             failed=np.zeros((slices, kernels), dtype=np.int64),
+            timed_out=np.zeros((slices, kernels), dtype=np.int64),
             latency_le=np.zeros((slices, kernels, *families), dtype=np.int64),
             replica_answered=np.zeros(replicas, dtype=np.int64),
             replica_failed=np.zeros(replicas, dtype=np.int64),
@@ -90,6 +92,7 @@ class TrafficCounter:
         k = self._layout.kernels.index(cluster.kernel)
         found.answered[s, k] += cluster.answered
         found.failed[s, k] += cluster.failed
+        found.timed_out[s, k] += min(cluster.timed_out, cluster.failed)
         if cluster.edges_ms:
             edges_s = tuple(edge / MS_PER_S for edge in cluster.edges_ms)
             found.latency_le[s, k, _LATENCY] += on_record_edges(
@@ -109,5 +112,6 @@ class TrafficCounter:
                 found.latency_le[s, k, _TTFT] += first_ms <= _EDGES_MS
         elif attempt.code == 0 or attempt.code >= _SERVER_ERROR:
             found.failed[s, k] += 1
+            found.timed_out[s, k] += attempt.code == _GATEWAY_TIMEOUT
             found.replica_failed[r] += 1
             self.consecutive_failed[r] += 1

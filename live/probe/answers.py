@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from contracts.errors import MeasurementError
+from contracts.loading.malformed import MALFORMED
 from live.load import SLICE_HEADER
 from live.probe.prefill import TOP_K
 
@@ -51,7 +52,7 @@ class Line:
             raise MeasurementError(f"HTTP {answer.status_code}")
         try:
             found = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise MeasurementError("the answer is no JSON") from None
         if not isinstance(found, dict):
             raise MeasurementError("the answer is no JSON object")
@@ -174,7 +175,7 @@ def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
             continue
         try:
             event = json.loads(text.removeprefix("data:"))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise MeasurementError("an event of the stream is no JSON") from None
         if isinstance(event, dict):
             yield event
@@ -198,7 +199,7 @@ class _Gathered:
             self._named = self._named or str(event.get("id") or "")
             for choice in event.get("choices") or ():
                 self._take(choice)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except MALFORMED:
             raise MeasurementError("the answer holds no tokens with log-probabilities") from None
 
     def _take(self, choice: Mapping[str, Any]) -> None:

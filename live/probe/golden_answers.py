@@ -11,6 +11,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import write_pinned
+from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from live.probe.answers import GreedyAnswer, Line, Question, ask, fresh_nonce
 
@@ -63,6 +64,12 @@ def golden_answers(
     return GoldenAnswers(answers=found, sampling=SAMPLING)
 
 
+def right_answers(line: Line, questions: Iterable[Question]) -> GoldenAnswers:
+    """The answers of the server on ``line`` now, kept nowhere; raises as ``golden_answers`` and httpx do."""
+    found = {key(one): _asked(line, one) for one in questions}
+    return GoldenAnswers(answers=found, sampling=SAMPLING)
+
+
 def _asked(line: Line, question: Question) -> GreedyAnswer:
     answer = ask(line, question, fresh_nonce(), _PATIENCE_S)
     if answer.broken:
@@ -84,7 +91,7 @@ def _read(path: Path) -> GoldenAnswers:
         if content["format"] != _FORMAT or content["sampling"] != dict(SAMPLING):
             raise ValueError("answers of another format or another way of sampling")
         answers = {str(name): _answer(one) for name, one in content["answers"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         problem = Problem(str(path), 0, "", "stored answers", str(error)[:200], "delete it to ask again")
         raise DocumentError([problem]) from None
     return GoldenAnswers(answers=answers, sampling=SAMPLING)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from contracts.documents import KernelContract, KernelPool
+from contracts.documents import KernelContract
 from contracts.errors import DocumentError, Problem
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -20,27 +19,28 @@ from live.control.loop import ControlPorts, LiveController, TurnWatcher
 from live.control.setup import expected_fingerprints, live_setup
 from live.control.source import FleetSource, SourceParts
 from live.control.turns import decide
-from live.fleet.control import driving, require_up
+from live.fleet.control import driving, require_up, restart_and_wait
 from live.fleet.plan import load_pool
 from live.fleet.state import FleetDiscovery, FleetFolder
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.gateway.admin import EnvoyAdmin
-from live.gateway.driver import GatewayDriver
 from live.gateway.statistics import GatewayLogs
-from live.measure.endpoint import Endpoint
 from live.observe.metrics import EngineReading, gauge
 from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
-from live.ports import Discovery, GatewayStatistics, LiveReplica
 from live.probe.prober import ProbePlan, Prober
 from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right
 from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import first_model, probe_plan, sample_rates
+from live.run.returning import returning
 from live.run.urls import UrlDiscovery, addresses
+from live.run.world import World, access, engine_of
 
 #: Longest that a condemned replica may take for the answer that is kept, s.
 _EVIDENCE_S = 10.0
+#: Longest that a server that is started anew may take until it serves, s.
+_RESTART_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,35 +53,6 @@ class Assembled:
     passive: PassiveWatch
     told: tuple[str, ...]
     folder: Path  # state and log
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _World:
-    """What a controller stands in. fleet: names this run of the servers, "" where there is none such."""
-
-    folder: Path
-    pool: KernelPool
-    pool_file: Path
-    replicas: tuple[LiveReplica, ...]
-    discovery: Discovery
-    model: str
-    fleet: str = ""
-    statistics: GatewayStatistics | None = None
-    driver: GatewayDriver | None = None
-    default_slice: str = ""
-    engine: Callable[[str], dict[str, Any]] = lambda _: {}
-
-    def by_kernel(self) -> dict[str, tuple[str, ...]]:
-        """Replicas of every kernel."""
-        kernels = dict.fromkeys(one.kernel for one in self.replicas)
-        return {name: tuple(one.name for one in self.replicas if one.kernel == name) for name in kernels}
-
-    def trusted(self) -> tuple[str, str]:
-        """Kernel and address of who says what is right: the reference kernel, else the known-good one."""
-        order = {"reference": 0, "known_good": 1}
-        kernels = sorted(self.pool.spec.kernels, key=lambda one: order.get(one.role, len(order)))
-        urls = {one.kernel: one.url for one in reversed(self.replicas)}
-        return next((one.name, urls[one.name]) for one in kernels if one.name in urls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +86,7 @@ def controlled_fleet(
         driver = None if options.observe else stack.enter_context(driving(folder))
         admin = stack.enter_context(closing(EnvoyAdmin(state.gateway.admin_url)))
         discovery = FleetDiscovery(folder)
-        world = _World(
+        world = World(
             folder=folder.path / CONTROL,
             pool=document,
             pool_file=file,
@@ -126,7 +97,8 @@ def controlled_fleet(
             statistics=GatewayLogs(folder.gateway, admin, state.slices),
             driver=driver,
             default_slice=state.default_slice,
-            engine=_engine(folder),
+            engine=engine_of(folder),
+            restart=lambda name: restart_and_wait(folder, name, _RESTART_S),
         )
         yield stack.enter_context(_assembled(world, options, watchers))
 
@@ -147,13 +119,13 @@ def observed_servers(
         hint = "list the addresses: servers: [http://HOST:PORT]"
         raise _refused(file, f"spec.kernels[{lacking[0]}].servers", "addresses of servers", "none", hint)
     found = addresses(servers)
-    access = _access(options, found[0].url)
+    reached = access(options, found[0].url)
     with ExitStack() as stack:
         stack.enter_context(controlling(folder))
-        model = options.model or first_model(access)
-        discovery = UrlDiscovery(found, stack.enter_context(access.client()), model)
+        model = options.model or first_model(reached)
+        discovery = UrlDiscovery(found, stack.enter_context(reached.client()), model)
         stack.callback(discovery.close)
-        world = _World(
+        world = World(
             folder=folder,
             pool=document,
             pool_file=file,
@@ -165,7 +137,7 @@ def observed_servers(
 
 
 @contextmanager
-def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, ...]) -> Iterator[Assembled]:
+def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, ...]) -> Iterator[Assembled]:
     documents = documents_for(world.pool, world.pool_file, options)
     plan = _plan(world, options, documents.contract)
     rates = sample_rates(options.probes, plan, options.scrape_s)
@@ -186,11 +158,14 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
         log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
         keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
         actuator = _actuator(world, setup)
+        returns, how = returning(world, options, plan.prompts, stack) if actuator else (None, "")
         ports = ControlPorts(
             source=source,
             clock=clock,
             actuator=actuator,
             resetter=actuator,
+            returns=returns,
+            admits=actuator,
             watchers=(log, keeper, evidence, *watchers),
         )
         yield Assembled(
@@ -198,15 +173,15 @@ def _assembled(world: _World, options: RunOptions, watchers: tuple[TurnWatcher, 
             log=log,
             prober=prober,
             passive=watches.passive,
-            told=(*found.told, *_begun(log, state is not None, why)),
+            told=(*found.told, *filter(None, [how]), *_begun(log, state is not None, why)),
             folder=world.folder,
         )
 
 
-def _plan(world: _World, options: RunOptions, contract: KernelContract) -> ProbePlan:
+def _plan(world: World, options: RunOptions, contract: KernelContract) -> ProbePlan:
     """What is asked of every replica, against what the trusted server answered once."""
     kernel, url = world.trusted()
-    endpoint = _access(options, options.probes.reference_url or url, world.model)
+    endpoint = access(options, options.probes.reference_url or url, world.model)
     slices = [home.slice for home in world.pool.spec.home]
     plan = probe_plan(options.probes, slices, endpoint, world.folder / "reference", kernel)
     asked = generation_columns(contract)
@@ -219,7 +194,7 @@ def _plan(world: _World, options: RunOptions, contract: KernelContract) -> Probe
 
 
 def _prober(
-    world: _World,
+    world: World,
     options: RunOptions,
     setup: ControllerSetup,
     plan: ProbePlan,
@@ -227,18 +202,18 @@ def _prober(
 ) -> Prober:
     """Probes of every replica of the layout."""
     urls = {one.name: one.url for one in world.replicas if one.name in setup.layout.replicas}
-    client = _access(options, next(iter(urls.values()))).client()
+    client = access(options, next(iter(urls.values()))).client()
     return Prober(setup.layout, plan, urls, world.model, clock.now_ms() / MS_PER_S, client)
 
 
 def _source(
-    world: _World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, watches: _Watches
+    world: World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, watches: _Watches
 ) -> FleetSource:
     return FleetSource(
         SourceParts(
             layout=setup.layout,
             discovery=world.discovery,
-            scraper=Scraper(client=_access(options, world.replicas[0].url).client()),
+            scraper=Scraper(client=access(options, world.replicas[0].url).client()),
             clock=clock,
             statistics=world.statistics,
             prober=watches.prober,
@@ -248,9 +223,7 @@ def _source(
     )
 
 
-def _evidence(
-    world: _World, options: RunOptions, setup: ControllerSetup, plan: ProbePlan
-) -> IncidentEvidence:
+def _evidence(world: World, options: RunOptions, setup: ControllerSetup, plan: ProbePlan) -> IncidentEvidence:
     """Who keeps what a condemned replica answers."""
     pairs = zip(plan.prompts, plan.references, strict=True)
     right = {one.id: Right(prompt=one, reference=reference) for one, reference in pairs}
@@ -258,31 +231,17 @@ def _evidence(
     def find(name: str) -> Replica:
         now = next(one for one in world.discovery.replicas() if one.name == name)
         engine = {"kernel": now.kernel, "fingerprint": now.fingerprint, **world.engine(name)}
-        endpoint = replace(_access(options, now.url, world.model), timeout_s=_EVIDENCE_S)
+        endpoint = replace(access(options, now.url, world.model), timeout_s=_EVIDENCE_S)
         return Replica(endpoint=endpoint, engine=engine)
 
     return IncidentEvidence(world.folder / EVIDENCE, setup, right, find)
 
 
-def _engine(folder: FleetFolder) -> Callable[[str], dict[str, Any]]:
-    """What the fleet's state says of a server's engine."""
-
-    def of(name: str) -> dict[str, Any]:
-        server = next(one for one in require_up(folder).servers if one.name == name)
-        return {"vllm": server.version, "arguments": list(server.arguments), "restarts": server.restarts}
-
-    return of
-
-
-def _actuator(world: _World, setup: ControllerSetup) -> EnvoyActuator | None:
+def _actuator(world: World, setup: ControllerSetup) -> EnvoyActuator | None:
     if world.driver is None:
         return None
     frame = RoutingFrame(layout=setup.layout, default_slice=world.default_slice)
     return EnvoyActuator(world.driver, world.discovery, frame)
-
-
-def _access(options: RunOptions, url: str, model: str = "") -> Endpoint:
-    return Endpoint(url=url, model=model, api_key=options.api_key, ca_file=options.ca_file)
 
 
 def _begun(log: DecisionLog, resumed: bool, why: str) -> Iterator[str]:

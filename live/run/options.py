@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.telemetry import SampleRates
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
@@ -36,6 +38,15 @@ class ProbeOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnOptions:
+    """How replicas come back from quarantine. verify_probes 0: unverified and whole at once."""
+
+    verify_probes: int = 32
+    readmit_over_s: float = 60.0
+    restart: bool = False  # first, which empties caches as well; of servers that we started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """How to run. policy, contract: URIs, empty: the shipped ones. model: name that servers know, empty:
     their first. scrape_s: between two scrapes of one server, about.
@@ -48,6 +59,7 @@ class RunOptions:
     api_key: str = field(default="", repr=False)
     ca_file: Path | None = None
     probes: ProbeOptions = field(default_factory=ProbeOptions)
+    returns: ReturnOptions = field(default_factory=ReturnOptions)
     scrape_s: float = 1.0
 
 
@@ -97,6 +109,7 @@ def setup_again(told: dict[str, Any], policy: str = "", contract: str = "") -> L
 
     Raises DocumentError where a document is gone or is not the one that the log was written under.
     """
+    _refuse_other_recipe(told)
     pool_file = Path(told["pool"])
     pool = load_as(KernelPool, pool_file)
     options = RunOptions(
@@ -115,6 +128,24 @@ def setup_again(told: dict[str, Any], policy: str = "", contract: str = "") -> L
         probes_per_s=float(told["probes_per_s"]), scrape_interval_s=float(told["scrape_interval_s"])
     )
     return live_setup(documents, {name: tuple(own) for name, own in told["replicas"].items()}, rates)
+
+
+_TEXTS = ("pool", "pool_sha256", "contract", "contract_sha256", "policy", "policy_sha256")
+
+
+def _refuse_other_recipe(told: Any) -> None:
+    """DocumentError where a log's first line does not say how its set-up is made."""
+    try:
+        found = [told[name] for name in _TEXTS]
+        _ = [tuple(map(str, own)) for own in told["replicas"].values()], bool(told["observe"])
+        sound = all(isinstance(one, str) for one in found)
+        sound &= all(math.isfinite(float(told[name])) for name in ("probes_per_s", "scrape_interval_s"))
+        actual = "values of another kind"
+    except MALFORMED as error:
+        sound, actual = False, f"{error!r}"[:200]
+    if not sound:
+        hint = "give what `selvage run` wrote"
+        raise DocumentError([Problem(_COMMAND, 0, "documents", "how a set-up is made", actual, hint)])
 
 
 def _unchanged(what: str, found: str, told: dict[str, Any], file: Path) -> None:

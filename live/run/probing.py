@@ -9,7 +9,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.telemetry import SampleRates
-from live.measure.endpoint import Endpoint
+from live.measure.endpoint import Endpoint, listed_models
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt, load_prompts
 from live.measure.reference_store import stored_top_reference
@@ -76,9 +76,8 @@ def tokenised(prompts: Sequence[Prompt], endpoint: Endpoint) -> list[Prompt]:
 def first_model(endpoint: Endpoint) -> str:
     """Name of the first model that the server lists; MeasurementError where it lists none."""
     with endpoint.client() as client:
-        listed = endpoint.answer(client, "GET", "/v1/models").get("data")
-    names = [one.get("id") for one in listed or () if isinstance(one, dict)]
-    if not names or not isinstance(names[0], str):
+        names = list(listed_models(endpoint.answer(client, "GET", "/v1/models")))
+    if not names:
         raise MeasurementError(f"{endpoint.base}/v1/models: no model is listed; name it: --model")
     return names[0]
 

@@ -2,12 +2,13 @@
 
 A policy that was certified on one contract, on measured kernels and on some sizes of fleet says nothing of
 another contract, slower engines or healthy kernels that are closer to their thresholds. What is compared is
-what a controller is told of its fleet, so every world can ask.
+what a controller is told of its fleet, so every world can ask, and the load that somebody declares for it: no
+controller is told that beforehand, and a world in which nobody declares one is not compared in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,13 @@ _ROUNDING = 1e-9
 #: A fleet may grow so far beyond what was certified: more replicas are more evidence and more room, and a
 #: fallback that takes over because somebody scaled up would do harm. Fewer than certified are another fleet.
 _GROWTH, _GROWS = 2.0, "replicas "
+#: A share of what the declared replicas carry. Less of it is never outside.
+LOAD = "declared peak load, of all capacity"
 
 
-def fleet_facts(fleet: FleetSetup) -> Facts:
-    """Size of the fleet, its kernels' engines, the declared request, and every clause's threshold with the
-    share of it that healthy kernels use.
+def fleet_facts(fleet: FleetSetup, load_ratio: float | None = None) -> Facts:
+    """Size of the fleet, its kernels' engines, the declared request, every clause's threshold with the
+    share of it that healthy kernels use, and the declared peak load (``load_ratio``, None: nobody says).
     """
     replicas = np.bincount(fleet.layout.replica_kernel, minlength=len(fleet.layout.kernels))
     found: Facts = {
@@ -43,6 +46,8 @@ def fleet_facts(fleet: FleetSetup) -> Facts:
         found |= {f"step time per {name}, s": _ends(steps[:, place]) for place, name in enumerate(_STEP)}
         found["prompt tokens"] = _ends(np.array([demand.prompt_tokens]))
         found["output tokens"] = _ends(np.array([demand.output_tokens]))
+    if load_ratio is not None:
+        found[LOAD] = (load_ratio, load_ratio)
     return found | dict(_clauses(fleet))
 
 
@@ -71,9 +76,8 @@ def _ends(values: NDArray[np.float64] | NDArray[np.int64]) -> tuple[float, float
     return float(values.min()), float(values.max())
 
 
-def ranges(fleets: Iterable[FleetSetup]) -> tuple[CertifiedRange, ...]:
-    """What the facts of all ``fleets`` span, by name. A fact that some fleet does not have is left out."""
-    every = [fleet_facts(fleet) for fleet in fleets]
+def ranges(every: Sequence[Facts]) -> tuple[CertifiedRange, ...]:
+    """What the facts of ``every`` fleet span, by name. A fact that some fleet does not have is left out."""
     names = sorted(set.intersection(*(set(facts) for facts in every)))
     return tuple(
         CertifiedRange(
@@ -83,18 +87,31 @@ def ranges(fleets: Iterable[FleetSetup]) -> tuple[CertifiedRange, ...]:
     )
 
 
-def outside(certificate: Certificate, fleet: FleetSetup) -> tuple[str, ...]:
-    """Facts of ``fleet`` that ``certificate`` does not speak of, for people; none where it is covered, or
-    where the certificate does not say what it covers.
+def outside(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
+    """Those of a fleet's ``facts`` that ``certificate`` does not speak of, for people; none where it is
+    covered. What was not recorded when it was certified is ``unknown``.
     """
-    if certificate.covers is None:
-        return ()
-    facts, known = fleet_facts(fleet), {one.name: one for one in certificate.covers}
+    known = _known(certificate)
     return tuple(
         _told(name, low, high, known.get(name))
         for name, (low, high) in facts.items()
-        if not _holds(name, known.get(name), low, high)
+        if certificate.covers is not None
+        and (name != LOAD or LOAD in known)
+        and not _holds(name, known.get(name), low, high)
     )
+
+
+def unknown(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
+    """What of a fleet with ``facts`` is not compared with ``certificate``, and why, for people."""
+    if certificate.covers is None:
+        return ("what it covers was not recorded when it was certified; issue it again",)
+    if LOAD not in _known(certificate):
+        return (f"{LOAD}: not recorded when it was certified; issue it again",)
+    return () if LOAD in facts else (f"{LOAD}: nobody declares it here; the supervisor judges what comes",)
+
+
+def _known(certificate: Certificate) -> dict[str, CertifiedRange]:
+    return {one.name: one for one in certificate.covers or ()}
 
 
 def _holds(name: str, certified: CertifiedRange | None, low: float, high: float) -> bool:
@@ -102,7 +119,7 @@ def _holds(name: str, certified: CertifiedRange | None, low: float, high: float)
         return False
     slack = 1.0 + (_ROUNDING if name.startswith(_EXACT) else TOLERANCE)
     most = _GROWTH if name.startswith(_GROWS) else slack
-    return certified.low <= low * slack and high <= certified.high * most
+    return (name == LOAD or certified.low <= low * slack) and high <= certified.high * most
 
 
 def _told(name: str, low: float, high: float, certified: CertifiedRange | None) -> str:

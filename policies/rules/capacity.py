@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from controller.ports import Observation, PolicyState, Proposal
-from controller.shield.capacity import overloaded
+from controller.shield.capacity import load_of, overloaded
 
 #: Shares and rates below this are rounding.
 _EPSILON = 1e-9
@@ -23,6 +23,8 @@ _EPSILON = 1e-9
 _ROUNDING = 1e-12
 #: Rounds after which slices that overfill kernels together have found their level, or nearly.
 _ROUNDS = 50
+#: By which share the fullest kernel must be less full for a move among plans that all overfill some.
+_WORTH = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,7 @@ def _settle(table, replanned, asked):
     for b in range(len(asked.same)):
         wanted, planned, same = asked.wanted[b], asked.planned[b], asked.same[b]
         offered, capacity = asked.offered_rps[b], asked.capacity_rps[b]
+        back = False
         if same:
             elsewhere = np.any(planned != wanted)
             full = overloaded(planned, offered, capacity, 1.0)
@@ -130,12 +133,28 @@ def _settle(table, replanned, asked):
             if asked.since_s[b] < asked.replan_s or not (full or back):
                 table[b] = planned
                 continue
-        replanned[b] = True
         row, first, headroom_rps = wanted.copy(), asked.order.copy(), capacity * asked.fill_ratio
         load = _Load(asked.rank[b], offered, capacity)
         if not same and asked.stays[b].any():
             _keep(row, first, headroom_rps, planned, asked.stays[b], load, asked.order)
         _fill(table[b], row, load, headroom_rps, first)
+        if same and not (back or _pays(table[b], planned, offered, capacity)):
+            table[b] = planned
+        replanned[b] = np.any(planned) and np.any(table[b] != planned)
+
+
+@compiled
+def _pays(table, planned, offered, capacity):
+    """Whether ``table`` fits, or its fullest kernel is less full than that of ``planned`` by enough.
+
+    Where not everything fits, any table overfills some kernel, and the next one hardly less than the last.
+    """
+    fullest, before = 0.0, 0.0
+    for k in range(len(capacity)):
+        room_rps = max(capacity[k], _EPSILON)
+        fullest = max(fullest, load_of(table, offered, k) / room_rps)
+        before = max(before, load_of(planned, offered, k) / room_rps)
+    return fullest <= 1.0 + _ROUNDING or before > fullest * (1.0 + _WORTH)
 
 
 @compiled

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, model_validator
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from live.run.evidence import EVIDENCE, LEFT
 from live.run.evidence import FORMAT as EVIDENCE_FORMAT
@@ -19,6 +22,33 @@ from scripts.output import ready_folder, write_json, write_whole
 
 #: How much of the decision log goes with an incident, s before its first and after its last move.
 BEFORE_S, AFTER_S = 120.0, 60.0
+
+
+class _Probe(BaseModel):
+    """The failing probe."""
+
+    prompt: int
+    slice: str
+    values: dict[str, float | None]
+
+
+class _Seen(BaseModel):
+    """What a file of evidence must hold for its page; the replica names a file of the bundle."""
+
+    replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+    at_s: Annotated[float, Field(allow_inf_nan=False)]
+    reason: str
+    engine: dict[str, Any] = {}
+    failing: _Probe | None = None
+    reference: list[dict[str, float]] | None = None
+    observed: list[dict[str, float]] | None = None
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _traces_fit(self) -> Self:
+        if self.observed and len(self.reference or ()) != len(self.observed):
+            raise ValueError("expected as many positions in reference as in observed")
+        return self
 
 
 def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) -> list[str]:
@@ -57,11 +87,13 @@ def _evidence(folder: Path, span: tuple[float, float]) -> list[dict[str, Any]]:
 def _read(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(read_regular_text(file, TEXT_BYTES))
-        if content["format"] == EVIDENCE_FORMAT and {"replica", "at_s", "reason"} <= set(content):
+        json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate could not be written again
+        if content["format"] == EVIDENCE_FORMAT:
+            _Seen.model_validate(content)
             return dict(content)
         actual = f"format {content['format']!r}"
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        actual = f"{error}"[:200]
+    except MALFORMED as error:
+        actual = " ".join(str(error).split())[:200]
     raise _refused(file, f"evidence of format {EVIDENCE_FORMAT}", actual, "remove the file")
 
 

@@ -13,6 +13,7 @@ import typer
 
 from contracts.errors import MissingPartError
 from k8s.resources.manifests import manifest_files, write_manifests
+from scripts.cli.kubernetes_drills import drill_extension, drills
 from scripts.cli.options import options
 from scripts.cli.profile_request import read_key
 from scripts.guard import EXIT_BUG
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from k8s.process.serve import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
+app.command("drill-extension")(drill_extension)
+app.command("drills")(drills)
 
 
 @app.callback()

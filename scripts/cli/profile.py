@@ -20,7 +20,15 @@ from live.measure.drift_table import drift_page, drift_table
 from live.measure.step_agreement import WANTED_SHARE, StepAgreement, step_agreement
 from live.measure.step_model import widest_prediction
 from scripts.cli.options import options
-from scripts.cli.profile_request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest, problem
+from scripts.cli.profile_request import (
+    STEP_SECONDS,
+    STEP_TARGET,
+    BackendName,
+    ProfileRequest,
+    ReferenceRequest,
+    ServerRequest,
+    problem,
+)
 from scripts.cli.profile_run import run_profile
 
 
@@ -72,6 +80,12 @@ class ProfileOptions:
             min=0, help="Time steps by the CPU time of this process and its children; 0: by the wall."
         ),
     ] = 0
+    step_seconds: Annotated[
+        float, typer.Option(min=10.0, max=7200.0, help="Longest time that timing a server's steps may take.")
+    ] = STEP_SECONDS
+    step_target: Annotated[
+        float, typer.Option(min=0.02, max=1.0, help="Time a server until predictions are as sure as this.")
+    ] = STEP_TARGET
     step_half_width: Annotated[
         float, typer.Option(min=0.15, max=10.0, help="Refuse step times that are less sure than this share.")
     ] = 0.5
@@ -137,6 +151,8 @@ def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
             conditions=tuple(asked.condition or ()),
             step_sequences=asked.step_sequences,
             step_process=asked.step_process,
+            step_seconds=asked.step_seconds,
+            step_target=asked.step_target,
         ),
         reference=ReferenceRequest(
             url=asked.reference_endpoint,

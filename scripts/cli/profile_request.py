@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from live.measure.measured import ServerCondition
     from live.measure.openai_backend import Declared
 
-
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+#: Longest time that timing steps may take, s, and half-width as a share that it tries to reach.
+STEP_SECONDS, STEP_TARGET = 300.0, 0.15
 
 
 class BackendName(StrEnum):
@@ -46,6 +49,10 @@ class ServerRequest:
     conditions: tuple[str, ...] = ()
     """``NAME=URL`` each."""
     step_sequences: int = 16
+    step_seconds: float = STEP_SECONDS
+    """No request that times steps begins later."""
+    step_target: float = STEP_TARGET
+    """Timing ends once every prediction is known to this share."""
     step_process: int = 0
     """Process on this machine whose CPU time is the clock of steps; 0: the wall."""
 
@@ -104,6 +111,8 @@ class ServerRequest:
             "--api-key-file": self.key_file,
             "--ca-file": self.ca_file,
             "--step-process": self.step_process,
+            "--step-seconds": "" if self.step_seconds == STEP_SECONDS else f"{self.step_seconds:g}",
+            "--step-target": "" if self.step_target == STEP_TARGET else f"{self.step_target:g}",
         }
         words = _given(given) + [word for one in self.conditions for word in ("--condition", one)]
         return [*words, "--step-sequences", str(self.step_sequences)] if self.url else words

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 #: Work of one timing of steps, in prompts scored.
 _STEP_WORK = 50
-#: Timing a server ends once it is so much surer than what is accepted at the worst.
-_WANTED = 0.3
+#: Rounds in which a server is timed, at least and at most, and the share of the longest time that the
+#: least is spread over.
+_LEAST_ROUNDS, _MOST_ROUNDS, _SPREAD = 8, 64, 0.4
 
 
 def run_profile(request: ProfileRequest) -> list[Path]:
@@ -115,10 +116,11 @@ def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
     from live.measure.request_steps import load_of
     from live.measure.serving import stream_load
 
-    plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.least]
+    plans = [plan.steps for _, plan in chosen if plan.steps is not None and plan.steps.streams]
     return [
         f"Step times: at most {load.requests} requests, one after the other, of at most {load.sequences}"
-        f" sequences and {load.tokens} tokens in all (--step-sequences, --no-step-times); then {streams}"
+        f" sequences and {load.tokens} tokens in all, for at most {load.seconds:.0f} s (--step-sequences,"
+        f" --step-seconds, --no-step-times); then {streams}"
         f" streams of {tokens} tokens in all, at most {max(plan.streams, default=0)} at a time."
         for plan in plans
         for load, (streams, tokens) in [(load_of(plan), stream_load(plan.streams))]
@@ -257,9 +259,13 @@ def _steps(request: ProfileRequest) -> StepPlan:
     return StepPlan(
         batches=tuple(sorted({1, max(2, most // 4), most})),
         decode_steps=24,
+        rounds=1,
+        blocks=_LEAST_ROUNDS,
+        most_blocks=_MOST_ROUNDS,
+        least_seconds=_SPREAD * request.server.step_seconds,
+        most_seconds=request.server.step_seconds,
         clock="cpu" if request.server.step_process else "wall",
-        least=True,
-        wanted_half_width=_WANTED * request.step_half_width,
+        wanted_half_width=request.server.step_target,
         most_half_width=request.step_half_width,
         streams=tuple(sorted({1, 2, min(4, most)})),
     )

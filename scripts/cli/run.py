@@ -53,6 +53,18 @@ class RunRequest:
         typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
     ] = 32.0
     probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
+    verify_probes: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Generation probes that must agree before a quarantined replica returns; 0: none."
+        ),
+    ] = 32
+    readmit_over: Annotated[
+        float, typer.Option(min=0.0, help="Over so many seconds its traffic returns, by steps.")
+    ] = 60.0
+    restart_to_heal: Annotated[
+        bool, typer.Option("--restart-to-heal", help="Start it anew first; servers of `selvage fleet`.")
+    ] = False
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Of our own metrics; 0: any.")] = 9464
     metrics_address: Annotated[str, typer.Option(help="Where they are offered.")] = "127.0.0.1"
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; 0: at Ctrl-C.")] = 0.0
@@ -123,7 +135,7 @@ def _assembled(asked: RunRequest) -> AbstractContextManager[Assembled]:
 
 
 def _options(asked: RunRequest) -> RunOptions:
-    from live.run.options import ProbeOptions, RunOptions
+    from live.run.options import ProbeOptions, ReturnOptions, RunOptions
 
     own = ProbeOptions()
     return RunOptions(
@@ -139,6 +151,11 @@ def _options(asked: RunRequest) -> RunOptions:
             generation_tokens_per_s=asked.generation_tokens,
             limit_s=asked.probe_limit,
             reference_url=asked.reference,
+        ),
+        returns=ReturnOptions(
+            verify_probes=asked.verify_probes,
+            readmit_over_s=asked.readmit_over,
+            restart=asked.restart_to_heal,
         ),
     )
 

@@ -218,8 +218,8 @@ def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario)
         )
         raise DocumentError([problem])
     route = load_route(uri, scenario_uri, scenario)
-    for gap in route.gaps:
-        typer.echo(f"caution: {gap}", err=True)
+    for caution in (*route.gaps, *route.unknown):
+        typer.echo(f"caution: {caution}", err=True)
     return route
 
 
@@ -240,6 +240,7 @@ def _named(route: Route | None, policy: str) -> dict[str, Any]:
         "mode": document.spec.mode,
         "uncertified": list(route.uncertified),
         "uncovered": list(route.gaps),
+        "not_compared": list(route.unknown),
     }
 
 

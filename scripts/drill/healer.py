@@ -11,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from contracts.documents import KernelContract, RoutePolicy
+from contracts.documents.drill import Undo
 from contracts.documents.envelope import FileRef
 from contracts.loading.files import sha256_of, write_pinned
 from contracts.loading.loader import dump_text, load_as
@@ -34,6 +35,7 @@ class RunningController:
     policy: str
     contract: Path
     say: Say
+    undo: Undo = field(default_factory=Undo)
     _process: BaseProcess | None = field(default=None)
 
     def start(self) -> None:
@@ -41,7 +43,7 @@ class RunningController:
         log, document = self.folder.log("drill-controller"), self._document()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
-        given = (self.folder.path, document, self.contract, log)
+        given = (self.folder.path, document, self.contract, log, self.undo)
         self._process = multiprocessing.get_context("spawn").Process(target=_control, args=given)
         self._process.start()
         deadline_s = time.monotonic() + _START_S
@@ -83,7 +85,7 @@ def shipped_artefact() -> FileRef:
     return FileRef(uri=SHIPPED_ARTEFACT, sha256=sha256_of(resolve_uri(SHIPPED_ARTEFACT, "drill")))
 
 
-def _control(folder: Path, document: Path, contract: Path, log: Path) -> None:
+def _control(folder: Path, document: Path, contract: Path, log: Path, undo: Undo) -> None:
     """The controller's process; what it says goes to its log."""
     die_with(os.getppid())
     os.setsid()  # a terminal's Ctrl-C is for the one who started us
@@ -93,4 +95,5 @@ def _control(folder: Path, document: Path, contract: Path, log: Path) -> None:
         from scripts.cli.main import app
 
         words = ["run", str(document), "--folder", str(folder), "--contract", str(contract)]
+        words += ["--verify-probes", str(undo.verify_probes), "--readmit-over", str(undo.readmit_over_s)]
         sys.exit(app([*words, "--metrics-port", "0"], standalone_mode=False))

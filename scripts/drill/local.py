@@ -15,8 +15,9 @@ from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
 from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
 from faults.inside.gate import RefusedError
+from live.drill.fleet import LocalFleet
 from live.drill.servers import open_for_drills
-from live.drill.target import LocalTarget, Nobody, frame_of
+from live.drill.target import LiveTarget, Nobody, frame_of
 from live.errors import LiveError
 from live.fleet.background import running_fleet
 from live.fleet.plan import FleetPlan, ServerOptions, plan_fleet
@@ -84,12 +85,17 @@ def run_on(drill: LocalDrill, folder: FleetFolder, driver: Driver, say: Say) -> 
     """Run and judge ``drill`` on the fleet that runs in ``folder``, inside of ``drilled_fleet``."""
     plan, contract = drill.read.plan, load_as(KernelContract, drill.contract_file).spec
     driven = RunningController(
-        folder=folder, pool=drill.fleet.pool, policy=driver.policy, contract=drill.contract_file, say=say
+        folder=folder,
+        pool=drill.fleet.pool,
+        policy=driver.policy,
+        contract=drill.contract_file,
+        say=say,
+        undo=plan.spec.undo,
     )
     healer = Nobody() if driver.policy == NOBODY else driven
     frame = frame_of(plan, drill.fleet, contract, driver.name or driver.policy, driver.seed)
     ledger = DrillLedger(folder=folder.drills, name=plan.name)
-    target = LocalTarget(folder, frame, ledger, healer)
+    target = LiveTarget(LocalFleet(folder, ledger.records), frame, healer)
     run = run_drill(plan, target, ledger, say)
     return LocalRun(outcome=judge(plan, run), requests=target.requests)
 

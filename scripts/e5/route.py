@@ -18,9 +18,10 @@ from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from controller.state import ControllerState
-from policies.route import bound_sha256, coverage_gaps, route_setup, uncertified
+from policies.route import CoverageGaps, bound_sha256, coverage_gaps, route_setup, uncertified
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.offered_load import declared_load_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Route:
     uncertified: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     """Why a fallback drives instead; empty where the certificates speak of this fleet."""
+    unknown: tuple[str, ...] = ()
+    """What was not compared with the certificates."""
 
     bound: dict[str, str | None] = field(default_factory=dict)
     """Hashes of what the document leads to and need not pin: its meta-contract, the certificate of that one's
@@ -71,29 +74,17 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     """``load_route`` for a scenario whose pool is known to be the document's."""
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
-    setup = route_setup(document, str(file), scenario.setup)
-    gaps = _gaps(document, str(file), scenario) if document.spec.mode == "enforce" else ()
+    fleet, load_ratio = scenario.setup, declared_load_ratio(scenario)
+    setup = route_setup(document, str(file), fleet, load_ratio)
+    enforced = document.spec.mode == "enforce"
+    found = coverage_gaps(document, str(file), fleet, load_ratio) if enforced else CoverageGaps()
     return Route(
         document=document,
         setup=setup,
         uncertified=uncertified(document, str(file)),
-        gaps=gaps,
+        gaps=found.lines(document),
+        unknown=found.unknown,
         bound=bound_sha256(document, str(file)),
-    )
-
-
-def _gaps(document: RoutePolicy, file: str, scenario: CompiledScenario) -> tuple[str, ...]:
-    """Why a fallback drives, a line each, and what to do about it."""
-    found = coverage_gaps(document, file, scenario.setup)
-    policy, meta = document.spec.policy, document.spec.meta_contract
-    named = f"{policy}:onnx=FILE" if policy == "learned" else policy
-    commands = {"policy": f"selvage policy certify {named} --meta {meta}", "baseline": f"--meta {meta}"}
-    commands["baseline"] = f"selvage policy certify BASELINE {commands['baseline']}"
-    return tuple(
-        f"{who} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with such "
-        f"fleets: {commands[who]}"
-        for who, gaps in (("policy", found.policy), ("baseline", found.baseline))
-        for gap in gaps
     )
 
 

@@ -51,10 +51,11 @@ def policy_hashes(every: Configurations) -> dict[str, str]:
 
 
 def uncovered(configurations: Configurations, entries: tuple[SuiteEntry, ...]) -> list[str]:
-    """Why a fallback drove instead of the document's policy, on whichever scenario."""
+    """Why a fallback drove instead of the document's policy, on any scenario, and what was not asked."""
     routes = {one.route for one in configurations if one.route}
     worlds = [compiled(entry) for entry in entries] if routes else []
-    return sorted({gap for uri in routes for world in worlds for gap in read_route(uri, world).gaps})
+    found = [read_route(uri, world) for uri in routes for world in worlds]
+    return sorted({told for route in found for told in (*route.gaps, *route.unknown)})
 
 
 def route_sha256(configurations: Configurations) -> str | None:

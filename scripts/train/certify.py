@@ -29,7 +29,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
-from policies.certify.coverage import ranges
+from policies.certify.coverage import fleet_facts, ranges
 from policies.certify.evidence import evidence_text, text_sha256
 from policies.supervised import SHIPPED_META
 from scripts.e5.jobs import compiled
@@ -42,6 +42,7 @@ from scripts.workers import Workers
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.offered_load import declared_load_ratio
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72
@@ -206,7 +207,7 @@ def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> 
         inputs_sha256=inputs_sha256(plan),
         sources_sha256=sources_sha256(),
         evidence_sha256=text_sha256(evidence_text(evidence)),
-        covers=ranges(compiled(e).setup for course in (plan.incidents, plan.quiet) for e in course.entries),
+        covers=ranges([fleet_facts(w.setup, declared_load_ratio(w)) for w in _worlds(plan)]),
         command=request.command,
         code_version=f"{package_version('selvage-fleet')} {git_sha() or ''}".strip(),
         seeds=len(plan.incidents.seeds),

@@ -25,6 +25,7 @@ def count_ended(at: int, fleet: Fleet) -> None:
             part = request.slice
             fleet.cells[at, part, column.FAILED] += 1
             fleet.cells[at, part, column.ATTEMPTS_FAILED] += 1
+            fleet.cells[at, part, column.TIMED_OUT] += request.status == TIMEOUT
             fleet.per_slice[part, column.FIRST_REASON + request.status - TIMEOUT] += 1
         following = request.next
         if following != NONE:

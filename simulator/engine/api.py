@@ -145,6 +145,13 @@ class FleetEngine:
         control.crash_replica(fleet, replica, self._packed, self._packed_rules)
         self.advance_one(fleet, self._now_s(fleet))
 
+    def reset_streams(self, fleet: int, replica: int) -> None:
+        """End every open stream of one replica, as a gateway does of a hung one: what had streamed a token
+        fails, the rest is retried elsewhere at once. The replica lives on, with its cache and its effect.
+        """
+        control.reset_replica(fleet, replica, self._packed, self._packed_rules)
+        self.advance_one(fleet, self._now_s(fleet))
+
     def start(self, fleet: int, replica: int, delay_s: float = 0.0) -> None:
         """Let a dead replica accept connections, empty and with a clean cache, after ``delay_s``."""
         self._memory.replicas["alive_at_s"][fleet, replica] = self._memory.fleets["now_s"][fleet] + delay_s
@@ -278,19 +285,15 @@ def warm() -> None:
     )
     engine = FleetEngine(spec, 1)
     zero = np.zeros(1, np.int64)
+    tokens = dict.fromkeys(("prompt_tokens", "output_tokens"), one)
     request = RequestArrivals(
-        arrived_at_s=np.zeros(1),
-        slice=zero,
-        prompt_tokens=one,
-        output_tokens=one,
-        session=-one,
-        prompt=zero,
-        uniforms=np.zeros((1, 4)),
+        arrived_at_s=np.zeros(1), slice=zero, session=-one, prompt=zero, uniforms=np.zeros((1, 4)), **tokens
     )
     for _ in range(2 * engine.record_space):
         engine.feed(0, request)
     engine.advance(0.0)
     engine.set_effect(0, 0, EngineEffect(condition=1, step_time_factor=2.0))
+    engine.reset_streams(0, 0)
     engine.crash(0, 0)
     engine.set_table(np.ones((1, 1, 2)))
     engine.drain_counters()

@@ -22,7 +22,7 @@ from simulator.engine.memory import Array, Fleet, Memory, Record, Rules, fleet_o
 from simulator.engine.quality import credit_replica
 from simulator.engine.replica import replan
 from simulator.engine.requests import RESET
-from simulator.engine.stretch import stall, steps_done
+from simulator.engine.stretch import stall, steps_done, stretch_s
 
 
 @compiled(nogil=True)
@@ -46,6 +46,35 @@ def crash_replica(b: int, at: int, memory: Memory, rules: Rules) -> None:
     """Kill replica number ``at`` of fleet ``b`` now; both records are packed as plain tuples."""
     fleet = fleet_of(Memory(*memory), Rules(*rules), b)
     replica = fleet.replicas[at]
+    lose_all(replica, fleet)
+    replica.alive_at_s = np.inf
+    replica.cache_epoch += 1
+    forget_counts(replica)
+
+
+@compiled(nogil=True)
+def reset_replica(b: int, at: int, memory: Memory, rules: Rules) -> None:
+    """End the open streams of replica number ``at`` of fleet ``b`` now; process, cache and counts stay."""
+    fleet = fleet_of(Memory(*memory), Rules(*rules), b)
+    book_steps(fleet.replicas[at], fleet.state.now_s)
+    lose_all(fleet.replicas[at], fleet)
+
+
+@compiled(nogil=True)
+def book_steps(replica: Record, now_s: float) -> None:
+    """Count the steps that ended of the decode stretch under way, as its server did."""
+    done = steps_done(replica, now_s)
+    if done > 0:
+        ended_at_s = replica.began_at_s + stretch_s(done, replica.first_step_s, replica.growth_s)
+        replica.decoded += done
+        replica.inter_tokens += replica.running * done
+        replica.inter_token_s += replica.running * (ended_at_s - replica.last_step_at_s)
+        replica.last_step_at_s = ended_at_s
+
+
+@compiled(nogil=True)
+def lose_all(replica: Record, fleet: Fleet) -> None:
+    """Every request of ``replica`` loses it; the step under way makes no token."""
     if replica.kind == MIXED or replica.kind == DECODE:
         replica.busy_s += fleet.state.now_s - replica.busy_counted_at_s
     for j in range(replica.running):
@@ -77,7 +106,7 @@ def lose(number: int, replica: Record, fleet: Fleet) -> None:
 
 @compiled(nogil=True)
 def clear(replica: Record) -> None:
-    """Leave a dead process: no request, no cached prefix, no connection."""
+    """Leave a replica without a request."""
     replica.running = 0
     replica.first_completion = NEVER
     replica.prefilling = 0
@@ -85,9 +114,6 @@ def clear(replica: Record) -> None:
     replica.context_tokens = 0
     replica.waiting = 0
     replica.deadline_at_s = np.inf
-    replica.alive_at_s = np.inf
-    replica.cache_epoch += 1
-    forget_counts(replica)
     stall(replica)
 
 

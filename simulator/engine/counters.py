@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 #: Columns of a cell (replica, slice).
 ANSWERED, FAILED, ATTEMPTS_FAILED, ATTEMPTS_REJECTED, SLO_MISSED = range(5)
-EXPOSED, EXPOSED_IN_FLIGHT, TOKENS, DISPATCHED = range(5, 9)
-CELL_COLUMNS = 9
+EXPOSED, EXPOSED_IN_FLIGHT, TOKENS, DISPATCHED, TIMED_OUT = range(5, 10)
+CELL_COLUMNS = 10
 
 #: Columns of a slice; from ``FIRST_REASON`` on failures, in the order of ``requests.FAILURE_REASONS``.
 OFFERED, SHED_COUNT, UNROUTED, OFFERED_TOKENS, FIRST_REASON = range(5)
@@ -79,6 +79,11 @@ class Counters:
     def attempts_failed(self) -> NDArray[np.int64]:
         """Attempts that ended badly (5xx, reset, timeout) as a gateway counts them, [B, R, S]."""
         return self.cells[..., ATTEMPTS_FAILED]
+
+    @property
+    def attempts_timed_out(self) -> NDArray[np.int64]:
+        """Those of ``attempts_failed`` that had no whole answer in time, [B, R, S]."""
+        return self.cells[..., TIMED_OUT]
 
     @property
     def attempts_rejected(self) -> NDArray[np.int64]:

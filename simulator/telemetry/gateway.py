@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, GatewayCounts
-from simulator.engine.counters import ANSWERED, ATTEMPTS_FAILED, CELL_COLUMNS, Counters
+from simulator.engine.counters import ANSWERED, ATTEMPTS_FAILED, CELL_COLUMNS, TIMED_OUT, Counters
 from simulator.world.compiled_scenario import CompiledScenario
 
 
@@ -39,7 +39,7 @@ class Gateway:
         ``clients`` int32 [B, R, S, F, E + 1]: answers by bucket since the start, not summed over edges.
         """
         counts = GatewayCounts.nothing(*self._shape)
-        _count((counts.answered, counts.failed), counters.cells, self._owner)
+        _count((counts.answered, counts.failed, counts.timed_out), counters.cells, self._owner)
         for fleet in np.flatnonzero((tick + 1) % self._interval == 0):
             _flush(counts.latency_le[fleet], clients[fleet], self._flushed[fleet], self._owner)
         return counts
@@ -47,13 +47,16 @@ class Gateway:
 
 @compiled
 def _count(packed_counts, cells, owner):
-    """Into attempts answered and failed [B, S, K], which are 0: those of ``cells`` [B, R, S, columns]."""
-    answered, failed = borrowed(packed_counts)
+    """Into attempts answered, failed and timed out [B, S, K], which are 0: those of ``cells``
+    [B, R, S, columns].
+    """
+    answered, failed, timed_out = borrowed(packed_counts)
     for b in range(cells.shape[0]):
         for r in range(cells.shape[1]):
             for s in range(cells.shape[2]):
                 answered[b, s, owner[r]] += cells[b, r, s, ANSWERED]
                 failed[b, s, owner[r]] += cells[b, r, s, ATTEMPTS_FAILED]
+                timed_out[b, s, owner[r]] += cells[b, r, s, TIMED_OUT]
 
 
 @compiled
@@ -79,5 +82,5 @@ def warm() -> None:
     for batch in (1, 2):
         counts = GatewayCounts.nothing(batch, 1, 1)
         cells = np.zeros((batch, 1, 1, CELL_COLUMNS), dtype=np.int64)
-        _count((counts.answered, counts.failed), cells, owner)
+        _count((counts.answered, counts.failed, counts.timed_out), cells, owner)
         _flush(counts.latency_le[0], clients, clients.copy(), owner)

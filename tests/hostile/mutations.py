@@ -210,10 +210,37 @@ def graph(content: bytes, rng: Generator) -> bytes:
     return changed
 
 
+def events(content: bytes, rng: Generator) -> bytes:
+    """A value somewhere in one event of a stream is replaced or dropped."""
+    rows = content.split(b"\n")
+    own = [place for place, row in enumerate(rows) if row.startswith(b"data: ")]
+    if own:
+        place = pick(rng, own)
+        rows[place] = b"data: " + json_value(rows[place].removeprefix(b"data: "), rng)
+    return b"\n".join(rows)
+
+
+def exposition(content: bytes, rng: Generator) -> bytes:
+    """A number, a label or a name of a Prometheus text is a hostile one."""
+    rows = content.split(b"\n")
+    place = int(rng.integers(len(rows)))
+    word: bytes = pick(rng, (*WORDS, b"NaN", b"+Inf", b"1e400", b"0x7", b"--1", b'le="', b"# TYPE a"))
+    head, gap, last = rows[place].rpartition(b" ")
+    match int(rng.integers(3)):
+        case 0:
+            rows[place] = head + gap + word
+        case 1:
+            rows[place] = rows[place].replace(b'"', b'"' + word, 1)
+        case _:
+            rows[place] = word + last
+    return b"\n".join(rows)
+
+
 BYTES: tuple[Mutation, ...] = (flip, cut, repeat, insert)
 TEXT: tuple[Mutation, ...] = (*BYTES, lines, scalars, scalars)
 JSON_LINES: tuple[Mutation, ...] = (*BYTES, lines, json_lines, json_lines, json_lines)
 JSON: tuple[Mutation, ...] = (*BYTES, json_value, json_value, json_value)
+EVENTS: tuple[Mutation, ...] = (*BYTES, lines, events, events, events)
 ARCHIVE: tuple[Mutation, ...] = (*BYTES, arrays, arrays, members)
 GRAPH: tuple[Mutation, ...] = (*BYTES, graph, graph, graph)
 

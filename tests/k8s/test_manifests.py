@@ -88,14 +88,20 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
         files = {path.name for path in [*folder.glob("*.yaml"), *folder.glob("*.json")]}
         files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
-        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {"alerts", "dashboard"}
-        assert files | folders == set(listed.get("resources", [])) | generated
+        generated |= {one["path"] for one in listed.get("patches", []) if "path" in one}
+        apart = {"alerts", "dashboard", "components", "late"}  # applied by themselves
+        folders = {path.name for path in folder.iterdir() if path.is_dir()} - apart
+        own = {one for one in listed.get("resources", []) if not one.startswith("..")}
+        assert files | folders == own | generated
 
 
 @pytest.mark.needs("kube_api")
 def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClient, namespace: str) -> None:
     """Every object of the samples passes server-side dry run with strict field validation."""
-    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion")]:
+    drill = list(objects(SAMPLE.parent / "drills" / "late"))
+    for one in drill:
+        del one["metadata"]["namespace"]
+    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion"), *drill]:
         path = _path(found, namespace)
         api.call_api(
             "POST",
@@ -148,7 +154,9 @@ def call_of(method: str, path: str) -> tuple[str, str, str]:
 def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: str) -> None:
     """The operator does nothing that its Role does not allow, and everything that it allows."""
     from k8s.api.cluster import ApiCluster
+    from k8s.api.watched import NamespaceWatch
     from k8s.process.election import Leadership
+    from tests.support.live_fleets import until
 
     bench, recorded = Bench(api=api, namespace=namespace), Recorded(api.configuration)
     bench.everything()
@@ -168,6 +176,8 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+    with NamespaceWatch(recorded.api, namespace) as watched:
+        until(lambda: watched.places is not None)
     watches = {one for one in allowed if one[0] == "watch"}  # kopf's, by a client of its own
     assert recorded.calls == allowed - watches
 
@@ -184,6 +194,12 @@ def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> Non
 @pytest.mark.needs("kubectl")
 def test_kustomize_builds_both() -> None:
     """kubectl kustomize builds the manifests, the dashboard and every example."""
-    for folder in (MANIFESTS, MANIFESTS / "dashboard", *(p for p in SAMPLE.parent.iterdir() if p.is_dir())):
+    late = SAMPLE.parent / "drills" / "late"
+    for folder in (
+        MANIFESTS,
+        MANIFESTS / "dashboard",
+        late,
+        *(p for p in SAMPLE.parent.iterdir() if p.is_dir()),
+    ):
         done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
         assert done.stdout

@@ -81,12 +81,21 @@ def test_the_shield_keeps_the_documents_settings(scenario: Path, most: float) ->
 
 
 @pytest.mark.usefixtures("meta")
+@pytest.mark.parametrize("asked", [None, 0, 7])
+def test_hangs_are_told_by_as_many_probes_as_the_document_says(scenario: Path, asked: int | None) -> None:
+    """Without a word three timeouts in a row tell a hang; 0 asks no probe."""
+    file = write(scenario.parent, **({"hang_timeouts": asked} if asked is not None else {}))
+    setup = route_setup(load_as(RoutePolicy, file), str(file), load_scenario(scenario).setup)
+    assert setup.hang_timeouts == (3 if asked is None else asked)
+
+
+@pytest.mark.usefixtures("meta")
 def test_of_shield_and_meta_contract_the_stricter_holds(scenario: Path) -> None:
     """A document may not loosen what the meta-contract asks for."""
     file = write(scenario.parent, shield={"max_weight_move_per_tick": 0.9, "min_dwell_s": 60.0})
     setup = load_route(str(file), str(scenario), load_scenario(scenario)).setup
-    assert setup.options.limits.max_move_ratio == 0.25
-    assert setup.options.limits.min_dwell_s == 60.0
+    limits = setup.options.limits
+    assert (limits.max_move_ratio, limits.min_dwell_s) == (0.25, 60.0)
     assert setup.meta is not None
 
 
@@ -100,8 +109,7 @@ def test_observing_decides_and_moves_nothing(scenario: Path, tmp_path: Path) -> 
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.output
         found[mode] = json.loads(result.stdout)
-        assert found[mode]["mode"] == mode
-        assert found[mode]["policy"] == "shield-alone"
+        assert (found[mode]["mode"], found[mode]["policy"]) == (mode, "shield-alone")
     lines = {mode: (tmp_path / mode / "decisions.jsonl").read_text().splitlines() for mode in found}
     assert json.loads(lines["observe"][0])["moves"] == json.loads(lines["enforce"][0])["moves"] != []
     still = CliRunner().invoke(app, ["simulate", str(scenario), "--policy", "fixed", "--json"])

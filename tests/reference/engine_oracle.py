@@ -98,11 +98,17 @@ class Oracle(Gateway):
     def crash(self, replica: int) -> None:
         """Kill one replica; retry what had not streamed."""
         r = self.replicas[replica]
-        lost = r.run + r.queue
-        r.run, r.queue, r.chunks = [], [], {}
-        r.stepping, r.end, r.alive_at = False, math.inf, math.inf
+        r.alive_at = math.inf
         r.cache_epoch += 1
         r.exported = Exported()
+        self.reset_streams(replica)
+
+    def reset_streams(self, replica: int) -> None:
+        """End what one replica serves; retry what had not streamed."""
+        r = self.replicas[replica]
+        lost = r.run + r.queue
+        r.run, r.queue, r.chunks = [], [], {}
+        r.stepping, r.end = False, math.inf
         retried = [x for x in lost if self.may_retry(x)]
         for x in lost:
             r.consecutive_failed += 1

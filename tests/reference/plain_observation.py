@@ -10,7 +10,7 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.encoding.observe_pass import KEPT_MARGIN
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
-from controller.state import ControllerState
+from controller.state import ControllerState, planned
 from tests.reference.plain_perceive import load_rps, over_kernels
 
 
@@ -19,9 +19,10 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
     owner, (kernels, _, _) = setup.layout.replica_kernel, setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, owner, kernels, np.add)
-    load = load_rps(state, state.offered_rps)
-    kept_rps = np.minimum(ready * state.replica_rps, load * KEPT_MARGIN)
-    capacity_rps = ready * np.where(state.replica_rps < UNBOUNDED_RPS, state.replica_rps, state.healthy_rps)
+    best_rps = planned(state, "replica_rps")
+    load = load_rps(state, planned(state, "offered_rps"))
+    kept_rps = np.minimum(ready * best_rps, load * KEPT_MARGIN)
+    capacity_rps = ready * np.where(best_rps < UNBOUNDED_RPS, best_rps, state.healthy_rps)
     ended_rps = state.answered_rps + state.failed_rps
     members = np.maximum(np.bincount(owner, minlength=kernels), 1)
     newest_s = over_kernels(state.probed_at_s, owner, kernels, np.maximum)
@@ -29,7 +30,7 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
         "in_rotation": serves,
         "ready": ready,
         "capacity_rps": capacity_rps,
-        "sure_rps": np.maximum(ready * state.least_rps, kept_rps),
+        "sure_rps": np.maximum(ready * planned(state, "least_rps"), kept_rps),
         "load_ratio": load / np.maximum(capacity_rps, 1e-9),
         "failed_ratio": np.where(ended_rps > 1e-6, state.failed_rps / np.maximum(ended_rps, 1e-6), 0.0),
         "evidence_age_s": state.now_s[:, None, None] - newest_s,

@@ -52,6 +52,24 @@ def test_a_hung_replica_stays_ready_and_returns_no_probe(build: Build) -> None:
     assert record.runtime_violating[-1, 3].all()
 
 
+def test_reset_streams_of_a_hung_replica_fail_or_move_at_once(build: Build) -> None:
+    """What a hung replica holds ends at the reset and not at its timeout, each request counted once."""
+    hang = FAULTS["hang"] | {"target": {"kernel": "bf16", "replica": 0}}
+    scenario = build(faults=[hang], horizon_s=60.0)
+    left, cut = (FixedDriver(scenario, out_from={3: 15}, resets=resets) for resets in (False, True))
+    (waits,), (moves,) = run_episodes(scenario, left, [1]), run_episodes(scenario, cut, [1])
+    np.testing.assert_array_equal(waits.offered, moves.offered)
+    held = left.seen[15].running[0, 3] + left.seen[15].waiting[0, 3]
+    assert held > 0.0
+    assert waits.failed[:15].sum() == moves.failed[:15].sum()
+    assert waits.failed[16:].sum() > 0
+    assert moves.failed[16:].sum() == 0
+    assert moves.failed[15].sum() <= held
+    assert moves.answered.sum() + moves.failed.sum() >= waits.answered.sum() + waits.failed.sum()
+    assert moves.answered.sum() + moves.failed.sum() <= moves.offered.sum()
+    assert cut.seen[-1].running[0, 3] + cut.seen[-1].waiting[0, 3] == 0.0
+
+
 def test_lost_telemetry_is_old_not_bad(build: Build) -> None:
     """A replica that loses its telemetry turns stale; what is known of it stays, its answers go on."""
     scenario = build(faults=[FAULTS["telemetry_loss"]], horizon_s=40.0)

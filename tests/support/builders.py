@@ -149,6 +149,7 @@ def with_traffic(
         gateway=GatewayCounts(
             answered=np.einsum("brs,rk->bsk", answered, of_kernel),
             failed=np.einsum("brs,rk->bsk", failed, of_kernel),
+            timed_out=np.zeros((len(answered), len(layout.slices), len(layout.kernels)), dtype=np.int64),
             latency_le=np.einsum("brsfe,rk->bskfe", latency_le, of_kernel),
         ),
     )

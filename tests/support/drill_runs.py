@@ -12,6 +12,7 @@ from contracts.loading.loader import load_text
 from contracts.scoring.episode import EpisodeRecord, truncate
 from faults.client.errors import DrillError
 from faults.client.replica import Proof
+from faults.drill.outcome import Mended
 from faults.drill.plan import DrillPlan, Strike, plan_drill
 from faults.drill.runner import TargetGoneError
 from tests.support.documents_written import envelope
@@ -75,6 +76,8 @@ class ScriptedTarget:
     clean: bool = True
     gone_at_s: float = float("inf")
     stop_at_s: float = float("inf")
+    heals: bool = True
+    heals_at_s: float = 0.0
     told: list[str] = field(default_factory=list)
     now_s: float = 0.0
 
@@ -113,6 +116,11 @@ class ScriptedTarget:
         """Note it."""
         self.told.append("undo " + " ".join(one.fault.name for one in strikes))
         return self.clean, "as scripted"
+
+    def mend(self) -> tuple[Mended, ...]:
+        """Healed from ``heals_at_s`` on, or never, or failed."""
+        healed = None if self.now_s < self.heals_at_s else self.heals
+        return (Mended(replica="fast-0", healed=healed, told="as scripted", lines=((61.0, "said once"),)),)
 
     def end(self) -> None:
         """Note it."""

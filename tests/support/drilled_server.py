@@ -22,6 +22,7 @@ from faults.client.errors import DrillError
 from faults.client.launch import DrillArguments, drill_arguments
 from faults.client.replica import ReplicaFaults
 from faults.client.wire import Answer, call
+from faults.inside import gate
 from live.measure.checkpoint import SHIPPED_MODEL
 from tests.faults.inside.test_document import scheduled
 
@@ -69,8 +70,11 @@ class Server:
 
 
 @contextmanager
-def drilled_server(folder: Path) -> Iterator[Server]:
-    """A vLLM server in half precision that was started for drills, warm; killed at the end."""
+def drilled_server(folder: Path, door: int = 0) -> Iterator[Server]:
+    """A vLLM server in half precision that was started for drills, warm; killed at the end.
+
+    door: port where it is steered, 0 for its own.
+    """
     from live.measure.vllm_backend import vllm_python
 
     started = drill_arguments(folder / "drill")
@@ -85,16 +89,18 @@ def drilled_server(folder: Path) -> Iterator[Server]:
         "--block-size", str(BLOCK), "--max-num-seqs", "16", *started.arguments,
     ]  # fmt: skip
     environment = os.environ | {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    own = {gate.PORT: str(door), gate.REPLICA: "pod-0"} if door else {}
     log = folder / "server.log"
     with log.open("wb") as stream:
         child = subprocess.Popen(
-            command, stdout=stream, stderr=subprocess.STDOUT, env=environment | started.environment,
+            command, stdout=stream, stderr=subprocess.STDOUT, env=environment | started.environment | own,
             start_new_session=True,
         )  # fmt: skip
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(child, url, log)
-            faults = ReplicaFaults(url, started.token_file, folder / "records")
+            steered = f"http://127.0.0.1:{door}" if door else url
+            faults = ReplicaFaults(steered, started.token_file, folder / "records")
             running = Server(url=url, faults=faults, started=started, records=folder / "records")
             running.text()
             yield running

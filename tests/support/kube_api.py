@@ -6,6 +6,7 @@ that is removed at the end. No controller manager runs: what pods and deployment
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import subprocess
@@ -136,3 +137,23 @@ def _established(extensions: client.ApiextensionsV1Api, name: str) -> bool:
     found = extensions.read_custom_resource_definition(name)
     conditions = found.status.conditions or [] if found.status else []
     return any(one.type == "Established" and one.status == "True" for one in conditions)
+
+
+def kubeconfig(configuration: client.Configuration, folder: Path) -> Path:
+    """How the process reaches the server."""
+    path = folder / "kubeconfig"
+    token = configuration.api_key["authorization"].removeprefix("Bearer ")
+    cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "tests",
+                "clusters": [{"name": "tests", "cluster": cluster}],
+                "users": [{"name": "tests", "user": {"token": token}}],
+                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+            }
+        )
+    )
+    return path

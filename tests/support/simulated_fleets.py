@@ -50,6 +50,7 @@ class FixedDriver:
     scenario: CompiledScenario
     weights: list[float] | None = None
     out_from: dict[int, int] = field(default_factory=dict)
+    resets: bool = False
     seen: list[FleetTelemetry] = field(default_factory=list)
     policy_id: str = "test"
     capacity_move: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))
@@ -73,9 +74,13 @@ class FixedDriver:
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
         self.seen.append(telemetry)
         in_rotation = self._plan.in_rotation.copy()
+        reset = np.zeros_like(in_rotation)
         for replica, tick in self.out_from.items():
             in_rotation[:, replica] &= len(self.seen) < tick
-        return RoutingPlan(table=self._plan.table, in_rotation=in_rotation, version=self._plan.version)
+            reset[:, replica] = self.resets and len(self.seen) == tick
+        return RoutingPlan(
+            table=self._plan.table, in_rotation=in_rotation, version=self._plan.version, reset=reset
+        )
 
 
 def arrays_of(record: object, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:

@@ -43,7 +43,7 @@ def weigh_by_peers(worth, sums, news, latest, owner, plan):
             clause = plan.clauses[c]
             if clause.source in (_PROBE, _STEP_TIME) or clause.kind != _BETTING:
                 continue
-            if not _bad(sums[u], c, clause.is_rate):
+            if not _came(sums[u], news[u], c) or not _bad(sums[u], c, clause.is_rate):
                 continue
             count, total, over = 0.0, 0.0, 0.0
             for s in range(slices):
@@ -78,6 +78,15 @@ def _serves(sums, latest, traffic):
             if traffic[c] and (latest[s, c, COUNT] > LEAST_RECEIVED or sums[s, c, COUNT] > 0.0):
                 return True
     return False
+
+
+@compiled
+def _came(sums, news, c):
+    """Some observation of a replica came for clause ``c``: of the others no worth is read."""
+    found = False
+    for s in range(sums.shape[0]):
+        found |= news[s] and sums[s, c, COUNT] > 0.0
+    return found
 
 
 @compiled

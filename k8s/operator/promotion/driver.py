@@ -70,7 +70,8 @@ class Promotions:
         there = {kernel.name for kernel in verdict.documents.pool.spec.kernels}
         attempts = [self.attempts[name] for name in names if name in self.attempts]
         attempts = [one for one in attempts if one.candidate in there]
-        return replace(verdict, documents=with_promotions(verdict.documents, attempts))
+        documents = with_promotions(verdict.documents, attempts)
+        return verdict if documents is verdict.documents else replace(verdict, documents=documents)
 
     def turned(self, policy: str, loop: RouteLoop) -> None:
         """Step every promotion of ``policy`` after a turn of its ``loop``."""

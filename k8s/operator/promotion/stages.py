@@ -21,7 +21,9 @@ PoolStage = Literal["shadow", "canary", "active"]
 
 
 def with_promotions(documents: Documents, attempts: Sequence[Attempt]) -> Documents:
-    """``documents`` as they are in force while ``attempts`` stand as they do."""
+    """``documents`` as they are in force while ``attempts`` stand as they do; the same object without any."""
+    if not attempts and all(kernel.role != "candidate" for kernel in documents.pool.spec.kernels):
+        return documents
     by_kernel = {one.candidate: one for one in attempts}
     kernels = tuple(_staged(kernel, by_kernel.get(kernel.name)) for kernel in documents.pool.spec.kernels)
     changes = {"kernels": kernels, "home": _homes(documents, attempts)}

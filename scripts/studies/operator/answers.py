@@ -16,6 +16,8 @@ EDGES_S = {
     "inter_token_ms": (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20,
                        40, 80),
 }  # fmt: skip
+#: Metrics of a server that are not read: with them an answer has about the 600 lines of vLLM 0.32.
+UNREAD_GAUGES, UNREAD_HISTOGRAMS = 25, 16
 #: Per second and server.
 _RATES = {
     "iterations": 30.0, "prompt_tokens": 600.0, "generation_tokens": 300.0, "inter_token_s": 12.0,
@@ -32,6 +34,7 @@ def answer(second: float) -> str:
 
 
 def _lines(second: float) -> Iterator[str]:
+    yield from _unread(second)
     yield f"# TYPE {STARTED} gauge"
     yield f"{STARTED} 1000.0"
     for field, value in _GAUGES.items():
@@ -46,6 +49,23 @@ def _lines(second: float) -> Iterator[str]:
             kind = "counter" if name.endswith("_total") else "unknown"
             yield f"# TYPE {name.removesuffix('_total')} {kind}"
             yield f"{name}{{{_LABELS}}} {rate * second!r}"
+
+
+def _unread(second: float) -> Iterator[str]:
+    """What a server exports beside: its process, and histograms that nobody reads here."""
+    for n in range(UNREAD_GAUGES):
+        yield f"# HELP python_gc_objects_{n} Of the process."
+        yield f"# TYPE python_gc_objects_{n} gauge"
+        yield f'python_gc_objects_{n}{{generation="0"}} {second + n!r}'
+    for n in range(UNREAD_HISTOGRAMS):
+        name = f"vllm:request_unread_{n}_seconds"
+        yield f"# HELP {name} Histogram of what nobody reads here."
+        yield f"# TYPE {name} histogram"
+        for edge in EDGES_S["latency_ms"]:
+            yield f'{name}_bucket{{{_LABELS},le="{float(edge)!r}"}} {second!r}'
+        yield f'{name}_bucket{{{_LABELS},le="+Inf"}} {second!r}'
+        yield f"{name}_count{{{_LABELS}}} {second!r}"
+        yield f"{name}_sum{{{_LABELS}}} {3.0 * second!r}"
 
 
 def _histogram(family: str, name: str, second: float) -> Iterator[str]:

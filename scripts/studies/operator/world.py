@@ -16,6 +16,7 @@ from k8s.operator.replicas import IN_ROTATION
 from k8s.operator.route_loop import Parts, Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
+from live.observe.layouts import LayoutReader
 from live.observe.metrics import EngineReading, parse_reading
 from live.observe.record import Recorder
 from live.ports import GatewaySample
@@ -35,6 +36,8 @@ class MemoryCluster:
         self._routes = {name: route_of(name) for name in self._resources.policies}
         self._configs: dict[str, Manifest] = {}
         self.calls = 0
+        self.places_version = 1
+        """As watched: no pod of this world comes or goes."""
 
     @property
     def routes(self) -> MemoryCluster:
@@ -118,6 +121,7 @@ class Recorded:
     now_s: float = _BEGAN_S
     turn: int = 0
     _reading: EngineReading | None = field(default=None)
+    _reader: LayoutReader = field(default_factory=LayoutReader)
 
     def now_ms(self) -> float:
         """``Clock``."""
@@ -133,7 +137,8 @@ class Recorded:
         """``Scrapes``: every server answers the text of this tick."""
         if not self.parses and self._reading is not None:
             return dict.fromkeys(urls, self._reading)
-        return {name: parse_reading(self.texts[self.turn], self.now_s) for name in urls}
+        text = self.texts[self.turn]
+        return {name: self._reader.read(url, text, self.now_s) for name, url in urls.items()}
 
     def operator(self) -> NamespaceOperator:
         """An operator of this namespace."""

@@ -66,6 +66,6 @@ def test_a_drill_is_told_and_a_scenario_is_not() -> None:
         "time_to_live_s": 60.0,
     }
     assert told(envelope("FaultDrill", "made", spec)) == {}
-    undone = spec | {"undo": {"readmit_over_s": 5.0}}
-    assert list(told(envelope("FaultDrill", "made", undone))) == ["spec.undo"]
+    kept = spec | {"undo": {"reset_caches": False, "readmit_over_s": 5.0}}
+    assert list(told(envelope("FaultDrill", "made", kept))) == ["spec.undo.reset_caches"]
     assert told(scenario_document()) == {}

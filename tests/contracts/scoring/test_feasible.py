@@ -45,6 +45,17 @@ def test_what_fits_is_what_a_linear_program_can_place(seed: int) -> None:
     assert fits == (-placed.fun >= rate_rps.sum() - 1e-7)
 
 
+@given(st.integers(0, 2**32))
+def test_windows_are_told_together_as_one_by_one(seed: int) -> None:
+    """Whatever runs of windows have the same replicas usable, each fits just as it does alone."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    patterns = rng.random((3, 3, 2)) < 0.5
+    usable = np.repeat(patterns[rng.integers(0, 3, 6)], rng.integers(1, 4, 6), axis=0)
+    rate_rps, capacity_rps = rng.uniform(0.5, 5.0, (len(usable), 2)), rng.uniform(0.5, 9.0, 3)
+    alone = [carried(rate_rps[w : w + 1], usable[w : w + 1], capacity_rps)[0] for w in range(len(usable))]
+    assert carried(rate_rps, usable, capacity_rps).tolist() == alone
+
+
 def test_an_incident_is_infeasible_where_the_good_replicas_cannot_carry_the_load() -> None:
     """Of 20 requests/s 99 % must be carried: a good replica for 19 cannot, one for 20 can."""
     short, enough = (measure_incident(known(broken_record(), rps)) for rps in (19.0, 20.0))

@@ -18,6 +18,7 @@ OTHER = Clause(name="other", hard=False, level=2, weight=1.5, slices=(0,))
 HARD = Clause(name="hard", hard=True, level=3)
 CONTRACT = make_contract(LAYOUT, (SOFT, OTHER, HARD), fallback_threshold=2.0)
 NOBODY_DOWN = np.zeros((1, 2), dtype=np.bool_)
+NOTHING_LOST = np.zeros((1, 2, 2))
 
 
 def standing(condemned: np.ndarray) -> Standing:
@@ -34,7 +35,7 @@ def test_it_is_the_weighted_excess_over_the_fallback_threshold(seed: int) -> Non
     rng = np.random.Generator(np.random.PCG64(seed))
     alarm = (rng.random((1, 2, 2, 3)) < 0.5) & CONTRACT.applies.T
     excess = np.where(alarm, rng.exponential(1.0, alarm.shape), 0.0)
-    loss = answer_loss(alarm, excess, standing(alarm), NOBODY_DOWN, CONTRACT)
+    loss = answer_loss(alarm, excess, standing(alarm), NOBODY_DOWN, NOTHING_LOST, CONTRACT)
     if loss is None:
         assert not alarm.any()
         return
@@ -50,9 +51,24 @@ def test_what_nobody_measures_now_is_no_little() -> None:
     alarm = np.zeros((1, 2, 2, 3), dtype=np.bool_)
     condemned = alarm.copy()
     condemned[0, 0, 0, 0] = True
-    found = answer_loss(alarm, np.zeros(alarm.shape), standing(condemned), NOBODY_DOWN, CONTRACT)
+    found = answer_loss(
+        alarm, np.zeros(alarm.shape), standing(condemned), NOBODY_DOWN, NOTHING_LOST, CONTRACT
+    )
     assert found is not None
     assert found[0].tolist() == [[1.0, 0.0], [0.0, 0.0]]
-    down = answer_loss(alarm, np.zeros(alarm.shape), standing(condemned), ~NOBODY_DOWN, CONTRACT)
+    down = answer_loss(
+        alarm, np.zeros(alarm.shape), standing(condemned), ~NOBODY_DOWN, NOTHING_LOST, CONTRACT
+    )
     assert down is not None
     assert (down >= 1.0).all()
+
+
+def test_a_cell_that_gets_better_is_no_worse_a_place() -> None:
+    """What a condemned clause cost when it last told is what it costs while it tells nothing."""
+    alarm = np.zeros((1, 2, 2, 3), dtype=np.bool_)
+    condemned = alarm.copy()
+    condemned[0, 0, 0, 0] = True
+    before = np.full((1, 2, 2), 0.25)
+    found = answer_loss(alarm, np.zeros(alarm.shape), standing(condemned), NOBODY_DOWN, before, CONTRACT)
+    assert found is not None
+    assert found[0].tolist() == [[0.25, 0.0], [0.0, 0.0]]

@@ -79,7 +79,7 @@ def test_slow_zone_loses_its_replicas_and_its_kernels_stay() -> None:
     assert np.flatnonzero(result.quarantined()[-1]).tolist() == [1, 2, 3, 6, 7]
     assert condemned(result) == [False, False]
     reasons = result.decisions[-1].quarantine_reason[0]
-    assert reasons[[1, 2, 3, 6]].tolist() == [QuarantineReason.DEPARTS] * 4
+    assert reasons[[1, 2, 3, 6]].tolist() == [QuarantineReason.SLOW] * 4
     assert reasons[7] == QuarantineReason.ZONE
     away = result.quarantined()[:, 7]
     assert away[np.flatnonzero(away)[0] :].all()

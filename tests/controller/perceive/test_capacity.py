@@ -148,3 +148,16 @@ def test_what_is_carried_without_a_queue_is_carried() -> None:
     carried = replace(telemetry, answered=np.full_like(telemetry.answered, 3))
     state = accumulate(initial_state(setup, 1), carried, setup).state
     assert (state.least_rps[0] >= np.minimum(6.0, state.replica_rps[0]) - 1e-9).all()
+
+
+def test_a_batch_that_grows_tells_no_longer_answers() -> None:
+    """Twice as many requests that began as ended have generated half of theirs on average: the mean stays."""
+    setup, demand = _setup(), Demand(prompt_tokens=512.0, output_tokens=256.0)
+    steady = _telemetry(0, demand, 1.0, 20.0)
+    engine = steady.engine
+    began, ended = engine.admitted * 4.0 / 3.0, engine.admitted * 2.0 / 3.0
+    prompts = engine.prompt_tokens * 4.0 / 3.0
+    grows = replace(engine, admitted=began, finished=ended, prompt_tokens=prompts)
+    state = accumulate(initial_state(setup, 1), replace(steady, engine=grows), setup).state
+    tokens = state.request_tokens[0]
+    assert tokens[3] / tokens[2] == pytest.approx(256.0)

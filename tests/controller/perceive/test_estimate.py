@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def random_telemetry(seed: int, now_s: float = 1.0, batch: int = 1) -> FleetTele
         gateway=GatewayCounts(
             answered=rng.integers(0, 5, gateway.answered.shape),
             failed=rng.integers(0, 3, gateway.answered.shape),
+            timed_out=np.zeros(gateway.answered.shape, dtype=np.int64),
             latency_le=np.cumsum(rng.integers(0, 3, gateway.latency_le.shape), axis=-1),
         ),
         fingerprint_match=rng.choice([0.0, 1.0, np.nan], seen.fingerprint_match.shape),
@@ -130,6 +132,25 @@ def test_what_the_quarantined_still_fail_is_not_their_kernels(seed: int, away: l
         ended = failed + float(seen.answered[0, mine].sum())
         np.testing.assert_allclose(window[kernel, :, 3, OVER].sum(), failed, atol=1e-9)
         np.testing.assert_allclose(window[kernel, :, 3, COUNT].sum(), ended, atol=1e-9)
+
+
+@pytest.mark.parametrize("overloaded", [False, True])
+def test_an_overloaded_kernel_is_not_blamed_for_what_it_does_not_answer_in_time(overloaded: bool) -> None:
+    """Of its failures those count that came in time; of any other kernel all do."""
+    config = setup()
+    answered, failed = np.full((1, 4, 2), 6), np.full((1, 4, 2), 2)
+    seen = with_traffic(quiet_telemetry(LAYOUT, 1.0), LAYOUT, answered=answered, failed=failed)
+    late = np.zeros_like(seen.gateway.failed)
+    late[0, :, 0] = 3  # of the four that failed
+    seen = replace(seen, gateway=replace(seen.gateway, timed_out=late))
+    state = initial_state(config, 1)
+    if overloaded:
+        state = replace(state, overloaded_at_s=np.full((1, 2), 1.0))
+    found = accumulate(state, seen, config).state
+    counted = found.kernel_window[0, :, 0, 3, OVER]
+    assert counted.tolist() == ([1.0, 4.0] if overloaded else [4.0, 4.0])
+    replicas = found.window[0, :, 0, 3, OVER]
+    assert replicas.tolist() == ([1.0, 1.0, 4.0, 4.0] if overloaded else [4.0, 4.0, 4.0, 4.0])
 
 
 def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: np.ndarray) -> None:

@@ -10,7 +10,11 @@ import pytest
 from contracts.compiled.steady_state import Demand, EngineModel
 from contracts.metrics.runtime import step_time_ratio as ratio_of_times
 from contracts.telemetry import EngineCounters
-from controller.perceive.step_time import LEAST_TOKENS, mean_request, step_time_ratio
+from controller.initial import initial_state
+from controller.perceive.step_time import LEAST_TOKENS, mean_request, observed_step_times, step_time_ratio
+from policies.registry import make_configuration
+from tests.support.builders import make_layout, quiet_telemetry
+from tests.support.clocks import clocked_fleet, clocks
 
 DEMAND = Demand(prompt_tokens=400.0, output_tokens=200.0)
 MODEL = EngineModel(
@@ -93,3 +97,13 @@ def test_metric_is_measured_over_certified() -> None:
     assert ratio_of_times(3.0, 2.0) == 1.5
     with pytest.raises(ValueError, match="above 0"):
         ratio_of_times(1.0, 0.0)
+
+
+def test_where_clocks_are_not_asked_nothing_is_known() -> None:
+    """A set-up that leaves own clocks alone sees no ratio, whatever a server counts."""
+    layout = make_layout(kernels=2, slices=2, per_kernel=1)
+    asked = make_configuration("fixed", clocked_fleet(layout))
+    seen = clocks([1.0, 4.0])(quiet_telemetry(layout, 5.0), 5.0)
+    for setup in (asked, replace(asked, own_clocks=False)):
+        found = observed_step_times(initial_state(setup, 1), seen, setup)
+        assert bool(np.isnan(found).all()) is not setup.own_clocks

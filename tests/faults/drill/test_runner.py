@@ -10,7 +10,7 @@ from contracts.errors import DocumentError
 from faults.drill.outcome import DrillOutcome, Verdict, judge
 from faults.drill.plan import DrillPlan
 from faults.drill.runner import run_drill
-from tests.support.drill_runs import UNDO_S, NotedLedger, ScriptedTarget, drill_plan, healed_record
+from tests.support.drill_runs import TOTAL_S, UNDO_S, NotedLedger, ScriptedTarget, drill_plan, healed_record
 from tests.support.episodes import quiet_record
 
 IN_ORDER = ["begin", "ledger open", "inject bad", "undo bad", "ledger undone", "end"]
@@ -139,3 +139,24 @@ def test_a_guard_on_what_nobody_measures_is_refused() -> None:
     guard = {"name": "kl", "metric": "kl_mean", "threshold": 0.1}
     with pytest.raises(DocumentError, match="failure_rate, late_ratio"):
         judged(ScriptedTarget(), abort_when=[guard])
+
+
+def test_healed_means_verified() -> None:
+    """A drill whose replica was not verified has failed; where nobody knows, it stays open and says so."""
+    failed = judged(ScriptedTarget(heals=False))
+    assert failed.verdict is Verdict.FAILED
+    assert "healed fast-0" in failed.reason
+    unknown = ScriptedTarget(heals_at_s=float("inf"))
+    still_open = judged(unknown)
+    assert still_open.verdict is Verdict.INCONCLUSIVE
+    assert "healed fast-0" in still_open.reason
+    assert unknown.now_s == drill_plan().latest_s
+
+
+def test_a_drill_waits_for_its_replicas_and_no_longer() -> None:
+    """Verified after the usual end, the drill ends there, and every line is said once."""
+    target, said = ScriptedTarget(heals_at_s=TOTAL_S + 10.0), list[str]()
+    run = run_drill(drill_plan(), target, NotedLedger(target.told), said.append)
+    assert target.now_s == TOTAL_S + 10.0
+    assert [one.healed for one in run.mended] == [True]
+    assert said.count("at 61 s: said once") == 1

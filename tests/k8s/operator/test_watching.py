@@ -44,6 +44,7 @@ class Endpoints:
     """The little of a cluster that discovery needs: one kernel's endpoints."""
 
     pods: list[str] = field(default_factory=list)
+    places_version: int | None = None
 
     def service(self, name: str) -> dict[str, Any]:
         """A Service without a selector."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from kubernetes import client
 from live.control.journal import read_log
 from scripts.guard import EXIT_BUG
 from tests.support.cluster_worlds import Bench
-from tests.support.kube_api import free_port
+from tests.support.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -58,26 +57,6 @@ def scraped_server() -> Iterator[int]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def kubeconfig(configuration: client.Configuration, folder: Path) -> Path:
-    """How the process reaches the server."""
-    path = folder / "kubeconfig"
-    token = configuration.api_key["authorization"].removeprefix("Bearer ")
-    cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
-    path.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "tests",
-                "clusters": [{"name": "tests", "cluster": cluster}],
-                "users": [{"name": "tests", "user": {"token": token}}],
-                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
-            }
-        )
-    )
-    return path
 
 
 def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> None:

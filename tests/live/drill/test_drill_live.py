@@ -54,6 +54,7 @@ def drill_file(fleet: FleetFolder, held_s: float = HELD_S, **fault: Any) -> Path
             | fault
         ],
         "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 1.0}],
+        "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
         "time_to_live_s": ONSET_S + held_s,
         "after_s": 2.0,
     }

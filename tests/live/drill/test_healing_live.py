@@ -171,6 +171,7 @@ def drill_of(fleet: FleetFolder) -> Path:
         "load": {"rate_rps": 2.0, "answer_tokens": 4, "timeout_s": 120.0},
         "faults": [fault],
         "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 1.0}],
+        "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
         "time_to_live_s": 900.0,
     }
     return write_yaml(fleet.path.parent / "long.yaml", envelope("FaultDrill", "long", spec))

@@ -130,3 +130,13 @@ def test_an_admin_interface_that_is_none_is_an_error(answer: httpx.Response) -> 
     with pytest.raises(LiveError, match="http://envoy/stats"):
         admin.statistics("x")
     assert not admin.is_live()
+
+
+def test_closed_statistics_leave_no_connection_open(tmp_path: Path) -> None:
+    """Whoever closes the logs closes the connection to Envoy with them; twice is no error."""
+    admin = EnvoyAdmin("http://envoy", httpx.MockTransport(lambda _: httpx.Response(200, json={})))
+    logs = GatewayLogs(GatewayFiles(folder=tmp_path), admin, ("prose",))
+    logs.read()
+    logs.close()
+    logs.close()
+    assert admin.closed

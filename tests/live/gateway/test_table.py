@@ -192,3 +192,30 @@ def test_addresses_that_the_gateway_cannot_reach_are_refused(url: str) -> None:
     """Only plain HTTP with a port and without a path is an upstream."""
     with pytest.raises(PlanError, match="expected http://ADDRESS:PORT"):
         upstream_of(LiveReplica(name="a-0", kernel="a", url=url, state=ReplicaState.READY))
+
+
+def test_a_replica_that_comes_back_gets_its_share_of_its_kernel() -> None:
+    """At a fifth beside a whole peer it has one request of six; held back whole it is not listed."""
+    layout = FleetLayout(
+        kernels=("k0", "k1"),
+        slices=("s0",),
+        replicas=("r0", "r1", "r2"),
+        replica_kernel=np.array([0, 0, 1]),
+        probe_metrics=(),
+        known_good=1,
+    )
+    ups = {
+        name: Upstream(replica=name, kernel=kernel, address="127.0.0.1", port=9000 + number)
+        for number, (name, kernel) in enumerate((("r0", "k0"), ("r1", "k0"), ("r2", "k1")))
+    }
+    everybody = np.ones(3, dtype=np.bool_)
+
+    def weights(**shares: float) -> dict[str, int]:
+        rotation = Rotation(in_rotation=everybody, upstreams=ups, shares=shares)
+        (route,) = slice_routes(np.array([[1.0, 0.0, 0.0]]), rotation, layout)
+        return {one.upstream.replica: one.weight for one in route.endpoints}
+
+    assert weights() == {"r0": WEIGHT_SCALE // 2, "r1": WEIGHT_SCALE // 2}
+    assert weights(r0=0.2) == {"r0": round(WEIGHT_SCALE / 6), "r1": round(WEIGHT_SCALE * 5 / 6)}
+    assert weights(r0=0.0) == {"r1": WEIGHT_SCALE}
+    assert weights(r0=0.0, r1=0.0) == {"r0": WEIGHT_SCALE // 2, "r1": WEIGHT_SCALE // 2}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from controller.fleet import FleetSetup
-from policies.certify.coverage import fleet_facts, outside, ranges
+from policies.certify.coverage import LOAD, fleet_facts, outside, ranges, unknown
 from policies.synthetic_fleet import synthetic_fleet
 from tests.policies.certify.test_certificate import certificate
 
@@ -27,9 +27,9 @@ def slower(fleet: FleetSetup) -> FleetSetup:
 
 def test_what_was_certified_is_covered() -> None:
     """Every fleet of the suites, and every one between them."""
-    held = certificate(covers=ranges([FLEET, slower(FLEET)]))
+    held = certificate(covers=ranges([fleet_facts(FLEET), fleet_facts(slower(FLEET))]))
     for fleet in (FLEET, slower(FLEET), replace(FLEET, capacity_rps=0.7 * FLEET.capacity_rps)):
-        assert outside(held, fleet) == ()
+        assert outside(held, fleet_facts(fleet)) == ()
 
 
 @pytest.mark.parametrize(
@@ -37,31 +37,31 @@ def test_what_was_certified_is_covered() -> None:
 )
 def test_what_lies_outside_is_named(change: object, said: str) -> None:
     """A contract loosened after certification, or a slower profile, is told with both ranges."""
-    held = certificate(covers=ranges([FLEET]))
+    held = certificate(covers=ranges([fleet_facts(FLEET)]))
     assert callable(change)
-    gaps = outside(held, change(FLEET))
+    gaps = outside(held, fleet_facts(change(FLEET)))
     assert gaps
     assert all(gap.startswith(said) and "certified on" in gap for gap in gaps)
 
 
 def test_what_is_measured_may_lie_a_tenth_beyond() -> None:
     """Measured and declared numbers have a tolerance that is stated; thresholds have none."""
-    held = certificate(covers=ranges([FLEET]))
-    assert outside(held, replace(FLEET, capacity_rps=1.09 * FLEET.capacity_rps)) == ()
-    assert outside(held, replace(FLEET, capacity_rps=1.11 * FLEET.capacity_rps))
+    held = certificate(covers=ranges([fleet_facts(FLEET)]))
+    assert outside(held, fleet_facts(replace(FLEET, capacity_rps=1.09 * FLEET.capacity_rps))) == ()
+    assert outside(held, fleet_facts(replace(FLEET, capacity_rps=1.11 * FLEET.capacity_rps)))
     contract = replace(FLEET.contract, threshold=1.01 * FLEET.contract.threshold)
-    assert outside(held, replace(FLEET, contract=contract))
+    assert outside(held, fleet_facts(replace(FLEET, contract=contract)))
 
 
 def test_a_fact_that_was_not_recorded_is_not_covered() -> None:
     """A clause that the suites' contract did not have is outside."""
-    held = certificate(covers=ranges([FLEET])[1:])
-    assert any("certified on nothing" in gap for gap in outside(held, FLEET))
+    held = certificate(covers=ranges([fleet_facts(FLEET)])[1:])
+    assert any("certified on nothing" in gap for gap in outside(held, fleet_facts(FLEET)))
 
 
 def test_an_old_certificate_says_nothing_of_fleets() -> None:
     """Without ranges nothing is compared."""
-    assert outside(certificate(), loosened(FLEET)) == ()
+    assert outside(certificate(), fleet_facts(loosened(FLEET))) == ()
 
 
 def test_healthy_kernels_closer_to_a_threshold_are_outside() -> None:
@@ -73,9 +73,12 @@ def test_healthy_kernels_closer_to_a_threshold_are_outside() -> None:
     else:
         units = FLEET.certified_units
     fleet = replace(FLEET, certified_units=units)
-    held = certificate(covers=ranges([fleet]))
-    assert outside(held, fleet) == ()
-    assert any("healthy share" in gap for gap in outside(held, replace(fleet, certified_units=1.5 * units)))
+    held = certificate(covers=ranges([fleet_facts(fleet)]))
+    assert outside(held, fleet_facts(fleet)) == ()
+    assert any(
+        "healthy share" in gap
+        for gap in outside(held, fleet_facts(replace(fleet, certified_units=1.5 * units)))
+    )
 
 
 def with_replicas(each: int) -> FleetSetup:
@@ -88,5 +91,29 @@ def with_replicas(each: int) -> FleetSetup:
 
 def test_a_fleet_may_grow_to_twice_and_not_shrink() -> None:
     """Scaling up brings no fallback into the seat; fewer replicas than certified are another fleet."""
-    held = certificate(covers=ranges([with_replicas(3)]))
-    assert [bool(outside(held, with_replicas(each))) for each in (2, 3, 6, 7)] == [True, False, False, True]
+    held = certificate(covers=ranges([fleet_facts(with_replicas(3))]))
+    assert [bool(outside(held, fleet_facts(with_replicas(each)))) for each in (2, 3, 6, 7)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_more_load_than_was_certified_is_outside_and_less_is_not() -> None:
+    """A declared peak may lie a tenth above the busiest world of the suites, and any way below."""
+    held = certificate(covers=ranges([fleet_facts(FLEET, 0.3), fleet_facts(FLEET, 0.5)]))
+    for load_ratio in (0.01, 0.3, 0.5, 0.549):
+        assert outside(held, fleet_facts(FLEET, load_ratio)) == ()
+    (gap,) = outside(held, fleet_facts(FLEET, 0.56))
+    assert gap == f"{LOAD}: 0.56 to 0.56 here, certified on 0.3 to 0.5"
+
+
+def test_load_that_nobody_declares_or_recorded_is_said_and_replaces_nobody() -> None:
+    """An undeclared load, and a certificate from before loads were recorded, are not compared and told."""
+    held, old = (certificate(covers=ranges([fleet_facts(FLEET, load)])) for load in (0.5, None))
+    assert outside(held, fleet_facts(FLEET)) == outside(old, fleet_facts(FLEET, 9.0)) == ()
+    assert unknown(held, fleet_facts(FLEET, 0.5)) == ()
+    assert "nobody declares" in unknown(held, fleet_facts(FLEET))[0]
+    assert "issue it again" in unknown(old, fleet_facts(FLEET, 0.5))[0]
+    assert "issue it again" in unknown(certificate(), fleet_facts(FLEET))[0]

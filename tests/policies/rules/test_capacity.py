@@ -212,3 +212,16 @@ def test_kept_rows_that_can_be_carried_are_kept(seed: int, kept: list[bool]) -> 
         np.testing.assert_array_equal(proposal.table[0, rows], planned[rows])
     np.testing.assert_array_equal(after["wanted"], changed)
     np.testing.assert_allclose(proposal.table.sum(axis=2), 1.0, atol=1e-8)
+
+
+def test_where_nothing_fits_a_plan_stays_unless_another_is_clearly_better() -> None:
+    """A fleet that is too small keeps its overfull table while load wobbles, and leaves it for a better."""
+    first = calm(FLEET, offered_rps=np.full((1, 3), 80.0))
+    proposal, memory = fit(first, all_on(0))
+    for step, factor in enumerate((1.03, 0.97, 1.02)):
+        wobble = replace(first, now_s=first.now_s + 40.0 * (step + 1), offered_rps=first.offered_rps * factor)
+        again, memory = fit(replace(wobble, table=proposal.table), all_on(0), memory)
+        np.testing.assert_array_equal(again.table, proposal.table)
+    other = np.array([[150.0, 50.0, 2.0]])
+    changed = replace(first, now_s=first.now_s + 400.0, table=proposal.table, capacity_rps=other)
+    assert not np.array_equal(fit(changed, all_on(0), memory)[0].table, proposal.table)

@@ -132,3 +132,29 @@ def test_a_named_dose_is_measured_alone(tmp_path: Path) -> None:
     assert plan.restarts == ()
     other = _plan(replace(request, doses=("isa-no-vnni",)), kernel)
     assert (other.doses, other.restarts) == ((), restarts)
+
+
+def test_the_stated_time_and_target_are_those_that_are_measured_by(tmp_path: Path) -> None:
+    """``--step-seconds`` and ``--step-target`` bound the timing, and stand in the command of the profile."""
+    server = ServerRequest(url="http://127.0.0.1:9", step_seconds=60.0, step_target=0.1, step_sequences=4)
+    request = ProfileRequest(
+        model="",
+        kernels=(),
+        backend=BackendName.OPENAI,
+        server=server,
+        reference=ReferenceRequest(),
+        prompts=None,
+        faults=None,
+        doses=(),
+        repeats=1,
+        step_times=True,
+        step_half_width=0.5,
+        out=tmp_path,
+        force=False,
+        seed=0,
+    )
+    plan = _plan(request, kernel_named("bf16", VLLM_KERNELS)).steps
+    assert plan is not None
+    assert (plan.most_seconds, plan.wanted_half_width) == (60.0, 0.1)
+    assert plan.least_seconds < plan.most_seconds
+    assert "--step-seconds 60 --step-target 0.1" in request.command("half")

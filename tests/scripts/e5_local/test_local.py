@@ -46,6 +46,7 @@ def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> Loc
             }
         ],
         "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
+        "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
         "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
         "time_to_live_s": 60.0,
     }

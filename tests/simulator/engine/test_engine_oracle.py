@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.api import FleetEngine
-from simulator.engine.requests import RequestArrivals
+from simulator.engine.requests import RequestArrivals, RequestStatus
 from simulator.engine.spec import EngineEffect, EngineSpec
 from tests.reference.engine_oracle import Oracle
 from tests.reference.engine_requests import Exported
@@ -145,6 +145,55 @@ def test_crash_and_retry_equal_the_oracle() -> None:
     ]
     engine, _ = compare(spec, make_arrivals(spec, 600, 60.0, 6), acts, until_s=80.0)
     assert (engine.requests(0)["attempts"] > 1).sum() > 10
+
+
+def test_reset_of_streams_equals_the_oracle() -> None:
+    """A hung replica whose streams are reset, and healthy ones in mid-step, lose them as the oracle says."""
+    spec = make_spec(sticky=False)
+    rotation = np.ones(6, np.bool_)
+    rotation[0] = False
+    acts = [
+        Act(at_s=2.5, call="set_effect", args=(0, EngineEffect(hang=True))),
+        Act(at_s=3.7, call="set_rotation", args=(rotation,)),
+        Act(at_s=3.7, call="reset_streams", args=(0,)),
+        Act(at_s=4.0123, call="reset_streams", args=(3,)),
+        Act(at_s=6.0, call="set_effect", args=(0, EngineEffect())),
+        Act(at_s=6.5, call="set_rotation", args=(np.ones(6, np.bool_),)),
+        Act(at_s=9.01, call="reset_streams", args=(0,)),
+    ]
+    engine, _ = compare(spec, make_arrivals(spec, 600, 50.0, 12), acts, until_s=80.0)
+    assert (engine.requests(0)["status"] == RequestStatus.RESET).any()
+    assert (engine.requests(0)["attempts"] > 1).any()
+
+
+def test_every_reset_request_is_retried_or_failed_and_counted_once() -> None:
+    """After a reset the replica holds nothing, and each request that it held runs elsewhere or has failed."""
+    spec = make_spec(sticky=False)
+    engine = FleetEngine(spec, 1, keep_requests=True)
+    engine.set_table(even_table(spec)[None])
+    engine.feed(0, make_arrivals(spec, 300, 50.0, 13))
+    engine.advance(3.0)
+    engine.drain_counters()
+    held = int(engine.gauges().outstanding[0, 1])
+    rotation = np.ones((1, 6), np.bool_)
+    rotation[0, 1] = False
+    engine.set_rotation(rotation)
+    before = engine.requests(0)
+    engine.reset_streams(0, 1)
+    after, counters = engine.requests(0), engine.drain_counters()
+    mine = (before["replica"] == 1) & (before["status"] == RequestStatus.IN_FLIGHT)
+    failed = mine & (after["status"] == RequestStatus.RESET)
+    moved = mine & (after["replica"] != 1) & (after["attempts"] == before["attempts"] + 1)
+    assert held == mine.sum() > 0
+    assert (failed | moved)[mine].all()
+    assert not (failed & moved).any()
+    assert counters.attempts_failed[0, 1].sum() == held
+    assert counters.failed[0].sum() == failed.sum()
+    assert engine.gauges().outstanding[0, 1] == 0
+    engine.advance(200.0)
+    ended = engine.requests(0)
+    assert len(ended) == 300
+    assert (ended["status"] != RequestStatus.IN_FLIGHT).all()
 
 
 def test_hang_and_timeouts_equal_the_oracle() -> None:

@@ -14,7 +14,7 @@ from tests.support.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, 
 #: Half of everything on another kernel, so that the gateway has more than one cell per slice.
 SPREAD = [0.5, 0.5, 0.0, 0.0]
 #: What only a gateway knows by slice; of a probe the sender does.
-BY_SLICE = {"offered", "gateway.answered", "gateway.failed", "gateway.latency_le"}
+BY_SLICE = {"offered", "gateway.answered", "gateway.failed", "gateway.timed_out", "gateway.latency_le"}
 TROUBLES = {
     "calm": [],
     "crash": [FAULTS["crash"] | {"duration_s": 8.0, "target": {"kernel": "bf16", "replica": 1}}],

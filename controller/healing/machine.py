@@ -1,0 +1,145 @@
+"""One tick of a replica's return: a pure function of where it stood, what is seen, and its terms.
+
+The laws, each with a test:
+
+* nobody gets traffic before all of ``verify_probes`` agreed, and no step is taken without its own;
+* a probe that disagrees, or is not answered, takes all traffic back and begins anew after a doubled wait;
+* the share never falls otherwise, and is whole not before ``readmit_over_s`` after the first step;
+* a flush or restart that did not happen is no step;
+* what is healed or has failed stays so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.healing.records import (
+    Flush,
+    HealingPhase,
+    HealingSight,
+    HealingState,
+    HealingTerms,
+    Order,
+)
+
+_ORDERS = {
+    HealingPhase.RESTARTING: Order.RESTART,
+    HealingPhase.FLUSHING: Order.FLUSH,
+    HealingPhase.PROBING: Order.PROBE,
+    HealingPhase.READMITTING: Order.PROBE,
+}
+
+
+def begin(now_s: float, terms: HealingTerms) -> HealingState:
+    """A replica whose quarantine, or whose drill, has just ended."""
+    return HealingState(phase=_first(terms), since_s=now_s)
+
+
+def step(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
+    """Where the replica stands after one tick."""
+    if state.ended:
+        return state
+    if state.phase is HealingPhase.WAITING:
+        if sight.now_s - state.since_s < state.wait_s:
+            return state
+        return HealingState(phase=_first(terms), since_s=sight.now_s, attempt=state.attempt + 1)
+    if sight.failed > 0:
+        return _setback(state, sight, terms)
+    if state.phase is HealingPhase.RESTARTING:
+        return _restarted(state, sight, terms)
+    if state.phase is HealingPhase.FLUSHING:
+        return _flushed(state, sight, terms)
+    counted = replace(state, agreed=state.agreed + sight.agreed, verified=state.verified + sight.agreed)
+    return _probed(counted, sight, terms)
+
+
+def order(state: HealingState, terms: HealingTerms) -> Order:
+    """What is to be done now; the same again until its outcome is seen."""
+    if state.phase is HealingPhase.READMITTING and not lacking(state, terms):
+        return Order.NOTHING
+    return _ORDERS.get(state.phase, Order.NOTHING)
+
+
+def lacking(state: HealingState, terms: HealingTerms) -> int:
+    """Probes that must still agree before the next phase or step."""
+    readmitting = state.phase is HealingPhase.READMITTING
+    return max(0, (terms.step_probes if readmitting else terms.verify_probes) - state.agreed)
+
+
+def share(state: HealingState, terms: HealingTerms) -> float:
+    """Of the traffic of a whole replica, 0..1."""
+    if state.phase is HealingPhase.READMITTING:
+        return state.step / (terms.steps + 1)
+    return float(state.phase is HealingPhase.HEALED)
+
+
+def line(state: HealingState, terms: HealingTerms) -> str:
+    """Where it stands, for people and logs."""
+    attempt = f" (attempt {state.attempt})" if state.attempt > 1 else ""
+    why = f": {state.told}" if state.told else ""
+    told = {
+        HealingPhase.RESTARTING: "is restarted",
+        HealingPhase.FLUSHING: "prefix cache is flushed",
+        HealingPhase.PROBING: f"{terms.verify_probes} generation probes must agree",
+        HealingPhase.READMITTING: f"gets {share(state, terms):.0%} of its traffic after {state.verified}"
+        " probes that agreed",
+        HealingPhase.WAITING: f"not healed, tried again after {state.wait_s:g} s",
+        HealingPhase.HEALED: f"healed: {state.verified} probes agreed",
+        HealingPhase.FAILED: "not healed",
+    }[state.phase]
+    return f"{told}{attempt}{why}"
+
+
+def _first(terms: HealingTerms) -> HealingPhase:
+    if terms.restart:
+        return HealingPhase.RESTARTING
+    return HealingPhase.FLUSHING if terms.reset_caches else HealingPhase.PROBING
+
+
+def _restarted(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
+    """A restart empties the cache as well."""
+    if sight.restarted is None:
+        return state
+    if not sight.restarted:
+        return _setback(state, sight, terms)
+    return replace(state, phase=HealingPhase.PROBING, since_s=sight.now_s, flush=Flush.RESTARTED)
+
+
+def _flushed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
+    if sight.flush is None:
+        return state
+    if sight.flush is Flush.FAILED:
+        return _setback(state, sight, terms)
+    told = str(sight.flush) if sight.flush is not Flush.FLUSHED else ""
+    return replace(state, phase=HealingPhase.PROBING, since_s=sight.now_s, flush=sight.flush, told=told)
+
+
+def _probed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
+    """On to the first or the next step, or healed, where all is shown."""
+    if state.phase is HealingPhase.PROBING:
+        done = state.agreed >= terms.verify_probes
+        last = terms.readmit_over_s == 0.0
+    else:
+        passed_s = sight.now_s - state.since_s
+        done = state.agreed >= terms.step_probes and passed_s >= terms.readmit_over_s / terms.steps
+        last = state.step >= terms.steps
+    if not done:
+        return state
+    phase = HealingPhase.HEALED if last else HealingPhase.READMITTING
+    return replace(state, phase=phase, since_s=sight.now_s, step=state.step + 1, agreed=0)
+
+
+def _setback(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
+    """Back to the start after a wait that doubles, or failed after the last attempt."""
+    told = sight.told or "no reason was given"
+    over = 0 < terms.attempts <= state.attempt
+    wait_s = min(terms.wait_s * 2.0 ** min(state.attempt - 1, 60), terms.most_wait_s)
+    return HealingState(
+        phase=HealingPhase.FAILED if over else HealingPhase.WAITING,
+        since_s=sight.now_s,
+        attempt=state.attempt,
+        wait_s=0.0 if over else wait_s,
+        flush=state.flush,
+        told=told,
+        verified=state.verified,
+    )

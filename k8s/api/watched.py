@@ -1,0 +1,147 @@
+"""Services, EndpointSlices and pods of a namespace, listed once and then watched: one connection per kind.
+
+Level-based: a watch that ends goes on where it stopped, one that failed or fell behind (410 Gone) begins with
+a new listing. While any of the three is out of touch ``places`` is None, and whoever asks reads the server
+itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from kubernetes import client
+from kubernetes.watch.watch import iter_resp_lines
+from urllib3.exceptions import HTTPError
+
+from k8s.operator.objects import Manifest
+from k8s.operator.places import KINDS, PODS, SERVICES, SLICES, Places
+
+_LOG = logging.getLogger(__name__)
+#: One watch lasts so long, then the next goes on from there: a connection that died unseen is found by then.
+WINDOW_S = 10
+#: Without an answer for so long a kind is out of touch.
+STALE_S = 2.0 * WINDOW_S
+#: After a failure.
+PAUSE_S = 1.0
+_OK, _GONE = 200, 410
+
+
+class _Gone(Exception):
+    """The version that a watch went on from is no longer known: list again."""
+
+
+class NamespaceWatch:
+    """Watches one namespace in threads of its own; use as a context."""
+
+    def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
+        core = client.CoreV1Api(api)
+        self._methods = {
+            SERVICES: core.list_namespaced_service,
+            SLICES: client.DiscoveryV1Api(api).list_namespaced_endpoint_slice,
+            PODS: core.list_namespaced_pod,
+        }
+        self._namespace, self._timeout_s = namespace, timeout_s
+        self._stop = threading.Event()
+        self._places = Places()
+        self._heard_at_s = dict.fromkeys(KINDS, float("-inf"))
+        self._told: dict[str, str] = {}
+        self.listings = 0
+        """Listings of any kind so far."""
+        self._threads = [
+            threading.Thread(target=self._run, args=(kind,), name=f"watch-{kind}", daemon=True)
+            for kind in KINDS
+        ]
+
+    def __enter__(self) -> NamespaceWatch:
+        """Begin to watch."""
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End; a connection that is open ends with its window."""
+        self._stop.set()
+
+    @property
+    def places(self) -> Places | None:
+        """All of it, None where a kind was not listed yet or nothing was heard of it for too long."""
+        touched = min(self._heard_at_s.values()) >= time.monotonic() - STALE_S
+        return self._places if touched else None
+
+    def _run(self, kind: str) -> None:
+        version = ""
+        while not self._stop.is_set():
+            try:
+                version = self._window(kind, version) if version else self._list(kind)
+                self._heard_at_s[kind] = time.monotonic()
+                self._told.pop(kind, None)
+            except _Gone:
+                version = ""
+            except (client.ApiException, HTTPError, OSError, ValueError, KeyError) as error:
+                version = ""
+                self._tell(kind, error)
+                self._stop.wait(PAUSE_S)
+
+    def _list(self, kind: str) -> str:
+        """List all of ``kind``; the version that a watch goes on from."""
+        answer = self._get(kind)
+        found = json.loads(answer.data)
+        self._places.renew(kind, found["items"])
+        self.listings += 1
+        return str(found["metadata"]["resourceVersion"])
+
+    def _window(self, kind: str, version: str) -> str:
+        """Watch ``kind`` for one window; the version it got to."""
+        answer = self._get(
+            kind,
+            watch=True,
+            resource_version=version,
+            allow_watch_bookmarks=True,
+            timeout_seconds=WINDOW_S,
+        )
+        try:
+            for event in _events(answer):
+                if self._stop.is_set():
+                    break
+                version = self._heed(kind, event)
+        finally:
+            answer.close()
+        return version
+
+    def _heed(self, kind: str, event: dict[str, Any]) -> str:
+        """Take in one event; the version of its object."""
+        what, found = event["type"], event["object"]
+        if what == "ERROR":
+            raise _Gone
+        if what == "DELETED":
+            self._places.drop(kind, str(found["metadata"]["name"]))
+        elif what != "BOOKMARK":
+            self._places.put(kind, found)
+        return str(found["metadata"]["resourceVersion"])
+
+    def _get(self, kind: str, **query: Any) -> Any:
+        """The answer to a listing, or to a watch, that nobody has read yet."""
+        limits_s = self._timeout_s, self._timeout_s + WINDOW_S
+        asked = {**query, "_preload_content": False, "_request_timeout": limits_s}
+        answer = self._methods[kind](self._namespace, **asked)
+        if answer.status == _GONE:
+            raise _Gone
+        if answer.status != _OK:
+            raise client.ApiException(status=answer.status, reason=answer.reason)
+        return answer
+
+    def _tell(self, kind: str, error: Exception) -> None:
+        """Log a failure that lasts once."""
+        told = f"{getattr(error, 'status', '') or ''} {type(error).__name__}".strip()
+        if self._told.get(kind) != told:
+            _LOG.warning("%s are not watched (%s): they are listed at every tick meanwhile", kind, told)
+            self._told[kind] = told
+
+
+def _events(answer: Any) -> Iterator[Manifest]:
+    return (json.loads(line) for line in iter_resp_lines(answer) if line)

@@ -1,0 +1,161 @@
+"""Which FaultDrills may run, judged from the objects alone; every refusal says what to do. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contracts.compiled.layout import FleetLayout
+from contracts.documents import FaultDrill
+from contracts.errors import DocumentError
+from controller.fleet import USUAL_RATES
+from faults.client.replica import wire_form
+from faults.drill.guards import check_metrics
+from faults.drill.plan import DrillPlan, plan_drill
+from faults.inside.document import fault_of
+from faults.inside.gate import RefusedError
+from k8s.operator.admission import Documents, judge_policy
+from k8s.operator.conditions import Condition, condition
+from k8s.operator.fleet import controller_setup, route_shape, serving
+from k8s.operator.objects import Manifest, Resources
+from k8s.resources.objects import document_of, origin
+from k8s.routes.rules import Backend, RouteShape
+from live.load import SLICE_HEADER
+
+_TRUE = "True"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillSite:
+    """A drill with the fleet that it strikes, all of it sound."""
+
+    drill: FaultDrill
+    plan: DrillPlan
+    documents: Documents
+    layout: FleetLayout
+    shape: RouteShape
+
+    @property
+    def homes(self) -> tuple[str, ...]:
+        """Home kernel of each slice, in the layout's order."""
+        found = {home.slice: home.kernel for home in self.documents.pool.spec.home}
+        return tuple(found[name] for name in self.layout.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillVerdict:
+    """What the objects say of one drill. site None: it cannot run as things stand."""
+
+    accepted: Condition
+    resolved: Condition
+    site: DrillSite | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where drills run. allowed: namespaces; shed: what routes name for what is refused."""
+
+    namespace: str
+    allowed: frozenset[str]
+    shed: Backend
+
+
+def judge_drill(found: Manifest, seen: Resources, place: Place) -> DrillVerdict:
+    """The verdict on ``found``."""
+    namespace, allowed = place.namespace, place.allowed
+    if namespace not in allowed:
+        told = (
+            f"namespace {namespace}: drills are allowed in {', '.join(sorted(allowed)) or 'none'} alone;"
+            " apply the drill there, or name this one with --allow-namespace of the drill runner"
+        )
+        return refused("NamespaceNotAllowed", told)
+    try:
+        drill = document_of(found)
+    except DocumentError as error:
+        return refused("Invalid", str(error))
+    assert isinstance(drill, FaultDrill)
+    problem = _unsound(drill, origin(found))
+    if problem is not None:
+        return refused(*problem)
+    return _resolved(drill, found, seen, place)
+
+
+def refused(reason: str, message: str) -> DrillVerdict:
+    """A drill that is not accepted."""
+    return DrillVerdict(
+        accepted=condition("Accepted", False, reason, message),
+        resolved=condition("ResolvedRefs", None, "NotAccepted", "judged once the drill is accepted"),
+    )
+
+
+def unresolved(verdict: DrillVerdict, reason: str, message: str) -> DrillVerdict:
+    """``verdict`` with something missing that may come."""
+    return DrillVerdict(accepted=verdict.accepted, resolved=condition("ResolvedRefs", False, reason, message))
+
+
+def _unsound(drill: FaultDrill, file: str) -> tuple[str, str] | None:
+    """Reason and message of what is wrong with the document by itself."""
+    spec = drill.spec
+    if not spec.abort_when:
+        return "NoGuards", "abort_when: a drill on a cluster needs at least one guard that ends it; state one"
+    try:
+        check_metrics((*spec.steady_state, *spec.abort_when), file)
+    except DocumentError as error:
+        return "UnknownMetric", str(error)
+    for fault in spec.faults:
+        if fault.shape not in ("step", "intermittent"):
+            return "NotInjectable", f"{fault.name}: shape {fault.shape}; faults of pods are on or off"
+        if fault.kind == "load_surge":
+            continue
+        try:
+            fault_of(wire_form(fault))
+        except RefusedError as error:
+            return "NotInjectable", f"{fault.name}: {error}; choose a kind that live servers take"
+    return None
+
+
+def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: Place) -> DrillVerdict:
+    accepted = condition("Accepted", True, "Valid", "the drill is sound, has guards, and is allowed here")
+    verdict = DrillVerdict(accepted=accepted, resolved=accepted)
+    documents, problem = _documents(drill.spec.pool, seen, place.namespace)
+    if documents is None:
+        return unresolved(verdict, "RefNotFound", problem)
+    pool = documents.pool.spec.model_copy(update={"kernels": serving(documents.pool)})
+    try:
+        plan = plan_drill(drill, origin(found), pool)
+        layout = controller_setup(documents, USUAL_RATES).setup.layout
+    except (DocumentError, ValueError) as error:
+        return unresolved(verdict, "DoesNotFit", str(error))
+    header = documents.policy.spec.route.slice_header
+    if header != SLICE_HEADER:
+        told = f"route.slice_header: expected {SLICE_HEADER}, which the load of drills sends, got {header}"
+        return unresolved(verdict, "DoesNotFit", told)
+    strange = [part.slice for part in plan.slices if part.slice not in layout.slices]
+    if strange:
+        told = f"load.slice_mix: no slice {', '.join(strange)}; there are {', '.join(layout.slices)}"
+        return unresolved(verdict, "DoesNotFit", told)
+    shape = route_shape(documents, layout, place.shed)
+    site = DrillSite(drill=drill, plan=plan, documents=documents, layout=layout, shape=shape)
+    told = f"pool {drill.spec.pool} and the policy {documents.policy.metadata.name} that routes it were found"
+    return DrillVerdict(
+        accepted=accepted, resolved=condition("ResolvedRefs", True, "Resolved", told), site=site
+    )
+
+
+def _documents(pool: str, seen: Resources, namespace: str) -> tuple[Documents | None, str]:
+    """The oldest sound policy that routes ``pool``, with its documents; else what is missing."""
+    if pool not in seen.pools:
+        known = ", ".join(sorted(seen.pools)) or "none"
+        return None, f"pool: there is no KernelPool {pool} in this namespace (there are: {known}); apply it"
+    told = ""
+    for name in sorted(seen.policies):
+        if seen.policies[name].get("spec", {}).get("pool") != pool:
+            continue
+        verdict = judge_policy(name, seen, namespace)
+        if verdict.documents is not None:
+            return verdict.documents, ""
+        bad = verdict.resolved if verdict.accepted.status == _TRUE else verdict.accepted
+        told = f"RoutePolicy {name} routes it and is not sound: {bad.message}"
+    return None, told or (
+        f"pool: no RoutePolicy routes KernelPool {pool}, so nothing says where its traffic goes and what it "
+        "is judged by; apply one"
+    )

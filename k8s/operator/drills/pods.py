@@ -1,0 +1,146 @@
+"""The faults of one pod: over its server's port of drills, by deleting it, or handed to Chaos Mesh.
+
+Every call first asks the API server whether that very pod still exists: an address goes to another pod sooner
+than a drill ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contracts.documents.scenario import ScheduledFault
+from faults.client import record as records
+from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
+from faults.client.replica import Injected, Proof, ReplicaFaults, Undone, wire_form
+from k8s.operator.drills.chaos import chaos_proof, network_chaos
+from k8s.operator.drills.cluster import DrillCluster, DrillPod, drill_pod
+from k8s.operator.objects import ClusterError
+from k8s.resources.drill_extension import ALLOWED, DRILL_PORT, DRILLS
+
+#: The kind that deletes its pod.
+POD_KILL = "crash"
+
+
+class UnseenError(DrillError):
+    """The API server did not say whether the pod is there, so nobody touched it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steering:
+    """How pods are steered. records: a folder for what single calls note; the ConfigMap is what counts."""
+
+    token_file: Path
+    records: Path
+    port: int = DRILL_PORT
+
+
+def steering_url(pod: DrillPod, port: int) -> str:
+    """Where drills of ``pod`` are steered."""
+    host = f"[{pod.address}]" if ":" in pod.address else pod.address
+    return f"http://{host}:{port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """What of a drill Chaos Mesh carries out on one pod. names: of faults -> of NetworkChaos."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    ends_s: float = 0.0
+    """They end by themselves after so long."""
+    all: bool = False
+    """The server itself is given nothing of the drill."""
+
+
+class PodFaults(ReplicaFaults):
+    """``ReplicaFaults`` of ``pod``. admit: raises DrillError where it may not be struck any more."""
+
+    def __init__(
+        self,
+        cluster: DrillCluster,
+        pod: DrillPod,
+        steering: Steering,
+        admit: Callable[[], None],
+        handed: Handed,
+    ) -> None:
+        super().__init__(steering_url(pod, steering.port), steering.token_file, steering.records)
+        self._cluster, self._pod, self._admit = cluster, pod, admit
+        self._handed, self._steering = handed, steering
+
+    def inject(self, fault: ScheduledFault, ttl_s: float) -> Injected:
+        """Put ``fault`` in force; DrillError where the pod may not be struck any more."""
+        self._admit()
+        if fault.kind != POD_KILL and fault.name not in self._handed.names:
+            return super().inject(fault, ttl_s)
+        with _told():
+            if fault.kind == POD_KILL:
+                self._cluster.delete_pod(self._pod.name, self._pod.uid)
+            else:
+                chaos = self._handed.names[fault.name]
+                self._cluster.create_chaos(
+                    network_chaos(
+                        chaos, fault, (self._cluster.namespace, self._pod.name), self._handed.ends_s
+                    )
+                )
+        return Injected(fault=wire_form(fault), evidence={}, record=self._steering.records)
+
+    def renew(self, ttl_s: float) -> float:
+        """Renew the lease of what the server has in force; what Chaos Mesh has ends by its own duration."""
+        try:
+            return ttl_s if self._handed.all else super().renew(ttl_s)
+        except UnseenError as error:  # asked again before the lease ends
+            raise ReplicaSilentError(str(error)) from error
+
+    def verify(self, injected: Injected) -> Proof:
+        """As of any replica; of what was handed over what Chaos Mesh says."""
+        chaos = self._handed.names.get(injected.fault["name"])
+        if chaos is None:
+            return super().verify(injected)
+        with _told():
+            return chaos_proof(self._cluster.chaos(chaos))
+
+    def undo(self, name: str = "") -> Undone:
+        """End the fault called ``name``; a pod that is gone took its faults with it."""
+        with _told():
+            if name in self._handed.names:
+                self._cluster.delete_chaos(self._handed.names[name])
+                return Undone(clean=True)
+            if pod_exists(self._cluster, self._pod):
+                return super().undo(name)
+        for path, kept in records.open_records(self._steering.records):
+            if kept.url == self.url and name in ("", kept.fault["name"]):
+                records.save(path, kept.closed("gone"))
+        return Undone(clean=False, gone=True)
+
+    def _steer(
+        self, action: str, body: dict[str, Any] | None = None, within_s: float = 10.0
+    ) -> dict[str, Any]:
+        with _told():
+            there = pod_exists(self._cluster, self._pod)
+        if not there:
+            raise ReplicaGoneError(f"pod {self._pod.name} ({self._pod.uid}) is gone")
+        return super()._steer(action, body, within_s)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """UnseenError where the API server refuses or does not answer."""
+    try:
+        yield
+    except ClusterError as error:
+        raise UnseenError(str(error)) from error
+
+
+def drill_pods(cluster: DrillCluster) -> dict[str, DrillPod]:
+    """Pods that drills may strike, by name: those that carry the label and are not on their way out."""
+    found = [pod for pod in cluster.pods({DRILLS: ALLOWED}) if not pod["metadata"].get("deletionTimestamp")]
+    return {str(pod["metadata"]["name"]): drill_pod(pod) for pod in found}
+
+
+def pod_exists(cluster: DrillCluster, pod: DrillPod) -> bool:
+    """Whether that very pod exists, at the address it had."""
+    found = drill_pods(cluster).get(pod.name)
+    return found is not None and (found.uid, found.address) == (pod.uid, pod.address)

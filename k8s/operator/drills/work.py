@@ -1,0 +1,106 @@
+"""One drill under way: the runner of ``faults.drill`` in a thread, over the pods of its pool."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from contracts.errors import SelvageError
+from faults.drill.outcome import DrillOutcome, Verdict, judge
+from faults.drill.runner import run_drill
+from k8s.operator.drills.admission import DrillVerdict
+from k8s.operator.drills.fleet import ClusterFleet
+from k8s.operator.drills.ledger import ClusterLedger
+from k8s.operator.drills.report import outcome_content
+from k8s.operator.objects import Manifest
+from live.drill.episode import Frame
+from live.drill.target import LiveTarget, Nobody
+
+_LOG = logging.getLogger(__name__)
+#: Beginning of what the runner says -> phase of the status.
+_PHASES = {
+    "before": "Steady",
+    "inject": "Injecting",
+    "verified": "Injecting",
+    "abort": "Undoing",
+    "undo": "Undoing",
+    "at": "Healing",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run ended. undone: nothing of it can be in force any more."""
+
+    verdict: Verdict
+    reason: str
+    undone: bool
+
+
+class DrillWork:
+    """A run of ``drill``; the operator heals meanwhile, so nobody else does."""
+
+    def __init__(
+        self, drill: Manifest, verdict: DrillVerdict, fleet: ClusterFleet, ledger: ClusterLedger
+    ) -> None:
+        assert verdict.site is not None
+        self.drill, self.verdict, self.site = drill, verdict, verdict.site
+        self.ended: Ended | None = None
+        self.phase, self.told = "Steady", "the load begins"
+        self._fleet, self._ledger = fleet, ledger
+        self._thread = threading.Thread(
+            target=self._run, name=f"drill {drill['metadata']['name']}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, why: str) -> None:
+        """Let the run end before its time: what is in force is taken back at once."""
+        self._fleet.stopping = self._fleet.stopping or why
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end; whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self.ended = self._drilled()
+        except SelvageError as error:
+            self.ended = Ended(
+                verdict=Verdict.INCONCLUSIVE, reason=str(error), undone=not self._ledger.opened
+            )
+        except Exception as error:  # a bug of ours must not leave a fault behind unsaid
+            _LOG.exception("drill %s failed", self.drill["metadata"]["name"])
+            told = f"an unforeseen error ended it: {error!r}"
+            self.ended = Ended(verdict=Verdict.INCONCLUSIVE, reason=told, undone=not self._ledger.opened)
+
+    def _drilled(self) -> Ended:
+        site = self.site
+        frame = Frame(
+            plan=site.plan,
+            layout=site.layout,
+            contract=site.documents.contract.spec,
+            policy=site.documents.policy.spec.policy,
+            seed=site.drill.spec.seed,
+            homes=site.homes,
+        )
+        target = LiveTarget(self._fleet, frame, Nobody())
+        run = run_drill(site.plan, target, self._ledger, self._say)
+        outcome = judge(site.plan, run)
+        self._report(outcome)
+        return Ended(verdict=outcome.verdict, reason=outcome.reason, undone=not self._ledger.opened)
+
+    def _say(self, text: str) -> None:
+        self.phase = _PHASES.get(text.split()[0].rstrip(":"), self.phase)
+        self.told = text
+        _LOG.info("drill %s: %s", self.drill["metadata"]["name"], text)
+
+    def _report(self, outcome: DrillOutcome) -> None:
+        try:
+            self._ledger.report(outcome_content(outcome))
+        except SelvageError as error:
+            _LOG.warning("drill %s: the report was not kept: %s", self.drill["metadata"]["name"], error)

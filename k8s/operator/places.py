@@ -1,0 +1,108 @@
+"""Services, EndpointSlices and pods of one namespace as a watch last told them, looked up by name and label.
+
+Only what discovery reads of an object is kept, and ``version`` rises where that changed: a pod's heartbeat is
+no news. Safe for one writer per kind and any number of readers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from k8s.operator.objects import Manifest
+
+SERVICES, SLICES, PODS = "services", "endpointslices", "pods"
+KINDS = (SERVICES, SLICES, PODS)
+#: Label of an EndpointSlice with the name of its Service.
+OF_SERVICE = "kubernetes.io/service-name"
+#: Annotations of pods that are ours.
+_OURS = "selvage.dev/"
+
+
+class Places:
+    """All that leads from a Service to its pods."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._objects: dict[str, dict[str, Manifest]] = {kind: {} for kind in KINDS}
+        self._labelled: dict[str, dict[tuple[str, str], set[str]]] = {
+            kind: defaultdict(set) for kind in (SLICES, PODS)
+        }
+        self._lock = threading.Lock()
+
+    def renew(self, kind: str, objects: Iterable[Manifest]) -> None:
+        """``objects`` are all of ``kind``: a listing."""
+        listed = {str(one["metadata"]["name"]): one for one in objects}
+        with self._lock:
+            for name in self._objects[kind].keys() - listed.keys():
+                self._take(kind, name, None)
+            for name, found in listed.items():
+                self._take(kind, name, _read(kind, found))
+
+    def put(self, kind: str, found: Manifest) -> None:
+        """One object of ``kind`` came or changed."""
+        with self._lock:
+            self._take(kind, str(found["metadata"]["name"]), _read(kind, found))
+
+    def drop(self, kind: str, name: str) -> None:
+        """One object of ``kind`` went."""
+        with self._lock:
+            self._take(kind, name, None)
+
+    def service(self, name: str) -> Manifest | None:
+        """A Service, None where there is none."""
+        return self._objects[SERVICES].get(name)
+
+    def endpoint_slices(self, service: str) -> list[Manifest]:
+        """EndpointSlices of a Service, by name."""
+        return self._with(SLICES, {OF_SERVICE: service})
+
+    def pods(self, selector: Mapping[str, str]) -> list[Manifest]:
+        """Pods with these labels, by name."""
+        return self._with(PODS, selector)
+
+    def _with(self, kind: str, selector: Mapping[str, str]) -> list[Manifest]:
+        with self._lock:
+            labelled = self._labelled[kind]
+            sets = [labelled.get(label, set()) for label in selector.items()]
+            names = set.intersection(*sets) if sets else set(self._objects[kind])
+            return [self._objects[kind][name] for name in sorted(names)]
+
+    def _take(self, kind: str, name: str, found: Manifest | None) -> None:
+        objects, before = self._objects[kind], self._objects[kind].get(name)
+        if found == before:
+            return
+        self.version += 1
+        labelled = self._labelled.get(kind)
+        if labelled is not None:
+            for label in _labels(before) - _labels(found):
+                labelled[label].discard(name)
+                if not labelled[label]:
+                    del labelled[label]
+            for label in _labels(found):
+                labelled[label].add(name)
+        if found is None:
+            del objects[name]
+        else:
+            objects[name] = found
+
+
+def _labels(found: Manifest | None) -> set[tuple[str, str]]:
+    return set() if found is None else set((found["metadata"].get("labels") or {}).items())
+
+
+def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
+    """What discovery reads of an object."""
+    metadata = found["metadata"]
+    kept = {key: metadata[key] for key in ("name", "labels", "deletionTimestamp") if metadata.get(key)}
+    if kind == SERVICES:
+        return {"metadata": kept, "spec": {"selector": dict(found.get("spec", {}).get("selector") or {})}}
+    if kind == SLICES:
+        return {"metadata": kept, "ports": found.get("ports"), "endpoints": found.get("endpoints")}
+    annotations = metadata.get("annotations") or {}
+    kept["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OURS)}
+    status = found.get("status") or {}
+    conditions = [{"type": one["type"], "status": one["status"]} for one in status.get("conditions") or []]
+    return {"metadata": kept, "status": {"podIP": status.get("podIP", ""), "conditions": conditions}}

@@ -1,0 +1,78 @@
+"""The drill runner's process: looks at every FaultDrill of its namespace once a second, while it leads."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+from kubernetes import client
+
+from k8s.api.drills import ApiDrillCluster
+from k8s.operator.drills.admission import Place
+from k8s.operator.drills.driver import DrillParts, Drills
+from k8s.operator.drills.fleet import Entrance
+from k8s.operator.drills.pods import Steering
+from k8s.process.clients import cluster_client
+from k8s.process.election import Leadership
+from k8s.routes.rules import Backend
+from live.control.pace import run
+
+_LOG = logging.getLogger(__name__)
+#: Of the drill runner alone; the operator has another one.
+LEASE = "selvage-drills"
+_TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillSettings:
+    """How one replica of the drill runner runs. identity: unique among replicas, the pod's name."""
+
+    namespace: str
+    allowed: frozenset[str]
+    identity: str
+    entrance: Entrance
+    steering: Steering
+    shed: Backend
+
+
+def drills_of(api: client.ApiClient, settings: DrillSettings) -> Drills:
+    """The drills of one namespace."""
+    return Drills(
+        DrillParts(
+            cluster=ApiDrillCluster(api, settings.namespace),
+            place=Place(namespace=settings.namespace, allowed=settings.allowed, shed=settings.shed),
+            entrance=settings.entrance,
+            steering=settings.steering,
+            now_s=time.time,
+        )
+    )
+
+
+def serve_drills(settings: DrillSettings) -> None:
+    """Run until TERM or Ctrl-C; whatever is in force then is taken back first."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with cluster_client() as api:
+        drills, leadership = (
+            drills_of(api, settings),
+            Leadership(api, settings.namespace, settings.identity, lease=LEASE),
+        )
+        try:
+            run(lambda: turn(drills, leadership), _TICK_S, stop)
+        finally:
+            drills.leave()
+
+
+def turn(drills: Drills, leadership: Leadership) -> None:
+    """One turn, where this replica leads; who lost the lead takes back what it injected."""
+    if not leadership.step():
+        drills.leave("another runner leads now")
+        return
+    before = drills.problem
+    drills.turn()
+    if drills.problem and drills.problem != before:
+        _LOG.warning("%s", drills.problem)

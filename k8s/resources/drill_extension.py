@@ -1,0 +1,153 @@
+"""What drills need in a pod, generated from the sources: the extension and the patch of a Deployment.
+
+The sources go into an immutable ConfigMap that is named by their hash. The patch holds that hash and a loader
+which compares it before anything of the extension is imported; a server whose files differ does not start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from faults.client.launch import PACKAGE, PLUGGED, PROCESSORS, extension_files
+from faults.inside import gate
+
+#: Label of pods whose servers take faults, and its value.
+DRILLS, ALLOWED = "selvage.dev/drills", "allowed"
+#: Where a server that was started for drills is steered.
+DRILL_PORT = 9465
+#: Secret with the entry ``token``, which servers and the drill runner mount.
+TOKEN_SECRET = "selvage-drill-token"
+_CODE, _TOKEN, _FOLDER = "/opt/selvage-drill", "/etc/selvage-drill", "/run/selvage-drill"
+_HEAD = "# Generated from faults/inside by `selvage kubernetes drill-extension`; do not edit.\n"
+_LOADER = """\
+import hashlib, os, pathlib, sys
+root = pathlib.Path("{code}/{package}")
+lines = sorted(
+    f"{{path.relative_to(root).as_posix()}} {{hashlib.sha256(path.read_bytes()).hexdigest()}}"
+    for path in root.rglob("*") if path.is_file()
+)
+found = hashlib.sha256("\\n".join(lines).encode()).hexdigest()
+if found != "{sha256}":
+    sys.exit(f"{{root}}: expected files of sha256 {sha256}, got {{found}}; apply the drills component anew")
+os.execvp("python3", ["python3", "-m", "vllm.entrypoints.openai.api_server", *sys.argv[1:]])
+"""
+
+
+def extension_sha256(files: Mapping[str, bytes]) -> str:
+    """The pin of ``files``: over each path and its content's hash, in their order."""
+    lines = sorted(f"{path} {hashlib.sha256(content).hexdigest()}" for path, content in files.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def extension_texts() -> dict[str, str]:
+    """File name -> text of the ConfigMap and of the patch."""
+    files = extension_files()
+    sha256 = extension_sha256(files)
+    return {
+        "extension.yaml": _text(_config_map(files, sha256)),
+        "servers.yaml": _text(_patch(files, sha256)),
+    }
+
+
+def write_extension(folder: Path) -> list[Path]:
+    """Write both files into ``folder``; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in extension_texts().items():
+        paths.append(folder / name)
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
+
+
+def loader(sha256: str, code: str = _CODE) -> str:
+    """The program that compares the files below ``code`` with ``sha256`` and then becomes vLLM's server."""
+    return _LOADER.format(code=code, package=PACKAGE, sha256=sha256)
+
+
+def _name(sha256: str) -> str:
+    return f"selvage-drill-extension-{sha256[:12]}"
+
+
+def _key(path: str) -> str:
+    """A ConfigMap's key for ``path``: slashes are not allowed."""
+    return path.replace("/", ".")
+
+
+def _config_map(files: Mapping[str, bytes], sha256: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name(sha256),
+            "labels": {"app.kubernetes.io/part-of": "selvage"},
+            "annotations": {"selvage.dev/sha256": sha256},
+        },
+        "immutable": True,
+        "data": {_key(path): content.decode() for path, content in sorted(files.items())},
+    }
+
+
+def _patch(files: Mapping[str, bytes], sha256: str) -> dict[str, Any]:
+    """Strategic merge into a Deployment whose server is the container ``vllm``; its own ``args`` stay."""
+    items = [{"key": _key(path), "path": f"{PACKAGE}/{path}"} for path in sorted(files)]
+    volumes = [
+        {"name": "drill-extension", "configMap": {"name": _name(sha256), "items": items}},
+        # Without the Secret the server starts and takes no faults.
+        {"name": "drill-token", "secret": {"secretName": TOKEN_SECRET, "optional": True}},
+        {"name": "drill-lease", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    ]
+    spec = {"containers": [_container(sha256)], "volumes": volumes}
+    template = {"metadata": {"labels": {DRILLS: ALLOWED}}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "any"},
+        "spec": {"template": template},
+    }
+
+
+def _container(sha256: str) -> dict[str, Any]:
+    environment = {
+        gate.FLAG: "1",
+        gate.TOKEN_FILE: f"{_TOKEN}/token",
+        gate.FOLDER: _FOLDER,
+        gate.PORT: str(DRILL_PORT),
+        "PYTHONPATH": _CODE,
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
+        "VLLM_SERVER_DEV_MODE": "0",
+    }
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in environment.items()]
+    fields = {gate.HOST: "status.podIP", gate.REPLICA: "metadata.name"}
+    env += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    mounts = {"drill-extension": _CODE, "drill-token": _TOKEN, "drill-lease": _FOLDER}
+    return {
+        "name": "vllm",
+        # Isolated, so that the loader imports nothing of what it is to check.
+        "command": ["python3", "-I", "-c", loader(sha256), *PLUGGED, *PROCESSORS],
+        "env": env,
+        "ports": [{"name": "drills", "containerPort": DRILL_PORT}],
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "readOnly": name != "drill-lease"}
+            for name, path in mounts.items()
+        ],
+    }
+
+
+class _Blocks(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, so that they can be read."""
+
+
+def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Blocks.add_representer(str, _string)
+
+
+def _text(manifest: Mapping[str, object]) -> str:
+    return _HEAD + str(yaml.dump(manifest, Dumper=_Blocks, sort_keys=False, width=1000, allow_unicode=True))

@@ -1,0 +1,133 @@
+"""Replicas that a drill struck, verified: their answers before the injection are what is right afterwards.
+
+Traffic is let back by whoever drives the gateway, after the same fields; here the replica is asked as users
+ask it, before and during those steps, and flushed again after an answer that was not as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import httpx
+
+from contracts.errors import SelvageError
+from contracts.rng import stream
+from controller.healing.records import Flush, HealingPhase, drill_terms
+from faults.client.errors import DrillError
+from faults.drill.outcome import Mended
+from faults.drill.plan import HEAL_ATTEMPTS, HEAL_WAIT_S, DrillPlan
+from live.drill.fleet import DrillFleet
+from live.errors import LiveError
+from live.heal.mender import ServerMender, Verification
+from live.heal.playbook import Playbook
+from live.probe.answers import Line
+from live.probe.generation import FIRST_NUMBER
+from live.probe.golden_answers import right_answers
+from live.probe.kinds import GenerationPrompt
+
+_PROMPTS, _ANSWER_TOKENS, _LARGEST_TOKEN, _LIMIT_S, _SERVES_S = 8, 16, 2000, 20.0, 10.0
+
+
+def mending_prompts() -> tuple[GenerationPrompt, ...]:
+    """Prompts of one to four small blocks, of whole ones and in between."""
+    rng = stream(0, "drill_mending_prompts")
+    lengths = [16 * (1 + number % 4) + (number * 5) % 16 * (number % 2) for number in range(_PROMPTS)]
+    ids = [rng.integers(5, _LARGEST_TOKEN, length).tolist() for length in lengths]
+    return tuple(
+        GenerationPrompt(
+            number=FIRST_NUMBER + number, slice="", token_ids=tuple(one), max_tokens=_ANSWER_TOKENS
+        )
+        for number, one in enumerate(ids)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Struck:
+    """``live.heal.playbook.Mender`` of a replica that takes faults: flushed by what injects them."""
+
+    fleet: DrillFleet
+    name: str
+    server: ServerMender
+
+    def restart(self) -> tuple[bool, str]:
+        """A drill restarts nobody whose undo was clean."""
+        return self.server.restart()
+
+    def flush(self) -> tuple[Flush, str]:
+        """An undo again, which has no other effect; a replica that died of its fault comes back empty."""
+        try:
+            undone = self.fleet.faults(self.name).undo()
+        except (DrillError, SelvageError) as error:
+            serves = self.fleet.await_serving(self.name, _SERVES_S)
+            return Flush.FAILED, f"{'not flushed' if serves else 'does not serve'}: {error}"[:200]
+        if undone.gone:
+            anew = self.fleet.await_serving(self.name, _SERVES_S)
+            return (Flush.FLUSHED, "a new process") if anew else (Flush.FAILED, "gone")
+        if undone.clean:
+            return Flush.FLUSHED, ""
+        return Flush.FAILED, "its canary is not that of the clean run"
+
+    def probe(self, number: int) -> tuple[bool, str]:
+        """As users ask."""
+        return self.server.probe(number)
+
+
+@dataclass(slots=True)
+class Mending:
+    """The replicas of one drill. ``close`` it at the end."""
+
+    fleet: DrillFleet
+    plan: DrillPlan
+    _model: str = ""
+    _client: httpx.Client = field(default_factory=httpx.Client)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4))
+    _right: dict[str, Verification] = field(default_factory=dict)
+    _books: dict[str, Playbook] = field(default_factory=dict)
+    _lines: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+
+    def remember(self, model: str) -> None:
+        """Ask every replica to be struck for ``model`` while nothing is wrong. MeasurementError where one
+        does not answer, httpx's own errors where it is not there.
+        """
+        self._model = model
+        prompts = mending_prompts()
+        for name in dict.fromkeys(one for strike in self.plan.strikes for one in strike.replicas):
+            golden = right_answers(self._line(name), [one.question() for one in prompts])
+            self._right[name] = Verification(prompts=prompts, golden=golden, limit_s=_LIMIT_S)
+
+    def turn(self, struck: Sequence[str], now_s: float) -> tuple[Mended, ...]:
+        """One tick for the replicas in ``struck``; how far each is."""
+        for name in struck:
+            if name not in self._books:
+                book = Playbook(
+                    self._mender(name),
+                    drill_terms(self.plan.spec.undo, HEAL_WAIT_S, HEAL_ATTEMPTS),
+                    self._threads,
+                    now_s,
+                )
+                self._books[name], self._lines[name] = book, [(now_s, f"{name}: {book.line}")]
+            if self._books[name].turn(now_s):
+                self._lines[name].append((now_s, f"{name}: {self._books[name].line}"))
+        return tuple(self._mended(name) for name in struck)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._client.close()
+
+    def _mended(self, name: str) -> Mended:
+        book = self._books[name]
+        healed = {HealingPhase.HEALED: True, HealingPhase.FAILED: False}.get(book.state.phase)
+        return Mended(replica=name, healed=healed, told=book.line, lines=tuple(self._lines[name]))
+
+    def _mender(self, name: str) -> _Struck:
+        server = ServerMender(line=lambda: self._line(name), verification=self._right[name])
+        return _Struck(fleet=self.fleet, name=name, server=server)
+
+    def _line(self, name: str) -> Line:
+        found = next((one for one in self.fleet.replicas() if one.name == name), None)
+        if found is None:
+            raise LiveError(f"{name}: no such replica")
+        return Line(self._client, found.url, self._model)

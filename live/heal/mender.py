@@ -1,0 +1,109 @@
+"""What is done to a real server on its way back, over HTTP: its cache flushed, its answers compared.
+
+vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Where it is not
+offered the cache is emptied by a restart, if somebody may restart the server; else probes read blocks of
+their own (``cache_salt``), and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+from contracts.telemetry import ProbeOutcome
+from controller.healing.records import Flush
+from live.probe.answers import Line
+from live.probe.golden_answers import GoldenAnswers
+from live.probe.kinds import Asking, Echo, GenerationPrompt, PairKind
+from live.probe.prefill import Found, guarded
+
+#: What a single pair may show, by column: between a server's own answers rounding alone, to the reference
+#: what kernels of lower precision show; damage of a promise to users is far beyond.
+LIMITS: Mapping[str, float] = {
+    "generation_kl@top_k": 0.02,
+    "generation_gap": 0.5,
+    "pair_kl@top_k": 2.0e-3,
+    "pair_gap": 0.1,
+    "greedy_gap": 0.05,
+    "answer_broken": 0.0,
+    "nonce_crossed": 0.0,
+}
+_FLUSH_WITHIN_S = 10.0
+_NOT_OFFERED = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED, httpx.codes.FORBIDDEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a server is asked, and what is right. limit_s: of each request."""
+
+    prompts: Sequence[GenerationPrompt]
+    golden: GoldenAnswers
+    limit_s: float
+
+    def __post_init__(self) -> None:
+        """Refuse a verification that asks nothing."""
+        if not self.prompts or not self.limit_s > 0.0:
+            raise ValueError(f"expected prompts and a limit > 0, got {self.limit_s:g} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMender:
+    """``live.heal.playbook.Mender`` of the server on ``line``. restarts: starts it anew and waits; None:
+    nobody may.
+    """
+
+    line: Callable[[], Line]
+    verification: Verification
+    restarts: Callable[[], bool] | None = None
+
+    def restart(self) -> tuple[bool, str]:
+        """Where somebody may."""
+        if self.restarts is None:
+            return False, "nobody here may restart it"
+        try:
+            return (True, "") if self.restarts() else (False, "it did not come back")
+        except Exception as error:  # a supervisor that is gone is no reason to stop
+            return False, str(error)[:200]
+
+    def flush(self) -> tuple[Flush, str]:
+        """By the server's own endpoint, else by a restart, else not at all."""
+        try:
+            line = self.line()
+            answer = line.client.post(f"{line.url}/reset_prefix_cache", timeout=_FLUSH_WITHIN_S)
+        except Exception as error:  # gone, or not found any more
+            return Flush.FAILED, f"the cache could not be flushed: {type(error).__name__}"
+        if answer.status_code == httpx.codes.OK:
+            return Flush.FLUSHED, ""
+        if answer.status_code not in _NOT_OFFERED:
+            return Flush.FAILED, f"the cache could not be flushed: HTTP {answer.status_code}"
+        if self.restarts is None:
+            return Flush.SALTED, ""
+        good, told = self.restart()
+        return (Flush.RESTARTED, "") if good else (Flush.FAILED, told)
+
+    def probe(self, number: int) -> tuple[bool, str]:
+        """One prompt cold, from the cache at once, and from the cache that all share."""
+        found = self.verification
+        prompt = found.prompts[number % len(found.prompts)]
+        try:
+            line = self.line()
+        except Exception as error:  # it is not there any more
+            return False, f"not reached: {error}"[:200]
+        asking = Asking(line=line, limit_s=found.limit_s, golden=found.golden, echo=Echo())
+        answer = guarded(lambda: Found(None, PairKind().probe(prompt, asking)), found.limit_s)
+        if answer.outcome is not ProbeOutcome.ANSWERED:
+            return False, answer.told
+        return disagreement(answer.named)
+
+
+def disagreement(judged: Mapping[str, float]) -> tuple[bool, str]:
+    """Whether a pair agrees, and which columns do not. A pair that measured nothing shows nothing."""
+    beyond = [
+        f"{name} {judged[name]:.3g}" for name, most in LIMITS.items() if not judged.get(name, 0.0) <= most
+    ]
+    if beyond:
+        return False, f"beyond what is right: {', '.join(beyond)}"
+    measured = "generation_gap" in judged and "pair_gap" in judged
+    return (True, "") if measured else (False, "no answer could be compared")

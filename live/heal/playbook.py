@@ -1,0 +1,85 @@
+"""One replica's return, carried out: what the machine orders is done beside the caller, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Protocol
+
+from controller.healing.machine import begin, lacking, line, order, share, step
+from controller.healing.records import Flush, HealingSight, HealingState, HealingTerms, Order
+
+#: Probes that are asked one after the other before the next tick looks at them.
+_AT_A_TIME = 4
+
+
+class Mender(Protocol):
+    """What can be done to one server. Nothing here raises for what a server does."""
+
+    def restart(self) -> tuple[bool, str]:
+        """Start it anew and wait until it serves; whether it does, and why not."""
+
+    def flush(self) -> tuple[Flush, str]:
+        """Empty its prefix cache; how, and why not."""
+
+    def probe(self, number: int) -> tuple[bool, str]:
+        """Ask it as users do, cold and from its cache; whether all agrees, and what does not.
+
+        number: counts up, so that prompts take turns.
+        """
+
+
+class Playbook:
+    """The return of one replica. ``turn`` it once a tick; it never waits for a server."""
+
+    def __init__(self, mender: Mender, terms: HealingTerms, threads: Executor, now_s: float) -> None:
+        self.terms = terms
+        self.state: HealingState = begin(now_s, terms)
+        self._mender, self._threads = mender, threads
+        self._doing: Future[Callable[[float], HealingSight]] | None = None
+        self._asked = 0
+
+    @property
+    def share(self) -> float:
+        """Of the traffic of a whole replica."""
+        return share(self.state, self.terms)
+
+    @property
+    def line(self) -> str:
+        """Where it stands."""
+        return line(self.state, self.terms)
+
+    def turn(self, now_s: float) -> bool:
+        """Take in what ended and order what is next; whether phase or step changed."""
+        before = self.state
+        self.state = step(before, self._seen(now_s), self.terms)
+        self._begin()
+        return (before.phase, before.step) != (self.state.phase, self.state.step)
+
+    def _seen(self, now_s: float) -> HealingSight:
+        if self._doing is None or not self._doing.done():
+            return HealingSight(now_s=now_s)
+        ended, self._doing = self._doing, None
+        return ended.result()(now_s)
+
+    def _begin(self) -> None:
+        wanted = order(self.state, self.terms)
+        if self._doing is None and wanted is not Order.NOTHING:
+            self._doing = self._threads.submit(self._done, wanted)
+
+    def _done(self, wanted: Order) -> Callable[[float], HealingSight]:
+        """Do it; the sight of it, once somebody says when that is."""
+        if wanted is Order.RESTART:
+            good, told = self._mender.restart()
+            return lambda now_s: HealingSight(now_s=now_s, restarted=good, told=told)
+        if wanted is Order.FLUSH:
+            how, told = self._mender.flush()
+            return lambda now_s: HealingSight(now_s=now_s, flush=how, told=told)
+        agreed, good, told = 0, True, ""
+        for _ in range(min(_AT_A_TIME, lacking(self.state, self.terms))):
+            self._asked += 1
+            good, told = self._mender.probe(self._asked - 1)
+            agreed += int(good)
+            if not good:
+                break
+        return lambda now_s: HealingSight(now_s=now_s, agreed=agreed, failed=int(not good), told=told)

@@ -1,0 +1,97 @@
+"""Replicas whose quarantine ended: held back until they are verified, then let in by steps.
+
+What the controller decides stands; this only says which part of its traffic a replica gets until then. Who
+was on its way when the controller ended begins anew with the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+from contracts.errors import SelvageError, StateError
+from contracts.loading.files import write_pinned
+from contracts.regular_files import TEXT_BYTES, read_regular_text
+from controller.healing.records import HealingPhase, HealingTerms
+from live.heal.playbook import Mender, Playbook
+
+_AT_ONCE = 4
+
+
+class Readmissions:
+    """``live.control.loop.ReturnWatch`` over playbooks. ``close`` it at the end.
+
+    find: a replica's mender; kept: file that names who is on its way, of whom those in ``known`` go on
+    after a restart of the controller; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], Mender],
+        terms: HealingTerms,
+        kept: Path | None = None,
+        known: Iterable[str] = (),
+        threads: Executor | None = None,
+    ) -> None:
+        self._find, self._terms, self._kept = find, terms, kept
+        self._threads = threads or ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="heal")
+        self._books: dict[str, Playbook] = {}
+        self._owed = _owed(kept) & frozenset(known)
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Of every replica on its way."""
+        return {name: book.share for name, book in self._books.items()}
+
+    def close(self) -> None:
+        """Do nothing more; what is under way is left alone."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
+        """One tick; a line for whatever changed.
+
+        ended: whose quarantine ended in this tick; away: who is in quarantine, and is no more on its way.
+        """
+        names = set(self._books)
+        gone = set(away)
+        begun, self._owed = (self._owed | set(ended)) - gone, frozenset(self._owed & gone)
+        self._books = {name: book for name, book in self._books.items() if name not in gone}
+        lines = []
+        for name in sorted(begun):
+            self._books[name] = Playbook(self._find(name), self._terms, self._threads, now_s)
+            lines.append(f"{name}: {self._books[name].line}")
+        for name, book in list(self._books.items()):
+            if book.turn(now_s):
+                lines.append(f"{name}: {book.line}")
+            if book.state.phase is HealingPhase.HEALED:
+                del self._books[name]
+        if set(self._books) != names:
+            self._keep()
+        return tuple(lines)
+
+    def _keep(self) -> None:
+        if self._kept is not None:
+            write_pinned(self._kept, f"{json.dumps(sorted(self._books))}\n".encode())
+
+
+def on_their_way(path: Path) -> list[str]:
+    """Names of the replicas that the file names; StateError where it is no such file."""
+    try:
+        found = json.loads(read_regular_text(path, TEXT_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise StateError(f"{path}: expected names of replicas, got {error!r}"[:300]) from None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise StateError(f"{path}: expected a list of names of replicas")
+    return found
+
+
+def _owed(kept: Path | None) -> frozenset[str]:
+    """Who was on its way when the last controller ended; nobody where that cannot be read."""
+    if kept is None or not kept.exists():
+        return frozenset()
+    try:
+        return frozenset(on_their_way(kept))
+    except SelvageError:
+        return frozenset()

@@ -1,0 +1,85 @@
+"""How far a fit to timed requests may be off: what repeating the measurement would change.
+
+Every kind of work was timed in several blocks, one after the other. Its typical time is the median over the
+blocks, which a burst of other work that hits fewer than half of them hardly moves. Two things make another
+measurement differ. Within this one the times scatter: neighbouring blocks are joined to stretches, so that
+what lasts for several blocks counts once, and the stretches are drawn anew with replacement. And the server
+as a whole is slower in one stretch than in another: the spread of that level is a random effect, of which a
+measurement minutes later has another draw, so it is not divided by the number of stretches. Drift that is
+slower than the whole measurement cannot be seen in it; 2 % are assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.rng import stream
+
+Floats = NDArray[np.float64]
+
+#: Fewer blocks say nothing of the spread between them.
+LEAST_BLOCKS = 3
+_MOST_STRETCHES = 8
+#: What a server's level drifts by more slowly than a measurement lasts: it is not seen, so it is assumed.
+_UNSEEN_RATIO = 0.02
+_DRAWS = 200
+#: Median absolute deviation -> standard deviation of a normal distribution.
+_BY_MAD = 1.4826
+#: Quantiles one standard deviation below and above the median.
+_ONE_SIGMA = (0.1587, 0.8413)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """covariance [P, P] of the coefficients; stretches that it was seen in; level_ratio: standard deviation
+    of the server's own level between them, as a share.
+    """
+
+    covariance: Floats
+    stretches: int
+    level_ratio: float
+
+
+def typical_ms(blocks: Floats) -> Floats:
+    """Typical time of every kind [kinds] from its times in all blocks [blocks, kinds], ms."""
+    return np.asarray(np.median(blocks, axis=0))
+
+
+def spread_of(blocks: Floats, coefficients: Floats, fit: Callable[[Floats], Floats]) -> Spread | None:
+    """Spread of ``coefficients`` [P]; ``fit`` finds such, of any sign [n, P], from typical times [n, kinds].
+
+    None for fewer than ``LEAST_BLOCKS`` ``blocks`` [blocks, kinds].
+    """
+    if len(blocks) < LEAST_BLOCKS:
+        return None
+    parts = np.array_split(np.arange(len(blocks)), min(_MOST_STRETCHES, len(blocks)))
+    level = _level_ratio(blocks, parts)
+    within = _between_draws(blocks, parts, fit)
+    return Spread(
+        covariance=within + level**2 * np.outer(coefficients, coefficients),
+        stretches=len(parts),
+        level_ratio=level,
+    )
+
+
+def _level_ratio(blocks: Floats, parts: list[NDArray[np.int64]]) -> float:
+    """Spread of the stretches' levels, which a single odd stretch hardly moves."""
+    typical = typical_ms(blocks)
+    levels = np.array([np.median(np.log(typical_ms(blocks[part]) / typical)) for part in parts])
+    low, high = np.quantile(levels, _ONE_SIGMA)
+    by_mad = _BY_MAD * np.median(np.abs(levels - np.median(levels)))
+    return math.hypot(max(by_mad, (high - low) / 2.0), _UNSEEN_RATIO)
+
+
+def _between_draws(blocks: Floats, parts: list[NDArray[np.int64]], fit: Callable[[Floats], Floats]) -> Floats:
+    """Covariance of the coefficients over stretches drawn with replacement."""
+    count = len(parts)
+    draws = stream(0, "step-spread").integers(count, size=(_DRAWS, count))
+    typical = [typical_ms(blocks[np.concatenate([parts[one] for one in draw])]) for draw in draws]
+    found = fit(np.array(typical))
+    return np.asarray(np.atleast_2d(np.cov(found.T)) * count / (count - 1))

@@ -1,0 +1,124 @@
+"""Who verifies replicas whose quarantine ended, put together from what a run is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from contracts.errors import MeasurementError
+from controller.healing.records import HealingTerms
+from live.errors import LiveError
+from live.heal.mender import ServerMender, Verification
+from live.heal.readmission import Readmissions
+from live.measure.endpoint import Endpoint
+from live.measure.prompts import Prompt
+from live.ports import Discovery
+from live.probe.answers import Line
+from live.probe.generation import short_prompts
+from live.probe.golden_answers import golden_answers
+from live.run.generating import server_lengths
+from live.run.options import ProbeOptions, ReturnOptions, RunOptions
+from live.run.world import World, access
+
+#: In a run's folder: who is on the way back.
+KEPT = "healing.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What right answers depend on. store: where they are kept; kernel: whose they are."""
+
+    prompts: Sequence[Prompt]
+    endpoint: Endpoint
+    store: Path
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """The servers of a run. names: of all; restart: starts one anew and waits, None: nobody may."""
+
+    discovery: Discovery
+    names: Sequence[str]
+    client: httpx.Client
+    model: str
+    restart: Callable[[str], bool] | None
+
+
+def readmissions(
+    asked: ReturnOptions, probes: ProbeOptions, known: Known, servers: Servers, folder: Path
+) -> tuple[Readmissions | None, str]:
+    """Who verifies replicas that come back, and what is to be said of it: None where nobody does."""
+    if asked.verify_probes == 0:
+        return None, "replicas come back from quarantine unverified, as was asked"
+    try:
+        found = verification(probes, known)
+    except (MeasurementError, httpx.HTTPError) as error:
+        return None, f"replicas come back from quarantine unverified: {error}"[:300]
+    terms = HealingTerms(
+        verify_probes=asked.verify_probes, readmit_over_s=asked.readmit_over_s, restart=asked.restart
+    )
+
+    def find(name: str) -> ServerMender:
+        restart = servers.restart
+        return ServerMender(
+            line=lambda: _line(servers, name, found),
+            verification=found,
+            restarts=(lambda: restart(name)) if asked.restart and restart is not None else None,
+        )
+
+    how = "a restart, " if asked.restart else ""
+    told = (
+        f"replicas come back from quarantine by {how}{asked.verify_probes} generation probes that agree,"
+        f" over {asked.readmit_over_s:g} s"
+    )
+    return Readmissions(find, terms, folder / KEPT, servers.names), told
+
+
+def returning(
+    world: World, options: RunOptions, prompts: Sequence[Prompt], stack: ExitStack
+) -> tuple[Readmissions | None, str]:
+    """``readmissions`` of the servers of ``world``; ``stack`` ends it."""
+    kernel, url = world.trusted()
+    endpoint = access(options, options.probes.reference_url or url, world.model)
+    known = Known(prompts=prompts, endpoint=endpoint, store=world.folder / "reference", kernel=kernel)
+    servers = Servers(
+        discovery=world.discovery,
+        names=tuple(one.name for one in world.replicas),
+        client=stack.enter_context(access(options, url).client()),
+        model=world.model,
+        restart=world.restart,
+    )
+    found, told = readmissions(options.returns, options.probes, known, servers, world.folder)
+    if found is not None:
+        stack.callback(found.close)
+    return found, told
+
+
+def verification(probes: ProbeOptions, known: Known) -> Verification:
+    """Short generation prompts with the answers of the trusted server, asked once and kept.
+
+    Raises MeasurementError where no prompt fits its context, or it does not answer to the end.
+    """
+    with known.endpoint.client() as client:
+        line = Line(client, known.endpoint.base, known.endpoint.model)
+        lengths = server_lengths(line, probes)
+        prompts = short_prompts(known.prompts, lengths)
+        if not prompts:
+            raise MeasurementError(f"{known.endpoint.base}: no generation probe fits the prompts")
+        questions = [one.question() for one in prompts]
+        identity = (known.kernel, known.endpoint.model, str(lengths))
+        golden = golden_answers(known.store, line, questions, identity)
+    return Verification(prompts=prompts, golden=golden, limit_s=probes.limit_s)
+
+
+def _line(servers: Servers, name: str, found: Verification) -> Line:
+    """To where the replica is now; LiveError where it is not."""
+    url = next((one.url for one in servers.discovery.replicas() if one.name == name), "")
+    if not url:
+        raise LiveError(f"{name}: no such replica")
+    return Line(servers.client, url, servers.model, found.prompts[0].slice)

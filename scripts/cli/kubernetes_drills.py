@@ -1,0 +1,81 @@
+"""``selvage kubernetes drills`` and ``drill-extension``: drills on a cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Annotated
+
+import typer
+
+from contracts.errors import MissingPartError
+from k8s.resources.drill_extension import DRILL_PORT
+from scripts.cli.options import options
+
+
+def drill_extension(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; without it they go to stdout.")
+    ] = None,
+) -> None:
+    """Print what lets unmodified vLLM pods take faults (a ConfigMap and a patch), or write it."""
+    from k8s.resources.drill_extension import extension_texts, write_extension
+
+    if out is None:
+        typer.echo("---\n".join(extension_texts().values()), nl=False)
+        return
+    for path in write_extension(out):
+        typer.echo(str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillsRequest:
+    """The options of ``selvage kubernetes drills``."""
+
+    gateway: Annotated[str, typer.Option(help="URL where the load of drills enters the cluster.")]
+    namespace: Annotated[
+        str, typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the drills.")
+    ] = "default"
+    allow_namespace: Annotated[
+        list[str] | None, typer.Option(help="Namespace where drills are allowed; none without.")
+    ] = None
+    drill_port: Annotated[int, typer.Option(min=1, max=65535, help="Where servers are steered.")] = DRILL_PORT
+    model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    token_file: Annotated[Path, typer.Option(help="The servers' drill token, a mounted Secret.")] = Path(
+        "/etc/selvage-drill/token"
+    )
+    records: Annotated[
+        Path, typer.Option(help="Folder for what single calls note; the ConfigMap of a drill is what counts.")
+    ] = Path(gettempdir(), "selvage-drills")
+    shed_service: Annotated[
+        str, typer.Option("--shed-service", help="As the operator's: SERVICE:PORT that answers 429.")
+    ] = "selvage-refuse:8080"
+
+
+@options(DrillsRequest)
+def drills(asked: DrillsRequest) -> None:
+    """Carry out the FaultDrills of one namespace until a signal; what is in force then is taken back."""
+    try:
+        from k8s.operator.drills.fleet import Entrance
+        from k8s.operator.drills.pods import Steering
+        from k8s.process.drills import DrillSettings, serve_drills
+        from k8s.routes.rules import Backend
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    name, _, port = asked.shed_service.partition(":")
+    if not name or not port.isdecimal():
+        expected = f"expected SERVICE:PORT, got {asked.shed_service!r}"
+        raise typer.BadParameter(expected, param_hint="--shed-service")
+    serve_drills(
+        DrillSettings(
+            namespace=asked.namespace,
+            allowed=frozenset(asked.allow_namespace or ()),
+            identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
+            entrance=Entrance(url=asked.gateway.rstrip("/"), model=asked.model),
+            steering=Steering(token_file=asked.token_file, records=asked.records, port=asked.drill_port),
+            shed=Backend(name=name, port=int(port)),
+        )
+    )

@@ -1,0 +1,40 @@
+"""What is mutated and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.errors import SelvageError
+from tests.hostile.mutations import Mutation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """read: of a file. originals: files that it reads, made in a folder. kinds: how they are mutated."""
+
+    read: Callable[[Path], object]
+    originals: Callable[[Path], list[Path]]
+    kinds: tuple[Mutation, ...]
+
+
+class NotedError(SelvageError):
+    """A reader that never raises left something out and said so."""
+
+
+def refused_if(refused: bool, why: str = "left out") -> None:
+    """NotedError where a reader took nothing from its file."""
+    if refused:
+        raise NotedError(why)
+
+
+def written(name: str, content: str | bytes) -> Callable[[Path], list[Path]]:
+    """A file of ``content``."""
+
+    def make(folder: Path) -> list[Path]:
+        plain = content.encode() if isinstance(content, str) else content
+        (folder / name).write_bytes(plain)
+        return [folder / name]
+
+    return make

@@ -1,0 +1,19 @@
+"""One namespace with pods that take faults for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from tests.support.cluster_worlds import Bench
+from tests.support.drilled_pods import DrillWorld, drill_world
+
+
+@pytest.fixture
+def world(api: client.ApiClient, namespace: str, tmp_path: Path) -> Iterator[DrillWorld]:
+    """A namespace of the test's own, served."""
+    with drill_world(Bench(api=api, namespace=namespace), tmp_path) as found:
+        yield found

@@ -1,0 +1,129 @@
+"""Runners that die, drills that are deleted, pods that go: whatever was in force is taken back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from k8s.api.drills import ApiDrillCluster
+from k8s.operator.drills.cluster import FINALIZER
+from k8s.operator.objects import Manifest
+from tests.support.drilled_pods import PATIENCE_S, DrillWorld
+from tests.support.kube_api import kubeconfig
+from tests.support.paths import ROOT
+
+pytestmark = [
+    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]  # fmt: skip
+
+
+class Dying(ApiDrillCluster):
+    """Its runner ends at the moment at which the note of a drill is written."""
+
+    def write_config(self, config: Manifest) -> None:
+        """Write, and be gone."""
+        super().write_config(config)
+        raise KeyboardInterrupt
+
+
+def finalizers(world: DrillWorld) -> list[str]:
+    """What holds the drill."""
+    return list(world.bench.read("FaultDrill", "late")["metadata"].get("finalizers") or [])
+
+
+def test_a_runner_that_dies_between_note_and_injection_leaves_nothing(world: DrillWorld) -> None:
+    """The next runner finds the note, confirms that nothing is in force, and runs the drill no further."""
+    world.apply()
+    dying = world.drills(Dying(world.bench.api, world.bench.namespace, timeout_s=20.0))
+    dying.turn()
+    (work,) = dying._works.values()
+    assert work.join(PATIENCE_S)
+    assert finalizers(world) == [FINALIZER]
+    drills = world.drills()
+    world.until(drills, lambda: world.phase() == "Done")
+    assert world.conditions()["Passed"] == ("Unknown", "RunnerLost")
+    assert finalizers(world) == []
+    assert world.in_force("chat-fp8-0") == []
+
+
+def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
+    world: DrillWorld, tmp_path: Path, api: client.ApiClient
+) -> None:
+    """After SIGKILL of the runner's process the next runner undoes what the note names."""
+    world.apply(time_to_live_s=300.0)
+    command = [
+        sys.executable, "-m", "scripts.cli.main", "kubernetes", "drills", "--gateway", world.gateway,
+        "--namespace", world.bench.namespace, "--allow-namespace", world.bench.namespace,
+        "--token-file", str(world.token_file), "--records", str(tmp_path / "records"),
+        "--drill-port", str(world.door),
+    ]  # fmt: skip
+    environment = os.environ | {
+        "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path)), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    with (tmp_path / "runner.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        deadline_s = time.monotonic() + 3.0 * PATIENCE_S
+        while world.in_force("chat-fp8-0") != ["late"]:
+            assert process.poll() is None, (tmp_path / "runner.log").read_text()
+            assert time.monotonic() < deadline_s, (tmp_path / "runner.log").read_text()
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    world.until(world.drills(), lambda: world.phase() == "Done")
+    assert world.conditions()["Passed"] == ("Unknown", "RunnerLost")
+    assert world.in_force("chat-fp8-0") == []
+    assert finalizers(world) == []
+
+
+def test_a_drill_that_is_deleted_is_undone_first(world: DrillWorld) -> None:
+    """The deletion of a drill waits for its undo, and then goes through."""
+    world.apply(time_to_live_s=300.0)
+    drills = world.drills()
+    world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
+    world.bench.delete("FaultDrill", "late")
+    assert finalizers(world) == [FINALIZER]
+
+    def gone() -> bool:
+        found = world.bench.custom.list_namespaced_custom_object(
+            "selvage.dev", "v1alpha1", world.bench.namespace, "faultdrills"
+        )
+        return not found["items"]
+
+    world.until(drills, gone)
+    assert world.in_force("chat-fp8-0") == []
+
+
+def test_a_runner_that_is_stopped_takes_everything_back(world: DrillWorld) -> None:
+    """At the end of its process a runner undoes what it injected and says that the drill is inconclusive."""
+    world.apply(time_to_live_s=300.0)
+    drills = world.drills()
+    world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
+    drills.leave()
+    assert world.in_force("chat-fp8-0") == []
+    assert world.conditions()["Passed"][0] == "Unknown"
+    assert finalizers(world) == []
+
+
+def test_a_pod_that_is_gone_took_its_fault_with_it(world: DrillWorld) -> None:
+    """A struck pod that is deleted meanwhile is no reason to touch a later pod at its address."""
+    world.apply(time_to_live_s=300.0)
+    drills = world.drills()
+    world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
+    drills._works.clear()  # the runner is gone
+    world.delete_pod("chat-fp8-0")
+    world.make_pod("fp8", 0)  # another pod, and behind its address a server with that fault in force
+    fresh = world.drills()
+    world.until(fresh, lambda: world.phase() == "Done")
+    assert finalizers(world) == []
+    assert "gone with it" in str(world.bench.read("FaultDrill", "late")["status"])
+    assert world.in_force("chat-fp8-0") == ["late"]

@@ -1,0 +1,157 @@
+"""Policies that are set up alike decide in one batch, each exactly as it would alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test")
+
+from contracts.telemetry import EngineCounters, FleetTelemetry, GatewayCounts, ProbeSamples
+from controller.decision import Decision
+from k8s.operator.route_loop import RouteLoop
+from live.control.together import Asked, decide_together, setup_key, stacked
+from live.control.turns import decide
+from scripts.studies.operator.resources import Shape
+from scripts.studies.operator.world import recorded_world
+
+SHAPE = Shape(kernels=2, replicas=3, slices=3)
+POOLS, TICKS = 4, 40
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every array of ``value`` as its type, shape and bytes, and all else as it is, by path."""
+    if isinstance(value, np.ndarray):
+        yield path, (value.dtype.str, value.shape, value.tobytes())
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, f"{path}.{name}")
+    elif is_dataclass(value) and not isinstance(value, type):
+        for item in fields(value):
+            yield from leaves(getattr(value, item.name), f"{path}.{item.name}")
+    else:
+        yield path, value
+
+
+def loops_of(pools: int) -> dict[str, RouteLoop]:
+    """Loops that turned once, so that each has decided."""
+    world = recorded_world(pools, SHAPE, 3)
+    operator = world.operator()
+    for _ in range(2):
+        world.advance()
+        operator.turn()
+    return operator.loops
+
+
+def probes_of(made: np.random.Generator, metrics: int, count: int, now_ms: float) -> ProbeSamples:
+    """``count`` probes of anything, some of them without a result."""
+    each = (1, count)
+    return ProbeSamples.of_results(
+        replica=made.integers(0, 6, each),
+        slice=made.integers(0, 3, each),
+        prompt=made.integers(0, 9, each),
+        sampled_at_ms=now_ms - made.uniform(0.0, 900.0, each),
+        values=made.exponential(0.3, (*each, metrics)),
+        valid=made.random(each) < 0.8,
+    )
+
+
+def seen_by(made: np.random.Generator, like: FleetTelemetry, metrics: int) -> FleetTelemetry:
+    """A second later than ``like``, and anything may have happened."""
+    now_ms = like.now_ms + 1000.0
+    engine = made.exponential(50.0, (len(fields(EngineCounters)), *like.running.shape))
+    engine[made.random(engine.shape) < 0.1] = np.nan
+    latency = made.integers(0, 30, like.latency_le.shape).cumsum(axis=-1)
+    gateway = like.gateway
+    return replace(
+        like,
+        now_ms=now_ms,
+        replica_state=made.choice([0, 1, 2, 2, 2, 2, 2], like.replica_state.shape).astype(np.int8),
+        scraped_at_ms=np.where(made.random(like.running.shape) < 0.9, now_ms, like.scraped_at_ms),
+        running=np.where(made.random(like.running.shape) < 0.1, np.nan, like.running + 1.0),
+        waiting=made.integers(0, 9, like.running.shape).astype(np.float64),
+        kv_used_ratio=made.random(like.running.shape),
+        latency_le=latency,
+        engine=EngineCounters.of(engine),
+        fingerprint_match=made.choice([0.0, 1.0, 1.0, 1.0, np.nan], like.running.shape),
+        offered=made.integers(0, 90, like.offered.shape),
+        gateway=GatewayCounts(
+            answered=made.integers(0, 30, gateway.answered.shape),
+            failed=made.integers(1, 3, gateway.failed.shape),
+            timed_out=made.integers(0, 2, gateway.failed.shape),
+            latency_le=made.integers(0, 9, gateway.latency_le.shape).cumsum(axis=-1),
+        ),
+        answered=made.integers(0, 30, like.answered.shape),
+        failed=made.integers(0, 3, like.failed.shape),
+        consecutive_failed=made.integers(0, 7, like.failed.shape),
+        probes=probes_of(made, metrics, int(made.integers(0, 2)), float(now_ms[0])),
+    )  # fmt: skip
+
+
+def told(decision: Decision) -> dict[str, Any]:
+    """What ``decision`` says; that nothing is lost anywhere is told as None or as zeros."""
+    found = dict(leaves(decision))
+    loss = decision.judgement.loss
+    return found | ({".judgement.loss": None} if loss is None or not loss.any() else {})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_batch_decides_as_each_alone(seed: int) -> None:
+    """Whatever each fleet shows, state and decision of a batch are those of single ticks, byte for byte."""
+    made, loops = np.random.default_rng(seed), loops_of(POOLS)
+    states = {name: loop.controller.state for name, loop in loops.items()}
+    turns = {name: loop.standing.turn for name, loop in loops.items()}
+    seen = {name: turn.telemetry for name, turn in turns.items() if turn is not None}
+    likes = {name: turn.decision for name, turn in turns.items() if turn is not None}
+    together = 0
+    for _ in range(TICKS):
+        asked = {}
+        for name, loop in loops.items():
+            last = seen[name]
+            assert last is not None
+            now = seen[name] = seen_by(made, last, len(loop.setup.layout.probe_metrics))
+            asked[name] = Asked(
+                setup=loop.setup,
+                key=setup_key(loop.setup),
+                before=states[name],
+                telemetry=now,
+                like=likes[name],
+            )
+        batch = decide_together(asked)
+        together += len(batch)
+        for name, one in asked.items():
+            after, decision = decide(one.before, one.telemetry, one.setup)
+            if name in batch:
+                assert dict(leaves(batch[name].after)) == dict(leaves(after))
+                assert told(batch[name].decision) == told(decision)
+            states[name], likes[name] = after, decision
+    assert together > POOLS * TICKS / 2
+
+
+def test_setups_are_alike_but_for_the_contracts_name() -> None:
+    """A limit that differs keeps fleets apart; the name of their contract does not."""
+    one, other = (loop.setup for loop in loops_of(2).values())
+    assert one.contract.sha256 != other.contract.sha256
+    assert setup_key(one) == setup_key(other)
+    limits = replace(other.options.limits, max_load_ratio=1.2)
+    assert setup_key(one) != setup_key(replace(other, options=replace(other.options, limits=limits)))
+
+
+def test_a_policy_that_is_more_than_values_is_alike_to_none() -> None:
+    """What cannot be compared is never put together."""
+    loop = next(iter(loops_of(1).values()))
+    odd = type("Odd", (), {})()
+    assert setup_key(replace(loop.setup, policy=odd)) is None
+
+
+def test_records_of_other_shapes_are_no_batch() -> None:
+    """Fleets of another layout are refused, not broadcast."""
+    with pytest.raises(ValueError, match="of one fleet each"):
+        stacked([np.zeros((1, 2)), np.zeros((1, 3))])
+    with pytest.raises(ValueError, match="of one fleet each"):
+        stacked([np.zeros((2, 2)), np.zeros((2, 2))])

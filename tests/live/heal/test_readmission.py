@@ -1,0 +1,158 @@
+"""Replicas on their way back, with menders that a test scripts: held back, let in by steps, taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.healing.records import Flush, HealingTerms
+from live.heal.mender import LIMITS, ServerMender, Verification, disagreement
+from live.heal.readmission import Readmissions
+from live.probe.answers import Line
+from live.probe.golden_answers import GoldenAnswers
+from live.probe.kinds import GenerationPrompt
+
+TERMS = HealingTerms(verify_probes=4, readmit_over_s=8.0, steps=4, wait_s=2.0)
+PROMPT = GenerationPrompt(number=1, slice="code", token_ids=(1, 2, 3), max_tokens=4)
+
+
+@dataclass
+class ScriptedMender:
+    """``live.heal.playbook.Mender`` that keeps what it was asked and fails the probes it is told to."""
+
+    fails: frozenset[int] = frozenset()
+    told: list[str] = field(default_factory=list)
+
+    def restart(self) -> tuple[bool, str]:
+        """Note it."""
+        self.told.append("restart")
+        return True, ""
+
+    def flush(self) -> tuple[Flush, str]:
+        """Note it."""
+        self.told.append("flush")
+        return Flush.FLUSHED, ""
+
+    def probe(self, number: int) -> tuple[bool, str]:
+        """As scripted."""
+        self.told.append("probe")
+        good = number not in self.fails
+        return good, "" if good else "gap 3 nats"
+
+
+class AtOnce(Executor):
+    """Does what it is given when it is given."""
+
+    def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        """Run it; the outcome is there at once."""
+        done: Future[Any] = Future()
+        done.set_result(fn(*given, **named))
+        return done
+
+
+def returning(mender: ScriptedMender, kept: Path | None = None) -> Readmissions:
+    """Replicas a and b, whose menders are one."""
+    return Readmissions(lambda _: mender, TERMS, kept, ("a", "b"), AtOnce())
+
+
+def shares_of(returns: Readmissions, seconds: int) -> list[float]:
+    """Of replica a, which comes back in the first second; 1 where nobody holds it back."""
+    found = []
+    for now in range(seconds):
+        returns.turn(float(now), ["a"] if now == 0 else [], [])
+        found.append(returns.shares.get("a", 1.0))
+    return found
+
+
+def test_a_replica_comes_back_by_steps_after_its_probes_agreed() -> None:
+    """A flush, then four probes without traffic, then steps of a fifth with a probe in each."""
+    mender = ScriptedMender()
+    shares = shares_of(returning(mender), 20)
+    assert mender.told == ["flush", *["probe"] * 8]
+    assert sorted(set(shares)) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert shares == sorted(shares)
+
+
+def test_a_probe_that_disagrees_takes_the_traffic_back() -> None:
+    """The sixth probe fails within the steps: nothing for two seconds, then all of it again."""
+    mender = ScriptedMender(fails=frozenset({5}))
+    shares = shares_of(returning(mender), 40)
+    fell = next(at for at in range(1, 40) if shares[at] < shares[at - 1])
+    assert shares[fell : fell + 2] == [0.0, 0.0]
+    assert shares[-1] == 1.0
+    assert mender.told.count("flush") == 2
+
+
+def test_whoever_is_in_quarantine_again_is_no_more_on_its_way() -> None:
+    """Its share is forgotten, and its next return begins with a flush."""
+    mender = ScriptedMender()
+    returns = returning(mender)
+    returns.turn(0.0, ["a", "b"], [])
+    returns.turn(1.0, [], ["a"])
+    assert set(returns.shares) == {"b"}
+    assert returns.turn(2.0, ["a"], []) != ()
+    assert returns.shares["a"] == 0.0
+
+
+def test_another_controller_begins_anew_with_who_was_on_its_way(tmp_path: Path) -> None:
+    """Ended in the middle, the next one holds the same replica back; what is unknown there is left out."""
+    kept = tmp_path / "healing.json"
+    returning(ScriptedMender(), kept).turn(0.0, ["a"], [])
+    again = returning(ScriptedMender(), kept)
+    again.turn(0.0, [], [])
+    assert again.shares == {"a": 0.0}
+    for rubbish in ('["z"]', '["a", 7]', "{"):
+        kept.write_text(rubbish)
+        other = returning(ScriptedMender(), kept)
+        other.turn(0.0, [], [])
+        assert other.shares == {}
+
+
+def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> ServerMender:
+    """Of a server that answers its flush with ``status``."""
+    client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status)))
+    golden = GoldenAnswers(answers={}, sampling={})
+    verification = Verification(prompts=(PROMPT,), golden=golden, limit_s=1.0)
+    return ServerMender(
+        line=lambda: Line(client, "http://server", "m"), verification=verification, restarts=restarts
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "restarts", "expected"),
+    [
+        (200, None, Flush.FLUSHED),
+        (404, None, Flush.SALTED),
+        (404, lambda: True, Flush.RESTARTED),
+        (404, lambda: False, Flush.FAILED),
+        (500, lambda: True, Flush.FAILED),
+    ],
+)
+def test_a_flush_is_what_the_server_offers(
+    status: int, restarts: Callable[[], bool] | None, expected: Flush
+) -> None:
+    """The endpoint where there is one, else a restart where that is allowed, else salt; an error is none."""
+    assert mender_of(status, restarts).flush()[0] is expected
+
+
+def test_a_server_that_answers_no_probe_is_not_verified() -> None:
+    """An error status is a probe that failed, and the reason holds no text of the prompt."""
+    good, told = mender_of(500).probe(0)
+    assert (good, told) == (False, "HTTP 500")
+
+
+def test_agreement_is_every_column_within_its_limit() -> None:
+    """At its limit a column agrees, beyond it the pair does not, and nothing measured is no agreement."""
+    at_limit = dict(LIMITS)
+    assert disagreement(at_limit) == (True, "")
+    for name, most in LIMITS.items():
+        good, told = disagreement(at_limit | {name: most + 0.01})
+        assert not good
+        assert name in told
+    assert disagreement({})[0] is False
