@@ -71,12 +71,13 @@ def warm_shield() -> None:
 
 
 def warm_allocation() -> None:
-    """Policies that look for kernels with room."""
-    _run(_ALLOCATING)
+    """What policies that look for kernels with room propose; what comes after a proposal is left out."""
+    for name, batch in product(_ALLOCATING, BATCHES):
+        _run_ticks(_setup(name), batch, _proposed)
 
 
 def warm_plain_policies() -> None:
-    """Policies that do not."""
+    """Whole ticks of policies that do not: moves are watched and made."""
     _run(_PLAIN)
 
 
@@ -86,6 +87,12 @@ def _warm_capacity() -> None:
     assert engine is not None
     steady_limits_rps(engine.step_s, engine, engine.demand)
     capacities_rps(engine.step_s, engine, engine.demand)
+
+
+def _proposed(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> ControllerState:
+    known = perceive(state, seen, setup)
+    _, memory = setup.policy.propose(known.observation, known.after.policy)
+    return replace(known.after, policy=memory)
 
 
 def _run(names: Iterable[str]) -> None:

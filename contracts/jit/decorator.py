@@ -11,6 +11,7 @@ from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
 from contracts.jit.cache import alone, code_folder
+from contracts.jit.dispatcher import CompiledFunction, has_door
 from contracts.jit.sources import source_stamp
 
 _P = ParamSpec("_P")
@@ -64,13 +65,19 @@ class _Index(IndexDataCacheFile):
 class _Cache(FunctionCache):
     _impl_class = _Place
 
-    def __init__(self, py_func: Any) -> None:
-        super().__init__(py_func)
+    def __init__(self, function: CompiledFunction) -> None:
+        super().__init__(function.py_func)
+        self._function = function
         self._cache_file = _Index(
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
             source_stamp=self._impl.locator.get_source_stamp(),
         )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The version that was kept, unless the interpreter asks for a door that it lacks."""
+        kept = super().load_overload(sig, target_context)
+        return None if kept is not None and self._function.wants_door and not has_door(kept) else kept
 
     def _save_overload(self, sig: Any, data: Any) -> None:
         self._impl.locator.ensure_cache_path()
@@ -91,8 +98,8 @@ def compiled(function: Any = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda inner: compiled(inner, **options)
-    dispatcher = njit(**{"error_model": "numpy", **options})(function)
-    dispatcher._cache = _Cache(dispatcher.py_func)
+    dispatcher = CompiledFunction.adopted(njit(**{"error_model": "numpy", **options})(function))
+    dispatcher._cache = _Cache(dispatcher)
     # A function that is always inlined is compiled with its callers.
     if "<locals>" not in dispatcher.__qualname__ and options.get("inline") != "always":
         FUNCTIONS.append(dispatcher)

@@ -1,0 +1,66 @@
+"""A function's compiled versions, each with a door for the interpreter only where the interpreter calls it.
+
+What unpacks Python's arguments, dozens of arrays and their fields, is a fifth of what there is to compile,
+and most functions are called by compiled code alone. So the version that compiled code asks for has no such
+wrapper; a first call from Python compiles (or loads) a version that has one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
+
+_OPTION = "no_cpython_wrapper"
+
+
+def has_door(version: Any) -> bool:
+    """Whether the interpreter can call this version (``numba.core.compiler.CompileResult``)."""
+    name = version.fndesc.llvm_cpython_wrapper_name
+    return bool(version.library.get_pointer_to_function(name))
+
+
+class CompiledFunction(CPUDispatcher):
+    """numba's dispatcher; ``adopted`` makes one of a dispatcher of ``njit``."""
+
+    @classmethod
+    def adopted(cls, dispatcher: Any) -> CompiledFunction:
+        """The same object, which from now on compiles as told above."""
+        dispatcher.__class__ = cls
+        # Nobody passes these functions on as pointers of C.
+        dispatcher.targetoptions["no_cfunc_wrapper"] = True
+        adopted: CompiledFunction = dispatcher
+        return adopted
+
+    @property
+    def wants_door(self) -> bool:
+        """Whether the version that is asked for now is for the interpreter."""
+        return not self.targetoptions.get(_OPTION, False)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """What compiled code calls: a version without a door will do."""
+        with global_compiler_lock:
+            before = self.targetoptions.get(_OPTION, False)
+            self.targetoptions[_OPTION] = True
+            try:
+                return super().get_call_template(args, kws)
+            finally:
+                self.targetoptions[_OPTION] = before
+
+    def compile(self, sig: Any) -> Any:
+        """The version for ``sig``; one without a door is compiled anew for the interpreter."""
+        args = tuple(normalize_signature(sig)[0])
+        with global_compiler_lock:
+            version = self.overloads.get(args)
+            if self.wants_door and version is not None and not has_door(version):
+                del self.overloads[args]
+            return super().compile(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        """Take a version in; the interpreter hears of those alone that it can call."""
+        if has_door(cres):
+            super().add_overload(cres)
+        else:
+            self.overloads[tuple(cres.signature.args)] = cres
