@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.cells import kernel_count
+from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision, Perception
 from controller.detect.tick import Memories, detect
 from controller.encoding.observe import observe
@@ -24,15 +23,13 @@ from controller.perceive.estimate import accumulate
 from controller.perceive.evidence import gather
 from controller.plan import Planned, make_plan, without_plan
 from controller.ports import Clock, PolicyState, Proposal, RouteActuator, TelemetrySource
+from controller.shield.apply_plan import count_ready
 from controller.shield.gate import Shielded, ShieldView, may_move, shield, unshielded
 from controller.state import ControllerState, altered, next_window, planned
 from controller.supervise.gate import Supervised, counted, supervise
 from controller.supervise.harm import count_harm
 from controller.supervise.meta import note_decision
 from controller.supervise.own_moves import OwnMoves, unwatched, watch_own_moves
-
-#: A plain integer: comparing with an enumeration takes longer.
-_READY = int(ReplicaState.READY)
 
 
 def tick(
@@ -127,9 +124,10 @@ def _shielded(supervised: Supervised, known: Perception, setup: ControllerSetup)
 
 def _ready(known: Perception, ejected: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.int64]:
     """int64 [B, K]: replicas that will take traffic: ready, neither in quarantine nor ``ejected``."""
-    ready = known.telemetry.replica_state == _READY
-    serving = np.asarray(ready & ~known.after.quarantined & ~ejected)
-    return kernel_count(serving, setup.layout.replica_kernel, len(setup.layout.kernels))
+    plain, count = np.ascontiguousarray, np.zeros(known.observation.ready.shape, dtype=np.int64)
+    state, away = plain(known.telemetry.replica_state), (known.after.quarantined, plain(ejected))
+    count_ready(count, state, *away, setup.layout.replica_kernel)
+    return count
 
 
 def _decision(

@@ -106,7 +106,7 @@ def _to_reset(
     before: ControllerState, after: ControllerState, setup: ControllerSetup
 ) -> NDArray[np.bool_] | None:
     """bool [B, R]: whose open streams are to be reset; None where nobody's are."""
-    if setup.hang_timeouts == 0:
+    if setup.hang_timeouts == 0 or after.quarantined is before.quarantined:
         return None
     now = newly_hung(before.quarantined, after.quarantined, after.quarantine_reason)
     return now if bool(now.any()) else None

@@ -79,9 +79,9 @@ class Proposal:
 
     def for_capacity(self) -> NDArray[np.bool_]:
         """bool [B, S]: rows that differ from the last table for want of capacity alone, says the policy."""
-        rows = np.zeros(self.table.shape[:2], dtype=np.bool_)
-        if self.capacity_rows is not None:
-            rows |= self.capacity_rows
+        rows = self.capacity_rows
+        if rows is None:
+            rows = np.zeros(self.table.shape[:2], dtype=np.bool_)
         return rows if self.capacity_only is None else rows | self.capacity_only[:, None]
 
 

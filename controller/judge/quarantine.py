@@ -34,7 +34,7 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
-from controller.judge.hang import HangMemory, note_timeouts, stands_still
+from controller.judge.hang import HangMemory, all_silent, note_timeouts, stands_still
 from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
     Bench,
@@ -149,10 +149,11 @@ def _hung(case: Case, timeouts: HangMemory) -> Flags:
         options.hung_least_s,
     )
     find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
-    if not timeouts:
+    silent = all_silent(timeouts, case.setup.hang_timeouts)
+    if silent is None:
         return hung
     known = case.ready & (state.now_s[:, None] - state.scraped_at_s <= limits.stale_after_s)
-    return hung | stands_still(timeouts, case.telemetry, known, case.setup.hang_timeouts)
+    return hung | stands_still(silent, case.telemetry, known)
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:

@@ -201,13 +201,11 @@ def _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, owner):
                 for c in clauses.requests:
                     if not clauses.applies[c, s]:
                         continue
-                    if source[c] == FAILED:
-                        count, over = ended, over_now
-                    else:
-                        count = float(latency_le[b, s, k, column[c], last])
-                        over = count - latency_le[b, s, k, column[c], edge[c]]
-                    if count == 0.0 and over == 0.0:
+                    failing = source[c] == FAILED
+                    count = ended if failing else float(latency_le[b, s, k, column[c], last])
+                    if count == 0.0:  # without a flush there is none, and edges lie elsewhere in memory
                         continue
+                    over = over_now if failing else count - latency_le[b, s, k, column[c], edge[c]]
                     _add_counts(window, b, k, s, c, count, over)
                     if twice:
                         _add_counts(sums, b, k, s, c, count, over)

@@ -38,22 +38,17 @@ from controller.perceive.accumulate import (
 )
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload
-from controller.perceive.planning import hold_load
-from controller.perceive.reception import (
-    Arrived,
-    Clocks,
-    Pace,
-    Rates,
-    Serving,
-    Traffic,
-    follow,
-    receive,
-)
+from controller.perceive.planning import Estimates, hold_load
+from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
 from controller.perceive.step_time import observed_step_times, of_gauges
 from controller.state import ControllerState, altered
 
+#: Contiguous: numba would compile once more for other strides.
+_plain = np.ascontiguousarray
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
+#: Time that passes in a tick at least, where something is divided by it.
+_LEAST_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +79,8 @@ def accumulate(
     """
     now_s = telemetry.now_ms / MS_PER_S
     clocks = _receive(state, telemetry, now_s, setup)
-    rates = _follow(state, telemetry, clocks, now_s, setup)
+    passed_s = np.maximum(clocks.since_s, _LEAST_S)
+    rates = _follow(state, telemetry, clocks, now_s, passed_s, setup)
     sinks = _sinks(state, setup, consume)
     owner, window_s = setup.layout.replica_kernel, setup.contract.window_s
     explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
@@ -96,8 +92,10 @@ def accumulate(
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
+    carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
+    planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
     return Estimate(
-        state=hold_load(state, _moved_on(state, now_s, clocks, rates, sinks, learned), telemetry, setup),
+        state=_moved_on(state, now_s, clocks, rates, sinks, {**learned, "planning": planning}),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
@@ -119,7 +117,7 @@ def _moved_on(
     clocks: Clocks,
     rates: Rates,
     sinks: Sinks,
-    learned: dict[str, NDArray[np.float64]],
+    learned: dict[str, Any],
 ) -> ControllerState:
     """``state`` with what one telemetry brought."""
     return altered(
@@ -170,10 +168,10 @@ def _follow(
     telemetry: FleetTelemetry,
     clocks: Clocks,
     now_s: NDArray[np.float64],
+    passed_s: NDArray[np.float64],
     setup: ControllerSetup,
 ) -> Rates:
     """Progress of replicas, exponentially smoothed rates in requests per second, and overload."""
-    passed_s = np.maximum(clocks.since_s, 1e-3)
     rates = Rates(
         progressed_at_s=state.progressed_at_s.copy(),
         answered_rps=state.answered_rps.copy(),
@@ -293,8 +291,3 @@ def _places(contract: CompiledContract) -> NDArray[np.int64]:
     """int64 [C]: the first slice of ``replica_places``; -1 where there is none."""
     booked = replica_places(contract)
     return np.where(booked.any(axis=0), np.argmax(booked, axis=0), -1)
-
-
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Contiguous: numba would compile once more for other strides."""
-    return np.ascontiguousarray(values)

@@ -13,7 +13,7 @@ is learned beside. What a kernel carries is held in the same way, within shares 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,16 @@ from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerOptions, ControllerSetup, PlanningOptions
 from controller.perceive.planning_pass import Held, Pace, Seen, hold
 from controller.ports import PolicyState
-from controller.state import ControllerState, altered
+from controller.state import ControllerState
+
+
+class Estimates(NamedTuple):
+    """What a tick estimates of load and capacity, of B fleets."""
+
+    passed_s: NDArray[np.float64]  #: [B], since the tick before, > 0
+    offered_rps: NDArray[np.float64]  #: [B, S], smoothed
+    replica_rps: NDArray[np.float64]  #: [B, K], what one replica carries
+    least_rps: NDArray[np.float64]  #: [B, K], lower limit of the same
 
 
 def initial_planning(told_rps: NDArray[np.float64], slices: int) -> PolicyState:
@@ -41,23 +50,22 @@ def initial_planning(told_rps: NDArray[np.float64], slices: int) -> PolicyState:
 
 
 def hold_load(
-    before: ControllerState, after: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
-) -> ControllerState:
-    """``after`` with the loads and capacities that this tick plans against."""
+    before: ControllerState, estimates: Estimates, telemetry: FleetTelemetry, setup: ControllerSetup
+) -> PolicyState:
+    """The loads and capacities that this tick plans against, from those ``before`` and its ``estimates``."""
     copies: dict[str, Any] = {name: array.copy() for name, array in before.planning.items()}
     held = Held(**copies)
-    passed_s = np.where(before.ticks == 0, setup.fleet.tick_s, after.now_s - before.now_s)
     seen = Seen(
         offered=np.ascontiguousarray(telemetry.offered),
         before_rps=before.offered_rps,
-        fast_rps=after.offered_rps,
-        replica_rps=after.replica_rps,
-        least_rps=after.least_rps,
-        passed_s=np.maximum(passed_s, 1e-3),
-        known_s=np.asarray(before.ticks * setup.fleet.tick_s, dtype=np.float64),
+        fast_rps=estimates.offered_rps,
+        replica_rps=estimates.replica_rps,
+        least_rps=estimates.least_rps,
+        passed_s=estimates.passed_s,
+        known_s=before.ticks * setup.fleet.tick_s,
     )
     hold(tuple(held), tuple(seen), _pace(setup.options))
-    return altered(after, planning=held._asdict())
+    return held._asdict()
 
 
 @lru_cache(maxsize=64)

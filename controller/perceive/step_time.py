@@ -12,10 +12,13 @@ token waited for blocks and not for the kernel.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.steady_state import EngineModel
+from contracts.jit import borrowed, compiled
 from contracts.telemetry import EngineCounters, FleetTelemetry, Source
 from controller.detect.clauses import clock_clauses
 from controller.options import ControllerSetup
@@ -42,8 +45,7 @@ def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup
     if engine is None or not setup.own_clocks:
         return np.full(telemetry.running.shape, np.nan)
     request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
-    found = step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request)
-    return np.ascontiguousarray(found)
+    return step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request)
 
 
 def step_time_ratio(
@@ -54,10 +56,16 @@ def step_time_ratio(
     owner: int64 [R], kernel of each replica. request: float64 [B, 2], prompt and output tokens of the mean
     request of each fleet.
     """
-    with np.errstate(all="ignore"):
-        certified_s = _certified_s(counted, model, owner, request)
-        ratio = counted.inter_token_s / certified_s
-    return np.where(_usable(counted) & np.isfinite(ratio) & (ratio > 0.0), ratio, np.nan)
+    plain, found = np.ascontiguousarray, np.full(counted.span_s.shape, np.nan)
+    scrapes = _Scrapes(
+        span_s=plain(counted.span_s),
+        inter_token_s=plain(counted.inter_token_s),
+        inter_tokens=plain(counted.inter_tokens),
+        prompt_tokens=plain(counted.prompt_tokens),
+        preemptions=plain(counted.preemptions),
+    )
+    _find_ratios(found, tuple(scrapes), plain(model.step_s), model.sequences, owner, request)
+    return found
 
 
 def mean_request(tokens: Floats, model: EngineModel, worth: float) -> Floats:
@@ -70,24 +78,51 @@ def mean_request(tokens: Floats, model: EngineModel, worth: float) -> Floats:
     return np.asarray((worth * declared + tokens[:, 1::2]) / (worth + tokens[:, 0::2]))
 
 
-def _certified_s(
-    counted: EngineCounters, model: EngineModel, owner: NDArray[np.int64], request: Floats
-) -> Floats:
-    """What the tokens of a scrape should have waited for their forerunners together, [B, R].
+class _Scrapes(NamedTuple):
+    """What engines counted between two scrapes; see ``EngineCounters``."""
+
+    span_s: Floats  #: [B, R]
+    inter_token_s: Floats  #: [B, R]
+    inter_tokens: Floats  #: [B, R]
+    prompt_tokens: Floats  #: [B, R]
+    preemptions: Floats  #: [B, R]
+
+
+@compiled
+def _find_ratios(found, scrapes, step_s, sequences, owner, request):
+    """Fill in ``step_time_ratio`` [B, R] where it is known. step_s: [K, 4], sequences: [K]."""
+    scrapes = borrowed(_Scrapes(*scrapes))
+    for b in range(found.shape[0]):
+        tokens = request[b, 0] + request[b, 1] / 2.0
+        for r in range(len(owner)):
+            if _is_usable(scrapes, b, r):
+                k = owner[r]
+                certified_s = _certified_s(scrapes, step_s[k], sequences[k], tokens, b, r)
+                ratio = scrapes.inter_token_s[b, r] / certified_s
+                if np.isfinite(ratio) and ratio > 0.0:
+                    found[b, r] = ratio
+
+
+@compiled
+def _certified_s(scrapes, step_s, sequences, tokens, b, r):
+    """What the tokens of a scrape should have waited for their forerunners together.
 
     A token sees as many others beside itself as decode on average, and so does a prompt that is prefilled.
+    tokens: of the mean request, that are held on average while it decodes.
     """
-    base, prefill, decode, context = np.moveaxis(model.step_s[owner], -1, 0)
-    decoding = counted.inter_token_s / counted.span_s
-    batch = np.clip(decoding + 1.0, 1.0, np.maximum(model.sequences[owner], 1.0))
-    each_s = decode + context * (request[:, :1] + request[:, 1:] / 2.0)
-    seen = counted.prompt_tokens * decoding / counted.inter_tokens
-    return np.asarray((base + prefill * seen + each_s * batch) * counted.inter_tokens)
+    inter_tokens = scrapes.inter_tokens[b, r]
+    decoding = scrapes.inter_token_s[b, r] / scrapes.span_s[b, r]
+    batch = min(max(decoding + 1.0, 1.0), max(sequences, 1.0))
+    each_s = step_s[2] + step_s[3] * tokens
+    seen = scrapes.prompt_tokens[b, r] * decoding / inter_tokens
+    return (step_s[0] + step_s[1] * seen + each_s * batch) * inter_tokens
 
 
-def _usable(counted: EngineCounters) -> NDArray[np.bool_]:
-    """bool [B, R]: every counter that is read is known and went forwards, and there are tokens enough."""
-    calm = ~(counted.preemptions != 0.0) | np.isnan(counted.preemptions)
-    forwards = (counted.inter_token_s > 0.0) & (counted.prompt_tokens >= 0.0) & (counted.span_s > 0.0)
-    known = np.isfinite(counted.span_s) & (counted.inter_tokens >= LEAST_TOKENS)
-    return np.asarray(calm & forwards & known)
+@compiled
+def _is_usable(scrapes, b, r):
+    """Whether every counter that is read is known and went forwards, and there are tokens enough."""
+    preempted = scrapes.preemptions[b, r]
+    calm = preempted == 0.0 or np.isnan(preempted)
+    forwards = scrapes.inter_token_s[b, r] > 0.0 and scrapes.prompt_tokens[b, r] >= 0.0
+    known = scrapes.span_s[b, r] > 0.0 and np.isfinite(scrapes.span_s[b, r])
+    return calm and forwards and known and scrapes.inter_tokens[b, r] >= LEAST_TOKENS

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
+from contracts.telemetry import ReplicaState
 from controller.shield.records import CAPACITY, DWELL, HARD, NO_TARGET, POOL, SLEW
 
+#: A plain integer, because compiled code does not know the enumeration.
+READY = int(ReplicaState.READY)
 #: Reasons of moves that nobody chose, and of moves that take longer.
 _FORCED, _SLOWED = HARD | POOL | NO_TARGET, SLEW | DWELL
 #: The least that a slice is served although its kernels are full: this is for capacity, too.
@@ -68,6 +71,14 @@ def follow_rows(change, followed):
             alike &= followed.rows[b, s] == changed
         followed.moved[b] = moved
         followed.for_capacity[b] = moved and alike
+
+
+@compiled
+def count_ready(count, replica_state, quarantined, ejected, owner):
+    """Add to ``count`` int64 [B, K] the replicas [B, R] that will take traffic: ready, and neither away."""
+    for b in range(count.shape[0]):
+        for r in range(len(owner)):
+            count[b, owner[r]] += replica_state[b, r] == READY and not (quarantined[b, r] or ejected[b, r])
 
 
 @compiled

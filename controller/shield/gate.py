@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -87,21 +88,26 @@ def may_move(
     began_s: [B, S], when the last such move began. It may run as many ticks as a whole row needs at
     ``max_move_ratio``; the next may begin ``min_dwell_s`` after the begin of the last.
     """
-    since_s = now_s[:, None] - began_s
-    running_s = np.ceil(1.0 / limits.max_move_ratio) * tick_s
+    running_s = ceil(1.0 / limits.max_move_ratio) * tick_s
     slack_s = 1e-6 * tick_s
-    return np.asarray((since_s < running_s - slack_s) | (since_s >= limits.min_dwell_s - slack_s))
+    found = np.empty(began_s.shape, dtype=np.bool_)
+    _find_movable(found, now_s, began_s, running_s - slack_s, limits.min_dwell_s - slack_s)
+    return found
+
+
+@compiled
+def _find_movable(found, now_s, began_s, running_s, rest_s):
+    """Fill in ``may_move`` [B, S]: a move lasts ``running_s``, the next begins ``rest_s`` after it began."""
+    for b in range(found.shape[0]):
+        for s in range(found.shape[1]):
+            since_s = now_s[b] - began_s[b, s]
+            found[b, s] = since_s < running_s or since_s >= rest_s
 
 
 def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> Shielded:
     """The allowed table next to ``proposal`` float64 [B, S, K + 1], whose rows sum to 1."""
     facts = _facts(proposal, view, fleet, limits)
-    todo = np.ones(proposal.shape[0], dtype=np.bool_)
-    done, moving = _once(facts, todo)
-    # Canaries' bounds, minimum shares, the lesser evil and the solver free headroom for each other: until
-    # nothing changes.
-    soft = ((done.reason & SOFT) > 0).any(axis=1)
-    todo = moving | done.fallback | soft | facts.canary.any()
+    done, todo = _once(facts, np.ones(proposal.shape[0], dtype=np.bool_))
     for _ in range(_MOST_ROUNDS):
         if not todo.any():
             break
@@ -117,7 +123,7 @@ def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
 
 
 def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.bool_]]:
-    """One round over the fleets of ``todo`` [B], the others as proposed; and see ``settle_fleet``."""
+    """One round over the fleets of ``todo`` [B], the others as proposed; and which need another, [B]."""
     batch, slices, columns = facts.proposed.shape
     outcome = Outcome(
         table=facts.proposed.copy(),
@@ -127,12 +133,12 @@ def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.b
         voluntary=np.zeros((batch, slices), dtype=np.bool_),
         bounded=np.empty((batch, columns - 1), dtype=np.bool_),
     )
-    stuck, moving = np.zeros((2, batch), dtype=np.bool_)
+    stuck, again = np.zeros((2, batch), dtype=np.bool_)
     known, found = tuple(facts), tuple(outcome)
-    if _plan_and_settle(known, found, todo, stuck, moving, False):
+    if _plan_and_settle(known, found, todo, stuck, again, False):
         for b in np.flatnonzero(stuck):
             outcome.table[b] = place_exactly(facts_of(facts, b), outcome.target[b])
-        _plan_and_settle(known, found, stuck, stuck, moving, True)
+        _plan_and_settle(known, found, stuck, stuck, again, True)
     done = Shielded(
         table=outcome.table,
         reason=outcome.reason,
@@ -140,13 +146,13 @@ def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.b
         fallback=stuck,
         voluntary=outcome.voluntary,
     )
-    return done, moving
+    return done, again
 
 
 def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldLimits) -> Facts:
     plain = np.ascontiguousarray
     kernels = len(fleet.layout.kernels)
-    stage = np.full(kernels, int(Stage.ACTIVE)) if fleet.stage is None else fleet.stage
+    stages = _all_active(kernels) if fleet.stage is None else _stages(fleet.stage)
     batch, slices, _ = view.last.shape
     each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
     facts = Facts(
@@ -158,7 +164,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         offered_rps=plain(view.offered_rps),
         limit_rps=view.ready * (each_rps * limits.max_load_ratio),
         loss=np.ones((batch, slices, kernels)),
-        canary=stage == _CANARY,
+        canary=stages.canary,
         order=_order(fleet.contract),
         known_good=fleet.layout.known_good,
         least_canary=min(limits.canary_least_ratio, limits.canary_most_ratio),
@@ -170,8 +176,8 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         certified=plain(view.certified),
         violated=plain(view.hard_violated),
         ready=plain(view.ready),
-        shadow=stage == _SHADOW,
-        active=stage == _ACTIVE,
+        shadow=stages.shadow,
+        active=stages.active,
         least_ready=limits.min_ready_replicas,
         sheds=fleet.contract.shed_when_uncertified,
     )
@@ -179,6 +185,25 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     if view.loss is not None:
         _find_soft(known, plain(view.loss), facts.allowed, facts.failover, facts.loss)
     return facts
+
+
+class _Stages(NamedTuple):
+    """Which kernels are how far let in; all bool [K]."""
+
+    shadow: NDArray[np.bool_]
+    canary: NDArray[np.bool_]
+    active: NDArray[np.bool_]
+
+
+def _stages(stage: NDArray[np.int64]) -> _Stages:
+    """stage: int64 [K], a ``Stage`` each."""
+    return _Stages(shadow=stage == _SHADOW, canary=stage == _CANARY, active=stage == _ACTIVE)
+
+
+@lru_cache(maxsize=64)
+def _all_active(kernels: int) -> _Stages:
+    """Of a pool that says nothing of stages."""
+    return _stages(np.full(kernels, _ACTIVE))
 
 
 @lru_cache(maxsize=64)
@@ -235,13 +260,16 @@ def _find_soft(known, given, allowed, failover, loss):
 
 
 @compiled
-def _plan_and_settle(facts, outcome, todo, stuck, moving, placed):
-    """Both passes over the fleets of ``todo`` [B], into ``moving`` [B]; only the first over those that are
-    ``stuck`` [B], whose table is the exact solver's; where it has ``placed`` them only the second. Whether
-    there are any.
+def _plan_and_settle(facts, outcome, todo, stuck, again, placed):
+    """Both passes over the fleets of ``todo`` [B]; only the first over those that are ``stuck`` [B], whose
+    table is the exact solver's; where it has ``placed`` them only the second. Whether there are any.
+
+    Canaries' bounds, minimum shares, the lesser evil and the solver free headroom for each other: where any
+    was at work, another round may change something (``again`` [B]).
     """
     facts, outcome = borrowed((Facts(*facts), Outcome(*outcome)))
     work, some = new_work(facts.allowed.shape[1], facts.allowed.shape[2]), False
+    some_canary = facts.canary.any()
     for b in range(todo.shape[0]):
         if not todo[b]:
             continue
@@ -250,5 +278,7 @@ def _plan_and_settle(facts, outcome, todo, stuck, moving, placed):
             stuck[b] = plan_fleet(one, made, work)
             some |= stuck[b]
         if placed or not stuck[b]:
-            moving[b] = settle_fleet(one, made, work)
+            again[b] = settle_fleet(one, made, work) or placed or some_canary
+            for reason in made.reason:
+                again[b] |= reason & SOFT > 0
     return some

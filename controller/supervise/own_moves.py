@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
-from contracts.telemetry import FleetTelemetry, ReplicaState, Source
+from contracts.telemetry import FleetTelemetry, Source
 from controller.judge.judge import Judgement
 from controller.options import ControllerSetup, OwnMoveOptions
 from controller.perceive.estimate import Estimate
@@ -34,12 +34,11 @@ from controller.ports import Observation, PolicyState, Proposal
 from controller.state import ControllerState
 from controller.supervise.gate import Supervised
 from controller.supervise.harm import tolerated_late
-from controller.supervise.own_moves_pass import watch
+from controller.supervise.own_moves_pass import find_open, watch
 from controller.supervise.own_moves_records import Block, Counted, Found, Law, Memory, OwnMove, Standing
 
 #: Plain integers: comparing with an enumeration takes longer.
-_READY = int(ReplicaState.READY)
-_WATCHED = int(OwnMove.WATCHED)
+_WATCHED, _KEPT = int(OwnMove.WATCHED), int(OwnMove.KEPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +128,8 @@ def _blank(supervised: Supervised, memory: Memory) -> Found:
         table=np.array(supervised.table, dtype=np.float64, order="C"),
         action=memory.watched.astype(np.int64),  # WATCHED is 1, NONE 0
         closed=np.zeros(rows[0], dtype=np.bool_),
-        ended=np.zeros_like(memory.ended),
-        bad=np.zeros_like(memory.bad),
+        ended=np.zeros(memory.ended.shape),
+        bad=np.zeros(memory.bad.shape),
     )
 
 
@@ -142,7 +141,7 @@ def _counted(
         answered=plain(telemetry.gateway.answered),
         failed=plain(telemetry.gateway.failed),
         latency_le=plain(telemetry.gateway.latency_le),
-        serving=in_rotation & (telemetry.replica_state == _READY),
+        serving=in_rotation,
         running=plain(telemetry.running),
         waiting=plain(telemetry.waiting),
         owner=owner,
@@ -158,12 +157,14 @@ def _standing(
     idle: NDArray[np.bool_],
 ) -> tuple[NDArray[Any], ...]:
     """idle: bool [B], nobody judges or holds a move: nothing is known, or everything goes home."""
-    certified = judgement.certified & ~judgement.hard_violated & (seen.ready > 0)[:, :, None]
-    after = estimate.state
+    plain, after = np.ascontiguousarray, estimate.state
+    (batch, kernels), slices = seen.ready.shape, len(seen.home)
+    open_cells = np.empty((batch, slices, kernels), dtype=np.bool_)
+    find_open(open_cells, plain(judgement.certified), plain(judgement.hard_violated), seen.ready)
     standing = Standing(
         now_s=seen.now_s,
-        table=np.ascontiguousarray(before.table),
-        open_cells=np.ascontiguousarray(certified.transpose(0, 2, 1)),
+        table=plain(before.table),
+        open_cells=open_cells,
         ready=seen.ready,
         replica_rps=after.replica_rps,
         healthy_rps=after.healthy_rps,
@@ -203,7 +204,7 @@ def _with_rows(supervised: Supervised, found: Found, memory: Memory) -> Supervis
     """
     if int(found.action.max(initial=0)) <= _WATCHED:
         return supervised
-    changed = (found.action > _WATCHED) & (found.action != int(OwnMove.KEPT))
+    changed = (found.action > _WATCHED) & (found.action != _KEPT)
     driving = supervised.driving
     claimed = np.where(changed, memory.for_capacity, driving.for_capacity())
     table = np.where(changed[:, :, None], found.table, driving.table)

@@ -35,6 +35,16 @@ FORGIVE_S = 3600.0
 
 
 @compiled
+def find_open(open_cells, certified, violated, ready):
+    """Fill in ``Standing.open_cells`` from what is known of cells [B, K, S] and of kernels [B, K]."""
+    for b in range(open_cells.shape[0]):
+        for s in range(open_cells.shape[1]):
+            for k in range(open_cells.shape[2]):
+                alive = ready[b, k] > 0
+                open_cells[b, s, k] = alive and certified[b, k, s] and not violated[b, k, s]
+
+
+@compiled
 def watch(memory, counted, standing, law, found):
     """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on."""
     memory, counted = borrowed((Memory(*memory), Counted(*counted)))
@@ -70,6 +80,8 @@ def _follow(memory, standing, law, b):
         memory.started[b] = True
         followed[:], memory.settled[b] = table, table
         return
+    if _stands(memory, standing, b):
+        return
     some = False
     for s in range(table.shape[0]):
         some = some or row_distance(table[s], followed[s]) > EPSILON
@@ -87,6 +99,16 @@ def _follow(memory, standing, law, b):
             ):
                 _begin(memory, now_s, b, s)
             followed[s] = table[s]
+
+
+@compiled
+def _stands(memory, standing, b):
+    """Whether the table in force is, bit for bit, the one seen last; without views, as nearly always."""
+    alike = True
+    for s in range(standing.table.shape[1]):
+        for k in range(standing.table.shape[2]):
+            alike &= standing.table[b, s, k] == memory.followed[b, s, k]
+    return alike
 
 
 @compiled

@@ -59,7 +59,7 @@ class Counted(NamedTuple):
     answered: Ints  # [B, S, K], attempts, as the gateway counts
     failed: Ints  # [B, S, K]
     latency_le: Ints  # [B, S, K, F, E + 1], answers below each edge, the total last
-    serving: Flags  # [B, R], ready and in rotation
+    serving: Flags  # [B, R], in rotation, so ready
     running: Floats  # [B, R], requests in the newest scrape (NaN: not known)
     waiting: Floats  # [B, R], the same in the queue
     owner: Ints  # [R], kernel of each replica

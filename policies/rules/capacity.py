@@ -8,23 +8,13 @@ table that followed it would never settle.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.jit import borrowed, compiled
 from controller.ports import Observation, PolicyState, Proposal
-from controller.shield.capacity import load_of, overloaded
-
-#: Shares and rates below this are rounding.
-_EPSILON = 1e-9
-#: Relative error of a sum over kernels, more than it can be.
-_ROUNDING = 1e-12
-#: Rounds after which slices that overfill kernels together have found their level, or nearly.
-_ROUNDS = 50
-#: By which share the fullest kernel must be less full for a move among plans that all overfill some.
-_WORTH = 0.05
+from policies.rules.capacity_pass import Asked, Settled, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,31 +24,6 @@ class Headroom:
     fill_ratio: float = 0.9  #: share of capacity that a plan may use
     return_ratio: float = 0.75  #: share that must suffice before overflow goes back
     replan_s: float = 30.0  #: least time between two moves for capacity alone
-
-
-class _Asked(NamedTuple):
-    """What B fleets ask for, and how it stands."""
-
-    wanted: NDArray[np.float64]  #: [B, S, K + 1]
-    planned: NDArray[np.float64]  #: [B, S, K + 1], the last plan
-    same: NDArray[np.bool_]  #: [B], the same is wanted as before
-    stays: NDArray[np.bool_]  #: [B, S], the row stays as planned while others change
-    rank: NDArray[np.float64]  #: [B, S, K], see ``fit_capacity``
-    offered_rps: NDArray[np.float64]  #: [B, S]
-    capacity_rps: NDArray[np.float64]  #: [B, K]
-    since_s: NDArray[np.float64]  #: [B], time since the last plan
-    order: NDArray[np.int64]  #: [S], slices, highest priority first
-    fill_ratio: float  #: as in ``Headroom``, like the next two
-    return_ratio: float
-    replan_s: float
-
-
-class _Load(NamedTuple):
-    """What one fleet has to carry, and on what."""
-
-    rank: NDArray[np.float64]  #: [S, K]
-    offered_rps: NDArray[np.float64]  #: [S]
-    capacity_rps: NDArray[np.float64]  #: [K]
 
 
 def fit_capacity(
@@ -76,37 +41,43 @@ def fit_capacity(
     ``memory`` holds ``wanted``, ``planned`` and ``planned_at_s`` of the last plan. kept: bool [B, S], rows
     that stay as planned while others change, and may fill a kernel to the brim (None: no row).
     """
-    last_wanted, planned = np.asarray(memory["wanted"]), np.asarray(memory["planned"], dtype=np.float64)
-    same_rows = (wanted == last_wanted).all(axis=2)
-    same = same_rows.all(axis=1)
-    # The first plan of who wants what is in force anyway can differ from it for want of capacity alone.
-    first = ~last_wanted.any(axis=(1, 2)) & (wanted == seen.table).all(axis=(1, 2))
-    planned_at_s = np.asarray(memory["planned_at_s"], dtype=np.float64)
-    asked = _Asked(
+    planned = np.asarray(memory["planned"], dtype=np.float64)
+    settled = Settled(
+        table=np.empty_like(wanted),
+        planned_at_s=np.array(memory["planned_at_s"], dtype=np.float64),
+        same_rows=np.empty(wanted.shape[:2], dtype=np.bool_),
+        capacity_only=np.empty(len(wanted), dtype=np.bool_),
+    )
+    asked = Asked(
         wanted=wanted,
+        last_wanted=np.asarray(memory["wanted"], dtype=np.float64),
         planned=planned,
-        same=same,
+        in_force=np.ascontiguousarray(seen.table),
         stays=np.zeros(wanted.shape[:2], dtype=np.bool_) if kept is None else kept & planned.any(axis=2),
         rank=rank,
         offered_rps=seen.offered_rps,
         capacity_rps=seen.planned_rps,
-        since_s=seen.now_s - planned_at_s,
-        order=np.argsort(-priority, kind="stable"),
+        now_s=seen.now_s,
+        order=_by_priority(tuple(priority.tolist())),
         fill_ratio=headroom.fill_ratio,
         return_ratio=headroom.return_ratio,
         replan_s=headroom.replan_s,
     )
-    table, replanned = np.empty_like(wanted), np.zeros(len(same), dtype=np.bool_)
-    _settle(table, replanned, tuple(asked))
-    planned_at_s = np.where(replanned, seen.now_s, planned_at_s)
-    after: PolicyState = {**memory, "wanted": wanted, "planned": table, "planned_at_s": planned_at_s}
+    settle(tuple(settled), tuple(asked))
+    changed = {"wanted": wanted, "planned": settled.table, "planned_at_s": settled.planned_at_s}
     proposal = Proposal(
-        table=table,
+        table=settled.table,
         ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_),
-        capacity_only=same | first,
-        capacity_rows=same_rows,
+        capacity_only=settled.capacity_only,
+        capacity_rows=settled.same_rows,
     )
-    return proposal, after
+    return proposal, {**memory, **changed}
+
+
+@lru_cache(maxsize=64)
+def _by_priority(priority: tuple[int, ...]) -> NDArray[np.int64]:
+    """int64 [S]: slices, highest priority first."""
+    return np.argsort(-np.array(priority, dtype=np.int64), kind="stable")
 
 
 def capacity_memory(batch: int, slices: int, kernels: int) -> PolicyState:
@@ -116,156 +87,3 @@ def capacity_memory(batch: int, slices: int, kernels: int) -> PolicyState:
         "planned": np.zeros((batch, slices, kernels + 1)),
         "planned_at_s": np.full(batch, -np.inf),
     }
-
-
-@compiled
-def _settle(table, replanned, asked):
-    """Keep the last plan, go back to what is wanted, or plan anew, fleet by fleet."""
-    asked = borrowed(_Asked(*asked))
-    for b in range(len(asked.same)):
-        wanted, planned, same = asked.wanted[b], asked.planned[b], asked.same[b]
-        offered, capacity = asked.offered_rps[b], asked.capacity_rps[b]
-        back = False
-        if same:
-            elsewhere = np.any(planned != wanted)
-            full = overloaded(planned, offered, capacity, 1.0)
-            back = elsewhere and not overloaded(wanted, offered, capacity, asked.return_ratio)
-            if asked.since_s[b] < asked.replan_s or not (full or back):
-                table[b] = planned
-                continue
-        row, first, headroom_rps = wanted.copy(), asked.order.copy(), capacity * asked.fill_ratio
-        load = _Load(asked.rank[b], offered, capacity)
-        if not same and asked.stays[b].any():
-            _keep(row, first, headroom_rps, planned, asked.stays[b], load, asked.order)
-        _fill(table[b], row, load, headroom_rps, first)
-        if same and not (back or _pays(table[b], planned, offered, capacity)):
-            table[b] = planned
-        replanned[b] = np.any(planned) and np.any(table[b] != planned)
-
-
-@compiled
-def _pays(table, planned, offered, capacity):
-    """Whether ``table`` fits, or its fullest kernel is less full than that of ``planned`` by enough.
-
-    Where not everything fits, any table overfills some kernel, and the next one hardly less than the last.
-    """
-    fullest, before = 0.0, 0.0
-    for k in range(len(capacity)):
-        room_rps = max(capacity[k], _EPSILON)
-        fullest = max(fullest, load_of(table, offered, k) / room_rps)
-        before = max(before, load_of(planned, offered, k) / room_rps)
-    return fullest <= 1.0 + _ROUNDING or before > fullest * (1.0 + _WORTH)
-
-
-@compiled
-def _keep(wanted, first, headroom_rps, planned, stays, load, order):
-    """Rows that stay ask for what was planned, before the others; there is room for them up to the brim.
-
-    A slice that another's failover pushes off its kernel would have moved for no fault of that kernel.
-    """
-    place = 0
-    for staying in (True, False):
-        for s in order:
-            if stays[s] == staying:
-                first[place] = s
-                place += 1
-    for s in range(len(stays)):
-        if stays[s]:
-            wanted[s] = planned[s]
-    for k in range(len(headroom_rps)):
-        held = (planned[:, k] * load.offered_rps)[stays].sum()
-        headroom_rps[k] = max(headroom_rps[k], min(held * (1.0 + _EPSILON), load.capacity_rps[k]))
-
-
-@compiled
-def _fill(table, wanted, load, headroom_rps, order):
-    """Wanted shares first, overflow to the next best in rank, and what fits nowhere evenly on top."""
-    offered, kernels = load.offered_rps, len(headroom_rps)
-    left = headroom_rps.copy()
-    table[:] = wanted
-    overflow = np.zeros(len(offered))
-    for s in order:
-        for k in range(kernels):
-            ask = wanted[s, k] * offered[s]
-            if ask <= left[k] or ask <= 0.0:
-                left[k] -= ask
-                continue
-            fits = max(left[k], 0.0) / offered[s]
-            overflow[s] += wanted[s, k] - fits
-            table[s, k] = fits
-            left[k] = 0.0
-    for s in order:
-        if overflow[s] > 0.0:
-            overflow[s] = _allocate(table[s], overflow[s], load.rank[s], offered[s], left)
-        else:
-            overflow[s] = 0.0
-    if (overflow > _EPSILON).any():
-        _overfill(table, wanted, overflow, load, order)
-
-
-@compiled
-def _allocate(row, overflow, rank, offered, left):
-    """Give ``overflow`` to the kernels with headroom, best rank first; what fits nowhere comes back."""
-    for _ in range(len(left)):
-        best = -1
-        for k in range(len(left)):
-            free = np.isfinite(rank[k]) and left[k] > _EPSILON
-            if free and (best < 0 or rank[k] < rank[best]):
-                best = k
-        if best < 0 or overflow <= _EPSILON:
-            break
-        fits = min(overflow, left[best] / offered)
-        row[best] += fits
-        overflow -= fits
-        left[best] -= fits * offered
-    return overflow
-
-
-@compiled
-def _overfill(table, wanted, overflow, load, order):
-    """Spread what fits nowhere, slice by slice; again, because slices that may use less come later."""
-    offered, capacity, kernels = load.offered_rps, load.capacity_rps, len(load.capacity_rps)
-    carried, over = np.zeros(kernels), np.zeros((len(offered), kernels))
-    for s in order:
-        carried += table[s, :kernels] * offered[s]
-    for _ in range(_ROUNDS):
-        moved_rps = 0.0
-        for s in order:
-            if overflow[s] <= _EPSILON:
-                continue
-            rate, rank = overflow[s] * offered[s], load.rank[s]
-            allocated = _level(carried - over[s], rate, rank, wanted[s], capacity)
-            moved_rps = max(moved_rps, np.abs(allocated - over[s]).max())
-            carried += allocated - over[s]
-            over[s] = allocated
-        if moved_rps <= _EPSILON:
-            break
-    for s in range(len(offered)):
-        if overflow[s] > _EPSILON:
-            table[s, :kernels] += over[s] / offered[s]
-
-
-@compiled
-def _level(carried, rate, rank, wanted, capacity):
-    """What each kernel gets of ``rate`` beside what is ``carried`` [K], so that those that get any have one
-    load over capacity, the least.
-
-    Kernels with a rank, or wanted. If they have no capacity at all: in proportion to the wanted shares.
-    """
-    kernels = len(capacity)
-    open_ = np.zeros(kernels, dtype=np.bool_)
-    for k in range(kernels):
-        open_[k] = capacity[k] > 0.0 and (np.isfinite(rank[k]) or wanted[k] > 0.0)
-    if not open_.any():
-        return rate * wanted[:kernels] / wanted[:kernels].sum()
-    level = 0.0
-    for _ in range(kernels):
-        level = (rate + carried[open_].sum()) / capacity[open_].sum()
-        above = open_ & (carried > level * capacity * (1.0 + _ROUNDING))
-        if not above.any():
-            break
-        open_ &= ~above
-    allocated = np.where(open_, np.maximum(level * capacity - carried, 0.0), 0.0)
-    if np.abs(allocated.sum() - rate) > _EPSILON * rate:  # a rate that vanishes beside the load
-        allocated = np.where(open_, capacity, 0.0)
-    return allocated * (rate / allocated.sum())

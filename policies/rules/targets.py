@@ -7,13 +7,17 @@ best certified one. Only what the observation says is used.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import Level
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from controller.ports import Observation
 
+# Plain integers, because compiled code does not know the enumeration, and comparing with one takes longer.
+_NORMAL, _FALLBACK = int(Level.NORMAL), int(Level.FALLBACK)
 #: Against division by zero where no kernel has capacity.
 _LEAST = 1e-9
 #: Weight of size beside health in the order of failover targets.
@@ -22,7 +26,7 @@ _SIZE_WEIGHT = 1e-6
 
 def compliant(seen: Observation) -> NDArray[np.bool_]:
     """bool [B, K, S]: in rotation, certified and at level normal."""
-    eligible = seen.certified & (seen.level == Level.NORMAL) & ~seen.hard_violated
+    eligible = seen.certified & (seen.level == _NORMAL) & ~seen.hard_violated
     return np.asarray(eligible & (seen.ready > 0)[:, :, None])
 
 
@@ -33,12 +37,18 @@ def preference(seen: Observation, *, by_health: bool) -> NDArray[np.float64]:
     round. ``by_health`` puts health before size; a policy without memory must not do that, because an
     alarm that only informs (L1) would move its traffic.
     """
-    replicas = np.bincount(seen.replica_kernel, minlength=seen.ready.shape[1])
-    whole_rps = seen.planned_rps / np.maximum(seen.ready, 1) * replicas
-    size = whole_rps / np.maximum(whole_rps.max(axis=1, keepdims=True), _LEAST)
-    # The second term stays below any difference of health worth acting on.
-    score = (seen.health if by_health else 0.0) - _SIZE_WEIGHT * size[:, :, None]
-    return np.where(compliant(seen), score, np.inf).transpose(0, 2, 1)
+    batch, kernels, slices = seen.health.shape
+    rank, plain = np.empty((batch, slices, kernels)), np.ascontiguousarray
+    known = _Known(
+        planned_rps=plain(seen.planned_rps),
+        ready=plain(seen.ready),
+        health=plain(seen.health),
+        level=plain(seen.level),
+        certified=plain(seen.certified),
+        hard_violated=plain(seen.hard_violated),
+    )
+    _rank(rank, tuple(known), seen.replica_kernel, by_health)
+    return rank
 
 
 def failover_order(seen: Observation) -> NDArray[np.float64]:
@@ -66,9 +76,51 @@ def two_threshold_table(
 
 def home_level(seen: Observation) -> NDArray[np.int64]:
     """int64 [B, S]: level of each slice's home kernel; fallback where it has no replica in rotation."""
-    slices = np.arange(len(seen.home))
-    level = seen.level[:, seen.home, slices]
-    return np.where(seen.ready[:, seen.home] > 0, level, int(Level.FALLBACK))
+    level = np.empty((len(seen.level), len(seen.home)), dtype=np.int64)
+    _level_at_home(level, np.ascontiguousarray(seen.level), np.ascontiguousarray(seen.ready), seen.home)
+    return level
+
+
+class _Known(NamedTuple):
+    """What the order of failover targets goes by."""
+
+    planned_rps: NDArray[np.float64]  #: [B, K], of the replicas in rotation
+    ready: NDArray[np.int64]  #: [B, K]
+    health: NDArray[np.float64]  #: [B, K, S]
+    level: NDArray[np.int64]  #: [B, K, S]
+    certified: NDArray[np.bool_]  #: [B, K, S]
+    hard_violated: NDArray[np.bool_]  #: [B, K, S]
+
+
+@compiled
+def _rank(rank, known, owner, by_health):
+    """Fill in ``preference`` [B, S, K]; who is compliant as in ``compliant``."""
+    known = borrowed(_Known(*known))
+    fleets, slices, kernels = rank.shape
+    replicas, whole_rps = np.zeros(kernels), np.zeros(kernels)
+    for k in owner:
+        replicas[k] += 1.0
+    for b in range(fleets):
+        largest_rps = -np.inf
+        for k in range(kernels):
+            whole_rps[k] = known.planned_rps[b, k] / max(known.ready[b, k], 1) * replicas[k]
+            largest_rps = max(largest_rps, whole_rps[k])
+        for k in range(kernels):
+            size = whole_rps[k] / max(largest_rps, _LEAST)
+            for s in range(slices):
+                complies = known.ready[b, k] > 0 and known.level[b, k, s] == _NORMAL
+                complies = complies and known.certified[b, k, s] and not known.hard_violated[b, k, s]
+                # The second term stays below any difference of health worth acting on.
+                score = (known.health[b, k, s] if by_health else 0.0) - _SIZE_WEIGHT * size
+                rank[b, s, k] = score if complies else np.inf
+
+
+@compiled
+def _level_at_home(shown, level, ready, home):
+    """Fill in ``home_level`` [B, S] from ``level`` [B, K, S] and ``ready`` [B, K]."""
+    for b in range(shown.shape[0]):
+        for s in range(shown.shape[1]):
+            shown[b, s] = level[b, home[s], s] if ready[b, home[s]] > 0 else _FALLBACK
 
 
 @compiled

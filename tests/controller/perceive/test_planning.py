@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from controller.initial import initial_state
-from controller.perceive.planning import hold_load
+from controller.perceive.planning import Estimates, hold_load
 from controller.state import ControllerState, altered
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout, quiet_telemetry
@@ -27,19 +27,17 @@ def _walk(
     ticks = len(counts)
     replica_rps, least_rps = (np.broadcast_to(each, (ticks, 2)) for each in (replica_rps, least_rps))
     state, seen, found = initial_state(SETUP, 1), quiet_telemetry(LAYOUT, 0.0), []
-    state = altered(state, now_s=np.zeros(1))
     keep = np.exp(-1.0 / SETUP.options.smoothing_s)
     for tick in range(ticks):
         fast_rps = counts[tick] if tick == 0 else keep * state.offered_rps + (1.0 - keep) * counts[tick]
-        after = altered(
-            state,
-            now_s=state.now_s + 1.0,
-            ticks=state.ticks + 1,
+        estimates = Estimates(
+            passed_s=np.ones(1),
             offered_rps=np.broadcast_to(fast_rps, (1, 2)).astype(np.float64),
             replica_rps=replica_rps[tick][None].copy(),
             least_rps=least_rps[tick][None].copy(),
         )
-        state = hold_load(state, after, replace(seen, offered=counts[tick][None]), SETUP)
+        planning = hold_load(state, estimates, replace(seen, offered=counts[tick][None]), SETUP)
+        state = altered(state, ticks=state.ticks + 1, offered_rps=estimates.offered_rps, planning=planning)
         found.append(state)
     return found
 
