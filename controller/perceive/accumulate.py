@@ -102,7 +102,7 @@ def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
     sinks, probes, scrapes = borrowed((Sinks(*sinks), Probes(*probes), Scrapes(*scrapes)))
     gateway, clauses, overload = borrowed((Gateway(*gateway), Clauses(*clauses), Overload(*overload)))
     _accumulate_probes(sinks, probes, clauses)
-    counting = counting_shares(gateway, overload)
+    counting = counting_shares(gateway.failed, gateway.timed_out, overload)
     _accumulate_requests(sinks, scrapes, clauses, counting, overload.owner)
     _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, overload.owner)
     _accumulate_gauges(sinks, scrapes, clauses)

@@ -37,7 +37,7 @@ from controller.perceive.accumulate import (
     accumulate_tick,
 )
 from controller.perceive.capacity import learn_capacity
-from controller.perceive.excuse_pass import Overload
+from controller.perceive.excuse_pass import Overload, excuse_failing
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
 from controller.perceive.step_time import observed_step_times, of_gauges
@@ -60,7 +60,7 @@ class Estimate:
     stale: NDArray[np.bool_]  # [B], nothing arrived for longer than ``stale_after_s``
     silent_s: NDArray[np.float64]  # [B], for how long nothing arrived
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
-    failing_now: NDArray[np.bool_]  # [B, R], failed answers arrived
+    failing_now: NDArray[np.bool_]  # [B, R], failed answers arrived that overload does not explain
     received: NDArray[np.bool_]  # [B, P], probes that count as evidence
     since_s: NDArray[np.float64]  # [B], time since the last tick, >= 0
     sums: Sums  # [B, R, S, C, 4], of this tick alone; B = 0 where the detector judges windows alone
@@ -86,6 +86,11 @@ def accumulate(
     explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     overload = Overload(excused_at_s, now_s, owner, window_s)
+    if bool(rates.failing_now.any()):
+        attempts = telemetry.gateway
+        excuse_failing(
+            rates.failing_now, _plain(attempts.failed), _plain(attempts.timed_out), tuple(overload)
+        )
     ratio = observed_step_times(state, telemetry, setup)
     _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract, ratio)
     if setup.detector.by_observation:

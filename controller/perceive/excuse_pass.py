@@ -20,15 +20,15 @@ class Overload(NamedTuple):
 
 
 @compiled
-def counting_shares(gateway, overload):
+def counting_shares(attempts_failed, attempts_late, overload):
     """Of each kernel's failed attempts [B, K] the share that is evidence: all, but what an overloaded one did
-    not answer in time.
+    not answer in time. Both counts: int64 [B, S, K].
     """
     counting = np.ones(overload.overloaded_at_s.shape)
     for b in range(counting.shape[0]):
         for k in range(counting.shape[1]):
             if overload.now_s[b] - overload.overloaded_at_s[b, k] < overload.window_s:
-                failed, late = gateway.failed[b, :, k].sum(), gateway.timed_out[b, :, k].sum()
+                failed, late = attempts_failed[b, :, k].sum(), attempts_late[b, :, k].sum()
                 counting[b, k] = 1.0 - late / failed if failed > 0 else 1.0
     return counting
 
@@ -46,3 +46,15 @@ def excuse_overloaded(sums, overload, owner, latency):
                     for c in latency:
                         for x in range(sums.shape[4]):
                             sums[b, u, s, c, x] = 0.0
+
+
+@compiled
+def excuse_failing(failing_now, attempts_failed, attempts_late, overload):
+    """Nobody of ``failing_now`` [B, R] fails whose kernel is overloaded and only late: a row of answers that
+    did not come in time says how much there is to do. Both counts: int64 [B, S, K].
+    """
+    overload = Overload(*overload)
+    counting = counting_shares(attempts_failed, attempts_late, overload)
+    for b in range(failing_now.shape[0]):
+        for r in range(failing_now.shape[1]):
+            failing_now[b, r] &= counting[b, overload.owner[r]] > 0.0

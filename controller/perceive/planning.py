@@ -62,7 +62,7 @@ def hold_load(
         replica_rps=estimates.replica_rps,
         least_rps=estimates.least_rps,
         passed_s=estimates.passed_s,
-        known_s=before.ticks * setup.fleet.tick_s,
+        known_s=np.asarray(before.ticks * setup.fleet.tick_s, dtype=np.float64),
     )
     hold(tuple(held), tuple(seen), _pace(setup.options))
     return held._asdict()
