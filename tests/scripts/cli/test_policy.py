@@ -125,6 +125,7 @@ def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch
     )
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.needs("ray")
 def test_a_local_ray_gives_the_same_certificate(meta: Path, tmp_path: Path) -> None:
     """Parts on a Ray cluster give the certificate of one process but for the latency of decisions, and are

@@ -70,6 +70,7 @@ def test_processes_and_interruptions_change_no_byte(
     assert not set(again[:1]) & set(ran)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.needs("ray")
 def test_a_local_ray_changes_no_byte(recipe: Path, tmp_path: Path) -> None:
     """Pieces on a Ray cluster give the bytes of one process, and leave no parts behind."""
