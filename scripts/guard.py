@@ -89,6 +89,7 @@ class _Signals:
 def guarded(run: Callable[[], None]) -> int:
     """Exit code of ``run``, which may raise anything; see the module."""
     _Signals().install()
+    _open_closed()
     try:
         run()
         code = 0
@@ -99,6 +100,16 @@ def guarded(run: Callable[[], None]) -> int:
     except BaseException as error:  # the net: what it is, is in the report
         code = _caught(error)
     return _flushed(code)
+
+
+def _open_closed() -> None:
+    """Give standard streams that were closed before we began the null device, as if told to.
+
+    Without it nothing can be printed, and the next file that is opened gets the number of the closed one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
 
 
 def _code(error: SystemExit) -> int:

@@ -24,16 +24,16 @@ from contracts.loading.files import sha256_of, write_pinned
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.train.lagrangian import Multiplier
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a run stands. updates: finished rollouts. best_*: the kept candidate, rewards by validation
-    episode. curve: rows so far.
+    """Where a run stands. inputs_sha256: of the recipe and all that it leads to. updates: finished rollouts.
+    best_*: the kept candidate, rewards by validation episode. curve: rows so far.
     """
 
-    recipe_sha256: str
+    inputs_sha256: str
     seed: int
     updates: int
     env_steps: int
@@ -64,21 +64,21 @@ def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progres
     write_pinned(folder / "checkpoint.json", json.dumps(plain, sort_keys=True).encode())
 
 
-def load(folder: Path, model: PPO, recipe_sha256: str) -> tuple[dict[str, NDArray[np.float32]], Progress]:
+def load(folder: Path, model: PPO, inputs_sha256: str) -> tuple[dict[str, NDArray[np.float32]], Progress]:
     """Put the checkpoint of ``folder`` into ``model`` and torch's generator; ``(best weights, progress)``.
 
-    Raises DocumentError where it belongs to another recipe, or its two files do not belong together.
+    Raises DocumentError where it belongs to another recipe or other scenarios, or its two files do not belong
+    together.
     """
     try:
         plain = json.loads(read_regular(folder / "checkpoint.json", TEXT_BYTES))
         arrays = _stored(folder)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise _refused(folder, "a whole checkpoint", f"{error}"[:200]) from None
-    found = plain.pop("format"), plain["recipe_sha256"]
-    if found != (FORMAT, recipe_sha256):
-        raise _refused(
-            folder, f"format {FORMAT} of recipe {recipe_sha256}", f"format {found[0]} of {found[1]}"
-        )
+    found = plain.pop("format"), plain.get("inputs_sha256")
+    if found != (FORMAT, inputs_sha256):
+        expected = f"format {FORMAT} of recipe and scenarios {inputs_sha256}"
+        raise _refused(folder, expected, f"format {found[0]} of {found[1]}")
     _check_pair(folder, str(plain.pop("arrays_sha256")))
     model.policy.load_state_dict({n: torch.from_numpy(v) for n, v in _under(arrays, "policy/").items()})
     _load_adam(model, _under(arrays, "adam/"))

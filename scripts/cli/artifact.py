@@ -257,7 +257,7 @@ def evaluate(
     seeds: Annotated[
         int | None, typer.Option(min=1, max=MOST_SEEDS, help="Paired seeds; the suite's without it.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
 ) -> None:
     """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`."""
     with tempfile.TemporaryDirectory() as folder:

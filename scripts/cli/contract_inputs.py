@@ -14,7 +14,7 @@ from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY, Fingerprint, ProfileSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
-from contracts.loading.loader import load_as
+from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 
 
@@ -25,6 +25,7 @@ class Judged:
     observations: Observations
     samples: KernelSamples | None
     profile: KernelProfile | None
+    profile_sha256: tuple[str, ...] = ()  # of every profile that was given, in their order
 
 
 def load_contract(name: str) -> KernelContract:
@@ -40,8 +41,8 @@ def load_judged(name: str, condition: str, split: str) -> Judged:
         observations = _units(path, samples, profile.spec.samples.sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=profile)
     if path.suffix == ".npz":
-        samples = load_samples(path)
         sha256 = sha256_of(path)
+        samples = load_samples(path, sha256)  # what is judged is what the hash speaks of
         observations = _units(path, samples, sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":
@@ -60,8 +61,9 @@ def load_all(names: Sequence[str], condition: str, split: str) -> Judged:
         together = joined([part.observations for part in parts])
     except ValueError as error:
         raise refused(", ".join(names), "inputs of one kernel, each once", str(error)) from None
+    profiles = [part.profile for part in parts if part.profile is not None]
     first = next((part for part in parts if part.profile is not None), parts[0])
-    return replace(first, observations=together)
+    return replace(first, observations=together, profile_sha256=tuple(map(document_sha256, profiles)))
 
 
 def _refuse_other_builds(names: Sequence[str], parts: Sequence[Judged]) -> None:

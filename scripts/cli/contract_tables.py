@@ -19,6 +19,7 @@ from contracts.assess.limits import Limits
 from contracts.assess.verdicts import Verdict
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text
+from contracts.plugins import loaded_sha256
 
 #: Least width of a table where no terminal says its own.
 WIDTH = 118
@@ -32,13 +33,21 @@ _STYLES = {
 
 
 def evaluation_json(
-    evaluation: Evaluation, attributions: Sequence[Attribution], assumptions: Sequence[Assumption]
+    evaluation: Evaluation,
+    attributions: Sequence[Attribution],
+    assumptions: Sequence[Assumption],
+    profile_sha256: Sequence[str] = (),
 ) -> str:
-    """Everything, sorted keys; limits that do not exist (one observation) and missing bounds are null."""
+    """Everything, sorted keys; limits that do not exist (one observation) and missing bounds are null.
+
+    profile_sha256: of the profiles that were given, which attributions rest on.
+    """
     outcome = evaluation.outcome
     record = asdict(evaluation) | {
         "outcome": outcome,
         "exit_code": outcome.exit_code,
+        "profile_sha256": list(profile_sha256),
+        "plugins_sha256": loaded_sha256(),
         "attributions": [asdict(each) for each in attributions],
         "assumptions": [asdict(each) for each in assumptions],
     }

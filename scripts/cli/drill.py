@@ -56,6 +56,7 @@ def run(asked: RunOptions) -> None:
     """Run DRILL on one target and judge it."""
     from faults.drill.outcome import EXIT_CODES
     from scripts.drill.documents import read_drill
+    from scripts.drill.inputs import input_hashes
     from scripts.drill.report import content_of, lines_of, write_report
 
     if asked.target not in TARGETS:
@@ -64,8 +65,9 @@ def run(asked: RunOptions) -> None:
     if asked.out is not None:
         ready_folder(asked.out)
     seed = read.drill.spec.seed if asked.seed is None else asked.seed
+    inputs = input_hashes(read, asked.policy)
     outcome, requests = _outcome(asked, read, seed)
-    content = content_of(read, outcome, asked.target, asked.policy, seed)
+    content = content_of(read, outcome, asked.target, asked.policy, seed, inputs)
     if asked.out is not None:
         write_report(asked.out, content, outcome)
         if requests:

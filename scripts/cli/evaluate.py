@@ -120,7 +120,7 @@ def _evaluated(asked: EvaluateOptions) -> GateOutcome:
     )
     causes = _causes(terms, judged, result)
     assumed = _assumptions(terms, judged.observations, asked.truncated_sampling)
-    text = tables.evaluation_json(result, causes, assumed)
+    text = tables.evaluation_json(result, causes, assumed, judged.profile_sha256)
     _write(asked.out, text)
     _write(asked.junit, junit_xml(result) if asked.junit else "")
     if asked.as_json:

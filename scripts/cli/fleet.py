@@ -44,13 +44,17 @@ class UpOptions:
     model: Annotated[str, typer.Option("--model", help="Folder or hub name; the shipped model without.")] = ""
     served_name: Annotated[str, typer.Option("--served-name", help="Model name of requests.")] = "selvage"
     folder: _FolderOption = None
-    port: Annotated[int, typer.Option("--port", help="Of the gateway; 0: any free one.")] = 0
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="Of the gateway; 0: any free one.")
+    ] = 0
     start: Annotated[str, typer.Option("--start", help="auto, fork (CPU, fast) or spawn.")] = "auto"
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is up.")] = False
     shadow: Annotated[
         list[str] | None, typer.Option("--shadow", help="SLICE:KERNEL=RATIO: copy that share; repeatable.")
     ] = None
-    context: Annotated[int, typer.Option("--context", help="Longest prompt and answer; 0: the model's.")] = 0
+    context: Annotated[
+        int, typer.Option("--context", min=0, help="Longest prompt and answer; 0: the model's.")
+    ] = 0
     kv_cache_mib: Annotated[int, typer.Option("--kv-cache-mib", min=1, help="KV cache per replica.")] = 64
     server_arg: Annotated[
         list[str] | None, typer.Option("--server-arg", help="Passed on to every vLLM server; repeatable.")

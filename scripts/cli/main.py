@@ -101,8 +101,11 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command for the first of ``args``."""
         if args and args[0] in COMMANDS:
+            from scripts.cli.options import refuse_no_numbers  # no command's module for ``--help``
+
             command = typer.main.get_command(collect(COMMANDS[args[0]][0]))
             command.name = args[0]
+            refuse_no_numbers(command)
             return args[0], command, args[1:]
         return super().resolve_command(ctx, args)
 

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from contracts.documents import Suite
-from contracts.loading.files import json_text
+from contracts.loading.files import json_text, sha256_of
 from contracts.loading.loader import load_document
 from contracts.loading.uris import resolve_uri
 from controller.encoding.encoder import Encoder
@@ -91,7 +91,7 @@ def train(
     cost_weight: Annotated[
         float, typer.Option(min=0.0, help="Reward lost per request beyond a soft clause's budget.")
     ] = USUAL.cost_weight,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of weights and batches.")] = 1,
     name: Annotated[str, typer.Option(help="Name of the artefact.")] = "offline",
     judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
 ) -> None:
@@ -116,15 +116,16 @@ def train(
 def evaluate(
     logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
     artefact: Annotated[str, typer.Argument(help="Manifest of the policy; package:... for shipped ones.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the evaluation.")] = 1,
     judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
 ) -> None:
     """Print what LOGS say that ARTEFACT would have earned, and how far they can say it."""
-    from scripts.train.offline_fit import judge  # needs the extra ``rl``
+    from scripts.train.offline_fit import hashes, judge  # needs the extra ``rl``
 
-    content = load_artefact(artefact, allow_uncertified=True).content
+    judged = load_artefact(artefact, allow_uncertified=True)
+    inputs = {"artefact_sha256": sha256_of(judged.file), "logs_sha256": hashes(logs)}
     recipe = FittedRecipe(seed=seed, steps=judge_steps)
-    typer.echo(json_text(judge(content, read_logs(logs), recipe)))
+    typer.echo(json_text(judge(judged.content, read_logs(logs), recipe) | inputs))
 
 
 def read_logs(folder: Path) -> list[Transitions]:

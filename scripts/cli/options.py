@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_type_hints
+
+import typer
 
 #: More seeds than this are a slip of the finger, and larger ones no double holds.
 MOST_SEEDS, LARGEST_SEED = 100_000, 2**53 - 1
@@ -32,6 +35,26 @@ def options(record: type[_Record]) -> Callable[[Callable[[_Record], None]], Call
         return command
 
     return command_of
+
+
+def refuse_no_numbers(command: Any) -> None:
+    """Make ``command`` and all below it refuse NaN and infinities, which no range of an option keeps out."""
+    for one in getattr(command, "commands", {}).values():
+        refuse_no_numbers(one)
+    for parameter in command.params:
+        parameter.callback = _finite(parameter.callback)
+
+
+def _finite(then: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Callback of an option: BadParameter for what is no finite number, then what it called so far."""
+
+    def checked(ctx: Any, param: Any, value: Any) -> Any:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, float) and not math.isfinite(each):
+                raise typer.BadParameter(f"a finite number is needed, got {each}", ctx=ctx, param=param)
+        return value if then is None else then(ctx, param, value)
+
+    return checked
 
 
 def _parameters(record: type[Any]) -> list[inspect.Parameter]:

@@ -43,6 +43,7 @@ from scripts.train.certify import (
     plan_certification,
     run_suites,
 )
+from scripts.train.recorded import refuse_other_worlds
 from scripts.workers import BACKEND_HELP, refuse_unknown
 
 EXIT_FAILED = 1
@@ -186,6 +187,7 @@ def _refuse_unless_driving(
     refuse_unless_certified(manifest, meta, subject, str(file), meta_file)
     assert manifest.spec.certificate is not None  # else it was refused
     _refuse_other_episodes(manifest.spec.certificate, meta, file)
+    refuse_other_worlds(manifest.spec.certificate, meta_file, file)
 
 
 def _meta(uri: str) -> tuple[MetaContract, Path]:
@@ -202,6 +204,7 @@ def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, 
         raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
     refuse_unless_passing(found, meta, str(file), meta_file)
     _refuse_other_episodes(found, meta, file)
+    refuse_other_worlds(found, meta_file, file)
 
 
 def _refuse_other_episodes(found: Certificate, meta: MetaContract, file: Path) -> None:

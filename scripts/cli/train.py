@@ -17,14 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.output import ready_folder, write_json
 from scripts.progress import told
-from scripts.provenance import package_version
+from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
 
@@ -44,9 +43,11 @@ class TrainOptions:
     out: Annotated[Path, typer.Option("--out", help="Folder: one sub-folder per seed, and training.json.")]
     recipe: Annotated[str, typer.Option(help="Recipe (file or package: URI).")] = SHIPPED_RECIPE
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-4 or 1,7.")] = "0-4"
-    jobs: Annotated[int, typer.Option(help="Seeds beside each other.")] = 1
+    jobs: Annotated[int, typer.Option(min=1, help="Seeds beside each other.")] = 1
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
-    updates: Annotated[int | None, typer.Option(help="PPO episodes; the recipe's without it.")] = None
+    updates: Annotated[
+        int | None, typer.Option(min=0, max=1_000_000, help="PPO episodes; the recipe's without it.")
+    ] = None
     algorithm: Annotated[str, typer.Option(help="ppo or recurrent-ppo; the recipe's without it.")] = ""
     compare: Annotated[bool, typer.Option(help="Validate the recipe's baselines as well.")] = True
 
@@ -68,6 +69,7 @@ def train(asked: TrainOptions) -> None:
     with _bar(asked.out, wanted, total):
         results = _run_all(file, wanted, asked.out, asked.updates, asked.jobs, asked.backend)
     command = shlex.join(["selvage", "train", "--recipe", asked.recipe, "--seeds", asked.seeds])
+    from scripts.train.inputs import training_inputs
     from scripts.train.run import baseline_scores
 
     finished = all(result.finished for result in results)
@@ -76,6 +78,7 @@ def train(asked: TrainOptions) -> None:
     content = summary(
         document, command if asked.updates is None else f"{command} --updates {asked.updates}", results
     )
+    content |= training_inputs(document, file) | {"sources_sha256": sources_sha256(), "git_sha": git_sha()}
     content["baselines"] = {
         name: score.plain() | {"gains": gains(name, score.rewards, results)}
         for name, score in baselines.items()
@@ -119,11 +122,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def summary(recipe: TrainingRecipe, command: str, results: list[Any]) -> dict[str, Any]:
-    """What ``training.json`` holds: command, recipe, versions, and every seed's outcome."""
+    """What ``training.json`` holds beside its hashes: command, recipe, versions, and every seed's outcome."""
     return {
         "command": command,
         "recipe": recipe.metadata.name,
-        "recipe_sha256": document_sha256(recipe),
         "versions": {name: package_version(name) for name in PACKAGES},
         "runs": [
             {

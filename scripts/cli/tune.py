@@ -12,14 +12,16 @@ from rich.console import Console
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.uris import resolve_uri
+from contracts.plugins import loaded_sha256
 from policies.train.recipe import load_recipe
 from policies.train.tune import SPACES, Trial, best, tune
-from scripts.cli.options import options
+from scripts.cli.options import LARGEST_SEED, options
 from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_json
 from scripts.progress import told
-from scripts.provenance import git_sha, package_version
+from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
+from scripts.train.inputs import scenarios_sha256
 from scripts.train.pieces import Search
 from scripts.train.validation import EpisodeSet
 from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
@@ -42,10 +44,14 @@ class TuneOptions:
 
     policy: Annotated[str, typer.Argument(help="Baseline to tune, e.g. hysteresis.")]
     out: Annotated[Path, typer.Option("--out", help="File for the result (JSON).")]
-    steps: Annotated[int, typer.Option(help="Control ticks of training episodes to spend.")] = 1_056_000
-    seed: Annotated[int, typer.Option(help="Of the search and of the training episodes.")] = 1
+    steps: Annotated[int, typer.Option(min=1, help="Control ticks of training episodes to spend.")] = (
+        1_056_000
+    )
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Of the search and of the training episodes.")
+    ] = 1
     fleets: Annotated[int, typer.Option(min=1, help="Training episodes per trial.")] = 96
-    horizon_s: Annotated[float, typer.Option(help="Length of an episode, s.")] = 301.0
+    horizon_s: Annotated[float, typer.Option(min=10.0, max=86_400.0, help="Length of an episode, s.")] = 301.0
     recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = RECIPE
     jobs: Annotated[int, typer.Option(min=1, help="Jobs beside each other.")] = 1
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
@@ -72,7 +78,8 @@ def tune_command(asked: TuneOptions) -> None:
     words += ["--recipe", asked.recipe, "--out", "FILE"]
     ready_folder(asked.out.parent)
     kept = KeptResults(beside(asked.out))
-    content = run(asked, kept, Console(stderr=True)) | {"command": shlex.join(words), "git_sha": git_sha()}
+    content = run(asked, kept, Console(stderr=True)) | {"command": shlex.join(words)}
+    content |= {"git_sha": git_sha(), "sources_sha256": sources_sha256()}
     write_json(asked.out, content, indent=1)
     kept.forget()
     typer.echo(content["chosen"])
@@ -107,6 +114,8 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
     return {
         "format": FORMAT,
         "policy": asked.policy,
+        "scenario_sha256": scenarios_sha256(asked.training.scenarios, "selvage tune"),
+        "plugins_sha256": loaded_sha256(),
         "seed": asked.seed,
         "optuna": package_version("optuna"),
         "env_steps": trials * asked.training.env_steps,

@@ -10,7 +10,6 @@ from pathlib import Path
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
-from contracts.loading.uris import resolve_uri
 from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
 from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
@@ -26,8 +25,7 @@ from live.fleet.supervisor import SupervisorOptions
 from live.load import LoadRecord
 from scripts.drill.documents import ReadDrill, check_live
 from scripts.drill.healer import RunningController
-from scripts.drill.sim import NOBODY
-from simulator.drill import CONTRACT
+from scripts.drill.inputs import NOBODY, contract_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +75,7 @@ def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
             [Problem(str(read.file), 0, "spec.faults", "live faults", str(error), step)]
         ) from None
     fleet = plan_fleet(read.pool, read.pool_file, ServerOptions(), folder.path.parent / "checkpoints")
-    contract_file = resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
-    return LocalDrill(read=read, fleet=fleet, contract_file=contract_file)
+    return LocalDrill(read=read, fleet=fleet, contract_file=contract_file(read))
 
 
 def run_on(drill: LocalDrill, folder: FleetFolder, driver: Driver, say: Say) -> LocalRun:

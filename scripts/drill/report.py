@@ -11,27 +11,35 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from contracts.loading.files import plain
-from contracts.loading.loader import document_sha256
+from contracts.plugins import loaded_sha256
 from contracts.scoring.measure_table import MEASURES
 from faults.drill.outcome import EXIT_CODES, DrillOutcome
 from scripts.drill.documents import ReadDrill
 from scripts.e5.example import timeline
 from scripts.e5.report.plots import timeline_svg
 from scripts.output import write_json, write_whole
-from scripts.provenance import RESULT_PACKAGES, cpu_model, package_version
+from scripts.provenance import RESULT_PACKAGES, cpu_model, git_sha, package_version, sources_sha256
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def content_of(read: ReadDrill, outcome: DrillOutcome, target: str, policy: str, seed: int) -> dict[str, Any]:
-    """The result as plain values: verdict, checks, proofs, times, E5's measures to the undo."""
+def content_of(
+    read: ReadDrill, outcome: DrillOutcome, target: str, policy: str, seed: int, inputs: dict[str, Any]
+) -> dict[str, Any]:
+    """The result as plain values: verdict, checks, proofs, times, E5's measures to the undo.
+
+    inputs: the hashes of what it rests on, as ``input_hashes`` found them when it began.
+    """
     run = outcome.run
     measures = {one.name: float(one.value(outcome.measures)) for one in MEASURES if not one.is_count}
     counts = {one.name: float(one.value(outcome.measures)) for one in MEASURES if one.is_count}
     counts = {name.removesuffix("_per_slice_month"): value for name, value in counts.items()}
     content = {
         "drill": read.plan.name,
-        "drill_sha256": document_sha256(read.drill),
+        **inputs,
+        "plugins_sha256": loaded_sha256(),
+        "sources_sha256": sources_sha256("live"),
+        "git_sha": git_sha(),
         "target": target,
         "policy": policy,
         "seed": seed,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contracts.errors import DocumentError, Problem
 from faults.drill.ledger import NoLedger
 from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
 from policies.registry import make_configuration
 from policies.spec import parse_spec
 from scripts.drill.documents import ReadDrill
+from scripts.drill.inputs import NOBODY, refuse_policy
 from scripts.e5.configurations import BASELINE_CONFIGURATION, notices_for
 from simulator.drill import SimulatedTarget
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
-
-#: Nobody heals.
-NOBODY = "none"
 
 
 def drill_simulated(read: ReadDrill, policy: str, seed: int, say: Say) -> DrillOutcome:
@@ -27,9 +24,7 @@ def drill_simulated(read: ReadDrill, policy: str, seed: int, say: Say) -> DrillO
             notices = notices_for(parse_spec(named)[0], world)
             return ControllerDriver(make_configuration(named, world.setup, notices=notices), name=policy)
         except ValueError as error:
-            next_step = "e.g. --policy hysteresis, or none"
-            problem = Problem("selvage drill run", 0, "--policy", "a policy", str(error), next_step)
-            raise DocumentError([problem]) from None
+            raise refuse_policy(error) from None
 
     target = SimulatedTarget(read.plan, read.pool.spec, read.pool_file, driver, seed)
     return judge(read.plan, run_drill(read.plan, target, NoLedger(), say))

@@ -20,9 +20,9 @@ from live.control.journal import CONTROL
 from live.drill.between import come_to_rest, keep_decisions
 from live.fleet.control import require_up
 from live.fleet.state import FleetFolder
+from scripts.drill.inputs import NOBODY, input_hashes
 from scripts.drill.local import Driver, LocalRun, run_on
 from scripts.drill.report import content_of, write_report
-from scripts.drill.sim import NOBODY
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.example import timeline
 from scripts.e5.report.plots import Timeline
@@ -90,6 +90,7 @@ class Fleet:
         shutil.rmtree(place, ignore_errors=True)
         ready_folder(place)
         told: list[str] = []
+        inputs = input_hashes(episode.entry.drill.read, episode.configuration.spec)
         drill, policy = episode.entry.drill, episode.configuration.name
         come_to_rest(self._folder, drill.fleet, told.append)
         keep_decisions(self._folder.path / CONTROL, self._out / "episodes" / "before")
@@ -101,12 +102,12 @@ class Fleet:
         finally:
             keep_decisions(self._folder.path / CONTROL, place)
             write_whole(place / "told.txt", "".join(f"{line}\n" for line in told))
-        self._report(place, episode, done)
+        self._report(place, episode, done, inputs)
         return result_of(episode, done, self._versions())
 
-    def _report(self, place: Path, episode: Episode, done: LocalRun) -> None:
-        policy = episode.configuration.name
-        content = content_of(episode.entry.read, done.outcome, "local", policy, episode.seed)
+    def _report(self, place: Path, episode: Episode, done: LocalRun, inputs: dict[str, Any]) -> None:
+        policy, read = episode.configuration.name, episode.entry.read
+        content = content_of(read, done.outcome, "local", policy, episode.seed, inputs)
         write_report(place, content, done.outcome)
         rows = (f"{json_text(plain(asdict(one)))}\n" for one in done.requests)
         write_whole(place / "requests.jsonl", "".join(rows))

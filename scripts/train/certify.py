@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract, Suite
-from contracts.documents.artifact import Certificate
+from contracts.documents.artifact import Certificate, CertifiedRange
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
@@ -207,7 +207,7 @@ def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> 
         inputs_sha256=inputs_sha256(plan),
         sources_sha256=sources_sha256(),
         evidence_sha256=text_sha256(evidence_text(evidence)),
-        covers=ranges([fleet_facts(w.setup, declared_load_ratio(w)) for w in _worlds(plan)]),
+        covers=covers(plan),
         command=request.command,
         code_version=f"{package_version('selvage-fleet')} {git_sha() or ''}".strip(),
         seeds=len(plan.incidents.seeds),
@@ -236,6 +236,11 @@ def inputs_sha256(plan: CertificationPlan) -> str:
     """
     rows = [world_facts(world) for world in _worlds(plan)]
     return canonical_sha256([rows, loaded_sha256("selvage_fleet.metrics", "selvage_fleet.faults")])
+
+
+def covers(plan: CertificationPlan) -> tuple[CertifiedRange, ...]:
+    """What the fleets of both suites span."""
+    return ranges([fleet_facts(world.setup, declared_load_ratio(world)) for world in _worlds(plan)])
 
 
 class _TimedDriver(ControllerDriver):

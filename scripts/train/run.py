@@ -19,7 +19,6 @@ from stable_baselines3.common.logger import Logger, configure
 from stable_baselines3.common.utils import set_random_seed
 
 from contracts.loading.files import write_json
-from contracts.loading.loader import document_sha256
 from policies.registry import make_policy
 from policies.train import checkpoint as train_checkpoint
 from policies.train.checkpoint import Progress
@@ -30,6 +29,7 @@ from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callback
 from policies.train.recipe import RecipeSpec, TrainingRecipe, load_recipe
 from policies.train.world import DriverScore, score_choices, score_policy
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
+from scripts.train.inputs import training_inputs
 from scripts.train.stopping import Stopped, stoppable
 
 Weights = dict[str, NDArray[np.float32]]
@@ -105,7 +105,8 @@ class SeedRun:
     def __init__(self, recipe: TrainingRecipe, file: str, seed: int, folder: Path, stopped: Stopped) -> None:
         one_thread()
         set_random_seed(seed)
-        self._recipe, self._seed, self._folder, self._stopped = recipe, seed, folder, stopped
+        self._recipe, self._file, self._stopped = recipe, file, stopped
+        self._seed, self._folder = seed, folder
         spec = self.spec = recipe.spec
         self._world = TrainingWorld(spec, file)
         check = spec.validation
@@ -131,14 +132,14 @@ class SeedRun:
     # ------------------------------------------------------------ beginning
 
     def _begin(self) -> None:
-        sha256 = document_sha256(self._recipe)
+        sha256 = training_inputs(self._recipe, self._file)["inputs_sha256"]
         if train_checkpoint.exists(self._folder):
             self._best, self._progress = train_checkpoint.load(self._folder, self.model, sha256)
             if isinstance(self._env, PenalisedVecEnv):
                 self._env.multiplier = self._progress.multiplier
             return
         self._progress = Progress(
-            recipe_sha256=sha256,
+            inputs_sha256=sha256,
             seed=self._seed,
             updates=0,
             env_steps=0,

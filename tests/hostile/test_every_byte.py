@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -170,6 +171,24 @@ def test_no_byte_of_a_certificate_or_its_episodes_changes_unnoticed(
     again = selvage("policy", "show", tmp_path / CERTIFICATE.name)
     assert again.exit_code in (1, 2) or again.stdout != shown.stdout
     assert altered == "certificate" or again.exit_code == 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("forged", ["inputs", "ranges", "another range"])
+def test_what_a_certificate_records_of_its_suites_is_drawn_again(forged: str, tmp_path: Path) -> None:
+    """``policy show`` refuses other inputs than the suites lead to, and wider ranges than they span."""
+    whole = json.loads(CERTIFICATE.read_text())
+    if forged == "inputs":
+        whole["inputs_sha256"] = "0" * 64
+    elif forged == "ranges":
+        next(one for one in whole["covers"] if one["name"].startswith("replicas"))["high"] *= 100
+    else:
+        whole["covers"].append({"name": "threshold of nobody", "low": 0.0, "high": 1.0})
+    path = tmp_path / CERTIFICATE.name
+    path.write_text(json.dumps(whole))
+    shown = selvage("policy", "show", path)
+    assert shown.exit_code == 1, shown.output
+    assert "certificate.inputs_sha256" in shown.output or "certificate.covers." in shown.output
 
 
 def test_the_code_of_a_plugin_is_in_every_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,6 +212,13 @@ def test_hostile_uris_are_refused(uri: str, tmp_path: Path) -> None:
         ["simulate", "SCENARIO", "--policy", "learned:onnx=LOG"],
         ["simulate", "SCENARIO", "--policy", "learned:onnx=/dev/zero"],
         ["train", "--out", "OUT", "--seeds", "0-99999999999"],
+        ["train", "--out", "OUT", "--jobs", "0"],
+        ["train", "--out", "OUT", "--updates", "-1"],
+        ["tune", "hysteresis", "--out", "OUT", "--horizon-s", "nan"],
+        ["tune", "hysteresis", "--out", "OUT", "--seed", "-1"],
+        ["policy", "certify", "hysteresis", "--quiet-days", "nan"],
+        ["offline", "record", "SCENARIO", "--out", "OUT", "--explore", "nan"],
+        ["contract", "bounds", "--distance", "1", "--distance", "inf"],
     ],
 )
 def test_absurd_arguments_are_bad_input(arguments: list[str], tmp_path: Path) -> None:

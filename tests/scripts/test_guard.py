@@ -83,6 +83,18 @@ def test_a_full_device_is_no_failed_judgement(tmp_path: Path) -> None:
         assert program("print('x', flush=True)", tmp_path, stdout=full).returncode == 2
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_stream_is_the_null_device(closed: int, tmp_path: Path) -> None:
+    """Whoever closes a standard stream gets the work done, no traceback, and no file of the same number."""
+    body = (
+        f"print('x'); sys.stderr.write('y'); f = open({str(tmp_path / 'kept')!r}, 'w'); print(f.fileno() > 2)"
+    )
+    done = program(body, tmp_path, preexec_fn=lambda: os.close(closed))
+    assert done.returncode == 0
+    assert done.stderr == ("" if closed == 2 else "y")
+    assert done.stdout == ("" if closed == 1 else "x\nTrue\n")
+
+
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """Whoever cleans up for too long is ended by the next Ctrl-C, with the same code."""
     stop = "os.kill(os.getpid(), signal.SIGINT); [0 for _ in iter(int, 1)]"

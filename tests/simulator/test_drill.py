@@ -6,7 +6,8 @@ import pytest
 
 from faults.drill.outcome import Verdict
 from scripts.drill.documents import read_drill, shipped_drills, targets_of
-from scripts.drill.sim import NOBODY, drill_simulated
+from scripts.drill.inputs import NOBODY
+from scripts.drill.sim import drill_simulated
 
 LIVE_ONLY = {"block-edge", "crossed-answers", "kv-corruption", "poisoned-prefix", "stuck-token"}
 SIMULATED = sorted(set(shipped_drills()) - LIVE_ONLY)

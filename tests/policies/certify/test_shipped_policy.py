@@ -19,6 +19,8 @@ def test_the_shipped_policy_is_certified_and_says_how_it_was_made() -> None:
     training = manifest.spec.training
     assert training.recipe_sha256 == document_sha256(load_recipe(resolve_uri(SHIPPED_RECIPE, "test")))
     assert tuple(run.seed for run in training.runs) == training.seeds
+    assert training.data
+    assert all(resolve_uri(pin.uri, SHIPPED_ARTEFACT).is_file() for pin in training.data)
     shipped = [run for run in training.runs if run.shipped]
     assert len(shipped) == 1
     assert shipped[0].score == max(run.score for run in training.runs)

@@ -125,6 +125,20 @@ def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch
     )
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.needs("ray")
+def test_a_local_ray_gives_the_same_certificate(meta: Path, tmp_path: Path) -> None:
+    """Parts on a Ray cluster give the certificate of one process but for the latency of decisions, and are
+    kept, so that a run that was stopped goes on from them.
+    """
+    plan = plan_certification(request("hysteresis", meta))
+    whole, folder = certificate_of(plan, run_suites(plan)), tmp_path / "parts"
+    beside = replace(plan, request=replace(plan.request, jobs=2, backend="ray"))
+    found = certificate_of(beside, run_suites(beside, kept=KeptResults(folder)))
+    assert but_for_time(found) == but_for_time(whole)
+    assert list(folder.iterdir())
+
+
 def test_the_command_certifies_and_shows(meta: Path, tmp_path: Path) -> None:
     """A policy that keeps the clauses passes; what was written is accepted under this meta-contract,
     refused under another, and refused once the policy is set otherwise than when it was certified.

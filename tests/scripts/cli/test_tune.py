@@ -68,3 +68,12 @@ def test_processes_and_interruptions_change_no_byte(
         patch.setattr(pieces, "run_piece", counted)
         assert tuned(recipe, tmp_path / "three.json") == whole
     assert not set(again[:1]) & set(ran)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.needs("ray")
+def test_a_local_ray_changes_no_byte(recipe: Path, tmp_path: Path) -> None:
+    """Pieces on a Ray cluster give the bytes of one process, and leave no parts behind."""
+    whole = tuned(recipe, tmp_path / "one.json")
+    assert tuned(recipe, tmp_path / "ray.json", "--jobs", "2", "--backend", "ray") == whole
+    assert not list(tmp_path.glob("*-parts"))

@@ -24,6 +24,7 @@ from scripts.train.run import SeedRun, train_seed  # noqa: E402
 from scripts.train.stopping import Stopped  # noqa: E402
 from tests.support.env_world import scenario_path  # noqa: E402
 from tests.support.paths import LIBRARY  # noqa: E402
+from tests.support.synthetic import write_world  # noqa: E402
 
 RECIPES = sorted((LIBRARY / "recipes").glob("*.yaml"))
 RECIPE = """
@@ -92,6 +93,18 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
     train_seed(str(recipe_file(tmp_path, 1)), 0, str(tmp_path / "run"))
     with pytest.raises(DocumentError, match="recipe"):
         train_seed(str(recipe_file(tmp_path, 3)), 0, str(tmp_path / "run"))
+
+
+def test_a_checkpoint_of_another_scenario_is_refused(tmp_path: Path) -> None:
+    """Nor does it go on in another fleet than it was begun in."""
+    world = write_world(tmp_path)
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE.format(scenario=world.name, updates=1))
+    train_seed(str(recipe), 0, str(tmp_path / "run"))
+    contract = tmp_path / "contract.yaml"
+    contract.write_text(contract.read_text().replace("0.002", "0.003"))
+    with pytest.raises(DocumentError, match="scenarios"):
+        train_seed(str(recipe), 0, str(tmp_path / "run"))
 
 
 def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:

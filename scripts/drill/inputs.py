@@ -1,0 +1,57 @@
+"""Which bytes a drill rests on: the hashes that its result prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from contracts.documents import KernelContract, KernelProfile
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import sha256_of
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.uris import resolve_uri
+from policies.registry import configuration_sha256
+from scripts.drill.documents import ReadDrill
+from simulator.drill import CONTRACT
+
+#: Nobody heals.
+NOBODY = "none"
+
+
+def input_hashes(read: ReadDrill, policy: str) -> dict[str, Any]:
+    """sha256 of everything that ``read`` leads to, and of who heals: settings and files of ``policy``.
+
+    Null: no trace, nobody heals. Profiles, by kernel, pin their samples and prompts.
+    Raises DocumentError for an unknown policy or setting, and for what cannot be read.
+    """
+    trace = read.plan.load.trace_uri
+    return {
+        "drill_sha256": document_sha256(read.drill),
+        "pool_sha256": document_sha256(read.pool),
+        "contract_sha256": document_sha256(load_as(KernelContract, contract_file(read))),
+        "profile_sha256": {one.name: _profile(one.profile, read) for one in read.pool.spec.kernels},
+        "trace_sha256": sha256_of(resolve_uri(trace, read.file)) if trace else None,
+        "policy_sha256": None if policy == NOBODY else _policy(policy),
+    }
+
+
+def contract_file(read: ReadDrill) -> Path:
+    """The contract that ``read`` is judged by."""
+    return resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
+
+
+def refuse_policy(error: ValueError) -> DocumentError:
+    """``error`` of an unknown policy or setting, as bad input on the command line."""
+    step = "e.g. --policy hysteresis, or none"
+    return DocumentError([Problem("selvage drill run", 0, "--policy", "a policy", str(error), step)])
+
+
+def _policy(spec: str) -> str:
+    try:
+        return configuration_sha256(spec)
+    except ValueError as error:
+        raise refuse_policy(error) from None
+
+
+def _profile(uri: str, read: ReadDrill) -> str:
+    return document_sha256(load_as(KernelProfile, resolve_uri(uri, read.pool_file)))
