@@ -1,0 +1,119 @@
+"""The compiled part of ``live.observe.layouts``: one walk over the bytes of a text, which reads its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.jit import compiled
+
+#: What a line is beside its head: anything, nothing, or a number that is read.
+ANYTHING, NOTHING, NUMBER = 0, 1, 2
+#: What ``walk`` returns for a text of another layout.
+OTHER = -1
+
+_LINE_END, _MINUS, _PLUS, _POINT, _ZERO = 10, 45, 43, 46, 48
+_EXPONENTS = (101, 69)
+#: Integers up to here, and powers of ten up to that one, are floats without rounding.
+_MOST, _MOST_POWER = 2**53, 22
+_POWERS = np.array([10.0**power for power in range(_MOST_POWER + 1)])
+
+
+@compiled
+def walk(text, heads, head_ends, kinds, values, spans):
+    """Read ``text`` uint8 [N]: number n into ``values`` float64 [V], its bytes into ``spans`` int64 [V, 2].
+
+    ``heads`` uint8 holds every line's head, ended by ``head_ends`` int64 [L], ``kinds`` int8 [L]. A number
+    that only ``float`` reads is left NaN. Returns how many are left, ``OTHER`` for a text of another layout.
+    """
+    place, head, number, left = 0, 0, 0, 0
+    for line in range(len(head_ends)):
+        length = head_ends[line] - head
+        if place + length > len(text) or not _same(text, place, heads, head, length):
+            return OTHER
+        place, head = place + length, head_ends[line]
+        if kinds[line] == NUMBER:
+            end = _line_end(text, place)
+            values[number] = _decimal(text, place, end)
+            spans[number, 0], spans[number, 1] = place, end
+            left += np.isnan(values[number])
+            number += 1
+            place = end
+        elif kinds[line] == ANYTHING:
+            place = _line_end(text, place)
+        last = line == len(head_ends) - 1
+        if (place == len(text)) != last or (not last and text[place] != _LINE_END):
+            return OTHER
+        place += 1
+    return left
+
+
+@compiled
+def _same(text, place, heads, head, length):
+    """Whether ``length`` bytes from the two places on are equal; without an early end it is vectorised."""
+    differ = np.uint8(0)
+    for at in range(length):
+        differ |= text[place + at] ^ heads[head + at]
+    return differ == 0
+
+
+@compiled
+def _line_end(text, place):
+    """Where the line at ``place`` ends."""
+    while place < len(text) and text[place] != _LINE_END:
+        place += 1
+    return place
+
+
+@compiled
+def _decimal(text, begin, end):
+    """The number in ``text`` from ``begin`` to ``end`` as ``float`` reads it; NaN where that takes more than
+    one operation on exact floats, or it is no number.
+    """
+    place, negative = begin, begin < end and text[begin] == _MINUS
+    place += negative
+    mantissa, digits, power = 0, 0, 0
+    pointed = False
+    while place < end:
+        byte = text[place]
+        if _ZERO <= byte < _ZERO + 10:
+            mantissa = 10 * mantissa + (np.int64(byte) - _ZERO)
+            digits += 1
+            power -= pointed
+            if mantissa > _MOST:
+                return np.nan
+        elif byte == _POINT and not pointed:
+            pointed = True
+        else:
+            break
+        place += 1
+    if digits == 0:
+        return np.nan
+    if place < end:
+        exponent = _exponent(text, place, end)
+        if exponent > 2 * _MOST_POWER:
+            return np.nan
+        power += exponent
+    if abs(power) > _MOST_POWER:
+        return np.nan
+    found = mantissa * _POWERS[power] if power >= 0 else mantissa / _POWERS[-power]
+    return -found if negative else found
+
+
+@compiled
+def _exponent(text, place, end):
+    """The power of ten at ``place``; more than any that is read where it is none."""
+    none = 4 * _MOST_POWER
+    if text[place] != _EXPONENTS[0] and text[place] != _EXPONENTS[1]:
+        return none
+    place += 1
+    negative = place < end and text[place] == _MINUS
+    place += place < end and (text[place] == _MINUS or text[place] == _PLUS)
+    if place == end or end - place > 3:
+        return none
+    found = 0
+    while place < end:
+        if not _ZERO <= text[place] < _ZERO + 10:
+            return none
+        found = 10 * found + (np.int64(text[place]) - _ZERO)
+        place += 1
+    return -found if negative else found
