@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from prometheus_client.samples import Sample
 
 from live.exposition import read_samples
-from live.observe.layouts_pass import ANYTHING, NOTHING, NUMBER, OTHER, walk
+from live.observe.layouts_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
 
 #: Servers whose layout is remembered; all of them are looked at anew where there are more.
@@ -32,12 +32,9 @@ _NUMBER = re.compile(rb"[-+.0-9eE]+")
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Layout:
-    """What does not change from scrape to scrape: of L lines."""
+    """What does not change from scrape to scrape."""
 
-    heads: NDArray[np.uint8]
-    """Of each line: up to its value where it is read, else up to the end of its name."""
-    head_ends: NDArray[np.int64]  # [L]
-    kinds: NDArray[np.int8]  # [L], what follows the head
+    lines: Lines
     count: int
     """Lines that are read."""
     fields: ReadFields
@@ -47,7 +44,7 @@ class Layout:
         told = _bytes(text)
         values, spans = np.empty(self.count), np.empty((self.count, 2), dtype=np.int64)
         read = np.frombuffer(told, dtype=np.uint8)
-        left = walk(read, self.heads, self.head_ends, self.kinds, values, spans)
+        left = walk(read, self.lines, values, spans)
         if left == OTHER:
             return None
         return values if left == 0 or _completed(values, spans, told) else None
@@ -115,10 +112,13 @@ class LayoutReader:
 
 
 def _heads(lines: Sequence[str], read: Sequence[int]) -> tuple[str, ...] | None:
-    """Of ``lines``, of which ``read`` are read; None where only a whole parse tells the values."""
+    """What each of ``lines`` must begin with: of those in ``read`` all before the value, of the others the name.
+
+    None where only a whole parse tells the values.
+    """
     heads = [_name(line) for line in lines]
     for at in read:
-        heads[at] = lines[at].rpartition(" ")[0] + " "
+        heads[at] = _before_last(lines[at])
     return tuple(heads) if read and all(_HEAD.fullmatch(heads[at]) for at in read) else None
 
 
@@ -128,14 +128,19 @@ def _layout(lines: Sequence[str], read: Sequence[int], heads: Sequence[str], fie
         dtype=np.int8,
     )
     kinds[list(read)] = NUMBER
-    told = [_bytes(head) for head in heads]
-    return Layout(
-        heads=np.frombuffer(b"".join(told), dtype=np.uint8),
-        head_ends=np.cumsum([len(one) for one in told], dtype=np.int64),
+    usual = [_bytes(max(_before_last(line), head, key=len)) for line, head in zip(lines, heads, strict=True)]
+    found = Lines(
+        heads=np.frombuffer(b"".join(usual), dtype=np.uint8),
+        head_ends=np.cumsum([len(one) for one in usual], dtype=np.int64),
+        asked=np.array([len(_bytes(head)) for head in heads], dtype=np.int64),
         kinds=kinds,
-        count=len(read),
-        fields=fields,
     )
+    return Layout(lines=found, count=len(read), fields=fields)
+
+
+def _before_last(line: str) -> str:
+    """``line`` up to its last space; what stands there seldom changes."""
+    return line[: line.rfind(" ") + 1]
 
 
 def _name(line: str) -> str:

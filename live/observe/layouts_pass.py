@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.jit import compiled
 
@@ -10,6 +13,17 @@ from contracts.jit import compiled
 ANYTHING, NOTHING, NUMBER = 0, 1, 2
 #: What ``walk`` returns for a text of another layout.
 OTHER = -1
+
+
+class Lines(NamedTuple):
+    """What a text of L lines says beside its numbers."""
+
+    heads: NDArray[np.uint8]
+    """Of each line all before its last space, or its name alone."""
+    head_ends: NDArray[np.int64]  # [L]
+    asked: NDArray[np.int64]  # [L], bytes of the head that a line of this layout must begin with
+    kinds: NDArray[np.int8]  # [L], what follows: ``ANYTHING``, ``NOTHING`` or a ``NUMBER``
+
 
 _LINE_END, _MINUS, _PLUS, _POINT, _ZERO = 10, 45, 43, 46, 48
 _EXPONENTS = (101, 69)
@@ -19,17 +33,20 @@ _POWERS = np.array([10.0**power for power in range(_MOST_POWER + 1)])
 
 
 @compiled
-def walk(text, heads, head_ends, kinds, values, spans):
+def walk(text, lines, values, spans):
     """Read ``text`` uint8 [N]: number n into ``values`` float64 [V], its bytes into ``spans`` int64 [V, 2].
 
-    ``heads`` uint8 holds every line's head, ended by ``head_ends`` int64 [L], ``kinds`` int8 [L]. A number
-    that only ``float`` reads is left NaN. Returns how many are left, ``OTHER`` for a text of another layout.
+    A number that only ``float`` reads is left NaN. Returns how many are left, ``OTHER`` for a text of another
+    layout than ``lines``.
     """
+    heads, head_ends, asked, kinds = lines.heads, lines.head_ends, lines.asked, lines.kinds
     place, head, number, left = 0, 0, 0, 0
     for line in range(len(head_ends)):
         length = head_ends[line] - head
-        if place + length > len(text) or not _same(text, place, heads, head, length):
-            return OTHER
+        if not _same(text, place, heads, head, length):
+            length = asked[line]
+            if not _same(text, place, heads, head, length):
+                return OTHER
         place, head = place + length, head_ends[line]
         if kinds[line] == NUMBER:
             end = _line_end(text, place)
@@ -50,9 +67,12 @@ def walk(text, heads, head_ends, kinds, values, spans):
 @compiled
 def _same(text, place, heads, head, length):
     """Whether ``length`` bytes from the two places on are equal; without an early end it is vectorised."""
-    differ = np.uint8(0)
+    if place + length > len(text):
+        return False
+    mine, theirs = text[place : place + length], heads[head : head + length]
+    differ = 0
     for at in range(length):
-        differ |= text[place + at] ^ heads[head + at]
+        differ |= mine[at] ^ theirs[at]
     return differ == 0
 
 
