@@ -24,7 +24,7 @@ from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, pinned_table, route_shape, serving
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import KernelService, PodDiscovery
-from k8s.operator.snapshot import Snapshot, kept_state, snapshot_config
+from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
@@ -132,7 +132,7 @@ class RouteLoop:
         self.parts, self.documents = parts, documents
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
-        self._key = setup_key(self.setup)
+        self._key, self._documents = setup_key(self.setup), documents_text(documents)
         kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
                    for k in serving(documents.pool) if k.backend is not None]  # fmt: skip
         self.discovery = PodDiscovery(parts.cluster, kernels)
@@ -231,7 +231,7 @@ class RouteLoop:
         if not (self.enforces and due):
             return ""
         try:
-            self.parts.cluster.write_config(snapshot_config(policy, self.documents, state, self.setup))
+            self.parts.cluster.write_config(snapshot_config(policy, self._documents, state, self.setup))
         except (ClusterError, ValueError) as error:
             return f"the state was not kept: {error}"
         standing.kept_version, standing.kept_at_s = version, now_s
