@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import ENGINE_COUNTERS, HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
 from contracts.units import MS_PER_S
-from live.observe.metrics import COUNTERS, COUNTERS_AT, EngineReading
-from live.observe.sums_pass import count_between, histogram_between
+from live.observe.metrics import COUNTERS, COUNTERS_AT, EngineReading, ReadFields
+from live.observe.sums_pass import count_between
 
 _FIELDS = tuple(entry.name for entry in fields(EngineCounters))
 _SPAN = _FIELDS.index("span_s")
@@ -53,15 +53,21 @@ def count(
     """Write what one replica counted into its rows of ``Increments``, where nothing is known yet."""
     if before.started_at_s != now.started_at_s or now.read_at_s <= before.read_at_s:
         return
-    if not count_between(engine, _ROWS, before.numbers, now.numbers, COUNTERS_AT):
-        return
-    engine[_SPAN] = now.read_at_s - before.read_at_s
-    for at, (old, new) in enumerate(zip(before.fields.edges_s, now.fields.edges_s, strict=True)):
-        if new and old == new:
-            counts = (
-                one.numbers[one.fields.begins[at] : one.fields.begins[at] + len(new)] for one in (before, now)
-            )
-            histogram_between(latency_le[at], _places(new), *counts)
+    families, places = _compared(before.fields, now.fields)
+    if count_between(
+        engine, latency_le, before.numbers, now.numbers, _ROWS, COUNTERS_AT, families, places
+    ):
+        engine[_SPAN] = now.read_at_s - before.read_at_s
+
+
+@lru_cache(maxsize=256)
+def _compared(before: ReadFields, now: ReadFields) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``families`` and ``places`` of ``count_between``; one whose edges changed has no counts."""
+    both = zip(before.edges_s, before.begins, now.edges_s, now.begins, strict=True)
+    families = [(old, new, len(edges) if edges == were else 0) for were, old, edges, new in both]
+    none = np.zeros(_BUCKETS, dtype=np.int64)
+    places = [_places(edges) if edges else none for edges in now.edges_s]
+    return np.array(families, dtype=np.int64), np.array(places, dtype=np.int64)
 
 
 def on_record_edges(edges_s: tuple[float, ...], counts: NDArray[np.float64]) -> NDArray[np.int64]:

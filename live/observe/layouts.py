@@ -42,25 +42,25 @@ class Layout:
     def values(self, text: str) -> NDArray[np.float64] | None:
         """Values of the lines that are read; None for a text of another layout."""
         told = _bytes(text)
-        values, spans = np.empty(self.count), np.empty((self.count, 2), dtype=np.int64)
-        read = np.frombuffer(told, dtype=np.uint8)
-        left = walk(read, self.lines, values, spans)
+        values, rest = np.empty(self.count), np.empty((self.count, 3), dtype=np.int64)
+        left = walk(np.frombuffer(told, dtype=np.uint8), self.lines, values, rest)
         if left == OTHER:
             return None
-        return values if left == 0 or _completed(values, spans, told) else None
+        return values if left == 0 or _completed(values, rest[:left].tolist(), told) else None
 
 
-def _completed(values: NDArray[np.float64], spans: NDArray[np.int64], told: bytes) -> bool:
-    """Read the numbers that are left NaN in ``values`` by ``float``; whether all are numbers."""
-    for at in np.flatnonzero(np.isnan(values)):
-        begin, end = spans[at]
+def _completed(values: NDArray[np.float64], rest: Sequence[Sequence[int]], told: bytes) -> bool:
+    """Read the ``rest`` of the numbers by ``float`` (place in ``values``, begin and end in ``told``); whether
+    all are finite.
+    """
+    for at, begin, end in rest:
         if not _NUMBER.fullmatch(told, begin, end):
             return False
         try:
-            values[at] = float(told[begin:end])
+            values[at] = found = float(told[begin:end])
         except ValueError:
             return False
-        if not math.isfinite(values[at]):
+        if not math.isfinite(found):
             return False
     return True
 

@@ -33,11 +33,11 @@ _POWERS = np.array([10.0**power for power in range(_MOST_POWER + 1)])
 
 
 @compiled
-def walk(text, lines, values, spans):
-    """Read ``text`` uint8 [N]: number n into ``values`` float64 [V], its bytes into ``spans`` int64 [V, 2].
+def walk(text, lines, values, rest):
+    """Read ``text`` uint8 [N]: its numbers into ``values`` float64 [V].
 
-    A number that only ``float`` reads is left NaN. Returns how many are left, ``OTHER`` for a text of another
-    layout than ``lines``.
+    A number that only ``float`` reads is left: its place in ``values``, begin and end in ``text`` go into the
+    next row of ``rest`` int64 [V, 3]. Returns how many are left, ``OTHER`` for another layout than ``lines``.
     """
     heads, head_ends, asked, kinds = lines.heads, lines.head_ends, lines.asked, lines.kinds
     place, head, number, left = 0, 0, 0, 0
@@ -51,8 +51,9 @@ def walk(text, lines, values, spans):
         if kinds[line] == NUMBER:
             end = _line_end(text, place)
             values[number] = _decimal(text, place, end)
-            spans[number, 0], spans[number, 1] = place, end
-            left += np.isnan(values[number])
+            if np.isnan(values[number]):
+                rest[left, 0], rest[left, 1], rest[left, 2] = number, place, end
+                left += 1
             number += 1
             place = end
         elif kinds[line] == ANYTHING:

@@ -22,27 +22,26 @@ def add_up(numbers, values, places, ends):
 
 
 @compiled
-def count_between(engine, rows, before, now, begin):
-    """Counters of one replica from ``before`` to ``now``, float64 [N], into ``engine`` float64 [COUNTERS].
+def count_between(engine, latency_le, before, now, rows, first, families, places):
+    """What one replica counted from ``before`` to ``now``, float64 [N], into ``engine`` float64 [COUNTERS] and
+    ``latency_le`` int64 [F, E + 1]. False, and nothing is counted, where a counter fell.
 
-    They stand in the numbers from ``begin`` on; counter n goes to row ``rows`` int64 [n]. False, and nothing
-    is counted, where one fell.
+    rows: int64, row of ``engine`` of each counter; they stand in the numbers from ``first`` on.
+    families: int64 [F, 3], where the counts of each begin in ``before`` and in ``now``, and how many are
+    compared; one in which a count fell, or is none, is left out.
+    places: int64 [F, E + 1], count that each edge of the record takes.
     """
     for n in range(len(rows)):
-        if now[begin + n] - before[begin + n] < 0.0:
+        if now[first + n] - before[first + n] < 0.0:
             return False
     for n in range(len(rows)):
-        engine[rows[n]] = now[begin + n] - before[begin + n]
+        engine[rows[n]] = now[first + n] - before[first + n]
+    for f in range(len(families)):
+        old, new, counts = families[f]
+        known = counts > 0
+        for at in range(counts):
+            known = known and 0.0 <= now[new + at] - before[old + at] < _MOST
+        for at in range(places.shape[1] if known else 0):
+            place = places[f, at]
+            latency_le[f, at] = np.int64(now[new + place] - before[old + place])
     return True
-
-
-@compiled
-def histogram_between(counted, places, before, now):
-    """Answers from ``before`` to ``now``, float64 [server's edges], into ``counted`` int64 [E + 1] by
-    ``places`` int64 [E + 1]; none where one count fell or is no count.
-    """
-    for at in range(len(now)):
-        if not 0.0 <= now[at] - before[at] < _MOST:
-            return
-    for at in range(len(counted)):
-        counted[at] = np.int64(now[places[at]] - before[places[at]])
