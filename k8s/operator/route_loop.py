@@ -28,6 +28,7 @@ from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
+from live.control.stacks import owned
 from live.control.together import Asked, setup_key
 from live.control.turns import Decided
 
@@ -129,7 +130,7 @@ class RouteLoop:
     """Raises DocumentError at construction where the documents do not fit together."""
 
     def __init__(self, documents: Documents, parts: Parts, kept: Snapshot) -> None:
-        self.parts, self.documents = parts, documents
+        self.parts, self.documents, self._together = parts, documents, False
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
@@ -211,12 +212,23 @@ class RouteLoop:
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
+        if decided is None:
+            self.leave_batch()
+        else:
+            self._together = True
         if standing.frozen and self.enforces:
             self._hold(documents)
         elif self.enforces:
             self._check(standing.turn)
         standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
         return standing
+
+    def leave_batch(self) -> None:
+        """No more decided with others: hold no memory of theirs."""
+        if self._together:
+            self._together = False
+            self.controller.state = owned(self.controller.state)
+            self.standing.turn = owned(self.standing.turn)
 
     def snapshot(self) -> Snapshot:
         """What is known now, for a loop that takes over from this one."""
