@@ -29,13 +29,14 @@ class Stacks:
     def __init__(self, before: dict[int, Split] | None = None) -> None:
         self._before = before or {}
         self._parts: dict[int, Split] = {}
+        self._copies: set[int] = set()
 
     def stacked(self, records: Sequence[Any]) -> Any:
         """Records of one fleet each as one of all; ``Apart`` where they have not the same shapes."""
         first = records[0]
         if isinstance(first, np.ndarray):
-            whole = self._whole(records)
-            self._parts[id(whole)] = whole, list(records)
+            whole, rows = self._split(records)
+            self._parts[id(whole)] = whole, rows
             return whole
         if isinstance(first, dict):
             if any(one.keys() != first.keys() for one in records):
@@ -72,22 +73,28 @@ class Stacks:
         return [batch] * count
 
     def given(self, batch: Any) -> dict[int, Split]:
-        """Arrays of ``batch``, which was parted, by their first rows: for who is stacked again."""
-        splits = (self._parts[id(array)] for array in arrays(batch))
+        """Arrays of ``batch``, which was parted, by their first rows: for who is stacked again.
+
+        Copies of rows that the tick left alone are no part of it: they would take their memory twice.
+        """
+        splits = (self._parts[id(array)] for array in arrays(batch) if id(array) not in self._copies)
         return {
             id(rows[0]): (whole, rows)
             for whole, rows in splits
             if rows[0] is not whole and whole.flags.c_contiguous and whole.flags.writeable
         }
 
-    def _whole(self, records: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    def _split(self, records: Sequence[np.ndarray[Any, Any]]) -> Split:
+        """Of all fleets: the array that ``records`` are the rows of already, else a new one and its rows."""
         first = records[0]
         known = self._before.get(id(first))
         if known is not None and len(known[1]) == len(records) and all(map(is_, known[1], records)):
-            return known[0]
+            return known
         if any(one.shape != first.shape or one.dtype != first.dtype for one in records) or len(first) != 1:
             raise Apart(f"expected arrays of one fleet each, of {first.shape}")
-        return np.concatenate(records)
+        whole = np.concatenate(records)
+        self._copies.add(id(whole))
+        return whole, list(records)
 
 
 def is_record(value: Any) -> bool:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -36,18 +37,18 @@ class Asked:
     """One fleet that is to decide. like: what it decided before; None: never, so it decides alone."""
 
     setup: ControllerSetup
-    key: Hashable | None  # ``setup_key``
+    key: str | None  # ``setup_key``
     before: ControllerState
     telemetry: FleetTelemetry
     like: Decision | None
 
 
-def setup_key(setup: ControllerSetup) -> Hashable | None:
-    """Equal for set-ups that decide alike; None where nobody can tell."""
+def setup_key(setup: ControllerSetup) -> str | None:
+    """A hash, equal for set-ups that decide alike; None where nobody can tell."""
     contract = replace(setup.fleet.contract, name="", sha256="")
     nameless = replace(setup.fleet, contract=contract)
     try:
-        return _plain(replace(setup, fleet=nameless))
+        return sha256(repr(_plain(replace(setup, fleet=nameless))).encode()).hexdigest()
     except Apart:
         return None
 
@@ -81,9 +82,7 @@ class Together:
                     found |= self._decided(chunk, [asked[name] for name in chunk], Stacks(before))
         return found
 
-    def _decided(
-        self, names: Sequence[str], asked: Sequence[Asked], stacks: Stacks
-    ) -> dict[str, Decided]:
+    def _decided(self, names: Sequence[str], asked: Sequence[Asked], stacks: Stacks) -> dict[str, Decided]:
         first, began_ms = asked[0], self._cpu.now_ms()
         assert first.like is not None  # only such are grouped
         try:

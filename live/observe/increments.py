@@ -54,9 +54,7 @@ def count(
     if before.started_at_s != now.started_at_s or now.read_at_s <= before.read_at_s:
         return
     families, places = _compared(before.fields, now.fields)
-    if count_between(
-        engine, latency_le, before.numbers, now.numbers, _ROWS, COUNTERS_AT, families, places
-    ):
+    if count_between(engine, latency_le, before.numbers, now.numbers, _ROWS, COUNTERS_AT, families, places):
         engine[_SPAN] = now.read_at_s - before.read_at_s
 
 

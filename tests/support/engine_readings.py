@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from contracts.telemetry import LATENCY_FAMILIES
-from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS_AT, SIGNALS, EngineReading, Histogram, ReadFields
+from live.observe.metrics import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS_AT,
+    SIGNALS,
+    EngineReading,
+    Histogram,
+    ReadFields,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
