@@ -43,7 +43,7 @@ class Stacks:
                 raise Apart(f"expected the arrays {sorted(first)} of each fleet")
             return {name: self.stacked([one[name] for one in records]) for name in first}
         if is_record(first):
-            names, make = _shape(type(first))
+            names, make = _shape_of(first)
             return make([self.stacked([getattr(one, name) for one in records]) for name in names])
         if any(one != first for one in records):
             raise Apart(f"expected {first!r} of each fleet")
@@ -65,7 +65,7 @@ class Stacks:
         if is_record(batch):
             if type(like) is not type(batch):
                 raise Apart(f"expected a {type(batch).__name__}, got a {type(like).__name__}")
-            names, make = _shape(type(batch))
+            names, make = _shape_of(batch)
             columns = [self.parted(getattr(batch, name), getattr(like, name), count) for name in names]
             return [make(row) for row in zip(*columns, strict=True)]
         if (batch is None) != (like is None):
@@ -110,7 +110,7 @@ def arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
         for inner in value.values():
             yield from arrays(inner)
     elif is_record(value):
-        for name in _shape(type(value))[0]:
+        for name in _shape_of(value)[0]:
             yield from arrays(getattr(value, name))
 
 
@@ -122,9 +122,14 @@ def owned(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: owned(inner) for name, inner in value.items()}
     if is_record(value):
-        names, make = _shape(type(value))
+        names, make = _shape_of(value)
         return make([owned(getattr(value, name)) for name in names])
     return value
+
+
+def _shape_of(record: Any) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]:
+    kind: Any = type(record)
+    return _shape(kind)
 
 
 @cache
@@ -140,7 +145,7 @@ def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]
     fills = [slot.__set__ for slot in slots if slot is not None]
 
     def make(values: Sequence[Any]) -> Any:
-        found = object.__new__(kind)
+        found: Any = object.__new__(kind)
         for fill, value in zip(fills, values, strict=True):
             fill(found, value)
         return found

@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client.samples import Sample
 
 from live.exposition import read_samples
 from live.observe.layouts_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
@@ -112,7 +111,7 @@ class LayoutReader:
 
 
 def _heads(lines: Sequence[str], read: Sequence[int]) -> tuple[str, ...] | None:
-    """What each of ``lines`` must begin with: of those in ``read`` all before the value, of the others the name.
+    """What each of ``lines`` must begin with: all before the value of those in ``read``, the others' name.
 
     None where only a whole parse tells the values.
     """

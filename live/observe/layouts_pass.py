@@ -1,4 +1,4 @@
-"""The compiled part of ``live.observe.layouts``: one walk over the bytes of a text, which reads its numbers."""
+"""The compiled part of ``live.observe.layouts``: one walk over the bytes of a text reads its numbers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ _MOST = 2.0**53
 
 @compiled
 def add_up(numbers, values, places, ends):
-    """``numbers`` float64 [N] of ``values`` float64 [V]: each the sum over its ``places``, NaN without any."""
+    """``numbers`` float64 [N] of ``values`` float64 [V]: each the sum over its places, NaN without any.
+
+    places: int64, of values, number by number; those of each end at ``ends`` int64 [N].
+    """
     begin = 0
     for n in range(len(ends)):
         numbers[n] = np.nan if ends[n] == begin else values[places[begin]]
@@ -23,8 +26,8 @@ def add_up(numbers, values, places, ends):
 
 @compiled
 def count_between(engine, latency_le, before, now, rows, first, families, places):
-    """What one replica counted from ``before`` to ``now``, float64 [N], into ``engine`` float64 [COUNTERS] and
-    ``latency_le`` int64 [F, E + 1]. False, and nothing is counted, where a counter fell.
+    """What one replica counted from ``before`` to ``now``, float64 [N], into ``engine`` float64 [COUNTERS]
+    and ``latency_le`` int64 [F, E + 1]. False, and nothing is counted, where a counter fell.
 
     rows: int64, row of ``engine`` of each counter; they stand in the numbers from ``first`` on.
     families: int64 [F, 3], where the counts of each begin in ``before`` and in ``now``, and how many are

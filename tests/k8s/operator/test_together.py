@@ -125,11 +125,11 @@ def test_a_batch_decides_as_each_alone(seed: int) -> None:
         together += len(found)
         for name, one in asked.items():
             alone[name], decision = decide(alone[name], one.telemetry, one.setup)
-            likes[name], kept[name] = decision, owned(alone[name])
-            if name in found:
-                likes[name], kept[name] = found[name].decision, found[name].after
+            likes[name] = decision
+            kept[name] = found[name].after if name in found else owned(alone[name])
             assert dict(leaves(kept[name])) == dict(leaves(alone[name]))
-            assert told(likes[name]) == told(decision)
+            shown = found[name].decision if name in found else decision
+            assert told(shown) == told(decision)
     assert together > POOLS * TICKS / 2
 
 
