@@ -25,7 +25,7 @@ from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
 from live.control.loop import Begun
-from live.control.together import decide_together
+from live.control.together import Together
 from live.control.turns import Decided
 
 _LOG = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class NamespaceOperator:
         self._nudged = threading.Event()
         self._refused: dict[str, tuple[str, str]] = {}
         self._judge = Judge(parts.cluster.namespace)
+        self._batches = Together()
         self.together = 0
         """Policies that decided in a batch with others at the last turn."""
         self._current: dict[str, Documents] = {}
@@ -76,6 +77,7 @@ class NamespaceOperator:
         self.promotions.forget()
         if self.advisor is not None:
             self.advisor.forget()
+        self._batches.forget()
         self._refused.clear()
         self._seen = None
 
@@ -133,13 +135,15 @@ class NamespaceOperator:
         asked = {
             name: self.loops[name].asked(one.turn) for name, one in begun.items() if one.turn is not None
         }
-        found = decide_together({name: one for name, one in asked.items() if one is not None})
+        found = self._batches.decide({name: one for name, one in asked.items() if one is not None})
         self.together = len(found)
         return found
 
     def _finish(self, name: str, begun: _Begun, decided: Decided | None, now_s: float) -> None:
         """Decide and put in force where the policy has read, and say what there is to say."""
         loop, verdict = self.loops.get(name), begun.verdict
+        if loop is not None and begun.suspended:
+            loop.leave_batch()
         if loop is not None and begun.turn is not None:
             loop.finish(verdict.documents or loop.documents, begun.turn, decided)
             self.promotions.turned(name, loop)

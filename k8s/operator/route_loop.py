@@ -24,10 +24,11 @@ from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, pinned_table, route_shape, serving
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import KernelService, PodDiscovery
-from k8s.operator.snapshot import Snapshot, kept_state, snapshot_config
+from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
+from live.control.stacks import owned
 from live.control.together import Asked, setup_key
 from live.control.turns import Decided
 
@@ -129,10 +130,10 @@ class RouteLoop:
     """Raises DocumentError at construction where the documents do not fit together."""
 
     def __init__(self, documents: Documents, parts: Parts, kept: Snapshot) -> None:
-        self.parts, self.documents = parts, documents
+        self.parts, self.documents, self._together = parts, documents, False
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
-        self._key = setup_key(self.setup)
+        self._key, self._documents = setup_key(self.setup), documents_text(documents)
         kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
                    for k in serving(documents.pool) if k.backend is not None]  # fmt: skip
         self.discovery = PodDiscovery(parts.cluster, kernels)
@@ -211,12 +212,23 @@ class RouteLoop:
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
+        if decided is None:
+            self.leave_batch()
+        else:
+            self._together = True
         if standing.frozen and self.enforces:
             self._hold(documents)
         elif self.enforces:
             self._check(standing.turn)
         standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
         return standing
+
+    def leave_batch(self) -> None:
+        """No more decided with others: hold no memory of theirs."""
+        if self._together:
+            self._together = False
+            self.controller.state = owned(self.controller.state)
+            self.standing.turn = owned(self.standing.turn)
 
     def snapshot(self) -> Snapshot:
         """What is known now, for a loop that takes over from this one."""
@@ -231,7 +243,7 @@ class RouteLoop:
         if not (self.enforces and due):
             return ""
         try:
-            self.parts.cluster.write_config(snapshot_config(policy, self.documents, state, self.setup))
+            self.parts.cluster.write_config(snapshot_config(policy, self._documents, state, self.setup))
         except (ClusterError, ValueError) as error:
             return f"the state was not kept: {error}"
         standing.kept_version, standing.kept_at_s = version, now_s

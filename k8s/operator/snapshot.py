@@ -27,6 +27,8 @@ from k8s.resources.objects import document_of, object_of
 
 #: A ConfigMap holds one MiB; base64 takes a third of it.
 MOST_BYTES = 700_000
+#: How hard gzip tries: a state is kept often and read seldom.
+_LEVEL = 3
 _STATE, _SHA256, _DOCUMENTS = "state.json.gz", "state-sha256", "documents.json"
 
 
@@ -46,11 +48,14 @@ def config_name(policy: str) -> str:
 
 
 def snapshot_config(
-    policy: Manifest, documents: Documents, state: ControllerState, setup: ControllerSetup
+    policy: Manifest, documents: str, state: ControllerState, setup: ControllerSetup
 ) -> Manifest:
-    """The ConfigMap, which goes with its policy. ValueError where the state is too large for one."""
+    """The ConfigMap, which goes with its policy; ``documents``: ``documents_text`` of what is in force.
+
+    ValueError where the state is too large for one.
+    """
     text = state_to_json(state, setup)
-    packed = gzip.compress(text.encode(), mtime=0)
+    packed = gzip.compress(text.encode(), _LEVEL, mtime=0)
     if len(packed) > MOST_BYTES:
         raise ValueError(f"expected a state of at most {MOST_BYTES} bytes, got {len(packed)}")
     metadata = policy["metadata"]
@@ -68,7 +73,7 @@ def snapshot_config(
             "labels": {"app.kubernetes.io/part-of": "selvage"},
             "ownerReferences": [owner],
         },
-        "data": {_SHA256: canonical_sha256(text), _DOCUMENTS: _documents_text(documents)},
+        "data": {_SHA256: canonical_sha256(text), _DOCUMENTS: documents},
         "binaryData": {_STATE: base64.b64encode(packed).decode()},
     }
 
@@ -107,7 +112,8 @@ def _unpacked(packed: bytes) -> str:
     return text.decode()
 
 
-def _documents_text(documents: Documents) -> str:
+def documents_text(documents: Documents) -> str:
+    """The documents as a snapshot holds them."""
     found = [object_of(one) for one in (documents.policy, documents.pool, documents.contract)]
     return json.dumps(found, sort_keys=True, ensure_ascii=True)
 

@@ -136,7 +136,7 @@ def counted_by_servers(seen: FleetTelemetry, fresh: NDArray[np.bool_]) -> FleetT
     """
     finished, wrote = seen.engine.finished, seen.engine.generation_tokens
     unknown = np.isnan(finished) & np.isnan(wrote)
-    answered = np.maximum(np.nan_to_num(finished), np.nan_to_num(wrote) > 0.0)
+    answered = np.maximum(np.where(np.isnan(finished), 0.0, finished), wrote > 0.0)
     return replace(
         seen,
         answered=answered.astype(np.int64),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
@@ -10,7 +10,7 @@ from controller.loop import tick
 from controller.options import ControllerSetup
 from controller.plan import without_plan
 from controller.ports import Clock
-from controller.state import ControllerState
+from controller.state import ControllerState, altered
 from controller.supervise.meta import note_decision
 
 
@@ -55,4 +55,4 @@ def settled(
     kept = after if in_force else without_plan(before, after)
     if setup.meta is None:
         return kept
-    return replace(kept, supervisor=note_decision(kept.supervisor, spent_ms))
+    return altered(kept, supervisor=note_decision(kept.supervisor, spent_ms))

@@ -14,44 +14,59 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from prometheus_client.samples import Sample
+import numpy as np
+from numpy.typing import NDArray
 
 from live.exposition import read_samples
-from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read
+from live.observe.layouts_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
+from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
 
 #: Servers whose layout is remembered; all of them are looked at anew where there are more.
 MOST_SERVERS = 20_000
 #: Head of a line whose value is all that follows; names in braces with other braces are parsed each time.
 _HEAD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}#]*\})? ")
 #: Values that ``float`` and the parser of the format read alike.
-_NUMBERS = re.compile(r"[-+.0-9eE\n]+")
+_NUMBER = re.compile(rb"[-+.0-9eE]+")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Layout:
     """What does not change from scrape to scrape."""
 
-    heads: tuple[str, ...]
-    """Of each line: up to its value where it is read, else up to the end of its name."""
-    bare: tuple[int, ...]
-    """Lines that are nothing but their head."""
-    read: tuple[tuple[int, int], ...]
-    """Line and length of its head, of those that are read."""
+    lines: Lines
+    count: int
+    """Lines that are read."""
     fields: ReadFields
 
-    def values(self, text: str) -> list[float] | None:
+    def values(self, text: str) -> NDArray[np.float64] | None:
         """Values of the lines that are read; None for a text of another layout."""
-        lines, heads = text.split("\n"), self.heads
-        if len(lines) != len(heads) or not all(map(str.startswith, lines, heads)):
+        told = _bytes(text)
+        values, rest = np.empty(self.count), np.empty((self.count, 3), dtype=np.int64)
+        left = walk(np.frombuffer(told, dtype=np.uint8), self.lines, values, rest)
+        if left == OTHER:
             return None
-        told = [lines[at][length:] for at, length in self.read]
-        if any(lines[at] != heads[at] for at in self.bare) or not _NUMBERS.fullmatch("\n".join(told)):
-            return None
+        return values if left == 0 or _completed(values, rest[:left].tolist(), told) else None
+
+
+def _completed(values: NDArray[np.float64], rest: Sequence[Sequence[int]], told: bytes) -> bool:
+    """Read the ``rest`` of the numbers by ``float`` (place in ``values``, begin and end in ``told``); whether
+    all are finite.
+    """
+    for at, begin, end in rest:
+        if not _NUMBER.fullmatch(told, begin, end):
+            return False
         try:
-            found = [float(one) for one in told]
+            values[at] = found = float(told[begin:end])
         except ValueError:
-            return None
-        return found if math.isfinite(sum(found)) else None
+            return False
+        if not math.isfinite(found):
+            return False
+    return True
+
+
+def _bytes(text: str) -> bytes:
+    """``text``, whatever it holds: equal texts alone are equal bytes."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 class LayoutReader:
@@ -71,32 +86,60 @@ class LayoutReader:
         read = [at for at, line in enumerate(lines) if is_read(line)]
         samples = read_samples("\n".join([lines[at] for at in read]) or text)
         fields = fields_of(samples)
-        self._remember(server, _layout(lines, read, fields), text, samples)
-        return fields.reading([float(one.value) for one in samples], read_at_s)
+        values = values_of(samples)
+        self._remember(server, lines, read, fields, values)
+        return fields.reading(values, read_at_s)
 
-    def _remember(self, server: str, found: Layout | None, text: str, samples: Sequence[Sample]) -> None:
-        """``found`` for the next text of ``server``, where it tells the values that ``text`` holds."""
+    def _remember(
+        self,
+        server: str,
+        lines: Sequence[str],
+        read: Sequence[int],
+        fields: ReadFields,
+        values: NDArray[np.float64],
+    ) -> None:
+        """The layout of ``lines`` for the next text of ``server``, where it tells the same ``values``."""
         if len(self._of_server) >= MOST_SERVERS:
             self._of_server.clear()
-        if found is None or found.values(text) != [float(one.value) for one in samples]:
+        heads = _heads(lines, read)
+        found = None if heads is None else self._known.get(heads) or _layout(lines, read, heads, fields)
+        told = None if found is None else found.values("\n".join(lines))
+        if heads is None or found is None or told is None or not np.array_equal(told, values):
             self._of_server.pop(server, None)
             return
-        self._of_server[server] = self._known.setdefault(found.heads, found)
+        self._of_server[server] = self._known.setdefault(heads, found)
 
 
-def _layout(lines: Sequence[str], read: Sequence[int], fields: ReadFields) -> Layout | None:
-    """The layout of ``lines``, of which ``read`` are read; None where only a whole parse tells the values."""
+def _heads(lines: Sequence[str], read: Sequence[int]) -> tuple[str, ...] | None:
+    """What each of ``lines`` must begin with: all before the value of those in ``read``, the others' name.
+
+    None where only a whole parse tells the values.
+    """
     heads = [_name(line) for line in lines]
     for at in read:
-        heads[at] = lines[at].rpartition(" ")[0] + " "
-    if not read or not all(_HEAD.fullmatch(heads[at]) for at in read):
-        return None
-    return Layout(
-        heads=tuple(heads),
-        bare=tuple(at for at, line in enumerate(lines) if line == heads[at]),
-        read=tuple((at, len(heads[at])) for at in read),
-        fields=fields,
+        heads[at] = _before_last(lines[at])
+    return tuple(heads) if read and all(_HEAD.fullmatch(heads[at]) for at in read) else None
+
+
+def _layout(lines: Sequence[str], read: Sequence[int], heads: Sequence[str], fields: ReadFields) -> Layout:
+    kinds = np.array(
+        [NOTHING if line == head else ANYTHING for line, head in zip(lines, heads, strict=True)],
+        dtype=np.int8,
     )
+    kinds[list(read)] = NUMBER
+    usual = [_bytes(max(_before_last(line), head, key=len)) for line, head in zip(lines, heads, strict=True)]
+    found = Lines(
+        heads=np.frombuffer(b"".join(usual), dtype=np.uint8),
+        head_ends=np.cumsum([len(one) for one in usual], dtype=np.int64),
+        asked=np.array([len(_bytes(head)) for head in heads], dtype=np.int64),
+        kinds=kinds,
+    )
+    return Layout(lines=found, count=len(read), fields=fields)
+
+
+def _before_last(line: str) -> str:
+    """``line`` up to its last space; what stands there seldom changes."""
+    return line[: line.rfind(" ") + 1]
 
 
 def _name(line: str) -> str:

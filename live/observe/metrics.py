@@ -6,16 +6,20 @@ that is not there is not exported: it is left out, and is neither bad nor good.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import isnan
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client.samples import Sample
 
 from contracts.telemetry import LATENCY_FAMILIES
 from live.errors import LiveError
 from live.exposition import read_samples
+from live.observe.sums_pass import add_up
 
 #: Field of ``EngineCounters`` -> sample that counts it.
 COUNTERS: Mapping[str, str] = {
@@ -58,9 +62,11 @@ HISTOGRAMS: Mapping[str, str] = {
 }
 #: When the server's process began, as every Prometheus client exports it.
 STARTED = "process_start_time_seconds"
-#: Places of samples in a text.
-_Places = tuple[int, ...]
-_Sums = Callable[[Sequence[float]], tuple[float, ...]]
+#: Numbers of every reading: when the process began, then gauges, counters and signals in their order; the
+#: counts of its histograms come after these.
+GAUGES_AT, COUNTERS_AT = 1, 1 + len(GAUGES)
+SIGNALS_AT = COUNTERS_AT + len(COUNTERS)
+HISTOGRAMS_AT = SIGNALS_AT + len(SIGNALS)
 
 _READ = frozenset(
     {
@@ -80,29 +86,85 @@ class Histogram(NamedTuple):
     counts: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadFields:
+    """Which samples of a text each number of a reading adds up, of N numbers."""
+
+    places: NDArray[np.int64]
+    """Of samples in the text, number by number."""
+    ends: NDArray[np.int64]  # [N], where in ``places`` those of each number end; a number without is unknown
+    edges_s: tuple[tuple[float, ...], ...]
+    """Of each of ``LATENCY_FAMILIES``, () where it is not exported."""
+    begins: tuple[int, ...]
+    """Number that the counts of each family begin at."""
+
+    def reading(self, values: NDArray[np.float64], read_at_s: float) -> EngineReading:
+        """The reading whose samples have these ``values``."""
+        numbers = np.empty(len(self.ends))
+        add_up(numbers, values, self.places, self.ends)
+        return EngineReading(read_at_s=read_at_s, fields=self, numbers=numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineReading:
-    """What one scrape said; fields that the server does not export are missing."""
+    """What one scrape said; what the server does not export, or states as NaN, is NaN, or missing by name."""
 
     read_at_s: float
-    started_at_s: float | None
-    """Of the process, Unix time; None: not exported."""
-    gauges: Mapping[str, float]
-    counters: Mapping[str, float]
-    histograms: Mapping[str, Histogram]
-    signals: Mapping[str, float] = field(default_factory=dict)
-    """Counters of ``SIGNALS``."""
+    fields: ReadFields
+    numbers: NDArray[np.float64]  # [N], see ``GAUGES_AT`` and what follows it
+
+    @property
+    def started_at_s(self) -> float | None:
+        """Of the process, Unix time; None: not exported."""
+        found = float(self.numbers[0])
+        return None if isnan(found) else found
+
+    @property
+    def gauges(self) -> dict[str, float]:
+        """Of ``GAUGES``."""
+        return self._named(GAUGES, GAUGES_AT)
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Of ``COUNTERS``."""
+        return self._named(COUNTERS, COUNTERS_AT)
+
+    @property
+    def signals(self) -> dict[str, float]:
+        """Of ``SIGNALS``."""
+        return self._named(SIGNALS, SIGNALS_AT)
+
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        """Of ``HISTOGRAMS``, by family."""
+        told = zip(LATENCY_FAMILIES, self.fields.edges_s, self.fields.begins, strict=True)
+        return {
+            family: Histogram(edges_s, tuple(self.numbers[begin : begin + len(edges_s)].tolist()))
+            for family, edges_s, begin in told
+            if edges_s
+        }
+
+    def _named(self, names: Mapping[str, object], begin: int) -> dict[str, float]:
+        told = self.numbers[begin : begin + len(names)].tolist()
+        return {name: value for name, value in zip(names, told, strict=True) if not isnan(value)}
 
 
 def gauge(name: str, readings: Mapping[str, EngineReading]) -> dict[str, float]:
     """Replica -> its gauge ``name``, of those that export it."""
-    return {replica: one.gauges[name] for replica, one in readings.items() if name in one.gauges}
+    at = GAUGES_AT + list(GAUGES).index(name)
+    told = ((replica, float(one.numbers[at])) for replica, one in readings.items())
+    return {replica: value for replica, value in told if not isnan(value)}
 
 
 def parse_reading(text: str, read_at_s: float) -> EngineReading:
     """The reading in ``text``; LiveError where it is no Prometheus exposition."""
     samples = read_samples("\n".join(filter(is_read, text.split("\n"))) or text)
-    return fields_of(samples).reading([float(one.value) for one in samples], read_at_s)
+    return fields_of(samples).reading(values_of(samples), read_at_s)
+
+
+def values_of(samples: Sequence[Sample]) -> NDArray[np.float64]:
+    """float64 [V], what each of ``samples`` says."""
+    return np.array([float(one.value) for one in samples], dtype=np.float64)
 
 
 def is_read(line: str) -> bool:
@@ -110,32 +172,6 @@ def is_read(line: str) -> bool:
     name.
     """
     return line.partition("{")[0].partition(" ")[0] in _READ
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFields:
-    """Which samples of a text each field of a reading adds up; the numbers are the samples' places."""
-
-    started: _Places | None
-    gauges: Mapping[str, _Places]
-    counters: Mapping[str, _Places]
-    signals: Mapping[str, _Places]
-    histograms: Mapping[str, tuple[tuple[float, ...], _Sums]]
-    """Family -> edges in s, and the sums of each from the samples' values."""
-
-    def reading(self, values: Sequence[float], read_at_s: float) -> EngineReading:
-        """The reading whose samples have these ``values``."""
-        return EngineReading(
-            read_at_s=read_at_s,
-            started_at_s=None if self.started is None else _sum(values, self.started),
-            gauges={name: _sum(values, places) for name, places in self.gauges.items()},
-            counters={name: _sum(values, places) for name, places in self.counters.items()},
-            signals={name: _sum(values, places) for name, places in self.signals.items()},
-            histograms={
-                family: Histogram(edges_s, sums(values))
-                for family, (edges_s, sums) in self.histograms.items()
-            },
-        )
 
 
 def fields_of(samples: Sequence[Sample]) -> ReadFields:
@@ -150,29 +186,21 @@ def fields_of(samples: Sequence[Sample]) -> ReadFields:
         if "le" in one.labels:
             edges = buckets.setdefault(one.name.removesuffix("_bucket"), {})
             edges.setdefault(_edge_s(one.labels["le"]), []).append(at)
-    signals = {
-        name: tuple(reasons.get((sample, reason), ()) if reason else totals.get(sample, ()))
-        for name, (sample, reason) in SIGNALS.items()
-    }
+    families = [sorted(buckets.get(HISTOGRAMS[family], {}).items()) for family in LATENCY_FAMILIES]
+    signals = [reasons.get(one, []) if one[1] else totals.get(one[0], []) for one in SIGNALS.values()]
+    named = [totals.get(name, []) for name in (STARTED, *GAUGES.values(), *COUNTERS.values())]
+    each = [*named, *signals, *(places for family in families for _, places in family)]
+    counts = [len(family) for family in families]
     return ReadFields(
-        started=tuple(totals[STARTED]) if STARTED in totals else None,
-        gauges=_named(GAUGES, totals),
-        counters=_named(COUNTERS, totals),
-        signals={name: places for name, places in signals.items() if places},
-        histograms={
-            family: _histogram(buckets[HISTOGRAMS[family]])
-            for family in LATENCY_FAMILIES
-            if HISTOGRAMS[family] in buckets
-        },
+        places=_integers(at for places in each for at in places),
+        ends=_integers(accumulate(len(places) for places in each)),
+        edges_s=tuple(tuple(edge for edge, _ in family) for family in families),
+        begins=tuple(accumulate(counts[:-1], initial=HISTOGRAMS_AT)),
     )
 
 
-def _sum(values: Sequence[float], places: _Places) -> float:
-    return values[places[0]] if len(places) == 1 else sum([values[at] for at in places])
-
-
-def _named(names: Mapping[str, str], totals: Mapping[str, list[int]]) -> dict[str, _Places]:
-    return {field: tuple(totals[name]) for field, name in names.items() if name in totals}
+def _integers(values: Iterable[int]) -> NDArray[np.int64]:
+    return np.fromiter(values, dtype=np.int64)
 
 
 def _edge_s(label: str) -> float:
@@ -180,15 +208,3 @@ def _edge_s(label: str) -> float:
         return float(label)
     except ValueError as error:
         raise LiveError(f"/metrics is no Prometheus text: {error}") from error
-
-
-def _histogram(places: Mapping[float, list[int]]) -> tuple[tuple[float, ...], _Sums]:
-    edges = tuple(sorted(places))
-    return edges, _sums([tuple(places[edge]) for edge in edges])
-
-
-def _sums(every: Sequence[_Places]) -> _Sums:
-    """From values to the sum of each of ``every``; of one engine it only picks."""
-    if len(every) > 1 and all(len(places) == 1 for places in every):
-        return itemgetter(*[places[0] for places in every])
-    return lambda values: tuple([_sum(values, places) for places in every])

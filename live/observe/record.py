@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import (
-    ENGINE_COUNTERS,
     EngineCounters,
     FleetTelemetry,
     GatewayCounts,
@@ -17,8 +16,8 @@ from contracts.telemetry import (
     ReplicaState,
 )
 from contracts.units import MS_PER_S
-from live.observe.increments import Increments, increments, nothing_known
-from live.observe.metrics import GAUGES, EngineReading
+from live.observe.increments import Increments, count, nothing_known
+from live.observe.metrics import GAUGES, GAUGES_AT, EngineReading
 from live.observe.traffic import Traffic, TrafficCounter
 from live.ports import GatewaySample, LiveReplica
 
@@ -31,7 +30,11 @@ class Recorder:
         self._layout = layout
         self._expected = [fingerprints.get(layout.kernels[k], "") for k in layout.replica_kernel]
         self._traffic = TrafficCounter(layout)
-        self._last: dict[str, EngineReading] = {}
+        self._last: list[EngineReading | None] = [None] * len(layout.replicas)
+        #: float64 [GAUGES, 1, R] as last read; 0 before the first scrape, as nobody looks then.
+        self._gauges = np.zeros((len(GAUGES), 1, len(layout.replicas)))
+        self._scraped_at_ms = np.full((1, len(layout.replicas)), np.nan)
+        self._unseen = np.full((1, len(layout.replicas)), np.nan)
 
     def record(
         self,
@@ -43,21 +46,20 @@ class Recorder:
     ) -> FleetTelemetry:
         """All that arrived since the last call. ``readings`` are of replicas that were scraped since."""
         seen = {replica.name: replica for replica in replicas}
-        known = [self._increments(name, readings.get(name)) for name in self._layout.replicas]
+        known = self._counted(readings)
         traffic = self._traffic.count(sample)
-        engine = np.stack([one.engine for one in known], axis=1).reshape(ENGINE_COUNTERS, 1, -1)
-        gauges = {field: _fleet(self._gauge(field)) for field in GAUGES}
+        gauges = dict(zip(GAUGES, self._gauges.copy(), strict=True))
         return FleetTelemetry(
             now_ms=np.array([now_s * MS_PER_S]),
             replica_state=_fleet([_state(seen.get(name)) for name in self._layout.replicas]).astype(np.int8),
-            scraped_at_ms=_fleet([self._scraped_at_ms(name) for name in self._layout.replicas]),
+            scraped_at_ms=self._scraped_at_ms.copy(),
             running=gauges["running"],
             waiting=gauges["waiting"],
             kv_used_ratio=gauges["kv_used_ratio"],
-            latency_le=np.stack([one.latency_le for one in known])[None],
-            engine=EngineCounters.of(engine),
+            latency_le=known.latency_le[None],
+            engine=EngineCounters.of(known.engine.T.copy()[:, None]),
             fingerprint_match=_fleet(self._matches(seen)),
-            trace_fields_ratio=np.full((1, len(self._layout.replicas)), np.nan),
+            trace_fields_ratio=self._unseen.copy(),
             offered=traffic.offered[None],
             gateway=_gateway(traffic),
             answered=traffic.replica_answered[None],
@@ -66,21 +68,20 @@ class Recorder:
             probes=probes,
         )
 
-    def _increments(self, replica: str, reading: EngineReading | None) -> Increments:
-        if reading is None:
-            return nothing_known()
-        found = increments(self._last.get(replica), reading)
-        self._last[replica] = reading
+    def _counted(self, readings: Mapping[str, EngineReading]) -> Increments:
+        """What every replica counted since its scrape before; takes note of ``readings``."""
+        names = self._layout.replicas
+        found = nothing_known(len(names))
+        for r, name in enumerate(names):
+            now, before = readings.get(name), self._last[r]
+            if now is None:
+                continue
+            if before is not None:
+                count(before, now, found.engine[r], found.latency_le[r])
+            self._last[r] = now
+            self._gauges[:, 0, r] = now.numbers[GAUGES_AT : GAUGES_AT + len(GAUGES)]
+            self._scraped_at_ms[0, r] = now.read_at_s * MS_PER_S
         return found
-
-    def _gauge(self, field: str) -> list[float]:
-        """[R] as last read; 0 before the first scrape, as nobody looks then, and NaN where not exported."""
-        last = (self._last.get(name) for name in self._layout.replicas)
-        return [0.0 if reading is None else reading.gauges.get(field, np.nan) for reading in last]
-
-    def _scraped_at_ms(self, replica: str) -> float:
-        reading = self._last.get(replica)
-        return np.nan if reading is None else reading.read_at_s * MS_PER_S
 
     def _matches(self, seen: Mapping[str, LiveReplica]) -> list[float]:
         """[R] 1 right, 0 wrong, NaN where either side states none."""

@@ -25,8 +25,8 @@ from faults.client.record import UndoRecord, load, save
 from faults.drill.ledger import DrillLedger, pending
 from faults.inside.lease import Lease, lease_for, read_lease, write_lease
 from k8s.operator.admission import Documents
+from k8s.operator.snapshot import documents_text, read_snapshot, snapshot_config
 from k8s.operator.snapshot import kept_state as operators_state
-from k8s.operator.snapshot import read_snapshot, snapshot_config
 from k8s.resources.objects import document_of
 from live.control.chain import GENESIS, read_chain, sealed
 from live.control.claim import kept_state
@@ -135,7 +135,7 @@ def _sample() -> Documents:
 def operator_configs(folder: Path) -> list[Path]:
     """The ConfigMap of a controller that has just begun."""
     owner = {"apiVersion": "selvage.dev/v1alpha1", "kind": "RoutePolicy", "metadata": {"name": "chat"}}
-    config = snapshot_config(owner, _sample(), initial_state(SETUP, 1), SETUP)
+    config = snapshot_config(owner, documents_text(_sample()), initial_state(SETUP, 1), SETUP)
     (folder / "config.json").write_text(json.dumps(config))
     return [folder / "config.json"]
 

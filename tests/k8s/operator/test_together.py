@@ -13,8 +13,10 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 
 from contracts.telemetry import EngineCounters, FleetTelemetry, GatewayCounts, ProbeSamples
 from controller.decision import Decision
+from controller.state import ControllerState
 from k8s.operator.route_loop import RouteLoop
-from live.control.together import Asked, decide_together, setup_key, stacked
+from live.control.stacks import Stacks, arrays, owned
+from live.control.together import Asked, Together, setup_key
 from live.control.turns import decide
 from scripts.studies.operator.resources import Shape
 from scripts.studies.operator.world import recorded_world
@@ -102,35 +104,64 @@ def told(decision: Decision) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_decides_as_each_alone(seed: int) -> None:
-    """Whatever each fleet shows, state and decision of a batch are those of single ticks, byte for byte."""
-    made, loops = np.random.default_rng(seed), loops_of(POOLS)
-    states = {name: loop.controller.state for name, loop in loops.items()}
+    """Whatever each fleet shows, and whoever comes and goes, state and decision of a batch that goes on from
+    its own are those of single ticks that go on from theirs, byte for byte.
+    """
+    made, loops, batches = np.random.default_rng(seed), loops_of(POOLS), Together()
     turns = {name: loop.standing.turn for name, loop in loops.items()}
+    alone = {name: loop.controller.state for name, loop in loops.items()}
+    kept, likes = dict(alone), {name: turn.decision for name, turn in turns.items() if turn is not None}
     seen = {name: turn.telemetry for name, turn in turns.items() if turn is not None}
-    likes = {name: turn.decision for name, turn in turns.items() if turn is not None}
     together = 0
     for _ in range(TICKS):
         asked = {}
         for name, loop in loops.items():
             last = seen[name]
             assert last is not None
-            now = seen[name] = seen_by(made, last, len(loop.setup.layout.probe_metrics))
-            asked[name] = Asked(
-                setup=loop.setup,
-                key=setup_key(loop.setup),
-                before=states[name],
-                telemetry=now,
-                like=likes[name],
-            )
-        batch = decide_together(asked)
-        together += len(batch)
+            seen[name] = now = seen_by(made, last, len(loop.setup.layout.probe_metrics))
+            if made.random() < 0.9:
+                asked[name] = asking(loop, kept[name], now, likes[name])
+        found = batches.decide(asked)
+        together += len(found)
         for name, one in asked.items():
-            after, decision = decide(one.before, one.telemetry, one.setup)
-            if name in batch:
-                assert dict(leaves(batch[name].after)) == dict(leaves(after))
-                assert told(batch[name].decision) == told(decision)
-            states[name], likes[name] = after, decision
+            alone[name], decision = decide(alone[name], one.telemetry, one.setup)
+            likes[name] = decision
+            kept[name] = found[name].after if name in found else owned(alone[name])
+            assert dict(leaves(kept[name])) == dict(leaves(alone[name]))
+            shown = found[name].decision if name in found else decision
+            assert told(shown) == told(decision)
     assert together > POOLS * TICKS / 2
+
+
+def asking(loop: RouteLoop, before: ControllerState, seen: FleetTelemetry, like: Decision | None) -> Asked:
+    """``loop`` with what it knows and sees."""
+    return Asked(setup=loop.setup, key=setup_key(loop.setup), before=before, telemetry=seen, like=like)
+
+
+def test_a_batch_that_stays_is_stacked_once_and_who_leaves_takes_nothing_along() -> None:
+    """The rows of a record of all lead back to it in the same order alone; an owned row is its own."""
+    first, stacks = [np.full((1, 3), float(at)) for at in range(4)], Stacks()
+    whole = stacks.stacked(first)
+    later = whole + 1.0
+    rows = stacks.parted(later, first[0], 4)
+    after = Stacks(stacks.given(later))
+    assert after.stacked(rows) is later
+    assert np.array_equal(after.stacked(rows[::-1]), later[::-1])
+    assert np.array_equal(after.stacked(rows[1:]), later[1:])
+    assert rows[2].base is later
+    assert owned(rows[2]).base is None
+    assert np.array_equal(owned(rows[2]), later[2:3])
+
+
+def test_a_policy_that_decides_alone_again_holds_no_memory_of_others() -> None:
+    """After a turn in a batch and one alone, no array of its state is part of a larger one."""
+    loops = loops_of(2)
+    loop = loops["pool-0"]
+    assert any(one.base is not None for one in arrays(loop.controller.state))
+    documents = loop.documents
+    loop.finish(documents, loop.begin())
+    for one in arrays(loop.controller.state):
+        assert one.base is None or one.base.nbytes <= one.nbytes
 
 
 def test_setups_are_alike_but_for_the_contracts_name() -> None:
@@ -152,6 +183,6 @@ def test_a_policy_that_is_more_than_values_is_alike_to_none() -> None:
 def test_records_of_other_shapes_are_no_batch() -> None:
     """Fleets of another layout are refused, not broadcast."""
     with pytest.raises(ValueError, match="of one fleet each"):
-        stacked([np.zeros((1, 2)), np.zeros((1, 3))])
+        Stacks().stacked([np.zeros((1, 2)), np.zeros((1, 3))])
     with pytest.raises(ValueError, match="of one fleet each"):
-        stacked([np.zeros((2, 2)), np.zeros((2, 2))])
+        Stacks().stacked([np.zeros((2, 2)), np.zeros((2, 2))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
 from live.observe.increments import increments, on_record_edges
 from live.observe.metrics import COUNTERS, EngineReading, Histogram
+from tests.support.engine_readings import Said
 
 FIELDS = [entry.name for entry in fields(EngineCounters)]
 risen = st.dictionaries(st.sampled_from(sorted(COUNTERS)), st.floats(0.0, 1e6), min_size=1)
@@ -22,8 +23,7 @@ edges = st.lists(st.floats(1e-3, 100.0), min_size=1, max_size=20, unique=True).m
 
 def reading(counters: dict[str, float], at_s: float, **changes: Any) -> EngineReading:
     """A reading with nothing but ``counters``."""
-    plain = EngineReading(read_at_s=at_s, started_at_s=1.0, gauges={}, counters=counters, histograms={})
-    return replace(plain, **changes)
+    return Said(read_at_s=at_s, counters=counters, **changes).reading()
 
 
 @given(risen, risen)
@@ -57,8 +57,8 @@ def test_a_name_that_is_missing_is_unknown_and_the_others_are_not(
     before, now = dict.fromkeys(COUNTERS, 0.0), {name: counted.get(name, 0.0) for name in COUNTERS}
     del before[missing]
     found = increments(reading(before, 1.0), reading(now, 2.0))
-    assert np.isnan(found.engine[FIELDS.index(missing)])
-    assert np.isfinite(np.delete(found.engine, FIELDS.index(missing))).all()
+    assert np.isnan(found.engine[0, FIELDS.index(missing)])
+    assert np.isfinite(np.delete(found.engine[0], FIELDS.index(missing))).all()
 
 
 @given(edges, st.lists(st.floats(1e-4, 200.0), max_size=50))
@@ -86,3 +86,19 @@ def test_changed_edges_are_unknown() -> None:
     before = reading({}, 1.0, histograms={family: Histogram((0.1, np.inf), (0.0, 0.0))})
     now = reading({}, 2.0, histograms={family: Histogram((0.2, np.inf), (5.0, 9.0))})
     assert not increments(before, now).latency_le.any()
+
+
+@given(edges, st.data())
+def test_a_histogram_counts_what_came_between(edges_s: tuple[float, ...], data: st.DataObject) -> None:
+    """The record's row is the rise of the server's counts on its edges; none where one of them fell."""
+    numbers = st.lists(st.integers(0, 2**40), min_size=len(edges_s), max_size=len(edges_s))
+    old, new = (np.array(data.draw(numbers), dtype=np.float64) for _ in range(2))
+    family = LATENCY_FAMILIES[1]
+    found = increments(
+        reading({}, 1.0, histograms={family: Histogram(edges_s, tuple(old))}),
+        reading({}, 2.0, histograms={family: Histogram(edges_s, tuple(new))}),
+    )
+    fell = bool((new < old).any())
+    expected = np.zeros(len(HISTOGRAM_EDGES_MS) + 1) if fell else on_record_edges(edges_s, new - old)
+    assert found.latency_le[0, 1].tolist() == expected.tolist()
+    assert not found.latency_le[0, [0, 2]].any()

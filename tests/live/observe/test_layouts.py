@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from live.errors import LiveError
 from live.observe import layouts
 from live.observe.layouts import LayoutReader
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, EngineReading, parse_reading
+from tests.support.engine_readings import told
 from tests.support.prometheus_text import metrics_text
 
 EDGES = (0.01, 0.1, float("inf"))
@@ -36,7 +39,7 @@ PIECES = st.sampled_from(
 def said(read: Callable[[], EngineReading]) -> str:
     """The reading, or that there is none, as text: NaN is equal to itself."""
     try:
-        return repr(read())
+        return repr(told(read()))
     except LiveError:
         return "no Prometheus text"
 
@@ -84,7 +87,41 @@ def test_a_text_of_the_known_layout_is_not_parsed_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(layouts, "read_samples", None)
     moved = TEXT.replace(" 0.5\n", " 7\n").replace("} 10.0\n", "} 1e3\n")
     assert moved != TEXT
-    assert reader.read("a", moved, 1.0) == parse_reading(moved, 1.0)
+    assert told(reader.read("a", moved, 1.0)) == told(parse_reading(moved, 1.0))
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(2**70), 2**70).map(str),
+    st.decimals(allow_nan=False, allow_infinity=False, places=6).map(str),
+    st.from_regex(r"-?[0-9]{0,18}\.?[0-9]{0,18}([eE][-+]?[0-9]{1,3})?", fullmatch=True),
+    st.text("0123456789.-+eE", max_size=12),
+)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=8))
+def test_a_number_is_what_float_reads(numbers: list[str]) -> None:
+    """Every bit of a value in a known layout is that of ``float``; anything else is no such layout."""
+    layout = LayoutReader()
+    lines = [f'vllm:num_requests_running{{engine="{at}"}} ' for at in range(len(numbers))]
+    layout.read("a", "".join(f"{line}1\n" for line in lines), 0.0)
+    text = "".join(f"{line}{number}\n" for line, number in zip(lines, numbers, strict=True))
+    found = layout._of_server["a"].values(text)
+    expected = [as_float(number) for number in numbers]
+    if None in expected:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.tobytes() == np.array(expected).tobytes()
+
+
+def as_float(text: str) -> float | None:
+    """What ``float`` reads; None where that is no finite number."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 @pytest.mark.parametrize(

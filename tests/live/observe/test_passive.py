@@ -10,6 +10,7 @@ import pytest
 from contracts.rng import stream
 from live.observe.metrics import STARTED, EngineReading, parse_reading
 from live.observe.passive import ANSWERS, PAST, PassiveWatch
+from tests.support.engine_readings import Said
 
 Shares = dict[str, float]
 USUAL: Shares = {
@@ -35,10 +36,7 @@ def readings(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "")
                 total[whole] += 500.0
                 total[part] += float(rng.binomial(500, law[share]))
             signals = {name: value for name, value in total.items() if name != without}
-            yield EngineReading(
-                read_at_s=float(1000 * number + at), started_at_s=1.0, gauges={}, counters={},
-                histograms={}, signals=signals,
-            )  # fmt: skip
+            yield Said(read_at_s=float(1000 * number + at), signals=signals).reading()
 
 
 _NAMES = (
@@ -96,15 +94,10 @@ def test_a_new_process_and_a_counter_that_fell_begin_anew() -> None:
     scrapes = list(readings([(PAST + 5, USUAL)]))
     for reading in scrapes:
         watch.hear({"a-0": reading})
-    fell = EngineReading(
-        read_at_s=1e6, started_at_s=1.0, gauges={}, counters={}, histograms={},
-        signals=dict.fromkeys(_NAMES, 0.0),
-    )  # fmt: skip
+    fell = Said(read_at_s=1e6, signals=dict.fromkeys(_NAMES, 0.0)).reading()
     watch.hear({"a-0": fell})
     assert watch.alarms()["a-0", "length_stops"] is False
-    restarted = EngineReading(
-        read_at_s=2e6, started_at_s=2.0, gauges={}, counters={}, histograms={}, signals={}
-    )
+    restarted = Said(read_at_s=2e6, started_at_s=2.0).reading()
     watch.hear({"a-0": restarted})
     assert watch.alarms()["a-0", "length_stops"] is None
 

@@ -1,0 +1,68 @@
+"""Readings of made-up servers, by the names of what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from contracts.telemetry import LATENCY_FAMILIES
+from live.observe.metrics import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS_AT,
+    SIGNALS,
+    EngineReading,
+    Histogram,
+    ReadFields,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a server says; what is missing is not exported."""
+
+    read_at_s: float
+    started_at_s: float | None = 1.0
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
+    signals: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+    def reading(self) -> EngineReading:
+        """As a reading of one sample for each number."""
+        told = [self.histograms.get(family, Histogram((), ())) for family in LATENCY_FAMILIES]
+        numbers = [
+            np.nan if self.started_at_s is None else self.started_at_s,
+            *_told(GAUGES, self.gauges),
+            *_told(COUNTERS, self.counters),
+            *_told(SIGNALS, self.signals),
+            *(count for one in told for count in one.counts),
+        ]
+        counts = [len(one.edges_s) for one in told]
+        fields = ReadFields(
+            places=np.arange(len(numbers)),
+            ends=np.arange(1, len(numbers) + 1),
+            edges_s=tuple(one.edges_s for one in told),
+            begins=tuple(accumulate(counts[:-1], initial=HISTOGRAMS_AT)),
+        )
+        return EngineReading(read_at_s=self.read_at_s, fields=fields, numbers=np.array(numbers, dtype=float))
+
+
+def told(reading: EngineReading) -> tuple[Any, ...]:
+    """All that ``reading`` says, to compare."""
+    return (
+        reading.read_at_s,
+        reading.started_at_s,
+        reading.gauges,
+        reading.counters,
+        reading.signals,
+        reading.histograms,
+    )
+
+
+def _told(names: Iterable[str], values: Mapping[str, float]) -> list[float]:
+    return [values.get(name, np.nan) for name in names]
