@@ -29,6 +29,7 @@ from live.observe.metrics import EngineReading, gauge
 from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
+from live.run.crowding import Crowding
 from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right
 from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
@@ -62,10 +63,12 @@ class _Watches:
 
     prober: Prober
     passive: PassiveWatch
+    crowding: Crowding
 
     def hear(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
         self.prober.hear(gauge("waiting", readings))
+        self.prober.paces |= self.crowding.paces(readings)
         self.passive.hear(readings)
 
 
@@ -148,7 +151,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
     clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
-        watches = _Watches(prober=prober, passive=PassiveWatch())
+        watches = _Watches(prober=prober, passive=PassiveWatch(), crowding=Crowding(plan.tokens_per_s))
         users = stack.enter_context(sampled(setup.fleet, prober, world.folder, options.sampled_port))
         source = stack.enter_context(closing(_source(world, options, setup, clock, watches, users.probes)))
         decide(

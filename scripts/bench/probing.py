@@ -4,8 +4,9 @@ One replica of the shipped pool's first kernel, kept saturated by a closed loop,
 controller that observes: it scrapes, sends prefill probes and every kind that generates, and moves nothing.
 The replica has a core of its own where there are two; load generator, Envoy and controller share the rest,
 so what is counted is what the replica pays, its scrapes included. A turn's first seconds do not count.
+Rates are told by wall time and by CPU time of the replica, which knows nothing of what else the machine does.
 Beside that, CPU time of the idle replica with and without the controller: nothing batches with a lone probe,
-so this is a share from above. Times are wall times.
+so this is a share from above.
 """
 
 from __future__ import annotations
@@ -27,34 +28,30 @@ from live.closed_loop import Saturation
 from scripts.bench.live import SEED
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from live.fleet.state import FleetFolder, FleetState
     from live.run.assemble import Assembled
 
 #: Turns with and turns without; how long each lasts, and how much of its beginning does not count, s.
-PAIRS, TURN_S, SETTLE_S = 12, 18.0, 3.0
+PAIRS, TURN_S, SETTLE_S = 12, 15.0, 3.0
 #: How long the idle replica is looked at, with and without, s.
-IDLE_S = 40.0
+IDLE_S = 30.0
 CLIENTS = 32
 CONTRACT = "package:contracts/library/serving-generation.yaml"
 _SLICES = ("prose", "code", "json", "numbers")
 
 
 def run() -> dict[str, object]:
-    """Flat figures; rates in answered tokens per second, ``probing_cost_*`` shares of the rate without."""
+    """Flat figures; rates in answered tokens, ``probing_*cost_*`` shares of the rate without probes."""
     with _one_replica() as (folder, state), _observing(folder) as probes:
         _separate(state)
         spent = _spent_s(state)
         idle = {probed: _idle(probes, spent, probed) for probed in (False, True)}
         with Saturation(state.servers[0].url, state.served_name, CLIENTS, SEED) as load:
-            rates, asked = _in_turns(probes, load)
-    cost = 1.0 - rates[:, 1] / rates[:, 0]
-    limits = clustered_mean(cost[:, None], name="probing")
+            found, asked = _in_turns(probes, load, spent)
     return {
-        "saturated_tokens_per_s_unprobed": float(np.median(rates[:, 0])),
-        "saturated_tokens_per_s_probed": float(np.median(rates[:, 1])),
-        "probing_cost_ratio": limits.mean,
-        "probing_cost_ratio_low": limits.ci_low,
-        "probing_cost_ratio_high": limits.ci_high,
+        **_costs(found),
         "probing_cpu_ratio_idle": idle[True] - idle[False],
         "probe_tokens_per_s": asked,
         "pairs": PAIRS,
@@ -85,20 +82,41 @@ class Probes:
             self.one.controller.step()
 
 
-def _in_turns(probes: Probes, load: Saturation) -> tuple[np.ndarray, float]:
-    """[pairs, without and with] tokens per second, and the tokens of probes per second while there were any.
+def _costs(found: NDArray[np.float64]) -> dict[str, object]:
+    """Figures of ``found`` [pairs, without and with, per second and per CPU second], with 95 % intervals."""
+    figures: dict[str, object] = {}
+    for place, (name, unit) in enumerate((("cost", "s"), ("cpu_cost", "cpu_s"))):
+        without, with_ = found[:, 0, place], found[:, 1, place]
+        limits = clustered_mean((1.0 - with_ / without)[:, None], name=f"probing-{name}")
+        figures |= {
+            f"saturated_tokens_per_{unit}_unprobed": float(np.median(without)),
+            f"saturated_tokens_per_{unit}_probed": float(np.median(with_)),
+            f"probing_{name}_ratio": limits.mean,
+            f"probing_{name}_ratio_low": limits.ci_low,
+            f"probing_{name}_ratio_high": limits.ci_high,
+        }
+    return figures
+
+
+def _in_turns(
+    probes: Probes, load: Saturation, spent_s: Callable[[], float]
+) -> tuple[NDArray[np.float64], float]:
+    """[pairs, without and with, 2] tokens per second and per second of the replica's CPU time, and the tokens
+    of probes per second while there were any.
 
     The order changes from pair to pair, so that a drift of the machine falls on both alike.
     """
-    rates, asked = np.empty((PAIRS, 2)), 0
+    found, asked = np.empty((PAIRS, 2, 2)), 0
     for pair in range(PAIRS):
         for probed in (pair % 2 == 1, pair % 2 == 0):
             before = probes.asked_tokens()
             probes.turn(probed)
             time.sleep(SETTLE_S)
-            rates[pair, int(probed)] = load.tokens_per_s(TURN_S - SETTLE_S)
-            asked += probes.asked_tokens() - before
-    return rates, asked / (PAIRS * TURN_S)
+            began_s = spent_s()
+            rate = load.tokens_per_s(TURN_S - SETTLE_S)
+            found[pair, int(probed)] = rate, rate * (TURN_S - SETTLE_S) / (spent_s() - began_s)
+            asked += (probes.asked_tokens() - before) * probed
+    return found, asked / (PAIRS * TURN_S)
 
 
 def _idle(probes: Probes, spent_s: Callable[[], float], probed: bool) -> float:
