@@ -74,7 +74,7 @@ class DrillWorld:
         return Drills(parts)
 
     def apply(self, name: str = "late", **changes: Any) -> Object:
-        """Create a drill: one fp8 server is late from 2 s to 6 s; ``changes`` replace parts of its spec."""
+        """Create a drill: one fp8 server is late from 4 s to 9 s; ``changes`` replace parts of its spec."""
         annotations = changes.pop("annotations", {})
         spec = drill_spec() | changes
         body = {
@@ -154,20 +154,20 @@ class DrillWorld:
 
 
 def drill_spec() -> dict[str, Any]:
-    """One fp8 server answers late from 2 s to 6 s, under 20 requests per second."""
+    """One fp8 server answers late from 4 s to 9 s, under 20 requests per second."""
     return {
         "description": "One server is late.",
         "pool": "chat-pool",
         "load": {"rate_rps": 20.0, "answer_tokens": 4, "prompt_tokens": 4},
         "faults": [
             {"name": "late", "kind": "latency", "dose": 50.0, "target": {"kernel": "fp8", "replica": 0},
-             "onset_s": 2.0}
+             "onset_s": 4.0}
         ],
         "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.5, "window_s": 5.0}],
         "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.9, "window_s": 5.0}],
         "expect": {"failed_ratio_at_most": 0.5},
         "undo": {"verify_probes": 3, "readmit_over_s": 2.0},
-        "time_to_live_s": 6.0,
+        "time_to_live_s": 9.0,
         "after_s": 1.0,
     }  # fmt: skip
 

@@ -80,9 +80,9 @@ def test_the_role_is_what_the_drill_runner_uses(world: DrillWorld) -> None:
 def world_runs_everything(world: DrillWorld, cluster: ApiDrillCluster) -> None:
     """A delay by Chaos Mesh, then the death of that pod."""
     late = drill_spec()["faults"][0]
-    killed = {"name": "killed", "kind": "crash", "target": late["target"], "onset_s": 5.0}
+    killed = {"name": "killed", "kind": "crash", "target": late["target"], "onset_s": 8.0}
     world.apply(
-        faults=[late, killed], time_to_live_s=14.0, annotations={HAND_OVER: CHAOS_MESH},
+        faults=[late, killed], time_to_live_s=20.0, annotations={HAND_OVER: CHAOS_MESH},
     )  # fmt: skip
     drills = world.drills(cluster)
     seen: list[dict[str, Any]] = []
@@ -103,7 +103,7 @@ def world_runs_everything(world: DrillWorld, cluster: ApiDrillCluster) -> None:
     (spec,) = seen
     assert spec["delay"] == {"latency": "50ms"}
     assert spec["selector"] == {"pods": {world.bench.namespace: ["chat-fp8-0"]}}
-    assert spec["duration"] == "14s"
+    assert spec["duration"] == "20s"
     assert inject_as_chaos_mesh(world) is None
     assert world.conditions()["Passed"] == ("True", "Passed"), world.bench.read("FaultDrill", "late")[
         "status"
