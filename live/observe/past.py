@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contracts.errors import DocumentError
 from contracts.loading.files import write_json
 from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import TEXT_BYTES, read_regular_text
 
 #: Answers that a past is made of; of these how many are cut off at either end.
 PAST, EDGE = 200, 5
@@ -71,11 +73,11 @@ class SurprisePasts:
 def read_pasts(file: Path) -> SurprisePasts:
     """What ``write`` kept; nothing where there is none, or another thing than we write."""
     try:
-        told: Any = json.loads(file.read_text(encoding="utf-8"))
+        told: Any = json.loads(read_regular_text(file, TEXT_BYTES))
         if told["format"] != _FORMAT or len(told["pasts"]) > _MOST_CELLS:
             return SurprisePasts()
         return SurprisePasts(by_cell=dict(_past(one) for one in told["pasts"]))
-    except (OSError, *MALFORMED):
+    except (OSError, DocumentError, *MALFORMED):
         return SurprisePasts()
 
 
