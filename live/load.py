@@ -91,7 +91,7 @@ def run_load(
 
 
 async def _run(plan: LoadPlan, during: Callable[[], None] | None, tap: LoadTap) -> list[LoadRecord]:
-    http = _client_library()
+    http = client_library()
     limits = http.ClientTimeout(total=plan.timeout_s)
     async with http.ClientSession(connector=http.TCPConnector(limit=0), timeout=limits) as session:
         beside = asyncio.create_task(asyncio.to_thread(during)) if during else None
@@ -166,7 +166,8 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
     )
 
 
-def _client_library() -> Any:
+def client_library() -> Any:
+    """aiohttp; MissingPartError where it is not installed."""
     try:
         import aiohttp
     except ModuleNotFoundError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.metrics import generation, numeric, observability, rollout, runtime, statistical
+from contracts.metrics import generation, numeric, observability, passive, rollout, runtime, statistical
 from contracts.metrics.columns import (
     COLUMN_NAMES,
     PromptColumns,
@@ -12,6 +12,7 @@ from contracts.metrics.columns import (
     top_k_columns,
 )
 from contracts.metrics.generation import GENERATION_COLUMNS
+from contracts.metrics.passive import PASSIVE_COLUMNS
 from contracts.metrics.registry import (
     METRICS,
     Estimator,
@@ -27,6 +28,7 @@ __all__ = [
     "COLUMN_NAMES",
     "GENERATION_COLUMNS",
     "METRICS",
+    "PASSIVE_COLUMNS",
     "Estimator",
     "JudgedBy",
     "MetricSpec",
@@ -38,6 +40,7 @@ __all__ = [
     "metric",
     "numeric",
     "observability",
+    "passive",
     "prompt_columns",
     "register_metric",
     "rollout",

@@ -41,7 +41,7 @@ _DOMAINS: dict[str, Domain] = {
     **dict.fromkeys(
         ("generation_kl", "generation_gap", "pair_kl", "pair_gap", "decode_kl", "greedy_gap"), _SIZE
     ),
-    **dict.fromkeys(("answer_broken", "nonce_crossed", "grammar_invalid"), _EVENT),
+    **dict.fromkeys(("answer_broken", "nonce_crossed", "grammar_invalid", "surprise_outside"), _EVENT),
     **dict.fromkeys(("failed", "fingerprint_mismatch", "trace_fields_missing", "replay_mismatch"), _EVENT),
     **dict.fromkeys(("refusal_difference", "parse_difference"), _DIFFERENCE),
     "token_prob_error": Domain(low=1.0),

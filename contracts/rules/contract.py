@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from contracts.documents.contract import Clause, ContractSpec
 from contracts.errors import KeyPath
-from contracts.metrics import METRICS, JudgedBy, MetricSpec, UnknownMetricError, metric
+from contracts.metrics import METRICS, PASSIVE_COLUMNS, JudgedBy, MetricSpec, UnknownMetricError, metric
 from contracts.rules.breach import Breach, repeated, unknown
 from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
 
@@ -66,6 +66,7 @@ def _judgement(clause: Clause, path: KeyPath) -> Iterator[Breach]:
         yield Breach(path=(*path, "unit"), expected=spec.unit, actual=clause.unit, next_step=hint)
     yield from _threshold(clause, spec, path)
     yield from _rates(clause, spec, path)
+    yield from _passive(clause, spec, path)
     yield from _clip(clause, spec, path)
 
 
@@ -100,6 +101,19 @@ def _threshold(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Brea
         expected = f"a value from {low:g} to {high:g} {spec.unit}"
         hint = f"{spec.name} lies in this range; correct the value or its unit"
     yield Breach(path=(*path, "threshold"), expected=expected, actual=f"{clause.threshold:g}", next_step=hint)
+
+
+def _passive(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:
+    """Users change as well as kernels, and who gets no traffic leaves no sample that could lift an alarm."""
+    if not set(spec.columns) & set(PASSIVE_COLUMNS):
+        return
+    hint = "users' own answers inform; let a probe that knows what is right move traffic"
+    if clause.level != "L1":
+        expected = f"L1 for {spec.name}"
+        yield Breach(path=(*path, "level"), expected=expected, actual=clause.level, next_step=hint)
+    if clause.budget == 0.0:
+        expected = f"a budget above 0 for {spec.name}"
+        yield Breach(path=(*path, "budget"), expected=expected, actual="0", next_step=hint)
 
 
 def _rates(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:

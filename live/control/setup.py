@@ -23,7 +23,7 @@ from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolK
 from contracts.documents.profile import ServingPath, StepTime
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
-from contracts.metrics import GENERATION_COLUMNS, metric
+from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS, metric
 from contracts.rules.estimators import AsMeasured, as_measured
 from contracts.telemetry import SampleRates, Source
 from contracts.units import MS_PER_S
@@ -31,8 +31,11 @@ from controller.fleet import FleetSetup, stages_of
 from controller.options import ControllerSetup
 from policies.route import coverage_gaps, route_setup, uncertified
 
-#: What answers of a default server hold: ``live.measure.top_columns``, and those of ``live.probe.kinds``.
-COLUMNS = frozenset({"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS})
+#: What answers of a default server hold: ``live.measure.top_columns``, those of ``live.probe.kinds``, and
+#: what ``live.observe.sampled`` is sent of users' own.
+COLUMNS = frozenset(
+    {"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS, *PASSIVE_COLUMNS}
+)
 #: Capacity of a kernel of which nothing is known: nothing moves for want of room.
 UNKNOWN_RPS = 1e6
 #: The mean request before servers have told of any.

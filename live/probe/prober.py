@@ -49,6 +49,12 @@ class ProbePlan:
                 f"expected a reference for each of {len(self.prompts)} prompts, got {len(self.references)}"
             )
 
+    @property
+    def tokens_per_s(self) -> float:
+        """What all probes of a replica may cost together, on average."""
+        prefill = self.budget.tokens_per_s if self.prompts else 0.0
+        return prefill + sum(one.budget.tokens_per_s for one in self.generation)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Queue:
@@ -89,6 +95,8 @@ class Prober:
         self.sent_tokens = dict.fromkeys(self._urls, 0)
         #: Replicas that have no room for a long probe: it is not begun there, and given up where it runs.
         self.pressed: frozenset[str] = frozenset()
+        #: Part of the budget at which a replica is probed, where it is not the whole.
+        self.paces: dict[str, float] = {}
         self._echoes = {name: Echo() for name in self._urls}
         workers = len({queue.lane for queue in self._queues}) * len(self._urls)
         self._threads = ThreadPoolExecutor(max(1, workers), thread_name_prefix="probe")
@@ -124,7 +132,7 @@ class Prober:
             flight.queue.schedule.done(flight.due.replica)
         self._queues.rotate(1)  # who comes first takes a free lane first
         for queue in self._queues:
-            for due in queue.schedule.due(now_s, partial(self._has_room, queue.lane)):
+            for due in queue.schedule.due(now_s, partial(self._has_room, queue.lane), self._pace):
                 self.sent_tokens[due.replica] += due.prompt.tokens
                 url = self._urls[due.replica]
                 answer = self._threads.submit(self._ask, queue, due, url)
@@ -169,6 +177,9 @@ class Prober:
         return ProbeSchedule(
             list(self._urls), prompts, budget, seed=self._plan.seed, began_at_s=began_at_s, kind=lane
         )
+
+    def _pace(self, replica: str) -> float:
+        return self.paces.get(replica, 1.0)
 
     def _has_room(self, lane: Lane, replica: str) -> bool:
         if replica not in self._urls or (lane is Lane.LONG and replica in self.pressed):

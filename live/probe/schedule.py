@@ -88,17 +88,26 @@ class ProbeSchedule:
         self._stream = f"probes-{kind}" if kind else "probes"
         self._turns = {name: self._begin(name, prompts, seed, began_at_s) for name in replicas}
 
-    def due(self, now_s: float, free: Callable[[str], bool] = lambda _: True) -> list[Due]:
+    def due(
+        self,
+        now_s: float,
+        free: Callable[[str], bool] = lambda _: True,
+        pace: Callable[[str], float] = lambda _: 1.0,
+    ) -> list[Due]:
         """Probes to send at ``now_s``; their replicas get no other until ``done``.
 
-        free: whether a replica can take one now; where it cannot, its turn waits and keeps its place.
+        free: whether a replica can take one now; where it cannot, its turn waits and keeps its place. pace:
+        part of the budget that it is probed at, above 0 and at most 1.
         """
         found = []
         for replica, turn in self._turns.items():
             if turn.busy or now_s < turn.next_at_s or not free(replica):
                 continue
             prompt = _take(turn)
-            turn.busy, turn.next_at_s = True, max(turn.next_at_s, now_s) + self._wait_s(turn, prompt)
+            turn.busy, turn.next_at_s = (
+                True,
+                max(turn.next_at_s, now_s) + self._wait_s(turn, prompt) / pace(replica),
+            )
             found.append(Due(replica, prompt))
         return found
 

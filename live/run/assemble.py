@@ -17,7 +17,7 @@ from live.control.clocks import SteadyClock
 from live.control.journal import CONTROL, Beginning, DecisionLog, code_version
 from live.control.loop import ControlPorts, LiveController, TurnWatcher
 from live.control.setup import expected_fingerprints, live_setup
-from live.control.source import FleetSource, SourceParts
+from live.control.source import FleetSource, ProbeStep, SourceParts
 from live.control.turns import decide
 from live.fleet.control import driving, require_up, restart_and_wait
 from live.fleet.plan import load_pool
@@ -29,11 +29,13 @@ from live.observe.metrics import EngineReading, gauge
 from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
+from live.run.crowding import Crowding
 from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right
 from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import first_model, probe_plan, sample_rates
 from live.run.returning import returning
+from live.run.sampling import sampled
 from live.run.urls import UrlDiscovery, addresses
 from live.run.world import World, access, engine_of
 
@@ -61,10 +63,12 @@ class _Watches:
 
     prober: Prober
     passive: PassiveWatch
+    crowding: Crowding
 
     def hear(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
         self.prober.hear(gauge("waiting", readings))
+        self.prober.paces |= self.crowding.paces(readings)
         self.passive.hear(readings)
 
 
@@ -147,8 +151,9 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
     clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
-        watches = _Watches(prober=prober, passive=PassiveWatch())
-        source = stack.enter_context(closing(_source(world, options, setup, clock, watches)))
+        watches = _Watches(prober=prober, passive=PassiveWatch(), crowding=Crowding(plan.tokens_per_s))
+        users = stack.enter_context(sampled(setup.fleet, prober, world.folder, options.sampled_port))
+        source = stack.enter_context(closing(_source(world, options, setup, clock, watches, users.probes)))
         decide(
             initial_state(setup, 1), source.read(), setup
         )  # compiles; what was before is not ours to judge
@@ -166,14 +171,14 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
             resetter=actuator,
             returns=returns,
             admits=actuator,
-            watchers=(log, keeper, evidence, *watchers),
+            watchers=(log, keeper, evidence, *users.watchers, *watchers),
         )
         yield Assembled(
             controller=LiveController(setup, ports, state),
             log=log,
             prober=prober,
             passive=watches.passive,
-            told=(*found.told, *filter(None, [how]), *_begun(log, state is not None, why)),
+            told=(*found.told, *users.told, *filter(None, [how]), *_begun(log, state is not None, why)),
             folder=world.folder,
         )
 
@@ -207,7 +212,12 @@ def _prober(
 
 
 def _source(
-    world: World, options: RunOptions, setup: ControllerSetup, clock: SteadyClock, watches: _Watches
+    world: World,
+    options: RunOptions,
+    setup: ControllerSetup,
+    clock: SteadyClock,
+    watches: _Watches,
+    probes: ProbeStep,
 ) -> FleetSource:
     return FleetSource(
         SourceParts(
@@ -216,7 +226,7 @@ def _source(
             scraper=Scraper(client=access(options, world.replicas[0].url).client()),
             clock=clock,
             statistics=world.statistics,
-            prober=watches.prober,
+            prober=probes,
             listeners=(watches.hear,),
             fingerprints=expected_fingerprints(world.pool),
         )

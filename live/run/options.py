@@ -49,7 +49,8 @@ class ReturnOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """How to run. policy, contract: URIs, empty: the shipped ones. model: name that servers know, empty:
-    their first. scrape_s: between two scrapes of one server, about.
+    their first. scrape_s: between two scrapes of one server, about. sampled_port: where log-probabilities of
+    users' answers may be posted, 0: any free one; None: nobody may.
     """
 
     policy: str = ""
@@ -61,6 +62,7 @@ class RunOptions:
     probes: ProbeOptions = field(default_factory=ProbeOptions)
     returns: ReturnOptions = field(default_factory=ReturnOptions)
     scrape_s: float = 1.0
+    sampled_port: int | None = None
 
 
 def documents_for(pool: KernelPool, pool_file: Path, options: RunOptions) -> LiveDocuments:

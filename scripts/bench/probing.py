@@ -1,68 +1,205 @@
-"""What probing costs a saturated fleet: ``selvage bench probing``.
+"""What probing costs a replica: ``selvage bench probing``.
 
-The shipped pool answers as many requests at once as saturate it, in turns with and without a controller that
-observes: scrapes and probes every replica, and moves nothing. Rates are by wall time; load generator and
-controller run on the same cores as the servers, so that the cost is an upper one.
+One replica of the shipped pool's first kernel, kept saturated by a closed loop, in turns with and without a
+controller that observes: it scrapes, sends prefill probes and every kind that generates, and moves nothing.
+The replica has a core of its own where there are two; load generator, Envoy and controller share the rest,
+so what is counted is what the replica pays, its scrapes included. A turn's first seconds do not count.
+Rates are told by wall time and by CPU time of the replica, which knows nothing of what else the machine does.
+Beside that, CPU time of the idle replica with and without the controller: nothing batches with a lone probe,
+so this is a share from above.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scripts.bench.live import RATE_RPS, SEED, Bench, benched
+from contracts.scoring.intervals import clustered_mean
+from live.closed_loop import Saturation
+from scripts.bench.live import SEED
 
-ROUNDS, SATURATING = 4, 300
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from live.fleet.state import FleetFolder, FleetState
+    from live.run.assemble import Assembled
+
+#: Turns with and turns without; how long each lasts, and how much of its beginning does not count, s.
+PAIRS, TURN_S, SETTLE_S = 12, 15.0, 3.0
+#: How long the idle replica is looked at, with and without, s.
+IDLE_S = 30.0
+CLIENTS = 32
+CONTRACT = "package:contracts/library/serving-generation.yaml"
+_SLICES = ("prose", "code", "json", "numbers")
 
 
 def run() -> dict[str, object]:
-    """Flat figures; rates in requests per second, ``probing_cost_*`` shares of the rate without probes."""
-    with benched() as bench:
-        everywhere = bench.everywhere(1)
-        bench.acting(lambda actuator: actuator.apply(everywhere))
-        _saturated_rate(bench)  # the first time is slower
-        rates: dict[bool, list[float]] = {False: [], True: []}
-        for number in range(2 * ROUNDS):
-            probed = number % 2 == 1
-            rates[probed].append(_observed_rate(bench) if probed else _saturated_rate(bench))
-    cost = 1.0 - np.array(rates[True]) / np.array(rates[False])
+    """Flat figures; rates in answered tokens, ``probing_*cost_*`` shares of the rate without probes."""
+    with _one_replica() as (folder, state), _observing(folder) as probes:
+        _separate(state)
+        spent = _spent_s(state)
+        idle = {probed: _idle(probes, spent, probed) for probed in (False, True)}
+        with Saturation(state.servers[0].url, state.served_name, CLIENTS, SEED) as load:
+            found, asked = _in_turns(probes, load, spent)
     return {
-        "saturated_rps_unprobed": float(np.median(rates[False])),
-        "saturated_rps_probed": float(np.median(rates[True])),
-        "probing_cost_ratio": float(np.median(cost)),
-        "probing_cost_ratio_least": float(cost.min()),
-        "probing_cost_ratio_most": float(cost.max()),
-        "requests": SATURATING,
-        "rounds": ROUNDS,
+        **_costs(found),
+        "probing_cpu_ratio_idle": idle[True] - idle[False],
+        "probe_tokens_per_s": asked,
+        "pairs": PAIRS,
+        "turn_s": TURN_S,
         "seed": SEED,
     }
 
 
-def _observed_rate(bench: Bench) -> float:
-    """That rate while a controller scrapes and probes every replica, and moves nothing."""
+@dataclass(slots=True)
+class Probes:
+    """A controller whose turns, and with them scrapes and probes, can be held."""
+
+    one: Assembled
+    on: threading.Event
+
+    def asked_tokens(self) -> int:
+        """Of all probes so far."""
+        return sum(self.one.prober.sent_tokens.values())
+
+    def turn(self, probed: bool) -> None:
+        """Begin to probe, or to leave the replica alone: long probes give way then."""
+        self.one.prober.hear(dict.fromkeys(self.one.prober.sent_tokens, 0.0 if probed else 1.0))
+        (self.on.set if probed else self.on.clear)()
+
+    def step(self) -> None:
+        """A turn of the controller, if it is not held."""
+        if self.on.is_set():
+            self.one.controller.step()
+
+
+def _costs(found: NDArray[np.float64]) -> dict[str, object]:
+    """Figures of ``found`` [pairs, without and with, per second and per CPU second], with 95 % intervals."""
+    figures: dict[str, object] = {}
+    for place, (name, unit) in enumerate((("cost", "s"), ("cpu_cost", "cpu_s"))):
+        without, with_ = found[:, 0, place], found[:, 1, place]
+        limits = clustered_mean((1.0 - with_ / without)[:, None], name=f"probing-{name}")
+        figures |= {
+            f"saturated_tokens_per_{unit}_unprobed": float(np.median(without)),
+            f"saturated_tokens_per_{unit}_probed": float(np.median(with_)),
+            f"probing_{name}_ratio": limits.mean,
+            f"probing_{name}_ratio_low": limits.ci_low,
+            f"probing_{name}_ratio_high": limits.ci_high,
+        }
+    return figures
+
+
+def _in_turns(
+    probes: Probes, load: Saturation, spent_s: Callable[[], float]
+) -> tuple[NDArray[np.float64], float]:
+    """[pairs, without and with, 2] tokens per second and per second of the replica's CPU time, and the tokens
+    of probes per second while there were any.
+
+    The order changes from pair to pair, so that a drift of the machine falls on both alike.
+    """
+    found, asked = np.empty((PAIRS, 2, 2)), 0
+    for pair in range(PAIRS):
+        for probed in (pair % 2 == 1, pair % 2 == 0):
+            before = probes.asked_tokens()
+            probes.turn(probed)
+            time.sleep(SETTLE_S)
+            began_s = spent_s()
+            rate = load.tokens_per_s(TURN_S - SETTLE_S)
+            found[pair, int(probed)] = rate, rate * (TURN_S - SETTLE_S) / (spent_s() - began_s)
+            asked += (probes.asked_tokens() - before) * probed
+    return found, asked / (PAIRS * TURN_S)
+
+
+def _idle(probes: Probes, spent_s: Callable[[], float], probed: bool) -> float:
+    """CPU time of the replica, which serves nobody, per second."""
+    probes.turn(probed)
+    time.sleep(SETTLE_S)
+    began_s, before_s = time.monotonic(), spent_s()
+    time.sleep(IDLE_S)
+    return (spent_s() - before_s) / (time.monotonic() - began_s)
+
+
+@contextmanager
+def _one_replica() -> Iterator[tuple[FleetFolder, FleetState]]:
+    """A pool of one replica, up for as long as the block."""
+    from live.fleet.background import running_fleet
+    from live.fleet.plan import ServerOptions, default_pool, load_pool, plan_fleet
+    from live.fleet.state import FleetFolder
+    from live.fleet.supervisor import SupervisorOptions
+
+    with tempfile.TemporaryDirectory(prefix="selvage-probing-") as place:
+        kernel = load_pool(default_pool())[0].spec.kernels[0].name
+        file = Path(place) / "one.yaml"
+        file.write_text(_pool_text(kernel), encoding="utf-8")
+        plan = plan_fleet(load_pool(str(file))[0], file, ServerOptions(), Path(place) / "checkpoints")
+        folder = FleetFolder(path=Path(place) / "fleet")
+        with running_fleet(folder, plan, SupervisorOptions()) as state:
+            yield folder, state
+
+
+def _pool_text(kernel: str) -> str:
+    homes = "\n".join(f"    - {{slice: {name}, kernel: {kernel}}}" for name in _SLICES)
+    profile = f"package:contracts/library/profiles/{kernel}.yaml"
+    return f"""apiVersion: selvage.dev/v1alpha1
+kind: KernelPool
+metadata:
+  name: probing
+spec:
+  kernels:
+    - {{name: {kernel}, profile: "{profile}", replicas: 1, role: known_good}}
+  home:
+{homes}
+"""
+
+
+@contextmanager
+def _observing(folder: FleetFolder) -> Iterator[Probes]:
+    """A controller of the whole matrix of probes, held until it is told to turn."""
     from live.control import pace
     from live.run.assemble import controlled_fleet
     from live.run.options import RunOptions
 
     stop = threading.Event()
-    with controlled_fleet(bench.folder, RunOptions(observe=True)) as one:
-        beat = threading.Thread(target=pace.run, args=(one.controller.step, 1.0, stop))
+    with controlled_fleet(folder, RunOptions(observe=True, contract=CONTRACT)) as one:
+        probes = Probes(one=one, on=threading.Event())
+        beat = threading.Thread(target=pace.run, args=(probes.step, 1.0, stop))
         beat.start()
         try:
-            return _saturated_rate(bench)
+            yield probes
         finally:
             stop.set()
             beat.join()
 
 
-def _saturated_rate(bench: Bench) -> float:
-    """Requests per second when many are sent at once; NaN where one was lost."""
-    from live.load import run_load
+def _separate(state: FleetState) -> None:
+    """The replica on the first core that we have, we and Envoy on the others; all as it is with one core."""
+    from live.fleet.processes import group_members
 
-    began_s = time.monotonic()
-    records = run_load(replace(bench.load_plan(1.0, RATE_RPS), arrivals_s=(0.0,) * SATURATING))
-    whole = all(record.complete for record in records)
-    return len(records) / (time.monotonic() - began_s) if whole else float("nan")
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return
+    envoy = state.gateway.process
+    ours = [os.getpid(), *([envoy.pid] if envoy else [])]
+    theirs = [one for s in state.servers if s.process for one in group_members(s.process.pid)]
+    for processes, own in ((theirs, cores[:1]), (ours, cores[1:])):
+        for process in processes:
+            for task in Path(f"/proc/{process}/task").iterdir():
+                os.sched_setaffinity(int(task.name), own)
+
+
+def _spent_s(state: FleetState) -> Callable[[], float]:
+    """CPU time of the replica's processes so far."""
+    from live.measure.process_clock import process_clock
+
+    process = state.servers[0].process
+    assert process is not None
+    return process_clock(process.pid)

@@ -65,6 +65,14 @@ class RunRequest:
     restart_to_heal: Annotated[
         bool, typer.Option("--restart-to-heal", help="Start it anew first; servers of `selvage fleet`.")
     ] = False
+    sampled_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Take sampled log-probabilities of users' answers at this port of loopback; 0: any.",
+        ),
+    ] = None
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Of our own metrics; 0: any.")] = 9464
     metrics_address: Annotated[str, typer.Option(help="Where they are offered.")] = "127.0.0.1"
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; 0: at Ctrl-C.")] = 0.0
@@ -157,6 +165,7 @@ def _options(asked: RunRequest) -> RunOptions:
             readmit_over_s=asked.readmit_over,
             restart=asked.restart_to_heal,
         ),
+        sampled_port=asked.sampled_port,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -34,9 +36,24 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def functions(path: Path) -> list[ast.FunctionDef]:
-    """Every function and method of a source."""
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+class Function(NamedTuple):
+    """What the rules ask of a function or method."""
+
+    name: str
+    body_lines: int
+    parameters: int
+    compiled: bool
+    told: bool
+
+
+@cache
+def functions(path: Path) -> list[Function]:
+    """Every function and method of a source, which is parsed once for all rules."""
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    return [
+        Function(f.name, body_lines(f), parameters(f), is_compiled(f), bool(ast.get_docstring(f)))
+        for f in found
+    ]
 
 
 def body_lines(function: ast.FunctionDef) -> int:
@@ -63,20 +80,20 @@ def test_modules_and_functions_stay_small(path: Path) -> None:
     """A module has at most 300 lines, a function at most 40 without its docstring."""
     assert len(path.read_text().splitlines()) <= MODULE_LINES
     waived = WAIVED_FUNCTIONS.get(named(path), set())
-    assert not [f.name for f in functions(path) if body_lines(f) > FUNCTION_LINES and f.name not in waived]
+    assert not [f.name for f in functions(path) if f.body_lines > FUNCTION_LINES and f.name not in waived]
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if "tests" not in p.parts], ids=named)
 def test_functions_take_few_parameters(path: Path) -> None:
     """A function that is not compiled takes at most seven parameters."""
-    assert not [f.name for f in functions(path) if parameters(f) > PARAMETERS and not is_compiled(f)]
+    assert not [f.name for f in functions(path) if f.parameters > PARAMETERS and not f.compiled]
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if p.name.startswith("test_")], ids=named)
 def test_every_test_says_its_law(path: Path) -> None:
     """Each test function has a docstring."""
     tests = [f for f in functions(path) if f.name.startswith("test_")]
-    assert not [f.name for f in tests if not ast.get_docstring(f)]
+    assert not [f.name for f in tests if not f.told]
 
 
 def test_the_type_checker_is_rarely_told_to_look_away() -> None:

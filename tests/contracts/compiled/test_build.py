@@ -15,7 +15,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_text
-from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS
+from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, PASSIVE_COLUMNS
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 from tests.support.document_strategies import contracts
 from tests.support.rule_cases import dump
@@ -23,7 +23,7 @@ from tests.support.synthetic import contract_document
 
 SLICES = ("code", "prose", "numbers")
 #: Whatever a probe may carry.
-PROBED = (*COLUMN_NAMES, *GENERATION_COLUMNS)
+PROBED = (*COLUMN_NAMES, *GENERATION_COLUMNS, *PASSIVE_COLUMNS)
 
 
 def layout(slices: tuple[str, ...] = SLICES, columns: tuple[str, ...] = PROBED) -> FleetLayout:

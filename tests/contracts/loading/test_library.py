@@ -12,7 +12,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.documents import KernelContract, KernelProfile, MetaContract
 from contracts.loading.loader import cautions, document_sha256, dump_text, load_as, load_document, load_text
 from contracts.loading.uris import resolve_uri
-from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, METRICS
+from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, METRICS, PASSIVE_COLUMNS
 from tests.support.paths import LIBRARY
 
 #: Training recipes are no cluster documents and have a loader and a test of their own.
@@ -45,7 +45,7 @@ def test_shipped_contracts_compile(name: str) -> None:
         slices=slices,
         replicas=("a-0",),
         replica_kernel=np.zeros(1, dtype=np.int64),
-        probe_metrics=(*COLUMN_NAMES, *GENERATION_COLUMNS),
+        probe_metrics=(*COLUMN_NAMES, *GENERATION_COLUMNS, *PASSIVE_COLUMNS),
         known_good=0,
     )
     found = compile_contract(document, layout)

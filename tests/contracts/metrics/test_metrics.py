@@ -14,6 +14,7 @@ from contracts.metrics import (
     COLUMN_NAMES,
     GENERATION_COLUMNS,
     METRICS,
+    PASSIVE_COLUMNS,
     JudgedBy,
     UnknownMetricError,
     draw_tokens,
@@ -74,7 +75,11 @@ def test_required_metric_is_registered(name: str) -> None:
 def test_probe_metrics_read_columns_that_profiles_hold() -> None:
     """A metric fed by probes reads a column that prompt_columns or a generation probe computes."""
     probe = [spec for spec in METRICS.values() if spec.source is Source.PROBE]
-    assert {column for spec in probe for column in spec.columns} <= {*COLUMN_NAMES, *GENERATION_COLUMNS}
+    assert {column for spec in probe for column in spec.columns} <= {
+        *COLUMN_NAMES,
+        *GENERATION_COLUMNS,
+        *PASSIVE_COLUMNS,
+    }
 
 
 def test_unknown_names_are_refused_with_a_hint() -> None:

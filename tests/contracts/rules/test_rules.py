@@ -62,6 +62,16 @@ CONTRACT_RULES: dict[str, tuple[Change, str, str]] = {
         "spec.clauses[4].null_rate",
         "alarms at the first observation",
     ),
+    "hard by users' own answers": (
+        clause(0, metric="surprise_outside_rate", estimator="none", unit="ratio", clip=1.0, level="L2"),
+        "spec.clauses[0].level",
+        "expected L1 for surprise_outside_rate, got L2",
+    ),
+    "no budget by users' own answers": (
+        clause(0, metric="surprise_outside_rate", estimator="none", unit="ratio", clip=1.0, budget=0.0),
+        "spec.clauses[0].budget",
+        "a budget above 0 for surprise_outside_rate",
+    ),
     "null rate of a mean": (clause(0, null_rate=0.1), "spec.clauses[0].null_rate", "leave it out"),
     "percentile's budget": (
         clause(0, metric="kl_p95", clip=None, budget=0.1),

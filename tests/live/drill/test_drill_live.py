@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ import pytest
 
 from faults.client import record as records
 from faults.drill.ledger import pending
-from live.fleet.control import down
 from live.fleet.state import FleetFolder
 from tests.support.documents_written import envelope, write_yaml
-from tests.support.live_fleets import POOL, bring_up
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -25,16 +22,6 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 ONSET_S, HELD_S = 5.0, 8.0
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetFolder]:
-    """Three replicas that take faults."""
-    place = tmp_path_factory.mktemp("drilled")
-    try:
-        yield bring_up(place, POOL, "--drills")
-    finally:
-        down(FleetFolder(path=place / "fleet"))
 
 
 def drill_file(fleet: FleetFolder, held_s: float = HELD_S, **fault: Any) -> Path:

@@ -31,14 +31,13 @@ from live.control.journal import CONTROL
 from live.control.loop import LiveController
 from live.drill.servers import faults_of
 from live.errors import LiveError
-from live.fleet.control import down
 from live.fleet.state import FleetFolder
 from live.gateway.admin import EnvoyAdmin
 from live.load import LoadPlan, LoadTap, run_load
 from live.run.assemble import controlled_fleet
 from live.run.options import ProbeOptions, RunOptions
 from tests.support.documents_written import envelope, write_yaml
-from tests.support.live_fleets import POOL, bring_up, lost, state_of
+from tests.support.live_fleets import lost, state_of
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -57,16 +56,6 @@ class Still:
     def now_ms(self) -> float:
         """Always the same."""
         return 0.0
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetFolder]:
-    """Three replicas that take faults."""
-    place = tmp_path_factory.mktemp("healed")
-    try:
-        yield bring_up(place, POOL, "--drills")
-    finally:
-        down(FleetFolder(path=place / "fleet"))
 
 
 def until(holds: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None) -> None:

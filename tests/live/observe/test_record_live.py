@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from live.measure.endpoint import Endpoint
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.observe.record import Recorder
+from live.observe.sampled import SampledInbox, sampled_log_probs
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import ProbeBudget
@@ -135,3 +138,25 @@ def answers(url: str, prompts: list[Prompt]) -> tuple[list[TopScores], str]:
 def values_of(samples: list[ProbeSamples], replica: int) -> np.ndarray:
     """Float64 [n, metrics] of a replica's probes."""
     return np.concatenate([one.values[one.valid & (one.replica == replica)] for one in samples])
+
+
+def test_sampled_log_probabilities_of_a_real_answer_are_taken(fleet: FleetFolder) -> None:
+    """The gateway's answer to ``"logprobs": 0`` holds one number per sampled token, which the form of users'
+    answers takes; its header says whose it is.
+    """
+    body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 16, "temperature": 1.0, "logprobs": 0}
+    answer = httpx.post(
+        f"{state_of(fleet).gateway.url}/v1/completions",
+        json=body | {"ignore_eos": True},
+        headers={"x-selvage-slice": LAYOUT.slices[0]},
+        timeout=60.0,
+    )
+    found = sampled_log_probs(answer.raise_for_status().json())
+    assert len(found) == 16
+    replica = answer.headers["x-selvage-replica"]
+    inbox = SampledInbox(frozenset(REPLICAS), frozenset(LAYOUT.slices))
+    told = {"replica": replica, "slice": LAYOUT.slices[0], "logprobs": found}
+    assert inbox.post(json.dumps(told).encode(), 0.0) == 1
+    (kept,) = inbox.drain()
+    assert kept.replica == replica
+    assert kept.surprise_nats == pytest.approx(-sum(found) / 16)

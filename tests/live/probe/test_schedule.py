@@ -74,3 +74,24 @@ def test_a_budget_of_nothing_is_refused() -> None:
         ProbeBudget(tokens_per_s=0.0)
     with pytest.raises(ValueError, match="expected replicas and prompts"):
         ProbeSchedule([], [], ProbeBudget(tokens_per_s=1.0), seed=0, began_at_s=0.0)
+
+
+@given(prompts, st.floats(0.1, 1.0), st.integers(0, 2**31))
+def test_a_slower_pace_is_a_smaller_budget(given_prompts: list[ProbePrompt], pace: float, seed: int) -> None:
+    """At a part of the pace a replica is sent at most that part of the budget and one prompt more; another
+    replica is sent as much as before.
+    """
+    budget = ProbeBudget(tokens_per_s=50.0, jitter_ratio=0.0)
+    schedule = ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0)
+    spent: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}
+    for tick in range(400):
+        for due in schedule.due(float(tick), pace=lambda name: pace if name == "a" else 1.0):
+            spent[due.replica].append((float(tick), due.prompt.tokens))
+            schedule.done(due.replica)
+    for name, part in (("a", pace), ("b", 1.0)):
+        asked = sum(tokens for _, tokens in spent[name][:-1])
+        assert asked <= part * 50.0 * (spent[name][-1][0] - spent[name][0][0]) + 1e-6 if spent[name] else True
+    alone = ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0)
+    assert [tokens for _, tokens in spent["b"]] == [
+        due.prompt.tokens for _, due in run(alone, 400) if due.replica == "b"
+    ]

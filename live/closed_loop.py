@@ -1,0 +1,72 @@
+"""A closed loop that keeps one server saturated: as many clients as given, each asks again at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from contracts.rng import stream
+from live.load import client_library
+
+PROMPT_TOKENS, ANSWER_TOKENS = 32, 32
+_LARGEST_TOKEN, _TIMEOUT_S = 2000, 60.0
+
+
+class Saturation:
+    """Use as a context: it asks from the beginning of the block to its end."""
+
+    def __init__(self, url: str, model: str, clients: int, seed: int) -> None:
+        """Completions of ``model`` at ``url``: prompts of known lengths, answers that do not end early."""
+        self._url, self._model, self._clients, self._seed = f"{url}/v1/completions", model, clients, seed
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        #: Answers so far, and requests that were not answered to the end.
+        self.answers, self.failed = 0, 0
+
+    def __enter__(self) -> Saturation:
+        """Itself, asking."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ask no more, and wait for what is under way."""
+        self._ending.set()
+        self._thread.join()
+
+    def tokens_per_s(self, seconds: float) -> float:
+        """Tokens of answers that end within the next ``seconds``, per second; NaN where a request failed."""
+        began_s, answers, failed = time.monotonic(), self.answers, self.failed
+        time.sleep(seconds)
+        rate = ANSWER_TOKENS * (self.answers - answers) / (time.monotonic() - began_s)
+        return rate if self.failed == failed else float("nan")
+
+    async def _run(self) -> None:
+        http = client_library()
+        limits = http.ClientTimeout(total=_TIMEOUT_S)
+        async with http.ClientSession(connector=http.TCPConnector(limit=0), timeout=limits) as session:
+            await asyncio.gather(*(self._client(session, number) for number in range(self._clients)))
+
+    async def _client(self, session: Any, number: int) -> None:
+        rng = stream(self._seed, "saturation", str(number))
+        while not self._ending.is_set():
+            prompt = [int(token) for token in rng.integers(5, _LARGEST_TOKEN, PROMPT_TOKENS)]
+            body = {
+                "model": self._model,
+                "prompt": prompt,
+                "max_tokens": ANSWER_TOKENS,
+                "temperature": 0.0,
+                "ignore_eos": True,
+            }
+            try:
+                async with session.post(self._url, json=body) as answer:
+                    await answer.read()
+                    good = answer.status == 200
+            except Exception:  # whatever ended the request, it is no answer
+                good = False
+            self.answers += good
+            self.failed += not good

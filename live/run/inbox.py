@@ -1,0 +1,71 @@
+"""Where sampled log-probabilities are posted: HTTP on loopback, for a client or gateway of this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from contracts.errors import MeasurementError
+from live.errors import LiveError
+from live.observe.sampled import SampledInbox
+
+PATH = "/v1/sampled"
+LOOPBACK = "127.0.0.1"
+#: Largest body, bytes; longest that a client may take to send it, s.
+MOST_BYTES, _LIMIT_S = 1 << 20, 5.0
+
+
+@contextmanager
+def offered(inbox: SampledInbox, port: int) -> Iterator[str]:
+    """The URL to post to, for as long as the block. port 0: any free one; LiveError where it is taken."""
+    try:
+        server = ThreadingHTTPServer((LOOPBACK, port), _handler(inbox))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LiveError(
+            f"sampled log-probabilities at {LOOPBACK}:{port}: {reason}; choose another --sampled-port"
+        ) from None
+    server.daemon_threads = True
+    beat = threading.Thread(target=server.serve_forever, name="sampled")
+    beat.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_port}{PATH}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        beat.join()
+
+
+def _handler(inbox: SampledInbox) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One post. Nothing of a request is logged or repeated."""
+
+        timeout = _LIMIT_S
+
+        def do_POST(self) -> None:
+            """Take what was posted; 204, or 400 and what was expected."""
+            if self.path != PATH:
+                return self._end(HTTPStatus.NOT_FOUND, f"post to {PATH}")
+            length = self.headers.get("content-length", "")
+            if not length.isdecimal() or int(length) > MOST_BYTES:
+                return self._end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BYTES} bytes")
+            try:
+                inbox.post(self.rfile.read(int(length)), time.time())
+            except MeasurementError as error:
+                return self._end(HTTPStatus.BAD_REQUEST, str(error))
+            return self._end(HTTPStatus.NO_CONTENT, "")
+
+        def _end(self, status: HTTPStatus, told: str) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
