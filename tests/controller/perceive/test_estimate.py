@@ -153,6 +153,24 @@ def test_an_overloaded_kernel_is_not_blamed_for_what_it_does_not_answer_in_time(
     assert replicas.tolist() == ([1.0, 1.0, 4.0, 4.0] if overloaded else [4.0, 4.0, 4.0, 4.0])
 
 
+@pytest.mark.parametrize("overloaded", [False, True])
+@pytest.mark.parametrize("refused", [0, 1])
+def test_overload_alone_ejects_nobody(overloaded: bool, refused: int) -> None:
+    """All late and overloaded: nobody fails. One refused at once, or no overload: its kernel's replicas do."""
+    config = setup()
+    failed = np.full((1, 4, 2), 2)
+    failed[0, 2:] = 0  # the other kernel answers
+    seen = with_traffic(quiet_telemetry(LAYOUT, 1.0), LAYOUT, answered=np.full((1, 4, 2), 6), failed=failed)
+    late = seen.gateway.failed.copy()
+    late[0, 0, 0] -= refused
+    seen = replace(seen, gateway=replace(seen.gateway, timed_out=late))
+    state = initial_state(config, 1)
+    if overloaded:
+        state = replace(state, overloaded_at_s=np.full((1, 2), 1.0))
+    excused = overloaded and not refused
+    assert accumulate(state, seen, config).failing_now[0].tolist() == [not excused, not excused, False, False]
+
+
 def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: np.ndarray) -> None:
     known = ~np.isnan(values[: len(given_values)])
     values, over = values[: len(given_values)][known], over[: len(given_values)][known]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from live.observe.metrics import EngineReading
 from live.run.crowding import CROWDED, LEAST_PACE, SHARE, Crowding
+from tests.support.engine_readings import Said
 
 BUDGET = 96.0
 #: CPU time of a probe's token over that of a user's, and of a scrape per second in seconds: measured.
@@ -16,13 +17,12 @@ PROBE_OVER_USER, SCRAPE_RATIO = 2.8, 0.0053
 
 def reading(at_s: float, tokens: float, running: float, waiting: float = 0.0) -> EngineReading:
     """A scrape after so many tokens of prompts and as many of answers."""
-    return EngineReading(
+    said = Said(
         read_at_s=at_s,
-        started_at_s=1.0,
         gauges={"running": running, "waiting": waiting},
         counters={"prompt_tokens": tokens, "generation_tokens": tokens},
-        histograms={},
     )
+    return said.reading()
 
 
 def pace(served_per_s: float, running: float, waiting: float = 0.0) -> float:
@@ -58,9 +58,7 @@ def test_a_fast_server_is_probed_at_the_whole_budget_however_crowded() -> None:
 def test_what_is_not_known_slows_nothing() -> None:
     """No counters, a counter that fell, and a first scrape are no crowd."""
     one = Crowding(BUDGET)
-    bare = EngineReading(
-        read_at_s=0.0, started_at_s=None, gauges={"running": 99.0}, counters={}, histograms={}
-    )
+    bare = Said(read_at_s=0.0, started_at_s=None, gauges={"running": 99.0}).reading()
     assert one.paces({"a": bare}) == one.paces({"a": bare}) == {"a": 1.0}
     fell = Crowding(BUDGET)
     fell.paces({"a": reading(0.0, 500.0, 99.0)})
