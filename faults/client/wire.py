@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.regular_files import open_regular
 from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.inside.gate import TOKEN_HEADER
 
+_TOKEN_BYTES = 4096
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -63,14 +65,16 @@ def steer(
 
 def _token(path: Path) -> str:
     try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise DrillRefusedError(f"the token file {path} cannot be read: {error.strerror}") from error
+        with open_regular(path) as stream:
+            return stream.read(_TOKEN_BYTES).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        told = (error.strerror if isinstance(error, OSError) else "") or "it holds no token"
+        raise DrillRefusedError(f"the token file {path} cannot be read: {told}") from error
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -25,6 +25,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
+from live.measure.checkpoint import read_config, read_tokenizer
 from live.measure.corpus import SLICES, Document, build_corpus
 
 SHIPPED_PROMPTS = Path(__file__).resolve().parents[2] / "contracts" / "library" / "profiles" / "prompts.jsonl"
@@ -159,10 +160,7 @@ def missing_splits(prompts: Sequence[Prompt]) -> list[str]:
 
 def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[Prompt]:
     """Prompts with the token ids of the model's own tokenizer; given ids stay when ``keep_ids``."""
-    from tokenizers import Tokenizer
-
-    tokenizer: Any = Tokenizer.from_file(str(model / "tokenizer.json"))
-    settings = json.loads((model / "config.json").read_text())
+    tokenizer, settings = read_tokenizer(model), read_config(model)
     begin = settings.get("bos_token_id")
     lead = [begin] if isinstance(begin, int) else []
     done: list[Prompt] = []

@@ -18,7 +18,9 @@ from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256
+from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import resolve_uri
+from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
@@ -186,8 +188,8 @@ def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
 
 def _updates(folder: Path) -> int:
     try:
-        return int(json.loads((folder / "checkpoint.json").read_text())["updates"])
-    except (OSError, ValueError, KeyError):
+        return int(json.loads(read_regular(folder / "checkpoint.json", TEXT_BYTES))["updates"])
+    except (DocumentError, *MALFORMED):
         return 0
 
 
