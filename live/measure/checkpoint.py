@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, open_regular, read_regular, read_regular_text
 from live.measure.kernels import Kernel
@@ -69,7 +69,7 @@ def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
                 raise _refused(str(path), "a safetensors file", f"a header of {length} bytes")
             content = file.read(length)
         try:
-            header = json.loads(content)
+            header = json_of(content)
             found = [(name, _numbers(header[name]["shape"])) for name in header if name != "__metadata__"]
         except MALFORMED as error:
             raise _refused(str(path), "a safetensors file", f"{error}"[:200]) from None
@@ -97,7 +97,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """``config.json`` of the checkpoint in ``folder``; DocumentError where it is none."""
     path = folder / "config.json"
     try:
-        found = json.loads(read_regular(path, TEXT_BYTES))
+        found = json_of(read_regular(path, TEXT_BYTES))
     except (ValueError, RecursionError) as error:
         raise _refused(str(path), "a model's config.json", f"{error}"[:200]) from None
     if not isinstance(found, dict):

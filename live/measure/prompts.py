@@ -23,6 +23,7 @@ from contracts.assess.samples import SPLITS
 from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.checkpoint import read_config, read_tokenizer
@@ -200,7 +201,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _parse(path: Path, number: int, line: str) -> Prompt:
     try:
-        row = json.loads(line, object_pairs_hook=_unique)
+        row = json_of(line, _unique)
     except (ValueError, RecursionError) as error:
         raise _refused(path, number, "", "one JSON object per line", str(error)) from None
     if not isinstance(row, dict):

@@ -23,6 +23,7 @@ from stable_baselines3 import PPO
 from contracts.errors import DocumentError, Problem
 from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.train.lagrangian import Multiplier
@@ -77,7 +78,7 @@ def load(folder: Path, model: PPO, recipe_sha256: str) -> tuple[dict[str, NDArra
     """
     content = read_regular(folder / "checkpoint.npz", ARCHIVE_BYTES)
     try:
-        plain = json.loads(read_regular(folder / "checkpoint.json", TEXT_BYTES))
+        plain = json_of(read_regular(folder / "checkpoint.json", TEXT_BYTES))
         _refuse_others(folder, plain, recipe_sha256, hashlib.sha256(content).hexdigest())
         return _restored(model, dict(arrays_of(content)), plain)
     except (*MALFORMED, RuntimeError) as error:  # torch's own of shapes that do not fit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import tempfile
@@ -18,6 +17,7 @@ from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
 from contracts.loading.archives import arrays_of
 from contracts.loading.files import sha256_of, write_pinned
+from contracts.loading.json_values import json_of
 from contracts.loading.loader import document_sha256, dump_text, load_as, read_text
 from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
@@ -177,7 +177,7 @@ def network_of(file: Path, prefix: str, layout: InputLayout) -> bytes:
 
 def _read_training(run: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(read_regular(run / "training.json", TEXT_BYTES))
+        content: dict[str, Any] = json_of(read_regular(run / "training.json", TEXT_BYTES))
         finished = all(row["finished"] for row in content["runs"])
     except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
         raise _refused(run, "training.json of `selvage train`", "none that can be read") from None

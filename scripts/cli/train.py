@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.loading.loader import document_sha256
 from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import resolve_uri
@@ -188,7 +188,7 @@ def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
 
 def _updates(folder: Path) -> int:
     try:
-        return int(json.loads(read_regular(folder / "checkpoint.json", TEXT_BYTES))["updates"])
+        return int(json_of(read_regular(folder / "checkpoint.json", TEXT_BYTES))["updates"])
     except (DocumentError, *MALFORMED):
         return 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile import catalogue, planted
+from tests.hostile import catalogue, crowded, planted
 from tests.hostile.catalogue import READERS
 from tests.hostile.fuzzing import Limits, Task, fuzz, to_terminal
 
@@ -19,6 +19,7 @@ MUTATIONS = int(os.environ.get("SELVAGE_MUTATIONS", "200"))
 #: A worker makes its good files first, which takes longer than some hundred mutations.
 WORKERS = min(int(os.environ.get("SELVAGE_FUZZERS") or len(os.sched_getaffinity(0))), 1 + MUTATIONS // 1000)
 NAMES = [pytest.param(name, marks=pytest.mark.needs(*reader.needs)) for name, reader in READERS.items()]
+CROWDED = [pytest.param(name, marks=pytest.mark.needs(*one.needs)) for name, one in crowded.READERS.items()]
 
 #: What the fuzzer says of a planted reader.
 SAID = {
@@ -42,6 +43,16 @@ def test_mutated_files_are_read_or_refused(name: str) -> None:
     assert not found.findings
     assert found.done == MUTATIONS
     assert found.refused > MUTATIONS * READERS[name].refused_share
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", CROWDED)
+def test_crowded_files_are_refused(name: str) -> None:
+    """A file within its cap that would unpack to more than a gigabyte is not unpacked."""
+    found = fuzz(Task(catalogue=crowded.__name__, name=name, count=1))
+    assert not found.findings
+    assert found.done == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from live.measure.checkpoint import read_tokenizer
 from scripts.cli.artifact import network_of
 from scripts.e5 import kept as kept_jobs
 from scripts.e5.configurations import parse_configuration
@@ -23,7 +24,7 @@ from scripts.sb3 import bytes_of_zip
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.readers import Reader
-from tests.hostile.stored_readers import kept
+from tests.hostile.stored_readers import in_folder, kept, weights
 from tests.support.e5_world import write_suite
 
 _LEARNING = ("rl",)
@@ -124,6 +125,23 @@ def trained_weights(folder: Path) -> list[Path]:
     return [folder / "weights.npz"]
 
 
+def weights_to_quantise(folder: Path) -> object:
+    """The tensors of a checkpoint."""
+    from live.measure.quantize import _load
+
+    return _load(folder)
+
+
+def tokenizer(folder: Path) -> list[Path]:
+    """A tokenizer of a few words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    found = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    found.save(str(folder / "tokenizer.json"))
+    return [folder / "tokenizer.json"]
+
+
 def sb3(folder: Path) -> list[Path]:
     """That policy as its library saves it."""
     model().save(folder / "model.zip")
@@ -167,6 +185,18 @@ TRAINED: dict[str, Reader] = {
         originals=trained_weights,
         kinds=mutations.ARCHIVE,
         needs=_LEARNING,
+    ),
+    "weights to be quantised": Reader(
+        read=in_folder("model.safetensors", weights_to_quantise),
+        originals=weights,
+        kinds=(*mutations.BYTES, mutations.inside_header, mutations.inside_header),
+        needs=("torch",),
+    ),
+    "tokenizers": Reader(
+        read=in_folder("tokenizer.json", read_tokenizer),
+        originals=tokenizer,
+        kinds=mutations.JSON,
+        needs=("transformers",),
     ),
     "policies of another library": Reader(read=bytes_of_zip, originals=sb3, kinds=SB3, needs=_LEARNING),
 }

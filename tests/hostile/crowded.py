@@ -1,0 +1,39 @@
+"""The readers of JSON against files within their cap that hold as many values as fit: lists, or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from numpy.random import Generator
+
+from tests.hostile.given_readers import GIVEN
+from tests.hostile.kept_readers import KEPT
+from tests.hostile.mutations import json_lines, json_value
+from tests.hostile.readers import Reader
+from tests.hostile.stored_readers import STORED
+from tests.hostile.trained_readers import TRAINED
+
+#: Bytes of a file, just below what is read of one.
+_BYTES = 60 * 2**20
+
+
+def lists(_: bytes, __: Generator) -> bytes:
+    """One list of empty lists."""
+    return b"[" + b"[]," * (_BYTES // 3) + b"0]"
+
+
+def rows(_: bytes, __: Generator) -> bytes:
+    """Empty objects, one per line."""
+    return b"{}\n" * (_BYTES // 3)
+
+
+def _crowded(name: str, crowd: Callable[[bytes, Generator], bytes]) -> Reader:
+    return replace(_ALL[name], kinds=(crowd,), refused_share=0.0)
+
+
+_ALL = {**GIVEN, **KEPT, **STORED, **TRAINED}
+_JSON = [name for name, reader in _ALL.items() if {json_value, json_lines} & set(reader.kinds)]
+READERS: dict[str, Reader] = {
+    f"{crowd.__name__}, {name}": _crowded(name, crowd) for crowd in (lists, rows) for name in _JSON
+}
