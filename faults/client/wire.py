@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.regular_files import open_regular
+from contracts.loading.json_values import json_of
+from contracts.regular_files import TEXT_BYTES, open_regular
 from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.inside.gate import TOKEN_HEADER
 
@@ -37,7 +38,7 @@ def call(
     request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
     try:
         with _OPENER.open(request, timeout=within_s) as answer:
-            return Answer(status=answer.status, content=_object(answer.read()))
+            return Answer(status=answer.status, content=_object(answer.read(TEXT_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
             return Answer(status=error.code, content=_object(error.read()))
@@ -74,7 +75,7 @@ def _token(path: Path) -> str:
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(text)
+        content = json_of(text)
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

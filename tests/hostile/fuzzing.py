@@ -1,8 +1,8 @@
 """One reader against many mutated files, in workers that may raise, hang, swell or die.
 
 A mutation is known by reader and number. What a worker does is seen from outside of it: who takes longer
-than ``Limits.seconds`` is killed, whatever it is doing and whatever it catches, and tried once more, because
-a busy machine is late too; then it is a finding. So is who holds more than ``Limits.bytes`` beyond what it
+than ``Limits.seconds``, its waiting for a core left out, is killed, whatever it is doing and whatever it
+catches, and tried once more; then it is a finding. So is who holds more than ``Limits.bytes`` beyond what it
 held once the good files were read. No limit of the kernel stands in the way of an allocation: a reader that
 swallows a MemoryError would hide behind it.
 """
@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tests.hostile.worker import Mark, work
+from tests.hostile.worker import Mark, clock_s, work
 
 #: Between two looks at the workers, seconds; between two lines of progress, seconds.
 _LOOK_S, _TELL_S = 0.05, 20.0
@@ -186,8 +186,10 @@ class _Lane:
 
     def _late(self) -> str:
         began_s = self.mark.began_s
-        late = began_s > 0.0 and time.monotonic() - began_s > self._task.limits.seconds
-        return f"late: more than {self._task.limits.seconds:g} s" if late else ""
+        late = began_s > 0.0 and clock_s(self._process.pid) - began_s > self._task.limits.seconds
+        if not late or not self._process.is_alive():  # of who has just ended nobody knows what it waited
+            return ""
+        return f"late: more than {self._task.limits.seconds:g} s"
 
     def _swollen(self) -> str:
         """What it holds more than it may, seen from outside: a reader may not come back in time to say so."""
