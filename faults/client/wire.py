@@ -41,7 +41,7 @@ def call(
             return Answer(status=answer.status, content=_object(answer.read(TEXT_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(status=error.code, content=_object(error.read()))
+            return Answer(status=error.code, content=_object(error.read(TEXT_BYTES)))
     except TimeoutError as error:
         raise ReplicaSilentError(f"{url} did not answer within {within_s:g} s") from error
     except urllib.error.URLError as error:

@@ -130,9 +130,10 @@ def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
 
 def load_prompts(path: Path) -> list[Prompt]:
     """Read a prompts file; ids and splits are filled in. Raises DocumentError naming file and line."""
-    lines = read_regular_text(path, TEXT_BYTES).removesuffix("\n").split("\n")
-    if len(lines) > _MOST_LINES:
-        raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(len(lines)))
+    text = read_regular_text(path, TEXT_BYTES).removesuffix("\n")
+    if (found := text.count("\n") + 1) > _MOST_LINES:
+        raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(found))
+    lines = text.split("\n")
     prompts: list[Prompt] = []
     problems: list[Problem] = []
     for number, line in enumerate(lines, 1):

@@ -1,8 +1,7 @@
-"""The readers of JSON against files within their cap that hold as many values as fit: lists, or rows."""
+"""The readers of JSON against files within their cap that hold as many values as fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from numpy.random import Generator
@@ -23,15 +22,6 @@ def lists(_: bytes, __: Generator) -> bytes:
     return b"[" + b"[]," * (_BYTES // 3) + b"0]"
 
 
-def rows(_: bytes, __: Generator) -> bytes:
-    """Empty objects, one per line."""
-    return b"{}\n" * (_BYTES // 3)
-
-
-def _crowded(name: str, crowd: Callable[[bytes, Generator], bytes]) -> Reader:
-    return replace(_ALL[name], kinds=(crowd,), refused_share=0.0)
-
-
 _ALL = {**GIVEN, **KEPT, **STORED, **TRAINED}
 #: What an API server has already limited, and what a server of ours writes for itself.
 _LIMITED = {
@@ -42,6 +32,4 @@ _JSON = [
     for name, reader in _ALL.items()
     if {json_value, json_lines} & set(reader.kinds) and name not in _LIMITED
 ]
-READERS: dict[str, Reader] = {
-    f"{crowd.__name__}, {name}": _crowded(name, crowd) for crowd in (lists, rows) for name in _JSON
-}
+READERS: dict[str, Reader] = {name: replace(_ALL[name], kinds=(lists,)) for name in _JSON}
