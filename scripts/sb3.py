@@ -88,7 +88,7 @@ def _weights(content: bytes, path: Path) -> Weights:
         _refuse_stretched(list(state.values()), len(content))
         return {str(name): value.numpy() for name, value in state.items()}
     except Exception as error:  # the loader of plain arrays refuses code in several ways
-        told = str(error).splitlines()[0][:200]
+        told = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise _refused(str(path), "weights that are plain arrays", told) from None
 
 

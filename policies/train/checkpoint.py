@@ -88,6 +88,8 @@ def load(folder: Path, model: PPO, recipe_sha256: str) -> tuple[dict[str, NDArra
 def _restored(
     model: PPO, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]
 ) -> tuple[dict[str, NDArray[np.float32]], Progress]:
+    if any(one.dtype.kind == "c" for one in arrays.values()):
+        raise ValueError("complex numbers, of which torch would keep half")
     _PROGRESS.validate_python(plain)  # to refuse; it would make floats of a curve's integers
     model.policy.load_state_dict({n: torch.from_numpy(v) for n, v in _under(arrays, "policy/").items()})
     _load_adam(model, _under(arrays, "adam/"))
