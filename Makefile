@@ -39,7 +39,7 @@ nightly: setup-test ## Walk docs/own-servers.md as it stands, against two vLLM s
 	SELVAGE_WALK=whole $(BIN)/python -m pytest tests/project/test_own_servers_page.py -s $(TEST_ARGS)
 
 hostile: setup-test ## The long part of tests/hostile: 10,000 mutated files per reader
-	SELVAGE_MUTATIONS=10000 $(BIN)/python -m pytest tests/hostile $(TEST_ARGS)
+	SELVAGE_MUTATIONS=10000 $(BIN)/python -m pytest -s tests/hostile $(TEST_ARGS)
 
 readme: setup ## Run E5 and write the result section of README.md
 	$(BIN)/selvage e5 --out out/readme

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import StateError
+from contracts.loading.json_values import json_of
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.state import ControllerState
@@ -57,7 +58,7 @@ def _batch(stored: dict[str, Any]) -> int:
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document = json_of(text)
     except (ValueError, RecursionError) as error:
         raise StateError(f"state: expected JSON, got {error}; discard the stored state") from error
     if not isinstance(document, dict) or document.get("version") != STATE_VERSION:

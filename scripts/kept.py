@@ -16,6 +16,7 @@ from typing import Any
 
 from contracts.errors import DocumentError
 from contracts.loading.files import canonical_sha256
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.registry import configuration_sha256
 from scripts.e5.configurations import Configuration
@@ -68,7 +69,7 @@ class KeptResults:
         if self._folder is None or not key:
             return None
         with suppress(DocumentError, ValueError, RecursionError):
-            return json.loads(read_regular(self._folder / f"{key}.json", TEXT_BYTES))
+            return json_of(read_regular(self._folder / f"{key}.json", TEXT_BYTES))
         return None
 
     def save(self, key: str, plain: Any) -> None:

@@ -19,23 +19,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.regular_files import ARCHIVE_BYTES, read_regular, refuse_inflated
 from policies.learned.dense_graph import ACTIVATIONS, DenseNetwork, dense_bytes
 
 _LAYER = re.compile(r"mlp_extractor\.policy_net\.(\d+)\.weight")
-_MOST_BYTES = 1 << 30  # a zip that unpacks to more is no such policy
 Weights = Mapping[str, NDArray[np.float32]]
 
 
 def bytes_of_zip(path: Path) -> bytes:
     """The ONNX file of the policy saved in ``path``; DocumentError for what is not understood."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                raise _refused(str(path), "a saved policy", "more than a gigabyte")
-            told, weights = json.loads(archive.read("data")), _weights(archive.read("policy.pth"), path)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise _refused(str(path), "a zip of Stable-Baselines3's save()", str(error)) from None
+    plain, content = _members(path)
+    told, weights = _told(plain, str(path)), _weights(content, path)
     return _bytes(weights, _activation(told, str(path)), str(path))
+
+
+def _members(path: Path) -> tuple[bytes, bytes]:
+    """``data`` and ``policy.pth`` of the zip at ``path``."""
+    content = read_regular(path, ARCHIVE_BYTES)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            refuse_inflated(archive)
+            return archive.read("data"), archive.read("policy.pth")
+    except Exception as error:  # a damaged archive makes zipfile's parsers raise almost anything
+        raise _refused(str(path), "a zip of Stable-Baselines3's save()", f"{error}"[:200]) from None
+
+
+def _told(plain: bytes, place: str) -> Mapping[str, Any]:
+    """What the zip says of itself."""
+    try:
+        told = json.loads(plain)
+    except (ValueError, RecursionError) as error:
+        raise _refused(place, "JSON in the zip's data", f"{error}"[:200]) from None
+    if not isinstance(told, dict):
+        raise _refused(place, "a JSON object in the zip's data", type(told).__name__)
+    return told
 
 
 def bytes_of_model(model: Any) -> bytes:
@@ -68,17 +85,27 @@ def _weights(content: bytes, path: Path) -> Weights:
         ) from None
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        _refuse_stretched(list(state.values()), len(content))
         return {str(name): value.numpy() for name, value in state.items()}
     except Exception as error:  # the loader of plain arrays refuses code in several ways
-        told = str(error).splitlines()[0][:200]
+        told = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise _refused(str(path), "weights that are plain arrays", told) from None
+
+
+def _refuse_stretched(tensors: list[Any], most_bytes: int) -> None:
+    """ValueError for tensors that repeat what is stored, and so would fill the memory."""
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > most_bytes:
+        raise ValueError("tensors of more numbers than the file holds")
 
 
 def _activation(told: Mapping[str, Any], place: str) -> str:
     """The activation between the layers: as saved, else the library's own, tanh."""
     if told.get("use_sde"):
         raise _refused(place, "a policy without state-dependent exploration", "use_sde")
-    given = str((told.get("policy_kwargs") or {}).get("activation_fn", "Tanh"))
+    given_kwargs = told.get("policy_kwargs") or {}
+    if not isinstance(given_kwargs, dict):
+        raise _refused(place, "policy_kwargs that are an object", type(given_kwargs).__name__)
+    given = str(given_kwargs.get("activation_fn", "Tanh"))
     return _known(re.sub(r"\W+$", "", given).rpartition(".")[2], place)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +15,7 @@ from contracts.assess.samples import load_samples
 from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
@@ -71,7 +71,7 @@ def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> 
 def _object(content: bytes) -> dict[str, Any]:
     """The JSON object in ``content``; empty for anything else."""
     try:
-        found = json.loads(content)
+        found = json_of(content)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

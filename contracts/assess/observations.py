@@ -15,7 +15,6 @@ they stand on.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import SPLITS, KernelSamples
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.domains import domain_of
 from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
@@ -177,7 +177,7 @@ def _collect(
     problems: list[tuple[int, str, str]],
 ) -> None:
     try:
-        column, slice_name, value = _observation(json.loads(line, object_pairs_hook=_unique), known)
+        column, slice_name, value = _observation(json_of(line, _unique), known)
     except (ValueError, OverflowError, RecursionError) as error:
         problems.append((number, "one observation as a JSON object", str(error)))
         return

@@ -13,7 +13,6 @@ claimed one puts nothing into service without an override, which has a reason an
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Literal, get_args
 
 from contracts.errors import DocumentError, Problem, SelvageError
 from contracts.loading.files import canonical_sha256, canonical_text, write_pinned
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 RecordedVerdict = Literal["pass", "fail", "inconclusive"]
@@ -170,7 +170,7 @@ def _entry_hash(content: dict[str, object]) -> str:
 
 def _parse(path: Path, number: int, line: str) -> RegisterEntry:
     try:
-        content = json.loads(line)
+        content = json_of(line)
         written = canonical_text(content)
     except (ValueError, RecursionError):
         raise _broken(path, number, "a JSON object", "unreadable text") from None

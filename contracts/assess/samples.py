@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import sys
-import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
-from contracts.regular_files import ARCHIVE_BYTES, read_regular, refuse_inflated
+from contracts.regular_files import ARCHIVE_BYTES, read_regular
 
 SPLITS: tuple[str, ...] = ("certify", "probe", "traffic")
 
@@ -135,24 +134,11 @@ def _words(array: NDArray[np.generic]) -> tuple[str, ...]:
 def _arrays(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
     """The named arrays of the archive; sizes are checked before anything is unpacked."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            refuse_inflated(archive)
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive_arrays:
-            missing = [name for name in _ARRAYS if name not in archive_arrays.files]
-            if missing:
-                raise ValueError(f"missing arrays {', '.join(missing)}")
-            return {name: _plain(name, archive_arrays[name]) for name in _ARRAYS}
-    except Exception as error:  # a damaged header makes numpy's parsers raise almost anything
-        told = str(error) or type(error).__name__
+        return arrays_of(content, _ARRAYS)
+    except ValueError as error:
         raise _refuse(
-            path, "", "an npz archive of plain arrays", told, "measure the profile again"
+            path, "", "an npz archive of plain arrays", str(error), "measure the profile again"
         ) from error
-
-
-def _plain(name: str, found: object) -> NDArray[np.generic]:
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"{name} is no array")
-    return found
 
 
 def _check_dtype(path: Path, name: str, array: NDArray[np.generic]) -> None:
@@ -160,19 +146,8 @@ def _check_dtype(path: Path, name: str, array: NDArray[np.generic]) -> None:
     wanted = {"values": ("f", "floats"), "prompt_ids": ("i", "signed integers")}.get(name, ("U", "text"))
     if array.dtype.kind not in wanted[0]:
         raise _refuse(path, name, f"an array of {wanted[1]}", str(array.dtype), "measure the profile again")
-    if array.dtype.kind == "U" and not _is_text(array):
-        raise _refuse(path, name, "Unicode text", "a number that is no character", "measure again")
     if name != "values" and array.size > _MOST_NAMES:
         raise _refuse(path, name, f"at most {_MOST_NAMES} entries", f"{array.size}", "split the file")
-
-
-def _is_text(array: NDArray[np.generic]) -> bool:
-    """Every character of a text array exists; Python itself takes numbers for characters unseen."""
-    if array.dtype.itemsize == 0 or array.size == 0:
-        return True
-    plain = np.ascontiguousarray(array).reshape(-1)
-    codes = plain.view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
-    return not bool((codes > sys.maxunicode).any() or ((codes >= 0xD800) & (codes < 0xE000)).any())
 
 
 def _refuse(path: Path, where: str, expected: str, actual: str, next_step: str) -> DocumentError:

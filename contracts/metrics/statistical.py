@@ -54,7 +54,7 @@ class JsonJudge:
         """Whether the whole answer parses and carries the required keys."""
         try:
             value = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         if not self.required:
             return True

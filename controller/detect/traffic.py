@@ -19,7 +19,6 @@ table.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import numpy as np
 
 from contracts.compiled.contract import CompiledContract
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.telemetry import LATENCY_FAMILIES, Source
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Floats
@@ -109,7 +109,7 @@ def _kind(source: int, column: int) -> str:
 def parse_traffic(text: str, file: str) -> TrafficCalibration:
     """The table in ``text``; DocumentError where it is not one."""
     try:
-        data = json.loads(text)
+        data = json_of(text)
         streams = tuple(_stream(row) for row in data["streams"])
         provenance = dict(data["provenance"])
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:

@@ -6,7 +6,6 @@ the fault may be in force; closing it says that an undo was confirmed, or that t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import TypeAdapter
 
 from contracts.errors import DocumentError, SelvageError
 from contracts.loading.files import json_text, write_pinned
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular
 
@@ -57,7 +57,7 @@ def save(path: Path, record: UndoRecord) -> None:
 def load(path: Path) -> UndoRecord:
     """The record at ``path``."""
     try:
-        return _RECORD.validate_python(json.loads(read_regular(path, TEXT_BYTES)))
+        return _RECORD.validate_python(json_of(read_regular(path, TEXT_BYTES)))
     except (DocumentError, *MALFORMED) as error:
         raise RecordError(f"{path}: expected an undo record, got {error}; undo by hand") from error
 

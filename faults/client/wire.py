@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.loading.json_values import json_of
+from contracts.regular_files import TEXT_BYTES, open_regular
 from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.inside.gate import TOKEN_HEADER
 
+_TOKEN_BYTES = 4096
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -35,10 +38,10 @@ def call(
     request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
     try:
         with _OPENER.open(request, timeout=within_s) as answer:
-            return Answer(status=answer.status, content=_object(answer.read()))
+            return Answer(status=answer.status, content=_object(answer.read(TEXT_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(status=error.code, content=_object(error.read()))
+            return Answer(status=error.code, content=_object(error.read(TEXT_BYTES)))
     except TimeoutError as error:
         raise ReplicaSilentError(f"{url} did not answer within {within_s:g} s") from error
     except urllib.error.URLError as error:
@@ -63,14 +66,16 @@ def steer(
 
 def _token(path: Path) -> str:
     try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise DrillRefusedError(f"the token file {path} cannot be read: {error.strerror}") from error
+        with open_regular(path) as stream:
+            return stream.read(_TOKEN_BYTES).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        told = (error.strerror if isinstance(error, OSError) else "") or "it holds no token"
+        raise DrillRefusedError(f"the token file {path} cannot be read: {told}") from error
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(text)
-    except ValueError:
+        content = json_of(text)
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

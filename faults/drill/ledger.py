@@ -7,7 +7,6 @@ because the runner was lost, takes back what the undo records beside it name.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text, write_pinned
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.client import record as records
@@ -78,7 +78,7 @@ def pending(folder: Path) -> dict[str, Any] | None:
     try:
         if not path.exists():
             return None
-        note = json.loads(read_regular(path, TEXT_BYTES))
+        note = json_of(read_regular(path, TEXT_BYTES))
         return dict(note) if note["state"] == "open" else None
     except (DocumentError, *MALFORMED) as error:
         raise DrillError(f"{path}: expected the note of a drill, got {error}; restart the fleet") from None

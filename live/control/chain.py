@@ -9,7 +9,6 @@ cut off, said, and the chain goes on.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
+from contracts.loading.json_values import json_of
 from contracts.regular_files import read_regular
 
 #: Most bytes of one file of lines that are read.
@@ -67,7 +67,7 @@ def read_chain(path: Path, previous: str | None = None) -> Chain:
 def _checked(line: bytes, previous: str | None, path: Path, number: int) -> tuple[dict[str, Any], str]:
     try:
         text = line.decode()
-        row = json.loads(text)
+        row = json_of(text)
         stated, follows = row["sha256"], row["previous"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _broken(path, number, "a JSON object with previous and sha256", "none") from None

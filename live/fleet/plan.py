@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from contracts.documents import KernelPool, KernelProfile, PoolKernel
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
-from live.measure.checkpoint import checkpoint_sha256, find_checkpoint
+from live.measure.checkpoint import checkpoint_sha256, find_checkpoint, read_config
 from live.measure.kernels import VLLM_KERNELS, EngineOption, Kernel
 
 _LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
@@ -191,8 +190,8 @@ def _limits(kernel: PoolKernel) -> list[str]:
 
 
 def _context(folder: Path) -> int:
-    config = json.loads((folder / "config.json").read_text())
-    return min(int(config.get("max_position_embeddings") or 2048), 8192)
+    stated = read_config(folder).get("max_position_embeddings")
+    return min(stated if isinstance(stated, int) and stated > 0 else 2048, 8192)
 
 
 def _option(kernel: Kernel, name: str) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from contracts.loading.files import write_json
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, open_regular
 from contracts.telemetry import ReplicaState
 from live.errors import LiveError
@@ -136,7 +136,7 @@ def read_state(folder: FleetFolder) -> FleetState | None:
     """The fleet as last written, None without a file; LiveError for a file that is no state of ours."""
     try:
         with open_regular(folder.state) as stream:
-            found = json.loads(stream.read(TEXT_BYTES))
+            found = json_of(stream.read(TEXT_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from live.errors import LiveError
 from live.gateway.admin import EnvoyAdmin
@@ -58,7 +58,7 @@ class _Rows:
         found = []
         for line in lines:
             try:
-                found.append(record(json.loads(line)))
+                found.append(record(json_of(line)))
             except MALFORMED:
                 self.unreadable += 1
         return found

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from contracts.errors import SelvageError, StateError
 from contracts.loading.files import write_pinned
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from controller.healing.records import HealingPhase, HealingTerms
 from live.heal.playbook import Mender, Playbook
@@ -79,7 +80,7 @@ class Readmissions:
 def on_their_way(path: Path) -> list[str]:
     """Names of the replicas that the file names; StateError where it is no such file."""
     try:
-        found = json.loads(read_regular_text(path, TEXT_BYTES))
+        found = json_of(read_regular_text(path, TEXT_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise StateError(f"{path}: expected names of replicas, got {error!r}"[:300]) from None
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):

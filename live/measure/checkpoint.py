@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.loading.json_values import json_of
+from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import TEXT_BYTES, open_regular, read_regular, read_regular_text
 from live.measure.kernels import Kernel
 
 SHIPPED_MODEL = Path(__file__).resolve().parents[2] / "contracts" / "library" / "refmodel"
-_HEADER_LIMIT_BYTES = 100 * 2**20
+_HEADER_LIMIT_BYTES = 32 * 2**20
+_MOST_AXES, _MOST_NUMBERS = 16, 2**48
 _WIDTH_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -36,7 +42,7 @@ def checkpoint_sha256(folder: Path) -> str:
     """Hash over every weight file, in name order."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
+        with _opened(path) as file:
             while block := file.read(2**20):
                 digest.update(block)
     return digest.hexdigest()
@@ -57,14 +63,58 @@ def weights_bytes(folder: Path, kernel: Kernel) -> int:
 def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
     """Name and count of numbers of every tensor, from the headers of the weight files."""
     for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
+        with _opened(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _HEADER_LIMIT_BYTES:
                 raise _refused(str(path), "a safetensors file", f"a header of {length} bytes")
-            header = json.loads(file.read(length))
-        for name, entry in header.items():
-            if name != "__metadata__":
-                yield name, math.prod(entry["shape"])
+            content = file.read(length)
+        try:
+            header = json_of(content)
+            found = [(name, _numbers(header[name]["shape"])) for name in header if name != "__metadata__"]
+        except MALFORMED as error:
+            raise _refused(str(path), "a safetensors file", f"{error}"[:200]) from None
+        yield from found
+
+
+def _numbers(shape: list[int]) -> int:
+    """Of a tensor of ``shape``; ValueError where it can be no tensor's."""
+    if len(shape) > _MOST_AXES or not all(type(axis) is int and 0 <= axis <= _MOST_NUMBERS for axis in shape):
+        raise ValueError("a shape that no tensor has")
+    return math.prod(shape)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    """A weight file; DocumentError where it cannot be read or is no regular file."""
+    try:
+        with open_regular(path) as file:
+            yield file
+    except OSError as error:
+        raise _refused(str(path), "a readable file", error.strerror or str(error)) from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of the checkpoint in ``folder``; DocumentError where it is none."""
+    path = folder / "config.json"
+    try:
+        found = json_of(read_regular(path, TEXT_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _refused(str(path), "a model's config.json", f"{error}"[:200]) from None
+    if not isinstance(found, dict):
+        raise _refused(str(path), "a JSON object", type(found).__name__)
+    return found
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The tokenizer of the checkpoint in ``folder``; DocumentError where there is none."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    content = read_regular_text(path, TEXT_BYTES)
+    try:
+        return Tokenizer.from_str(content)
+    except Exception as error:  # the library raises plain ones
+        raise _refused(str(path), "a tokenizer", f"{error}"[:200]) from None
 
 
 def _download(model: str) -> Path:

@@ -23,8 +23,10 @@ from contracts.assess.samples import SPLITS
 from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
+from live.measure.checkpoint import read_config, read_tokenizer
 from live.measure.corpus import SLICES, Document, build_corpus
 
 SHIPPED_PROMPTS = Path(__file__).resolve().parents[2] / "contracts" / "library" / "profiles" / "prompts.jsonl"
@@ -128,9 +130,10 @@ def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
 
 def load_prompts(path: Path) -> list[Prompt]:
     """Read a prompts file; ids and splits are filled in. Raises DocumentError naming file and line."""
-    lines = read_regular_text(path, TEXT_BYTES).removesuffix("\n").split("\n")
-    if len(lines) > _MOST_LINES:
-        raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(len(lines)))
+    text = read_regular_text(path, TEXT_BYTES).removesuffix("\n")
+    if (found := text.count("\n") + 1) > _MOST_LINES:
+        raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(found))
+    lines = text.split("\n")
     prompts: list[Prompt] = []
     problems: list[Problem] = []
     for number, line in enumerate(lines, 1):
@@ -159,10 +162,7 @@ def missing_splits(prompts: Sequence[Prompt]) -> list[str]:
 
 def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[Prompt]:
     """Prompts with the token ids of the model's own tokenizer; given ids stay when ``keep_ids``."""
-    from tokenizers import Tokenizer
-
-    tokenizer: Any = Tokenizer.from_file(str(model / "tokenizer.json"))
-    settings = json.loads((model / "config.json").read_text())
+    tokenizer, settings = read_tokenizer(model), read_config(model)
     begin = settings.get("bos_token_id")
     lead = [begin] if isinstance(begin, int) else []
     done: list[Prompt] = []
@@ -202,7 +202,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _parse(path: Path, number: int, line: str) -> Prompt:
     try:
-        row = json.loads(line, object_pairs_hook=_unique)
+        row = json_of(line, _unique)
     except (ValueError, RecursionError) as error:
         raise _refused(path, number, "", "one JSON object per line", str(error)) from None
     if not isinstance(row, dict):

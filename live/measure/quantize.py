@@ -7,7 +7,6 @@ compressed-tensors (w8a8, w4a16), GPTQ v1 (zero points stored less one) and AWQ 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text, write_pinned
+from contracts.loading.malformed import MALFORMED
+from live.measure.checkpoint import read_config
 
 GROUP = 64
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -43,7 +46,7 @@ def quantise_checkpoint(source: Path, target: Path, scheme: str) -> Path:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     _copy_side_files(source, staging)
-    config = json.loads((source / "config.json").read_text())
+    config = read_config(source)
     config["quantization_config"] = configuration()
     write_pinned(staging / "config.json", json_text(config, indent=1).encode())
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -56,8 +59,16 @@ def quantise_checkpoint(source: Path, target: Path, scheme: str) -> Path:
 def _load(source: Path) -> Tensors:
     tensors: Tensors = {}
     for path in sorted(source.glob("*.safetensors")):
-        tensors |= load_file(str(path))
+        try:
+            tensors |= load_file(str(path))
+        except (SafetensorError, OSError, *MALFORMED) as error:
+            raise _damaged(path, f"{error}"[:200]) from None
     return tensors
+
+
+def _damaged(path: Path, actual: str) -> DocumentError:
+    problem = Problem(str(path), 0, "", "a safetensors file", actual, "fetch the checkpoint again")
+    return DocumentError([problem])
 
 
 def _copy_side_files(source: Path, target: Path) -> None:

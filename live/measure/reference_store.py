@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
+from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import ARCHIVE_BYTES, read_regular
 from live.measure.backend import TopScores
 from live.measure.checkpoint import checkpoint_sha256
 from live.measure.openai_backend import OpenaiBackend
@@ -84,18 +89,34 @@ def _content(reference: TopReference) -> bytes:
 
 
 def _read(path: Path) -> TopReference:
+    content = read_regular(path, ARCHIVE_BYTES)
     try:
-        with np.load(path, allow_pickle=False) as kept:
-            ends = np.cumsum(kept["lengths"])[:-1]
-            parts = zip(*(np.split(kept[name], ends) for name in _ARRAYS), strict=True)
-            scores = tuple(TopScores(token_ids=a, log_probs=b, golden=c) for a, b, c in parts)
-            sha256, engine, dtype = (str(word) for word in kept["told"])
-            versions = tuple((str(name), str(text)) for name, text in kept["versions"])
-    except Exception as error:  # a damaged header makes numpy's parsers raise almost anything
+        kept: dict[str, NDArray[Any]] = dict(arrays_of(content))
+        _refuse_misfit(kept)
+        ends = np.cumsum(kept["lengths"])[:-1]
+        parts = zip(*(np.split(kept[name], ends) for name in _KINDS), strict=True)
+        scores = tuple(TopScores(token_ids=a, log_probs=b, golden=c) for a, b, c in parts)
+        sha256, engine, dtype = (str(word) for word in kept["told"])
+        versions = tuple((str(name), str(text)) for name, text in kept["versions"])
+    except MALFORMED as error:
         problem = Problem(str(path), 0, "", "a stored reference", str(error), "delete it to measure again")
         raise DocumentError([problem]) from None
     found = TopReference(scores=scores, sha256=sha256, versions=versions)
     return replace(found, engine=engine, dtype=dtype)
 
 
-_ARRAYS = ("token_ids", "log_probs", "golden")
+#: Types and axes of what is kept per position.
+_KINDS = {"token_ids": ("i", 2), "log_probs": ("f", 2), "golden": ("f", 1)}
+
+
+def _refuse_misfit(kept: Mapping[str, NDArray[Any]]) -> None:
+    """ValueError where arrays are of other types or do not belong together."""
+    lengths = kept["lengths"]
+    if lengths.dtype.kind != "i" or lengths.ndim != 1 or (lengths < 0).any():
+        raise ValueError("lengths: expected counts of positions")
+    for name, (kind, axes) in _KINDS.items():
+        found = kept[name]
+        if found.dtype.kind != kind or found.ndim != axes or len(found) != int(lengths.sum()):
+            raise ValueError(f"{name}: expected {axes} axes of type {kind!r}, {int(lengths.sum())} positions")
+    if kept["token_ids"].shape != kept["log_probs"].shape:
+        raise ValueError("token_ids and log_probs: expected the same shape")

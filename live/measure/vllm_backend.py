@@ -23,6 +23,7 @@ import numpy as np
 
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError, MissingPartError
+from contracts.loading.malformed import MALFORMED
 from live.measure import checkpoint, kernels, quantize
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
@@ -284,8 +285,14 @@ def _engine_arguments(folder: Path, kernel: Kernel) -> dict[str, str | int | boo
 
 def _kv_bytes(folder: Path) -> int:
     """Room for 32,768 tokens at four bytes a number."""
-    config = json.loads((folder / "config.json").read_text())
-    heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    per_token = 2 * config["num_hidden_layers"] * heads * width * 4
-    return max(_MIN_KV_BYTES, int(per_token * _KV_TOKENS))
+    config = checkpoint.read_config(folder)
+    try:
+        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        per_token = 2 * config["num_hidden_layers"] * heads * width * 4
+        return max(_MIN_KV_BYTES, int(per_token * _KV_TOKENS))
+    except (*MALFORMED, ZeroDivisionError) as error:
+        told = f"{type(error).__name__}: {error}"[:200]
+        raise MeasurementError(
+            f"{folder / 'config.json'}: expected the sizes of the model, got {told}"
+        ) from None

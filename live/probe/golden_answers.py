@@ -11,6 +11,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import write_pinned
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from live.probe.answers import GreedyAnswer, Line, Question, ask, fresh_nonce
@@ -87,7 +88,7 @@ def _plain(answer: GreedyAnswer) -> dict[str, Any]:
 
 def _read(path: Path) -> GoldenAnswers:
     try:
-        content = json.loads(read_regular_text(path, TEXT_BYTES))
+        content = json_of(read_regular_text(path, TEXT_BYTES))
         if content["format"] != _FORMAT or content["sampling"] != dict(SAMPLING):
             raise ValueError("answers of another format or another way of sampling")
         answers = {str(name): _answer(one) for name, one in content["answers"].items()}

@@ -6,7 +6,6 @@ The certificate holds the file's hash. JSON, one object; a number that is not kn
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from contracts.documents import MetaContract
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.certify.certificate import (
     CertificationEvidence,
@@ -89,7 +89,7 @@ def _same(one: CertifiedClause, other: CertifiedClause) -> bool:
 def parse_evidence(content: bytes, file: Path) -> CertificationEvidence:
     """The episodes that the ``content`` of ``file`` holds; DocumentError for anything else."""
     try:
-        rows = json.loads(content)
+        rows = json_of(content)
         found = CertificationEvidence(
             incidents=_episodes(rows["incidents"]),
             quiet=_episodes(rows["quiet"]),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,8 +22,10 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.archives import arrays_of
 from contracts.loading.files import json_text, write_pinned
-from contracts.regular_files import ARCHIVE_BYTES, read_regular, refuse_inflated
+from contracts.loading.malformed import MALFORMED
+from contracts.regular_files import ARCHIVE_BYTES, read_regular
 
 FORMAT_VERSION = 1
 #: Arrays of a file: numpy's kind of type, and axes.
@@ -108,18 +109,15 @@ def save_transitions(path: Path, log: Transitions) -> str:
 
 def load_transitions(path: Path) -> Transitions:
     """Read a file of ``save_transitions``; DocumentError where it is none."""
-    content = io.BytesIO(read_regular(path, ARCHIVE_BYTES))
+    content = read_regular(path, ARCHIVE_BYTES)
     try:
-        with zipfile.ZipFile(content) as archive:
-            refuse_inflated(archive)
-        with np.load(content, allow_pickle=False) as file:
-            header = json.loads(file["header"].tobytes().decode())
-            arrays = {name: file[name] for name in _ARRAYS}
+        arrays: dict[str, NDArray[Any]] = dict(arrays_of(content, ("header", *_ARRAYS)))
+        header = json.loads(arrays.pop("header").tobytes().decode())
         if header.pop("format") != FORMAT_VERSION:
             raise ValueError(f"expected format {FORMAT_VERSION}")
         _refuse_other_types(arrays)
         return Transitions(header=_HEADER.validate_json(json.dumps(header), strict=True), **arrays)
-    except Exception as error:  # a damaged archive makes zipfile's and numpy's parsers raise almost anything
+    except MALFORMED as error:
         raise _unreadable(path, error) from None
 
 

@@ -7,9 +7,9 @@ so a run that goes on from it ends with the weights of a run that never stopped.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from stable_baselines3 import PPO
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import sha256_of, write_pinned
+from contracts.loading.archives import arrays_of
+from contracts.loading.files import write_pinned
+from contracts.loading.json_values import json_of
+from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.train.lagrangian import Multiplier
 
@@ -42,6 +46,9 @@ class Progress:
     best_score: float
     best_rewards: tuple[float, ...] = ()
     curve: tuple[dict[str, float], ...] = ()
+
+
+_PROGRESS = TypeAdapter(Progress)
 
 
 def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progress: Progress) -> None:
@@ -70,16 +77,21 @@ def load(folder: Path, model: PPO, inputs_sha256: str) -> tuple[dict[str, NDArra
     Raises DocumentError where it belongs to another recipe or other scenarios, or its two files do not belong
     together.
     """
+    content = read_regular(folder / "checkpoint.npz", ARCHIVE_BYTES)
     try:
-        plain = json.loads(read_regular(folder / "checkpoint.json", TEXT_BYTES))
-        arrays = _stored(folder)
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise _refused(folder, "a whole checkpoint", f"{error}"[:200]) from None
-    found = plain.pop("format"), plain.get("inputs_sha256")
-    if found != (FORMAT, inputs_sha256):
-        expected = f"format {FORMAT} of recipe and scenarios {inputs_sha256}"
-        raise _refused(folder, expected, f"format {found[0]} of {found[1]}")
-    _check_pair(folder, str(plain.pop("arrays_sha256")))
+        plain = json_of(read_regular(folder / "checkpoint.json", TEXT_BYTES))
+        _refuse_others(folder, plain, inputs_sha256, hashlib.sha256(content).hexdigest())
+        return _restored(model, dict(arrays_of(content)), plain)
+    except (*MALFORMED, RuntimeError) as error:  # torch's own of shapes that do not fit
+        raise _refused(folder, "a whole checkpoint", f"{type(error).__name__}: {error}"[:200]) from None
+
+
+def _restored(
+    model: PPO, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]
+) -> tuple[dict[str, NDArray[np.float32]], Progress]:
+    if any(one.dtype.kind == "c" for one in arrays.values()):
+        raise ValueError("complex numbers, of which torch would keep half")
+    _PROGRESS.validate_python(plain)  # to refuse; it would make floats of a curve's integers
     model.policy.load_state_dict({n: torch.from_numpy(v) for n, v in _under(arrays, "policy/").items()})
     _load_adam(model, _under(arrays, "adam/"))
     torch.set_rng_state(torch.from_numpy(arrays["generator"]))
@@ -91,21 +103,22 @@ def load(folder: Path, model: PPO, inputs_sha256: str) -> tuple[dict[str, NDArra
     return _under(arrays, "best/"), progress
 
 
-def _stored(folder: Path) -> dict[str, NDArray[Any]]:
-    content = io.BytesIO(read_regular(folder / "checkpoint.npz", ARCHIVE_BYTES))
-    with np.load(content, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
 def exists(folder: Path) -> bool:
     """A checkpoint was taken here."""
     return (folder / "checkpoint.json").exists()
 
 
-def _check_pair(folder: Path, expected: str) -> None:
-    found = sha256_of(folder / "checkpoint.npz")
-    if found != expected:
-        raise _refused(folder, f"arrays with sha256 {expected}", found)
+def _refuse_others(folder: Path, plain: dict[str, Any], inputs_sha256: str, arrays_sha256: str) -> None:
+    """DocumentError unless ``plain`` is of this format, these inputs and these arrays; takes what says so."""
+    found = plain.pop("format"), plain.get("inputs_sha256")
+    if found != (FORMAT, inputs_sha256):
+        raise _refused(
+            folder,
+            f"format {FORMAT} of recipe and scenarios {inputs_sha256}",
+            f"format {found[0]!r:.40} of {found[1]!r:.80}",
+        )
+    if (expected := plain.pop("arrays_sha256")) != arrays_sha256:
+        raise _refused(folder, f"arrays with sha256 {expected!r:.80}", arrays_sha256)
 
 
 def _load_adam(model: PPO, arrays: dict[str, NDArray[Any]]) -> None:
@@ -113,8 +126,21 @@ def _load_adam(model: PPO, arrays: dict[str, NDArray[Any]]) -> None:
     for name, values in arrays.items():
         index, moment = name.split("/")
         state.setdefault(int(index), {})[moment] = torch.from_numpy(np.asarray(values))
+    _refuse_foreign(model, state)
     groups = model.policy.optimizer.state_dict()["param_groups"]
     model.policy.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _refuse_foreign(model: PPO, state: dict[int, dict[str, torch.Tensor]]) -> None:
+    """ValueError where the optimiser's moments are not those of the weights: a later step would raise."""
+    weights = model.policy.optimizer.param_groups[0]["params"]
+    for index, moments in state.items():
+        if not 0 <= index < len(weights):
+            raise ValueError(f"moments of weight {index}; there are {len(weights)}")
+        for name, found in moments.items():
+            wanted = torch.Size() if name == "step" else weights[index].shape
+            if found.shape != wanted or not found.is_floating_point():
+                raise ValueError(f"adam/{index}/{name}: expected shape {tuple(wanted)}")
 
 
 def _under(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

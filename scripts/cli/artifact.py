@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import posixpath
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from contracts.documents import FileRef, MetaContract, PolicyArtifact, Scenario
 from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
+from contracts.loading.archives import arrays_of
 from contracts.loading.files import sha256_of, write_pinned
+from contracts.loading.json_values import json_of
 from contracts.loading.loader import document_sha256, dump_text, load_as, read_text
+from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
@@ -32,6 +32,9 @@ from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
 from scripts.output import ready_folder
 from scripts.provenance import cores
+
+if TYPE_CHECKING:
+    from policies.learned.choosing import InputLayout
 
 #: What a learned policy is compared with where nothing else is asked for.
 BASELINES = "hysteresis,burn-rate,sequential,linear-program"
@@ -147,19 +150,34 @@ def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -
 def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
     """ONNX file of a seed's kept weights, and the memory of a recurrent network."""
     from policies.learned.choosing import InputLayout
-    from policies.learned.onnx_graph import network_bytes, recurrent_bytes
 
     layout = InputLayout(encoder=_encoder(recipe, file))
     if recipe.ppo.algorithm == "ppo":
-        return network_bytes(_arrays(folder / "checkpoint.npz", "best/"), layout), None
+        return network_of(folder / "checkpoint.npz", "best/", layout), None
     width = recipe.network.width
-    content = recurrent_bytes(_arrays(folder / "actor.npz"), layout)
-    return content, RecurrentState(hidden=width, cell=width)
+    return network_of(folder / "actor.npz", "", layout), RecurrentState(hidden=width, cell=width)
+
+
+def network_of(file: Path, prefix: str, layout: InputLayout) -> bytes:
+    """ONNX file of the weights in ``file`` whose names begin with ``prefix``; DocumentError for others.
+
+    Without a prefix they are those of a recurrent actor.
+    """
+    from policies.learned.onnx_graph import network_bytes, recurrent_bytes
+
+    arrays = _arrays(file, prefix)
+    if any(one.dtype.kind != "f" for one in arrays.values()):
+        raise _refused(file, "weights of `selvage train`", "arrays of other numbers than floats")
+    try:
+        return network_bytes(arrays, layout) if prefix else recurrent_bytes(arrays, layout)
+    except MALFORMED as error:
+        told = f"{type(error).__name__}: {error}"[:200]
+        raise _refused(file, "weights of `selvage train`", told) from None
 
 
 def _read_training(run: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(read_regular(run / "training.json", TEXT_BYTES))
+        content: dict[str, Any] = json_of(read_regular(run / "training.json", TEXT_BYTES))
         finished = all(row["finished"] for row in content["runs"])
     except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
         raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
@@ -179,13 +197,10 @@ def _encoder(recipe: RecipeSpec, file: str) -> Any:
 
 def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
     """Arrays of ``file`` whose names begin with ``prefix``, without it."""
-    content = io.BytesIO(read_regular(file, ARCHIVE_BYTES))
     try:
-        with np.load(content, allow_pickle=False) as stored:
-            return {
-                name.removeprefix(prefix): stored[name] for name in stored.files if name.startswith(prefix)
-            }
-    except Exception as error:  # as of every damaged archive
+        stored = arrays_of(read_regular(file, ARCHIVE_BYTES))
+        return {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
+    except ValueError as error:
         raise _refused(file, "arrays of `selvage train`", f"{error}"[:200]) from None
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from live.run.evidence import EVIDENCE, LEFT
@@ -86,7 +87,7 @@ def _evidence(folder: Path, span: tuple[float, float]) -> list[dict[str, Any]]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_regular_text(file, TEXT_BYTES))
+        content = json_of(read_regular_text(file, TEXT_BYTES))
         json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate could not be written again
         if content["format"] == EVIDENCE_FORMAT:
             _Seen.model_validate(content)
@@ -102,7 +103,7 @@ def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
     found = []
     for file in files:
         for line in read_regular_text(file, TEXT_BYTES).split("\n"):
-            row: Tick = json.loads(line) if line.endswith("}") else {}
+            row: Tick = json_of(line) if line.endswith("}") else {}
             if row and (row.get("kind") != "tick" or span[0] <= row["now_s"] <= span[1]):
                 found.append(line)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, open_regular, read_regular_text
 from controller.shield.records import STAGES
 from live.control.chain import read_chain
@@ -105,7 +105,7 @@ def _is_chained(file: Path) -> bool:
 
 def _record(text: str, file: Path, number: int) -> Tick:
     try:
-        record: Tick = json.loads(text)
+        record: Tick = json_of(text)
     except (ValueError, RecursionError) as error:
         raise refused(file, number, "one JSON object per line", f"{error}"[:200]) from None
     return _checked(record, file, number)

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from contracts.documents import Suite
 from contracts.loading.files import json_text, sha256_of
-from contracts.loading.loader import load_document
-from contracts.loading.uris import resolve_uri
-from controller.encoding.encoder import Encoder
-from policies.artefacts import load_artefact
-from policies.learned.choosing import InputLayout
 from policies.offline.recipes import ConservativeRecipe, FittedRecipe
 from policies.offline.transitions import Transitions, load_all, save_transitions
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS
-from scripts.e5.suite import expand_suite, load_suite
 from scripts.output import ready_folder
 from scripts.progress import told
-from scripts.train.offline_logs import record_incidents
-from simulator.env.base import load_base
-from simulator.env.core import KERNELS_MAX
-from simulator.env.randomise import draw_episode
-from simulator.env.space import EpisodeSpace
-from simulator.world.compiled_scenario import CompiledScenario
-from simulator.world.scenario import compile_scenario, load_scenario
 
 USUAL, USUAL_JUDGE = ConservativeRecipe(), FittedRecipe()
 
@@ -61,9 +46,12 @@ def record(
 
     With --explore above 0 the logs hold propensities, so that other policies can be judged from them.
     """
+    from scripts.train.offline_logs import record_incidents
+    from scripts.train.offline_scenarios import scenarios_of
+
     ready_folder(out)
     chosen = list(range(first_seed, first_seed + seeds))
-    todo = _scenarios(scenario, drawn, first_seed)
+    todo = scenarios_of(scenario, drawn, first_seed)
     with told("logging", len(todo)) as progress:
         for one in todo:
             for log in record_incidents(one, policy, chosen, explore, explore_seed=first_seed):
@@ -78,9 +66,10 @@ def dataset(
     name: Annotated[str, typer.Option(help="Id of the dataset.")] = "selvage/incidents-v0",
 ) -> None:
     """Write LOGS as a Minari dataset, with costs and propensities in its infos."""
+    loaded = read_logs(logs)  # before the imports, which take seconds
     from policies.offline.data import write_minari  # needs the extra ``rl``
+    from scripts.train.offline_scenarios import layout_of
 
-    loaded = read_logs(logs)
     typer.echo(str(write_minari(loaded, name, root, layout_of(loaded))))
 
 
@@ -99,9 +88,10 @@ def train(
 
     The artefact has no certificate: `selvage policy certify` decides whether it may drive.
     """
+    loaded = read_logs(logs)  # before the imports, which take seconds
     from scripts.train.offline_fit import fit, hashes, judge, write_offline  # needs the extra ``rl``
+    from scripts.train.offline_scenarios import layout_of
 
-    loaded = read_logs(logs)
     learned, kept = loaded[::2], loaded[1::2] or loaded
     recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
     with told("training", steps) as progress:
@@ -120,22 +110,20 @@ def evaluate(
     judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
 ) -> None:
     """Print what LOGS say that ARTEFACT would have earned, and how far they can say it."""
-    from scripts.train.offline_fit import hashes, judge  # needs the extra ``rl``
+    loaded = read_logs(logs)  # before the imports, which take seconds
+    from policies.artefacts import load_artefact
 
     judged = load_artefact(artefact, allow_uncertified=True)
+    from scripts.train.offline_fit import hashes, judge  # needs the extra ``rl``
+
     inputs = {"artefact_sha256": sha256_of(judged.file), "logs_sha256": hashes(logs)}
     recipe = FittedRecipe(seed=seed, steps=judge_steps)
-    typer.echo(json_text(judge(judged.content, read_logs(logs), recipe) | inputs))
+    typer.echo(json_text(judge(judged.content, loaded, recipe) | inputs))
 
 
 def read_logs(folder: Path) -> list[Transitions]:
     """Every log in ``folder``, in the order of their names."""
     return load_all(sorted(folder.glob("*.npz")))
-
-
-def layout_of(logs: Sequence[Transitions]) -> InputLayout:
-    """What the observations of ``logs`` are made of."""
-    return InputLayout(encoder=Encoder(kernels_max=KERNELS_MAX, slices=logs[0].choice.shape[1]))
 
 
 def summarise(logs: Sequence[Transitions]) -> dict[str, object]:
@@ -148,22 +136,3 @@ def summarise(logs: Sequence[Transitions]) -> dict[str, object]:
         "cost_mean": float(np.concatenate([log.cost for log in logs]).mean()),
         "propensities": all(log.has_propensity for log in logs),
     }
-
-
-def _scenarios(text: str, drawn: int, seed: int) -> list[CompiledScenario]:
-    """The scenario, or every scenario of the suite, that ``text`` names; or episodes drawn around it."""
-    path = resolve_uri(text, "selvage offline")
-    if drawn:
-        base, space = load_base(path), EpisodeSpace()
-        episodes = [draw_episode(base, space, seed, 0, number, "train") for number in range(drawn)]
-        return [_named(episode.scenario, number) for number, episode in enumerate(episodes)]
-    document = load_document(path)
-    if not isinstance(document, Suite):
-        return [load_scenario(path)]
-    suite, file = load_suite(path)
-    entries = expand_suite(suite, file)
-    return [compile_scenario(entry.scenario(), entry.file) for entry in entries]
-
-
-def _named(scenario: CompiledScenario, number: int) -> CompiledScenario:
-    return replace(scenario, name=f"{scenario.name}-drawn{number:04d}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.errors import DocumentError, Problem
+from contracts.regular_files import read_regular_text
 
 if TYPE_CHECKING:
     from live.measure.endpoint import Endpoint
@@ -187,6 +188,9 @@ class ProfileRequest:
         return shlex.join(words)
 
 
+_KEY_BYTES = 2**16
+
+
 def read_key(option: str, variable: str, file: Path | None) -> str:
     """The API key in an environment variable or a file; empty where neither is named."""
     if variable:
@@ -196,13 +200,7 @@ def read_key(option: str, variable: str, file: Path | None) -> str:
         return os.environ[variable].strip()
     if file is None:
         return ""
-    try:
-        key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DocumentError(
-            [problem(str(file), "a file with the key", told, f"correct {option}-file")]
-        ) from None
+    key = read_regular_text(file, _KEY_BYTES, f"correct {option}-file").strip()
     if not key or not key.isprintable() or " " in key:
         raise DocumentError([problem(str(file), "one line with the key", "something else", "correct it")])
     return key

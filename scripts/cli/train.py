@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
+from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import resolve_uri
+from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
@@ -188,8 +190,8 @@ def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
 
 def _updates(folder: Path) -> int:
     try:
-        return int(json.loads((folder / "checkpoint.json").read_text())["updates"])
-    except (OSError, ValueError, KeyError):
+        return int(json_of(read_regular(folder / "checkpoint.json", TEXT_BYTES))["updates"])
+    except (DocumentError, *MALFORMED):
         return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from contracts.loading.malformed import MALFORMED
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.quality import SliceQuality
 from scripts.e5.jobs import Job, JobResult, compiled
@@ -26,14 +27,11 @@ class KeptJobs:
 
     def load(self, job: Job) -> JobResult | None:
         """What ``job`` left; None where it must be run."""
-        plain = self._kept.load(self._key(job))
-        with suppress(ValueError, KeyError, TypeError):
-            return None if plain is None else _read(plain, job)
-        return None
+        return read_result(self._kept.load(self._key(job)), job)
 
     def save(self, job: Job, result: JobResult) -> None:
         """Keep ``result`` of ``job``."""
-        self._kept.save(self._key(job), _plain(result))
+        self._kept.save(self._key(job), plain_result(result))
 
     def tidy(self) -> None:
         """Drop what other runs left in this folder."""
@@ -56,7 +54,8 @@ def _sums(quality: SliceQuality) -> dict[str, list[float]]:
     return {name: np.asarray(values).tolist() for name, values in asdict(quality).items()}
 
 
-def _plain(result: JobResult) -> dict[str, Any]:
+def plain_result(result: JobResult) -> dict[str, Any]:
+    """``result`` as it is kept."""
     return {
         "episodes": [asdict(one) for one in result.episodes],
         "until_fault_end": [asdict(one) for one in result.until_fault_end],
@@ -64,8 +63,17 @@ def _plain(result: JobResult) -> dict[str, Any]:
     }
 
 
-def _read(plain: dict[str, Any], job: Job) -> JobResult:
+def read_result(plain: Any, job: Job) -> JobResult | None:
+    """The result of ``job`` that was kept as ``plain``; None where it must be run."""
+    with suppress(*MALFORMED):
+        return None if plain is None else _result(plain, job)
+    return None
+
+
+def _result(plain: dict[str, Any], job: Job) -> JobResult:
     sums = {name: np.array(values, dtype=np.float64) for name, values in plain["healthy"].items()}
+    if {values.shape for values in sums.values()} != {(len(compiled(job.entry).layout.slices),)}:
+        raise ValueError("expected one number per slice")
     return JobResult(
         scenario=job.entry.name,
         configuration=job.configuration.name,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -59,7 +59,7 @@ def read_episodes(file: Path) -> list[dict[str, Any]]:
     """Measures of the episodes in one part, as they stand; DocumentError where they are none."""
     text = read_regular_text(file, TEXT_BYTES)
     try:
-        rows: list[dict[str, Any]] = json.loads(text)
+        rows: list[dict[str, Any]] = json_of(text)
         _EPISODES.validate_python(rows)
     except ValidationError as error:
         first = error.errors()[0]

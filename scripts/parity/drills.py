@@ -6,7 +6,6 @@ invalid or inconclusive in a world says nothing of that world, and is left out t
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.pages import table
 
@@ -101,7 +101,7 @@ def _mean(runs: Sequence[dict[str, Any]], measure: str) -> tuple[float, int]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_regular(file, TEXT_BYTES))
+        content = json_of(read_regular(file, TEXT_BYTES))
     except ValueError as error:
         raise _refused(file, "JSON", str(error), "run the drill again") from None
     wanted = {"drill": str, "target": str, "verdict": str, "measures": dict}

@@ -17,6 +17,7 @@ from contracts.documents.envelope import NonNegative, Positive, PositiveCount, S
 from contracts.documents.pool import EngineLimits
 from contracts.documents.profile import ServingPath, StepTime, Version, Words
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import refuse_crowded
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 #: Columns of a run's times.
@@ -105,11 +106,14 @@ def load_recording(path: Path, calibrate_rps: float | None = None) -> ParityReco
     """
     text = read_regular(path, TEXT_BYTES)
     try:
+        refuse_crowded(text)
         recording = ParityRecording.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise _refused(path, place, first["msg"], repr(first["input"])[:80]) from None
+    except ValueError as error:
+        raise _refused(path, "", "a recording of `selvage parity`", str(error)) from None
     if calibrate_rps is not None:
         recording = recording.model_copy(update={"calibrate_rps": calibrate_rps})
     for number, run in enumerate(recording.runs):

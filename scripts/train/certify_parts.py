@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from contracts.compiled.meta import CompiledMeta
+from contracts.loading.malformed import MALFORMED
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measures import measure_service
@@ -122,7 +123,7 @@ def _plain(result: PartResult) -> dict[str, Any]:
 
 def _read(plain: Any, part: Part) -> PartResult | None:
     """What was kept of ``part``; None where it must be run."""
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(*MALFORMED):
         if plain is not None:
             rows = [
                 (str(name), int(seed), _SHARES.validate_python(one)) for name, seed, one in plain["still"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from contracts.loading.malformed import MALFORMED
 from policies.train.recipe import RewardRecipe
 from scripts.e5.configurations import parse_configuration
 from scripts.kept import KeptResults, configuration_key, world_facts
@@ -20,6 +24,8 @@ from scripts.train.validation import (
     score_of,
 )
 from scripts.workers import Run
+
+_SCORE = TypeAdapter(ValidationScore)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +107,11 @@ class Search:
         return self.kept.key(chosen, worlds, repr(self.episodes), self.reward.model_dump(mode="json"))
 
     def _load(self, configuration: str) -> ValidationScore | None:
-        plain: Any = self.kept.load(self._key(configuration))
-        try:
-            return None if plain is None else ValidationScore(**plain)
-        except TypeError:
-            return None
+        return read_score(self.kept.load(self._key(configuration)))
+
+
+def read_score(plain: Any) -> ValidationScore | None:
+    """The score that was kept as ``plain``; None where it must be measured."""
+    with suppress(*MALFORMED):
+        return None if plain is None else _SCORE.validate_python(plain)
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import MappingProxyType
 
 from contracts.documents import FileRef
 from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
 from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.regular_files import TEXT_BYTES
 
@@ -32,7 +32,7 @@ def prompt_tokens(pinned: FileRef, profile: str, stamp: int) -> Mapping[int, int
 def _prompt(line: bytes, file: Path, number: int) -> tuple[int, int]:
     """Id and number of tokens of the prompt in ``line``."""
     try:
-        prompt = json.loads(line)
+        prompt = json_of(line)
         name, tokens = prompt["id"], prompt["token_ids"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _no_prompt(file, number, f"{type(error).__name__}: {error}") from None

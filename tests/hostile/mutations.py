@@ -176,6 +176,13 @@ def members(content: bytes, rng: Generator) -> bytes:
     return buffer.getvalue()
 
 
+def inside_header(content: bytes, rng: Generator) -> bytes:
+    """A value in the JSON header of a safetensors file is replaced or dropped, under a length that fits."""
+    length = int.from_bytes(content[:8], "little")
+    header = json_value(content[8 : 8 + length], rng)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
 def graph(content: bytes, rng: Generator) -> bytes:
     """A node, a weight or a shape of an ONNX graph is another one."""
     model = onnx.load_model_from_string(content)

@@ -12,11 +12,15 @@ from tests.hostile.mutations import Mutation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """read: of a file. originals: files that it reads, made in a folder. kinds: how they are mutated."""
+    """read: of a file. originals: files that it reads, made in a folder. kinds: how they are mutated.
+    needs: parts that may be missing. refused_share: at least so many of the mutations break the file.
+    """
 
     read: Callable[[Path], object]
     originals: Callable[[Path], list[Path]]
     kinds: tuple[Mutation, ...]
+    needs: tuple[str, ...] = ()
+    refused_share: float = 0.2
 
 
 class NotedError(SelvageError):

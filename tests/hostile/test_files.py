@@ -24,9 +24,12 @@ from contracts.loading.loader import load_document
 from contracts.regular_files import TEXT_BYTES, UNPACKED_BYTES, hash_regular, read_regular
 from contracts.workload.azure_trace import load_trace
 from live.measure.prompts import load_prompts
+from live.measure.reference_store import _read as stored_reference
 from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
 from scripts.cli.main import app
+from scripts.cli.profile_request import read_key
+from scripts.sb3 import bytes_of_zip
 from tests.support.paths import ROOT
 from tests.support.synthetic import write_world
 
@@ -41,6 +44,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     "decision logs": read_decisions,
     "registers": read_register,
     "transitions": load_transitions,
+    "policies of another library": bytes_of_zip,
+    "stored references": stored_reference,
+    "keys": lambda path: read_key("--api-key", "", path),
     "hashes": hash_regular,
 }
 
@@ -95,9 +101,24 @@ def test_an_archive_that_inflates_is_refused_before_it_is_unpacked(tmp_path: Pat
     """A few hundred kilobytes that unpack beyond the cap stop samples and transitions alike."""
     (tmp_path / "bomb.npz").write_bytes(bomb(("values",), UNPACKED_BYTES + 2**20))
     assert (tmp_path / "bomb.npz").stat().st_size < 2**20
-    for read in (load_samples, load_transitions):
+    for read in (load_samples, load_transitions, stored_reference, bytes_of_zip):
         with pytest.raises(DocumentError, match="unpacks to"):
             read(tmp_path / "bomb.npz")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, 800 * 2**20], ids=["empty", "inflating"])
+def test_damaged_logs_are_refused_before_anything_is_loaded(size: int, tmp_path: Path) -> None:
+    """``offline evaluate`` says what is wrong without torch, whose import alone may take long."""
+    (tmp_path / "a.npz").write_bytes(bomb(("observation",), size) if size else b"")
+    words = [sys.executable, "-X", "importtime", "-m", "scripts.cli.main", "offline", "evaluate"]
+    given = [str(tmp_path), "package:contracts/library/policies/routing.yaml"]
+    done = subprocess.run([*words, *given], cwd=ROOT, capture_output=True, text=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert done.returncode == 2, done.stderr
+    assert "a.npz" in done.stderr
+    assert "policies.offline.transitions" in imported
+    assert not imported & {"torch", "numba", "scipy.stats", "gymnasium"}
 
 
 def test_names_without_length_do_not_run_for_ever(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from contracts.loading.files import json_text
+from contracts.loading.malformed import MALFORMED
 from k8s.operator.drills.cluster import DrillCluster
 from k8s.operator.objects import ClusterError, Manifest
 
@@ -27,6 +30,9 @@ class StruckPod:
     uid: str
     url: str
     chaos: str = ""
+
+
+_STRUCK = TypeAdapter(tuple[StruckPod, ...])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +101,9 @@ def read_note(cluster: DrillCluster, drill: str) -> DrillNote | None:
         return None
     try:
         note = json.loads((found.get("data") or {})[_NOTE])
-        struck = tuple(StruckPod(**one) for one in note["struck"])
+        struck = _STRUCK.validate_python(note["struck"])
         return DrillNote(uid=str(note["uid"]), open=note["state"] == "open", struck=struck)
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise ClusterError(
             f"ConfigMap {ledger_name(drill)}: expected the note of a drill, got {error}; delete the "
             f"pods that it struck, then the ConfigMap"

@@ -156,7 +156,7 @@ def test_an_overloaded_kernel_is_not_blamed_for_what_it_does_not_answer_in_time(
 @pytest.mark.parametrize("overloaded", [False, True])
 @pytest.mark.parametrize("refused", [0, 1])
 def test_overload_alone_ejects_nobody(overloaded: bool, refused: int) -> None:
-    """All late and overloaded: nobody fails. One refused at once, or no overload: its kernel's replicas do."""
+    """All late and overloaded: nobody fails. One refused at once, or no overload: who fails, fails."""
     config = setup()
     failed = np.full((1, 4, 2), 2)
     failed[0, 2:] = 0  # the other kernel answers
