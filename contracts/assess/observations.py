@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from contracts.assess.samples import SPLITS, KernelSamples
 from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
+from contracts.loading.lines import lines_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.domains import domain_of
 from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
@@ -47,6 +48,8 @@ JUDGES: tuple[tuple[str, str, Judge], ...] = (
 CALIBRATION_COLUMN = "ece_gap"
 #: Evidence for the assumptions A1 to A3, which no clause judges.
 EVIDENCE_COLUMNS = frozenset({"lost_mass", "advantage", "score_norm"})
+#: Of a log with more bad lines than these nothing more is said.
+_MOST_PROBLEMS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,18 +149,20 @@ def known_columns() -> dict[str, bool]:
 
 
 def load_log(path: Path) -> Observations:
-    """Observations of a JSON-lines log; DocumentError lists every bad line."""
+    """Observations of a JSON-lines log; DocumentError lists the bad lines, or the first of very many."""
     content = read_regular(path, TEXT_BYTES)
     try:
-        lines = content.decode().split("\n")
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise _bad(path, [(0, "a readable text file", str(error))]) from error
     found: dict[tuple[str, str], list[Floats]] = {}
     problems: list[tuple[int, str, str]] = []
     known = known_columns()
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines_of(text), start=1):
         if line.strip():
             _collect(line, number, known, found, problems)
+        if len(problems) >= _MOST_PROBLEMS:
+            break
     if problems or not found:
         raise _bad(path, problems or [(0, "at least one observation", "an empty file")])
     columns = tuple(

@@ -23,6 +23,7 @@ from typing import Literal, get_args
 from contracts.errors import DocumentError, Problem, SelvageError
 from contracts.loading.files import canonical_sha256, canonical_text, write_pinned
 from contracts.loading.json_values import json_of
+from contracts.loading.lines import lines_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 RecordedVerdict = Literal["pass", "fail", "inconclusive"]
@@ -112,7 +113,7 @@ def register_entries(content: bytes, path: Path) -> tuple[RegisterEntry, ...]:
     entries: list[RegisterEntry] = []
     if text and not text.endswith("\n"):
         raise _broken(path, text.count("\n") + 1, "a complete last line", "a cut-off line")
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
+    for number, line in enumerate(lines_of(text[:-1]) if text else (), start=1):
         entry = _parse(path, number, line)
         _check_chain(path, number, entry, entries[-1] if entries else None)
         entries.append(entry)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.lines import lines_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -61,7 +62,7 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
     """
     file = Path(path)
     rows = _Rows(file=str(path), max_gap_s=max_gap_s)
-    rows.read(read_regular_text(file, TEXT_BYTES).splitlines())
+    rows.read(read_regular_text(file, TEXT_BYTES))
     return rows.trace()
 
 
@@ -88,12 +89,13 @@ class _Rows:
     ) -> Problem:
         return Problem(self.file, line, path, expected, actual, next_step)
 
-    def read(self, lines: list[str]) -> None:
-        header = tuple(lines[0].split(",")) if lines else ()
-        if header != HEADER:
-            actual = repr(lines[0][:80]) if lines else "an empty file"
+    def read(self, text: str) -> None:
+        lines = (line.removesuffix("\r") for line in lines_of(text.removesuffix("\n")))
+        header = next(lines)
+        if tuple(header.split(",")) != HEADER:
+            actual = repr(header[:80]) if text else "an empty file"
             raise DocumentError([self.problem(1, "", f"the header {','.join(HEADER)}", actual)])
-        for number, line in enumerate(lines[1:], start=2):
+        for number, line in enumerate(lines, start=2):
             self._row(number, line)
             if len(self.problems) >= _MOST_PROBLEMS:
                 break

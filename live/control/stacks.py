@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
+from inspect import getattr_static
 from operator import is_
 from typing import Any
 
@@ -136,13 +137,16 @@ def _shape_of(record: Any) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], A
 def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]:
     """Names of the fields of ``kind``, and what makes a record of their values in that order.
 
-    A frozen record's constructor asks for each field by name; where nothing else is done, slots are filled.
+    A frozen record's constructor asks for each field by name; where nothing else is done, they are filled in.
     """
     names = tuple(item.name for item in fields(kind))
-    slots = [vars(kind).get(name) for name in names]
-    if hasattr(kind, "__post_init__") or not all(hasattr(slot, "__set__") for slot in slots):
+    if hasattr(kind, "__post_init__"):
         return names, lambda values: kind(**dict(zip(names, values, strict=True)))
-    fills = [slot.__set__ for slot in slots if slot is not None]
+    return names, _in_slots(kind, names) if hasattr(kind, "__slots__") else _in_dictionary(kind, names)
+
+
+def _in_slots(kind: type, names: tuple[str, ...]) -> Callable[[Sequence[Any]], Any]:
+    fills = [getattr_static(kind, name).__set__ for name in names]
 
     def make(values: Sequence[Any]) -> Any:
         found: Any = object.__new__(kind)
@@ -150,7 +154,16 @@ def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]
             fill(found, value)
         return found
 
-    return names, make
+    return make
+
+
+def _in_dictionary(kind: type, names: tuple[str, ...]) -> Callable[[Sequence[Any]], Any]:
+    def make(values: Sequence[Any]) -> Any:
+        found: Any = object.__new__(kind)
+        vars(found).update(zip(names, values, strict=True))
+        return found
+
+    return make
 
 
 def _transposed(columns: Sequence[Sequence[Any]], count: int) -> Sequence[tuple[Any, ...]]:

@@ -106,7 +106,10 @@ class SampledInbox:
             raise MeasurementError(f"logprobs: a list of at most {MOST_TOKENS} numbers expected")
         if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in log_probs):
             raise MeasurementError("logprobs: numbers expected, no tokens")
-        return replica, name, mean_surprise([float(one) for one in log_probs])
+        try:
+            return replica, name, mean_surprise([float(one) for one in log_probs])
+        except OverflowError:
+            raise MeasurementError("logprobs: numbers of at most 0 expected") from None
 
 
 def _objects(body: bytes) -> list[Any]:

@@ -51,7 +51,7 @@ def _handler(inbox: SampledInbox) -> type[BaseHTTPRequestHandler]:
             if self.path != PATH:
                 return self._end(HTTPStatus.NOT_FOUND, f"post to {PATH}")
             length = self.headers.get("content-length", "")
-            if not length.isdecimal() or int(length) > MOST_BYTES:
+            if not length.isdecimal() or len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
                 return self._end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BYTES} bytes")
             try:
                 inbox.post(self.rfile.read(int(length)), time.time())

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
+from contracts.loading.lines import lines_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from live.run.evidence import EVIDENCE, LEFT
@@ -102,7 +103,7 @@ def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
     """Lines of the log within ``span``, as they stand, and every line of another kind."""
     found = []
     for file in files:
-        for line in read_regular_text(file, TEXT_BYTES).split("\n"):
+        for line in lines_of(read_regular_text(file, TEXT_BYTES)):
             row: Tick = json_of(line) if line.endswith("}") else {}
             if row and (row.get("kind") != "tick" or span[0] <= row["now_s"] <= span[1]):
                 found.append(line)

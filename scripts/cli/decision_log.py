@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
+from contracts.loading.lines import lines_of
 from contracts.regular_files import TEXT_BYTES, open_regular, read_regular_text
 from controller.shield.records import STAGES
 from live.control.chain import read_chain
@@ -93,7 +94,7 @@ def read_decisions(file: Path) -> list[Tick]:
     if _is_chained(file):
         rows = enumerate(read_chain(file).rows, 1)
         return [_checked(row, file, number) for number, row in rows if row.get("kind") == "tick"]
-    lines = enumerate(read_regular_text(file, TEXT_BYTES).split("\n"), 1)
+    lines = enumerate(lines_of(read_regular_text(file, TEXT_BYTES)), 1)
     return [_record(text, file, number) for number, text in lines if text.strip()]
 
 

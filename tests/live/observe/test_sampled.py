@@ -53,6 +53,7 @@ REFUSED: dict[str, Any] = {
     "not a number": GOOD | {"logprobs": [float("nan")] * 9},
     "no log-probability": GOOD | {"logprobs": [0.5] * 9},
     "flags": GOOD | {"logprobs": [True] * 9},
+    "beyond any float": GOOD | {"logprobs": [-(10**400)] * 9},
     "no list": GOOD | {"logprobs": SECRET},
     "no object": SECRET,
     "too many": [GOOD] * (MOST_ANSWERS + 1),
