@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from contracts.assess.samples import SPLITS, KernelSamples
 from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
-from contracts.loading.lines import lines_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.domains import domain_of
 from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
 from contracts.regular_files import TEXT_BYTES, read_regular
+from contracts.text_lines import lines_of
 
 Floats = NDArray[np.float64]
 
