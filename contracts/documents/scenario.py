@@ -191,6 +191,8 @@ class FaultTarget(Strict):
     replica: Count | None = None
     """Index among the replicas of ``kernel``."""
     zone: Name | None = None
+    replica_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of the replicas that the rest selects, rounded down, one at least, spread evenly over them."""
 
 
 class RampShape(Strict):

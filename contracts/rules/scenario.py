@@ -127,6 +127,13 @@ def _target(target: FaultTarget, path: KeyPath, pool: PoolSpec | None) -> Iterat
         yield Breach(
             path=(*path, "kernel"), expected="the replica's kernel", actual="nothing", next_step=hint
         )
+    if target.replica is not None and target.replica_ratio is not None:
+        yield Breach(
+            path=(*path, "replica_ratio"),
+            expected="either one replica or a share of them",
+            actual=f"replica {target.replica} and replica_ratio {target.replica_ratio:g}",
+            next_step="leave one of the two away",
+        )
     if pool is None:
         return
     kernels = {kernel.name: kernel for kernel in pool.kernels}

@@ -10,6 +10,7 @@ from contracts.documents import FaultDrill, PoolSpec
 from contracts.documents.drill import DrillLoad, DrillSpec
 from contracts.documents.scenario import FaultTarget, ScheduledFault, SliceShare
 from contracts.errors import DocumentError, Problem
+from faults.targets import struck_share
 
 #: Control interval of every drill, s.
 TICK_S = 1.0
@@ -103,7 +104,8 @@ def _alike(pool: PoolSpec) -> tuple[SliceShare, ...]:
 def _strike(spec: DrillSpec, index: int, pool: PoolSpec, file: str) -> Strike:
     fault = spec.faults[index]
     ends_s = spec.time_to_live_s if fault.duration_s is None else fault.onset_s + fault.duration_s
-    found = () if fault.kind == "load_surge" else tuple(_selected(fault.target, pool))
+    selected = () if fault.kind == "load_surge" else tuple(_selected(fault.target, pool))
+    found = struck_share(selected, fault.target.replica_ratio)
     if fault.kind != "load_surge" and not found:
         kernels = ", ".join(f"{kernel.name} x {kernel.replicas}" for kernel in pool.kernels)
         raise _refused(

@@ -9,6 +9,7 @@ from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, Sche
 from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.effects import ALL_REQUESTS, Struck
 from faults.schedule import FaultPlan, Shape
+from faults.targets import struck_share
 from simulator.world.compiled_scenario import FleetChange, Surge
 from simulator.world.pool import MeasuredPool, refuse
 from simulator.world.tables import KernelTable, is_measured
@@ -90,7 +91,7 @@ def resolve_target(target: FaultTarget, layout: FleetLayout, path: str, file: st
         raise refuse(
             file, path, "a target with at least one replica", "none", "check kernel, replica and zone"
         )
-    return tuple(chosen)
+    return struck_share(chosen, target.replica_ratio)
 
 
 def _plan(

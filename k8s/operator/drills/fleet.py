@@ -255,7 +255,7 @@ def _last_ready(pods: Sequence[PodReplica], struck: set[str]) -> Refusal | None:
     for kernel in sorted(kernels - sound):
         told = (
             f"kernel {kernel}: no ready pod would be left that is not struck; strike fewer of its pods "
-            "(target.replica), or scale its Deployment up"
+            "(target.replica or replica_ratio), or scale its Deployment up"
         )
         return Refusal(reason="LastReady", message=told)
     return None

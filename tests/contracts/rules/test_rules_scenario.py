@@ -43,6 +43,11 @@ SCENARIO_RULES: dict[str, tuple[Change, str, str]] = {
         "spec.faults[0].condition",
         "name the",
     ),
+    "a replica and a share": (
+        lambda s: s["faults"].append(fault(target={"kernel": "bf16", "replica": 0, "replica_ratio": 0.5})),
+        "spec.faults[0].target.replica_ratio",
+        "0.5",
+    ),
     "unknown target": (
         lambda s: s["faults"].append(fault(target={"kernel": "fp8"})),
         "spec.faults[0].target.kernel",

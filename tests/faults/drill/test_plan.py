@@ -58,3 +58,9 @@ def test_a_wider_radius_is_the_documents_to_allow() -> None:
     """Both replicas of a kernel may be struck where the drill says so."""
     plan = drill_plan(faults=[fault()], blast_radius={"replica_ratio_at_most": 0.7})
     assert plan.strikes[0].replicas == ("fast-0", "fast-1")
+
+
+def test_a_share_of_the_replicas_is_struck() -> None:
+    """Half of a kernel of two is one; without a share all that the target selects."""
+    plan = drill_plan(faults=[fault(target={"kernel": "fast", "replica_ratio": 0.5})])
+    assert plan.strikes[0].replicas == ("fast-0",)
