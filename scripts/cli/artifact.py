@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from contracts.documents import FileRef, MetaContract, PolicyArtifact, Scenario
-from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
-from contracts.documents.profile import Version
-from contracts.errors import DocumentError, Problem
-from contracts.loading.archives import arrays_of
-from contracts.loading.files import sha256_of, write_pinned
-from contracts.loading.json_values import json_of
-from contracts.loading.loader import document_sha256, dump_text, load_as, read_text
-from contracts.loading.malformed import MALFORMED
+from contracts.documents import MetaContract, PolicyArtifact
+from contracts.loading.files import write_pinned
+from contracts.loading.loader import dump_text, load_as, read_text
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
-from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
+from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
-from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact, write_artefact
+from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact
 from policies.certify.evidence import evidence_file
-from policies.train.recipe import SHIPPED_RECIPE, RecipeSpec, load_recipe, seed_folder
+from policies.train.recipe import SHIPPED_RECIPE
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
 from scripts.output import ready_folder
 from scripts.provenance import cores
-
-if TYPE_CHECKING:
-    from policies.learned.choosing import InputLayout
+from scripts.train.exported import write_run
 
 #: What a learned policy is compared with where nothing else is asked for.
 BASELINES = "hysteresis,burn-rate,sequential,linear-program"
@@ -80,7 +71,7 @@ def export(asked: ExportOptions) -> None:
     if run is None:
         typer.echo(str(_write_plain(asked.sb3, out / f"{name}.onnx")))
         return
-    path = run if run.is_file() else _write_run(run, out, name, asked.seed, asked.recipe)
+    path = run if run.is_file() else write_run(run, out, name, asked.seed, asked.recipe)
     if asked.certificate is not None or asked.meta:
         path = _completed(path, out, name, asked.certificate, asked.meta)
     typer.echo(str(path))
@@ -125,145 +116,6 @@ def _write_plain(sb3: Path | None, path: Path) -> Path:
     return path
 
 
-def _write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:
-    """ONNX file and manifest of a finished training folder."""
-    training = _read_training(run)
-    file = resolve_uri(recipe, "selvage policy export")
-    document = load_recipe(file)
-    if document_sha256(document) != training["recipe_sha256"]:
-        raise _refused(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
-    runs = {row["seed"]: row for row in training["runs"]}
-    shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
-    if shipped not in runs:
-        raise _refused(run, f"one of the seeds {sorted(runs)}", str(shipped))
-    content, recurrent = _network(seed_folder(run, shipped), document.spec, str(file))
-    return write_artefact(
-        out,
-        name,
-        content,
-        document.spec.description,
-        _manifest_training(training, shipped, document_sha256(document), document.spec, file),
-        recurrent=recurrent,
-    )
-
-
-def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
-    """ONNX file of a seed's kept weights, and the memory of a recurrent network."""
-    from policies.learned.choosing import InputLayout
-
-    layout = InputLayout(encoder=_encoder(recipe, file))
-    if recipe.ppo.algorithm == "ppo":
-        return network_of(folder / "checkpoint.npz", "best/", layout), None
-    width = recipe.network.width
-    return network_of(folder / "actor.npz", "", layout), RecurrentState(hidden=width, cell=width)
-
-
-def network_of(file: Path, prefix: str, layout: InputLayout) -> bytes:
-    """ONNX file of the weights in ``file`` whose names begin with ``prefix``; DocumentError for others.
-
-    Without a prefix they are those of a recurrent actor.
-    """
-    from policies.learned.onnx_graph import network_bytes, recurrent_bytes
-
-    arrays = _arrays(file, prefix)
-    if any(one.dtype.kind != "f" for one in arrays.values()):
-        raise _refused(file, "weights of `selvage train`", "arrays of other numbers than floats")
-    try:
-        return network_bytes(arrays, layout) if prefix else recurrent_bytes(arrays, layout)
-    except MALFORMED as error:
-        told = f"{type(error).__name__}: {error}"[:200]
-        raise _refused(file, "weights of `selvage train`", told) from None
-
-
-def _read_training(run: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json_of(read_regular(run / "training.json", TEXT_BYTES))
-        finished = all(row["finished"] for row in content["runs"])
-    except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
-        raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
-    if not finished:
-        raise _refused(run, "a finished training", "seeds that were interrupted")
-    return content
-
-
-def _encoder(recipe: RecipeSpec, file: str) -> Any:
-    """The recipe's encoding: its kernels_max and the slices of its contract."""
-    from controller.encoding.encoder import Encoder
-    from simulator.env.base import load_base
-
-    base = load_base(resolve_uri(recipe.episodes.scenarios[0], file), recipe.episodes.horizon_s)
-    return Encoder(kernels_max=recipe.episodes.kernels_max, slices=len(base.compiled.layout.slices))
-
-
-def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
-    """Arrays of ``file`` whose names begin with ``prefix``, without it."""
-    try:
-        stored = arrays_of(read_regular(file, ARCHIVE_BYTES))
-        return {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
-    except ValueError as error:
-        raise _refused(file, "arrays of `selvage train`", f"{error}"[:200]) from None
-
-
-def _manifest_training(
-    training: dict[str, Any], shipped: int, sha256: str, recipe: RecipeSpec, file: Path
-) -> Training:
-    runs = tuple(
-        TrainingRun(
-            seed=row["seed"],
-            env_steps=row["env_steps"],
-            chosen_at=row["chosen_at"],
-            score=row["score"],
-            shipped=row["seed"] == shipped,
-        )
-        for row in training["runs"]
-    )
-    versions = sorted((name, text) for name, text in training["versions"].items() if text)
-    return Training(
-        command=training["command"],
-        seeds=tuple(row["seed"] for row in training["runs"]),
-        recipe_sha256=sha256,
-        data=_data(recipe, file),
-        runs=runs,
-        baselines=_compared(training, shipped),
-        versions=tuple(Version(name=name, version=text) for name, text in versions),
-    )
-
-
-def _compared(training: dict[str, Any], shipped: int) -> tuple[ComparedBaseline, ...]:
-    found = []
-    for configuration, score in training["baselines"].items():
-        gain = next(row for row in score["gains"] if row["seed"] == shipped)
-        found.append(
-            ComparedBaseline(
-                configuration=configuration,
-                score=score["reward"],
-                gain=gain["mean"],
-                gain_low=gain["ci_low"],
-                gain_high=gain["ci_high"],
-            )
-        )
-    return tuple(found)
-
-
-def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:
-    """Scenarios of the recipe with the pools and contracts they name, by the hash of the file."""
-    found: dict[str, str] = {}
-    for uri in recipe.episodes.scenarios:
-        path = resolve_uri(uri, file)
-        spec = load_as(Scenario, path).spec
-        found[uri] = sha256_of(path)
-        for inner in filter(None, (spec.pool_uri, spec.contract)):
-            found[_beside(uri, inner)] = sha256_of(resolve_uri(inner, path))
-    return tuple(FileRef(uri=uri, sha256=sha256) for uri, sha256 in found.items())
-
-
-def _beside(uri: str, inner: str) -> str:
-    """``inner``, found in the document ``uri``, as a URI of its own."""
-    if "://" in inner or inner.startswith("package:"):
-        return inner
-    return posixpath.normpath(f"{uri.rpartition('/')[0]}/{inner}")  # no URI of ours may go up by ".."
-
-
 def evaluate(
     artefact: Annotated[str, typer.Argument(help="Manifest or ONNX file (path or package: URI).")],
     out: Annotated[Path, typer.Option("--out", help="Folder for e5.json and report.html.")],
@@ -296,7 +148,3 @@ def _unpacked(artefact: str, folder: Path) -> str:
     path = folder / f"{manifest.metadata.name}.onnx"
     write_pinned(path, loaded.content)
     return str(path)
-
-
-def _refused(place: Path, expected: str, actual: str) -> DocumentError:
-    return DocumentError([Problem(str(place), 0, "", expected, actual, "run `selvage train` first")])

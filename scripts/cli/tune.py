@@ -111,6 +111,19 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
             report=lambda trial: _say(console, trial, trials),
         )
         finals = replace(search, episodes=validation).scores(_finalists(found))
+    return _content(asked, found, validation, spec.reward.model_dump()) | {
+        "finals": [
+            {"configuration": configuration, **score.plain()} for configuration, score in finals.items()
+        ],
+        "chosen": min(finals, key=lambda configuration: finals[configuration].objective),
+    }
+
+
+def _content(
+    asked: TuneOptions, found: tuple[Trial, ...], validation: EpisodeSet, reward: dict[str, Any]
+) -> dict[str, Any]:
+    """What was searched, on what, and every trial."""
+    trials = max(1, asked.steps // asked.training.env_steps)
     return {
         "format": FORMAT,
         "policy": asked.policy,
@@ -121,12 +134,8 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
         "env_steps": trials * asked.training.env_steps,
         "training": _plain(asked.training),
         "validation": _plain(validation),
-        "reward": spec.reward.model_dump(),
+        "reward": reward,
         "trials": [asdict(trial) for trial in found],
-        "finals": [
-            {"configuration": configuration, **score.plain()} for configuration, score in finals.items()
-        ],
-        "chosen": min(finals, key=lambda configuration: finals[configuration].objective),
     }
 
 

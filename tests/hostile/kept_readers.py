@@ -35,9 +35,9 @@ from live.control.replay import replay
 from live.run.evidence import EVIDENCE
 from live.run.options import setup_again
 from policies.train.recipe import load_recipe
-from scripts.cli.artifact import _read_training
 from scripts.cli.bundling import write_bundle
 from scripts.cli.explaining import from_log
+from scripts.train.exported import read_training
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.readers import Reader, refused_if, written
@@ -244,7 +244,7 @@ KEPT: dict[str, Reader] = {
         kinds=mutations.TEXT,
     ),
     "results of training": Reader(
-        read=beside("training.json", _read_training),
+        read=beside("training.json", read_training),
         originals=written("training.json", json.dumps(TRAINING)),
         kinds=mutations.JSON,
     ),

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.random import Generator
 
 from live.measure.checkpoint import read_tokenizer
-from scripts.cli.artifact import network_of
 from scripts.e5 import kept as kept_jobs
 from scripts.e5.configurations import parse_configuration
 from scripts.e5.jobs import Job, run_job
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.sb3 import bytes_of_zip
+from scripts.train.exported import network_of
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.readers import Reader

@@ -1,0 +1,172 @@
+"""From a finished training folder to the ONNX file and the manifest of its policy."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contracts.documents import FileRef, Scenario
+from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
+from contracts.documents.profile import Version
+from contracts.errors import DocumentError, Problem
+from contracts.loading.archives import arrays_of
+from contracts.loading.files import sha256_of
+from contracts.loading.json_values import json_of
+from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.malformed import MALFORMED
+from contracts.loading.uris import resolve_uri
+from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
+from policies.certify.artifact_files import write_artefact
+from policies.train.recipe import RecipeSpec, load_recipe, seed_folder
+
+if TYPE_CHECKING:
+    from policies.learned.choosing import InputLayout
+
+
+def write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:
+    """Write NAME.onnx and NAME.yaml of the finished training folder ``run``; the manifest's path.
+
+    seed: the one to ship, None for the best on validation. Raises DocumentError where ``run`` is none of
+    ``recipe`` or not finished.
+    """
+    training = read_training(run)
+    file = resolve_uri(recipe, "selvage policy export")
+    document = load_recipe(file)
+    if document_sha256(document) != training["recipe_sha256"]:
+        raise _refused(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
+    runs = {row["seed"]: row for row in training["runs"]}
+    shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
+    if shipped not in runs:
+        raise _refused(run, f"one of the seeds {sorted(runs)}", str(shipped))
+    content, recurrent = _network(seed_folder(run, shipped), document.spec, str(file))
+    return write_artefact(
+        out,
+        name,
+        content,
+        document.spec.description,
+        _manifest_training(training, shipped, document_sha256(document), document.spec, file),
+        recurrent=recurrent,
+    )
+
+
+def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
+    """ONNX file of a seed's kept weights, and the memory of a recurrent network."""
+    from policies.learned.choosing import InputLayout
+
+    layout = InputLayout(encoder=_encoder(recipe, file))
+    if recipe.ppo.algorithm == "ppo":
+        return network_of(folder / "checkpoint.npz", "best/", layout), None
+    width = recipe.network.width
+    return network_of(folder / "actor.npz", "", layout), RecurrentState(hidden=width, cell=width)
+
+
+def network_of(file: Path, prefix: str, layout: InputLayout) -> bytes:
+    """ONNX file of the weights in ``file`` whose names begin with ``prefix``; DocumentError for others.
+
+    Without a prefix they are those of a recurrent actor.
+    """
+    from policies.learned.onnx_graph import network_bytes, recurrent_bytes
+
+    arrays = _arrays(file, prefix)
+    if any(one.dtype.kind != "f" for one in arrays.values()):
+        raise _refused(file, "weights of `selvage train`", "arrays of other numbers than floats")
+    try:
+        return network_bytes(arrays, layout) if prefix else recurrent_bytes(arrays, layout)
+    except MALFORMED as error:
+        told = f"{type(error).__name__}: {error}"[:200]
+        raise _refused(file, "weights of `selvage train`", told) from None
+
+
+def read_training(run: Path) -> dict[str, Any]:
+    """Content of the training.json in ``run``; DocumentError where it cannot be read or is not finished."""
+    try:
+        content: dict[str, Any] = json_of(read_regular(run / "training.json", TEXT_BYTES))
+        finished = all(row["finished"] for row in content["runs"])
+    except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
+        raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
+    if not finished:
+        raise _refused(run, "a finished training", "seeds that were interrupted")
+    return content
+
+
+def _encoder(recipe: RecipeSpec, file: str) -> Any:
+    """The recipe's encoding: its kernels_max and the slices of its contract."""
+    from controller.encoding.encoder import Encoder
+    from simulator.env.base import load_base
+
+    base = load_base(resolve_uri(recipe.episodes.scenarios[0], file), recipe.episodes.horizon_s)
+    return Encoder(kernels_max=recipe.episodes.kernels_max, slices=len(base.compiled.layout.slices))
+
+
+def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
+    """Arrays of ``file`` whose names begin with ``prefix``, without it."""
+    try:
+        stored = arrays_of(read_regular(file, ARCHIVE_BYTES))
+        return {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
+    except ValueError as error:
+        raise _refused(file, "arrays of `selvage train`", f"{error}"[:200]) from None
+
+
+def _manifest_training(
+    training: dict[str, Any], shipped: int, sha256: str, recipe: RecipeSpec, file: Path
+) -> Training:
+    runs = tuple(
+        TrainingRun(
+            seed=row["seed"],
+            env_steps=row["env_steps"],
+            chosen_at=row["chosen_at"],
+            score=row["score"],
+            shipped=row["seed"] == shipped,
+        )
+        for row in training["runs"]
+    )
+    versions = sorted((name, text) for name, text in training["versions"].items() if text)
+    return Training(
+        command=training["command"],
+        seeds=tuple(row["seed"] for row in training["runs"]),
+        recipe_sha256=sha256,
+        data=_data(recipe, file),
+        runs=runs,
+        baselines=_compared(training, shipped),
+        versions=tuple(Version(name=name, version=text) for name, text in versions),
+    )
+
+
+def _compared(training: dict[str, Any], shipped: int) -> tuple[ComparedBaseline, ...]:
+    found = []
+    for configuration, score in training["baselines"].items():
+        gain = next(row for row in score["gains"] if row["seed"] == shipped)
+        found.append(
+            ComparedBaseline(
+                configuration=configuration,
+                score=score["reward"],
+                gain=gain["mean"],
+                gain_low=gain["ci_low"],
+                gain_high=gain["ci_high"],
+            )
+        )
+    return tuple(found)
+
+
+def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:
+    """Scenarios of the recipe with the pools and contracts they name, by the hash of the file."""
+    found: dict[str, str] = {}
+    for uri in recipe.episodes.scenarios:
+        path = resolve_uri(uri, file)
+        spec = load_as(Scenario, path).spec
+        found[uri] = sha256_of(path)
+        for inner in filter(None, (spec.pool_uri, spec.contract)):
+            found[_beside(uri, inner)] = sha256_of(resolve_uri(inner, path))
+    return tuple(FileRef(uri=uri, sha256=sha256) for uri, sha256 in found.items())
+
+
+def _beside(uri: str, inner: str) -> str:
+    """``inner``, found in the document ``uri``, as a URI of its own."""
+    if "://" in inner or inner.startswith("package:"):
+        return inner
+    return posixpath.normpath(f"{uri.rpartition('/')[0]}/{inner}")  # no URI of ours may go up by ".."
+
+
+def _refused(place: Path, expected: str, actual: str) -> DocumentError:
+    return DocumentError([Problem(str(place), 0, "", expected, actual, "run `selvage train` first")])
