@@ -30,10 +30,13 @@ from k8s.operator.replicas import IN_ROTATION
 from k8s.resources.drill_extension import ALLOWED, DRILLS
 from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster_worlds import SHED, Bench, Object, pod, sample
+from tests.support.drilled_server import ENGINE_ENVIRONMENT, START_S, engine_command
 from tests.support.kube_api import free_port
 
 PATIENCE_S = 60.0
 TOKEN = "a-token-of-the-tests-alone"
+#: What every server calls its model.
+MODEL = "made-up"
 _KERNELS = {"fp8": 1, "bf16": 2}
 
 
@@ -47,6 +50,8 @@ class DrillWorld:
     door: int = field(default_factory=free_port)
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     gateway: str = ""
+    engines: tuple[str, ...] = ()
+    """Pods that are real vLLM servers; the others are stand-ins."""
 
     @property
     def core(self) -> client.CoreV1Api:
@@ -114,9 +119,9 @@ class DrillWorld:
         assert found.status == 200, found
         return list(found.content["injected"])
 
-    def until(self, drills: Drills, holds: Any) -> None:
+    def until(self, drills: Drills, holds: Any, within_s: float = PATIENCE_S) -> None:
         """Turn each half second until ``holds``."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
             drills.turn()
             if holds():
@@ -179,10 +184,10 @@ def address(kernel: str, number: int) -> str:
 
 @contextmanager
 def drill_world(
-    bench: Bench, folder: Path, allowed: tuple[str, ...] = ("fp8", "bf16")
+    bench: Bench, folder: Path, allowed: tuple[str, ...] = ("fp8", "bf16"), engines: tuple[str, ...] = ()
 ) -> Iterator[DrillWorld]:
-    """A world that serves; ``allowed``: kernels whose pods carry the label."""
-    world = DrillWorld(bench=bench, folder=folder)
+    """A world that serves. allowed: kernels whose pods carry the label; engines: pods of real servers."""
+    world = DrillWorld(bench=bench, folder=folder, engines=engines)
     world.token_file.write_text(TOKEN)
     for name in ("contract", "pool", "policy", "route"):
         bench.apply(name)
@@ -197,7 +202,8 @@ def drill_world(
         world.gateway = stack.enter_context(gateway(world))
         for kernel in _KERNELS:
             for number in range(2):
-                await_server(f"http://{address(kernel, number)}:{world.door}")
+                within_s = START_S if f"chat-{kernel}-{number}" in engines else PATIENCE_S
+                await_server(f"http://{address(kernel, number)}:{world.door}", within_s)
         yield world
 
 
@@ -209,11 +215,17 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
     started = drill_arguments(folder)
     own = {gate.TOKEN_FILE: str(world.token_file), gate.PORT: str(world.door),
            gate.HOST: address(kernel, number), gate.REPLICA: name}  # fmt: skip
-    program = str(Path(__file__).with_name("drill_server.py"))
+    if name in world.engines:
+        command, own = (
+            engine_command(address(kernel, number), world.port, MODEL, started),
+            own | ENGINE_ENVIRONMENT,
+        )
+    else:
+        program = str(Path(__file__).with_name("drill_server.py"))
+        command = [sys.executable, "-P", program, address(kernel, number), str(world.port)]
     with (folder / "server.log").open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-P", program, address(kernel, number), str(world.port)],
-            env={**os.environ, **started.environment, **own}, stdout=log, stderr=log,
+            command, env={**os.environ, **started.environment, **own}, stdout=log, stderr=log,
         )  # fmt: skip
     world.servers[name] = child
     try:
@@ -223,9 +235,9 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
         child.wait(timeout=30)
 
 
-def await_server(url: str) -> None:
+def await_server(url: str, within_s: float = PATIENCE_S) -> None:
     """Until somebody listens."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
         try:
             call(url, within_s=2.0)

