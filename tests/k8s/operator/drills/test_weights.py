@@ -35,5 +35,6 @@ def test_weights_of_a_pod_are_struck_proved_and_put_back(
         report = json.loads(world.note("bits")["outcome.json"])
         (found,) = report["faults"]
         assert (found["before"], found["happened"], found["replicas"]) == (False, True, ["fp8-0"])
-        assert "canary" in found["evidence"] and "KL" in found["evidence"]
+        assert "canary" in found["evidence"]
+        assert "KL" in found["evidence"]
         assert world.in_force("chat-fp8-0") == []
