@@ -33,7 +33,7 @@ e5-stress: setup ## Run E5's stress part: who does harm; out/e5-stress/report.ht
 
 test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... adds options)
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m tests.parts $(TEST_ARGS)
 
 nightly: setup-test ## Walk docs/own-servers.md as it stands, against two vLLM servers; prints the time of every command
 	SELVAGE_WALK=whole $(BIN)/python -m pytest tests/project/test_own_servers_page.py -s $(TEST_ARGS)

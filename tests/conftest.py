@@ -8,6 +8,7 @@ separated) names it, its tests fail instead of being skipped.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -38,7 +39,10 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-REPORTED = pytest.StashKey[dict[str, int]]()
+#: Tests that need one of these have every core to themselves: servers keep time, and start processes.
+ALONE = frozenset({"aiohttp", "envoy", "gpu", "kube_api", "ray", "vllm"})
+#: Name of a report's property: a part that was missing.
+MISSING = "missing part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,6 @@ def required_parts() -> set[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a ``SELVAGE_REQUIRE`` that names no known part."""
-    config.stash[REPORTED] = {}
     unknown = sorted(required_parts() - set(PARTS))
     if unknown:
         raise pytest.UsageError(
@@ -142,24 +145,35 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+def wanted_parts(item: pytest.Item) -> list[str]:
+    """Parts that a test says it needs."""
+    return [part for marker in item.iter_markers("needs") for part in marker.args]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what must not run beside anything else."""
+    for item in items:
+        if ALONE.intersection(wanted_parts(item)):
+            item.add_marker("alone")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose part is missing, or fail it when the part is required."""
-    wanted = [part for marker in item.iter_markers("needs") for part in marker.args]
-    for part in wanted:
+    for part in wanted_parts(item):
         reason = reason_missing(part)
         if not reason:
             continue
-        reported = item.config.stash[REPORTED]
-        reported[part] = reported.get(part, 0) + 1
+        item.user_properties.append((MISSING, part))  # goes with the report to whoever prints it
         text = f"{part}: {reason}; to provide it: {PARTS[part].command}"
         if part in required_parts():
             pytest.fail(f"required by SELVAGE_REQUIRE, {text}", pytrace=False)
         pytest.skip(text)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List each missing part once, with its reason and its command."""
-    reported = config.stash[REPORTED]
+    ended = [one for key in ("skipped", "failed", "error") for one in terminalreporter.stats.get(key, [])]
+    reported = Counter(part for one in ended for name, part in one.user_properties if name == MISSING)
     if not reported:
         return
     terminalreporter.section("missing parts")

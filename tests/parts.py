@@ -1,0 +1,44 @@
+"""The test command: what may share the machine on all cores first, then what must have it to itself.
+
+``python -m tests.parts [PYTEST OPTIONS]`` runs every test once, in two runs of pytest, and fails where either
+does, or where the options select no test at all.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+#: More workers than this gain nothing: the longest files are what the last of them waits for.
+MOST_WORKERS = 8
+#: Files stay whole, so that what a module's fixture starts is started once.
+SHARED = ("-m", "not alone", "-n", "auto", "--maxprocesses", str(MOST_WORKERS), "--dist", "loadfile")
+OWN = ("-m", "alone")
+
+
+def joined(codes: Sequence[int]) -> int:
+    """One exit code of several runs: the first that is bad; "no tests" only where no run had any."""
+    none = int(pytest.ExitCode.NO_TESTS_COLLECTED)
+    bad = [code for code in codes if code not in (0, none)]
+    if bad:
+        return bad[0]
+    return 0 if 0 in codes else none
+
+
+def main(options: Sequence[str]) -> int:
+    """Run both parts with ``options``; the second too where the first fails, unless it was interrupted."""
+    codes = []
+    for part in (SHARED, OWN):
+        codes.append(
+            subprocess.run([sys.executable, "-m", "pytest", *part, *options], check=False).returncode
+        )
+        if codes[-1] == int(pytest.ExitCode.INTERRUPTED):
+            break
+    return joined(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
