@@ -5,9 +5,14 @@ slow replica stand out alike. Everything comes from what a server counts between
 tokens waited for their forerunners over seconds that passed are the sequences that decoded, on time average
 (Little's law), and with the prompts prefilled meanwhile they say which batches ran.
 
+A mean over time is not what a token meets where requests come in bursts: more decode beside it than on
+average, and more prompts are prefilled while more wait. Steps that were counted give the batch of a step that
+ran at all, which no idle time dilutes; of what waited for prompts no counter tells, so the certified time
+takes twice as much, and a scrape that may owe more than three quarters of its time to prompts says nothing.
+
 Unknown, and so neither bad nor good: no new scrape, a first scrape after a restart, counters that are
-missing, not finite or went backwards, too few tokens to divide by, and scrapes with preemptions, in which a
-token waited for blocks and not for the kernel.
+missing, not finite or went backwards, too few tokens to divide by, scrapes with preemptions, in which a token
+waited for blocks and not for the kernel, and scrapes of prompts, in which it waited for somebody's first.
 """
 
 from __future__ import annotations
@@ -28,6 +33,10 @@ Floats = NDArray[np.float64]
 
 #: Tokens with a forerunner that a scrape needs: the mean of fewer is that of a few batches.
 LEAST_TOKENS = 20.0
+#: Tokens that wait for a prompt, over those that would where prompts came at any time alike.
+PROMPT_CROWD = 2.0
+#: Largest share of the certified time that prompts may have, before the crowd is counted.
+MOST_PROMPT_RATIO = 0.75
 _NOBODY_ASKS: Floats = np.empty((0, 0))
 
 
@@ -62,6 +71,7 @@ def step_time_ratio(
         inter_token_s=plain(counted.inter_token_s),
         inter_tokens=plain(counted.inter_tokens),
         prompt_tokens=plain(counted.prompt_tokens),
+        iterations=plain(counted.iterations),
         preemptions=plain(counted.preemptions),
     )
     _find_ratios(found, tuple(scrapes), plain(model.step_s), model.sequences, owner, request)
@@ -85,6 +95,7 @@ class _Scrapes(NamedTuple):
     inter_token_s: Floats  #: [B, R]
     inter_tokens: Floats  #: [B, R]
     prompt_tokens: Floats  #: [B, R]
+    iterations: Floats  #: [B, R]
     preemptions: Floats  #: [B, R]
 
 
@@ -107,15 +118,20 @@ def _find_ratios(found, scrapes, step_s, sequences, owner, request):
 def _certified_s(scrapes, step_s, sequences, tokens, b, r):
     """What the tokens of a scrape should have waited for their forerunners together.
 
-    A token sees as many others beside itself as decode on average, and so does a prompt that is prefilled.
-    tokens: of the mean request, that are held on average while it decodes.
+    A token sees as many others beside itself as decode on average, or in the mean step that ran, and so does
+    a prompt that is prefilled. tokens: of the mean request, that are held on average while it decodes. NaN
+    where prompts may have had too much of the time.
     """
     inter_tokens = scrapes.inter_tokens[b, r]
     decoding = scrapes.inter_token_s[b, r] / scrapes.span_s[b, r]
-    batch = min(max(decoding + 1.0, 1.0), max(sequences, 1.0))
-    each_s = step_s[2] + step_s[3] * tokens
-    seen = scrapes.prompt_tokens[b, r] * decoding / inter_tokens
-    return (step_s[0] + step_s[1] * seen + each_s * batch) * inter_tokens
+    mean_batch = inter_tokens / scrapes.iterations[b, r]
+    most = max(sequences, 1.0)
+    batch = min(max(decoding + 1.0, mean_batch), most)
+    decode_s = (step_s[0] + (step_s[2] + step_s[3] * tokens) * batch) * inter_tokens
+    prompt_s = step_s[1] * scrapes.prompt_tokens[b, r] * min(max(decoding, mean_batch), most)
+    if prompt_s > MOST_PROMPT_RATIO * (decode_s + prompt_s):
+        return np.nan
+    return decode_s + PROMPT_CROWD * prompt_s
 
 
 @compiled
@@ -125,4 +141,5 @@ def _is_usable(scrapes, b, r):
     calm = preempted == 0.0 or np.isnan(preempted)
     forwards = scrapes.inter_token_s[b, r] > 0.0 and scrapes.prompt_tokens[b, r] >= 0.0
     known = scrapes.span_s[b, r] > 0.0 and np.isfinite(scrapes.span_s[b, r])
+    known = known and 1.0 <= scrapes.iterations[b, r] < np.inf
     return calm and forwards and known and scrapes.inter_tokens[b, r] >= LEAST_TOKENS

@@ -43,6 +43,7 @@ def clocks(factors: Sequence[float], from_s: float = 0.0, until_s: float = np.in
         counted = EngineCounters.unknown(len(seen.now_ms), factor.size)
         tokens = SPAN_S * DECODING / (STEP_S * factor)
         shown = {"span_s": SPAN_S, "inter_token_s": SPAN_S * DECODING, "inter_tokens": tokens}
+        shown["iterations"] = tokens / DECODING
         for name, value in {**shown, "prompt_tokens": 2.0 * tokens, "preemptions": 0.0}.items():
             getattr(counted, name)[:] = np.where(np.isnan(factor), np.nan, np.asarray(value))
         return replace(seen, engine=counted)

@@ -6,12 +6,21 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from contracts.compiled.steady_state import Demand, EngineModel
 from contracts.metrics.runtime import step_time_ratio as ratio_of_times
 from contracts.telemetry import EngineCounters
 from controller.initial import initial_state
-from controller.perceive.step_time import LEAST_TOKENS, mean_request, observed_step_times, step_time_ratio
+from controller.perceive.step_time import (
+    LEAST_TOKENS,
+    MOST_PROMPT_RATIO,
+    PROMPT_CROWD,
+    mean_request,
+    observed_step_times,
+    step_time_ratio,
+)
 from policies.registry import make_configuration
 from tests.support.builders import make_layout, quiet_telemetry
 from tests.support.clocks import clocked_fleet, clocks
@@ -28,21 +37,24 @@ OWNER = np.array([0, 1])
 REQUEST = np.array([[400.0, 200.0]])
 
 
-def counted(batch: float, factor: float = 1.0) -> EngineCounters:
-    """Five seconds of steady decoding at ``batch`` sequences, steps ``factor`` times as long as certified."""
+def counted(batch: float, factor: float = 1.0, prompts: float = 0.0, busy: float = 1.0) -> EngineCounters:
+    """Five seconds of which ``busy`` decode ``batch`` sequences, steps ``factor`` times as long as certified.
+
+    prompts: those that come in one of the declared mean; a token meets them as it would at any time.
+    """
     span_s = 5.0
     base, prefill, decode, context = MODEL.step_s.T
-    prompts = prefill * DEMAND.prompt_tokens / DEMAND.output_tokens
+    per_token = prompts * DEMAND.prompt_tokens / DEMAND.output_tokens
     each_s = decode + context * DEMAND.context_tokens
-    step_s = factor * (base + prompts * batch + each_s * (batch + 1.0))
-    steps = span_s / step_s
+    step_s = factor * (base + prefill * per_token * batch + each_s * (batch + 1.0))
+    steps = busy * span_s / step_s
     tokens = steps * batch
     values = {
         "span_s": np.full(2, span_s),
         "iterations": steps,
-        "prompt_tokens": tokens * DEMAND.prompt_tokens / DEMAND.output_tokens,
+        "prompt_tokens": tokens * per_token,
         "generation_tokens": tokens,
-        "inter_token_s": np.full(2, span_s * batch),
+        "inter_token_s": np.full(2, busy * span_s * batch),
         "inter_tokens": tokens,
         "queue_s": np.zeros(2),
         "admitted": tokens / DEMAND.output_tokens,
@@ -60,7 +72,30 @@ def test_ratio_is_the_clock_whatever_the_load(batch: float, factor: float) -> No
     assert found == pytest.approx(np.full((1, 2), factor), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["span_s", "inter_token_s", "inter_tokens", "prompt_tokens"])
+@pytest.mark.parametrize("batch", [2.0, 16.0, 60.0])
+@pytest.mark.parametrize("factor", [1.0, 2.0, 4.0])
+def test_prompts_make_a_clock_faster_by_no_more_than_their_crowd(batch: float, factor: float) -> None:
+    """Prompts that come at any time alike are counted half as much again, so that none is called slow."""
+    found = step_time_ratio(counted(batch, factor, prompts=0.5), MODEL, OWNER, REQUEST)
+    least = factor / (1.0 + MOST_PROMPT_RATIO * (PROMPT_CROWD - 1.0))
+    assert ((found >= least) & (found < factor)).all()
+
+
+@given(batch=st.floats(2.0, 60.0), busy=st.floats(0.02, 1.0), prompts=st.floats(0.0, 40.0))
+def test_bursts_make_no_healthy_server_slow(batch: float, busy: float, prompts: float) -> None:
+    """However long a server idles between bursts, and however long prompts are, it is healthy or unknown."""
+    scrape = counted(batch, 1.0, prompts, busy)
+    assume((scrape.iterations >= 1.0).all())
+    found = step_time_ratio(scrape, MODEL, OWNER, REQUEST)
+    assert not (found > 1.25).any()
+
+
+def test_scrapes_of_prompts_are_unknown() -> None:
+    """Who waited for prompts, and how long, no counter says."""
+    assert np.isnan(step_time_ratio(counted(16.0, prompts=40.0), MODEL, OWNER, REQUEST)).all()
+
+
+@pytest.mark.parametrize("name", ["span_s", "iterations", "inter_token_s", "inter_tokens", "prompt_tokens"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
 def test_counters_that_say_nothing_are_unknown(name: str, value: float) -> None:
     """A missing, infinite or backward counter is neither slow nor fast, and hides no other replica's."""
