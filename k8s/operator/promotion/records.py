@@ -38,6 +38,10 @@ class Attempt:
     offline: OfflineResult | None = None
     read_at_s: float = float("-inf")
     """When the offline evidence was read last."""
+    queued: str = ""
+    """Newest change that webhooks are to be told of."""
+    told: str = ""
+    """Newest change that they were told of, or that was given up."""
 
     @property
     def candidate(self) -> str:

@@ -66,12 +66,16 @@ def promotion_body(attempt: Attempt, documents: Documents | None) -> dict[str, A
         "mostWeight": most_ratio(attempt.state, attempt.terms),
         "mirrored": mirrored_ratio(attempt.state, attempt.terms),
     }
+    if attempt.told:
+        body["told"] = attempt.told
     if documents is not None and attempt.candidate in {one.name for one in documents.pool.spec.kernels}:
         body["kernel"] = kernel_sha256(attempt.document, documents)
         body["contract"] = document_sha256(documents.contract)
     return body
 
 
-def change_key(state: PromotionState) -> list[str]:
+def change_key(attempt: Attempt) -> list[str]:
     """What of a body is told at once."""
-    return [str(one) for one in (state.subject, state.stage, state.verdict, state.reason, state.guarded)]
+    state = attempt.state
+    shown = (state.subject, state.stage, state.verdict, state.reason, state.guarded, attempt.told)
+    return [str(one) for one in shown]

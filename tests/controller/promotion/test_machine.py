@@ -231,8 +231,8 @@ def test_a_veto_rolls_back_from_its_stages_alone(course: list[PromotionSight], t
 def test_without_webhooks_nothing_of_them_counts(course: list[PromotionSight], terms: PromotionTerms) -> None:
     """Terms without webhooks go on the same, whatever a sight says of any."""
     plain = replace(terms, confirms=frozenset(), vetoes=frozenset())
-    none = {"confirmed": frozenset(), "unopposed": frozenset(), "refused": "", "unheard": ""}
-    silent = [replace(one, **none) for one in course]
+    none: frozenset[PromotionStage] = frozenset()
+    silent = [replace(one, confirmed=none, unopposed=none, refused="", unheard="") for one in course]
     assert [one[2] for one in walked(course, plain)] == [one[2] for one in walked(silent, plain)]
 
 
