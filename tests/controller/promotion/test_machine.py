@@ -16,101 +16,13 @@ from controller.promotion.kept import kept_values, state_of
 from controller.promotion.machine import MOST_GAP_S, shortfall, step
 from controller.promotion.records import (
     NEXT_STAGE,
-    OfflineResult,
     PromotionSight,
     PromotionStage,
-    PromotionState,
     PromotionTerms,
-    StageTerms,
     mirrored_ratio,
     most_ratio,
 )
-
-GATED = [PromotionStage.SHADOW, PromotionStage.CANARY, PromotionStage.FULL]
-BEGUN = PromotionState(subject="a" * 64)
-
-
-def passed(outcome: GateOutcome = GateOutcome.SUCCESSFUL) -> OfflineResult:
-    """What the offline evidence says."""
-    return OfflineResult(outcome=outcome, reason=str(outcome), message="said by a test")
-
-
-def plain_terms(gates: frozenset[PromotionStage] = frozenset()) -> PromotionTerms:
-    """Short windows without gates."""
-    stage = StageTerms(stability_s=5.0, least_probes=4, least_answers=0, deadline_s=60.0)
-    return PromotionTerms(
-        shadow=stage, canary=stage, mirror_ratio=0.05, canary_ratio=0.05, guard_ratio=0.01, gates=gates
-    )
-
-
-stage_terms = st.builds(
-    StageTerms,
-    stability_s=st.floats(1.0, 12.0),
-    least_probes=st.integers(0, 8),
-    least_answers=st.integers(0, 4),
-    deadline_s=st.floats(12.0, 40.0),
-)
-all_terms = st.builds(
-    PromotionTerms,
-    shadow=stage_terms,
-    canary=stage_terms,
-    mirror_ratio=st.floats(0.01, 0.5),
-    canary_ratio=st.floats(0.01, 0.5),
-    guard_ratio=st.floats(0.0, 0.5),
-    gates=st.frozensets(st.sampled_from(GATED)),
-    confirms=st.frozensets(st.sampled_from(GATED)),
-    vetoes=st.frozensets(st.sampled_from(GATED)),
-)
-results = st.builds(passed, st.sampled_from([GateOutcome.SUCCESSFUL] * 6 + list(GateOutcome))) | st.none()
-calm = st.builds(
-    PromotionSight,
-    now_s=st.floats(0.5, 3.0),
-    probes=st.just((2, 3)),
-    answers=st.integers(0, 3),
-    offline=st.just(passed()),
-    approved=st.just(frozenset(GATED)),
-    confirmed=st.just(frozenset(GATED)),
-    unopposed=st.just(frozenset(GATED)),
-)
-rough = st.builds(
-    PromotionSight,
-    now_s=st.floats(-5.0, 30.0),
-    carried=st.booleans(),
-    seen=st.booleans(),
-    level=st.sampled_from([Level.NORMAL] * 8 + [Level.GUARD, Level.FALLBACK]),
-    hard_violated=st.sampled_from([False] * 9 + [True]),
-    certified=st.sampled_from([True] * 5 + [False]),
-    probes=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    answers=st.integers(0, 3),
-    offline=results,
-    approved=st.frozensets(st.sampled_from(GATED)),
-    confirmed=st.frozensets(st.sampled_from(GATED)),
-    unopposed=st.frozensets(st.sampled_from(GATED)),
-    refused=st.sampled_from([""] * 9 + ["a hook said no"]),
-    unheard=st.sampled_from(["", "a hook said nothing"]),
-    withdrawn=st.sampled_from([False] * 20 + [True]),
-)
-#: Sights whose ``now_s`` is the time since the one before.
-courses = st.lists(st.one_of(calm, calm, calm, rough), min_size=1, max_size=60)
-
-
-def walked(
-    course: list[PromotionSight], terms: PromotionTerms, state: PromotionState = BEGUN
-) -> list[tuple[PromotionState, PromotionSight, PromotionState]]:
-    """Every tick of ``course``: before, seen, after."""
-    now_s, found = 1000.0, []
-    for one in course:
-        now_s += one.now_s
-        sight = replace(one, now_s=now_s)
-        after = step(state, sight, terms)
-        found.append((state, sight, after))
-        state = after
-    return found
-
-
-def moved_on(before: PromotionState, after: PromotionState) -> bool:
-    """Whether a tick entered the next stage."""
-    return after.stage is not before.stage and after.stage is not PromotionStage.ROLLED_BACK
+from tests.support.promotion_courses import BEGUN, all_terms, courses, moved_on, passed, plain_terms, walked
 
 
 @given(courses, all_terms)
@@ -190,53 +102,6 @@ def test_a_gate_is_passed_with_its_approval_alone(
 
 
 @given(courses, all_terms)
-def test_a_confirmed_stage_is_entered_with_its_confirmation_alone(
-    course: list[PromotionSight], terms: PromotionTerms
-) -> None:
-    """A stage that webhooks confirm is entered in a tick that sees it confirmed."""
-    for before, sight, after in walked(course, terms):
-        if moved_on(before, after) and after.stage in terms.confirms:
-            assert after.stage in sight.confirmed
-
-
-@given(courses, all_terms)
-def test_an_unknown_veto_is_no_consent_and_no_veto(
-    course: list[PromotionSight], terms: PromotionTerms
-) -> None:
-    """A stage that may be vetoed is left only without an objection, and silence alone rolls nobody back."""
-    for before, sight, after in walked(course, terms):
-        if moved_on(before, after) and before.stage in terms.vetoes:
-            assert before.stage in sight.unopposed
-        if not (sight.refused or sight.broken or sight.withdrawn):
-            rolled = after.stage is PromotionStage.ROLLED_BACK
-            assert rolled == (before.stage is PromotionStage.ROLLED_BACK)
-
-
-@given(courses, all_terms)
-def test_a_veto_rolls_back_from_its_stages_alone(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """A veto ends the attempt in a stage in which it is asked for, and elsewhere says nothing."""
-    for before, sight, after in walked(course, terms):
-        if not sight.refused or before.stage is PromotionStage.ROLLED_BACK:
-            continue
-        if before.stage not in terms.vetoes:
-            assert after == step(before, replace(sight, refused=""), terms)
-            continue
-        assert (after.stage, after.verdict) == (PromotionStage.ROLLED_BACK, GateOutcome.FAILED)
-        if not (sight.broken or sight.withdrawn):
-            assert after.reason == "Vetoed"
-            assert sight.refused in after.message
-
-
-@given(courses, all_terms)
-def test_without_webhooks_nothing_of_them_counts(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """Terms without webhooks go on the same, whatever a sight says of any."""
-    plain = replace(terms, confirms=frozenset(), vetoes=frozenset())
-    none: frozenset[PromotionStage] = frozenset()
-    silent = [replace(one, confirmed=none, unopposed=none, refused="", unheard="") for one in course]
-    assert [one[2] for one in walked(course, plain)] == [one[2] for one in walked(silent, plain)]
-
-
-@given(courses, all_terms)
 def test_the_share_is_bounded_by_the_stage(course: list[PromotionSight], terms: PromotionTerms) -> None:
     """No share before the canary, at most its cap there, at most the guard's while guarded."""
     for _, _, after in walked(course, terms):
@@ -303,24 +168,6 @@ def test_a_gate_waits_without_a_deadline() -> None:
     assert f"full@{'a' * 12}" in last.message
     approved = replace(sight, now_s=last.judged_at_s or 0.0, approved=frozenset({PromotionStage.FULL}))
     assert step(last, approved, terms).stage is PromotionStage.FULL
-
-
-def test_approval_and_webhooks_are_waited_for_together() -> None:
-    """A candidate waits for every gate, says which is missing and what hooks said, and no deadline runs."""
-    stage = frozenset({PromotionStage.FULL})
-    terms = replace(plain_terms(gates=stage), confirms=stage, vetoes=frozenset({PromotionStage.CANARY}))
-    sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed(), unheard="confirm tests: HTTP 503")
-    canary = replace(BEGUN, stage=PromotionStage.CANARY, judged_at_s=1000.0)
-    last = walked([sight] * 200, terms, canary)[-1][2]
-    assert (last.reason, last.waits_for) == ("AwaitingApproval", PromotionStage.FULL)
-    for said in (f"full@{'a' * 12}", "not confirmed", "while a veto may come", "confirm tests: HTTP 503"):
-        assert said in last.message
-    here = replace(sight, now_s=last.judged_at_s or 0.0, approved=stage)
-    assert step(last, here, terms).reason == "AwaitingConfirmation"
-    confirmed = replace(here, confirmed=stage)
-    assert step(last, confirmed, terms).reason == "VetoUnknown"
-    unopposed = replace(confirmed, unopposed=frozenset({PromotionStage.CANARY}))
-    assert step(last, unopposed, terms).stage is PromotionStage.FULL
 
 
 @pytest.mark.parametrize(
