@@ -53,6 +53,9 @@ all_terms = st.builds(
     confirms=st.frozensets(st.sampled_from(GATED)),
     vetoes=st.frozensets(st.sampled_from(GATED)),
 )
+#: Stages that are shown at once.
+AT_ONCE = StageTerms(stability_s=0.1, least_probes=0, least_answers=0, deadline_s=60.0)
+quick_terms = all_terms.map(lambda terms: replace(terms, shadow=AT_ONCE, canary=AT_ONCE))
 results = st.builds(passed, st.sampled_from([GateOutcome.SUCCESSFUL] * 6 + list(GateOutcome))) | st.none()
 calm = st.builds(
     PromotionSight,
@@ -82,8 +85,22 @@ rough = st.builds(
     unheard=st.sampled_from(["", "a hook said nothing"]),
     withdrawn=st.sampled_from([False] * 20 + [True]),
 )
+#: All is well but for what webhooks say.
+asked = st.builds(
+    PromotionSight,
+    now_s=st.floats(0.5, 3.0),
+    probes=st.just((4, 4)),
+    answers=st.just(3),
+    offline=st.just(passed()),
+    approved=st.just(frozenset(GATED)),
+    confirmed=st.frozensets(st.sampled_from(GATED)),
+    unopposed=st.frozensets(st.sampled_from(GATED)),
+    refused=st.sampled_from([""] * 7 + ["a hook said no"]),
+    unheard=st.sampled_from(["", "a hook said nothing"]),
+)
 #: Sights whose ``now_s`` is the time since the one before.
 courses = st.lists(st.one_of(calm, calm, calm, rough), min_size=1, max_size=60)
+asked_courses = st.lists(st.one_of(calm, asked, asked, rough), min_size=10, max_size=60)
 
 
 def walked(

@@ -9,10 +9,19 @@ from hypothesis import given
 from contracts.assess.gate import GateOutcome
 from controller.promotion.machine import step
 from controller.promotion.records import PromotionSight, PromotionStage, PromotionTerms
-from tests.support.promotion_courses import BEGUN, all_terms, courses, moved_on, passed, plain_terms, walked
+from tests.support.promotion_courses import (
+    BEGUN,
+    all_terms,
+    asked_courses,
+    moved_on,
+    passed,
+    plain_terms,
+    quick_terms,
+    walked,
+)
 
 
-@given(courses, all_terms)
+@given(asked_courses, quick_terms)
 def test_a_confirmed_stage_is_entered_with_its_confirmation_alone(
     course: list[PromotionSight], terms: PromotionTerms
 ) -> None:
@@ -22,7 +31,7 @@ def test_a_confirmed_stage_is_entered_with_its_confirmation_alone(
             assert after.stage in sight.confirmed
 
 
-@given(courses, all_terms)
+@given(asked_courses, quick_terms)
 def test_an_unknown_veto_is_no_consent_and_no_veto(
     course: list[PromotionSight], terms: PromotionTerms
 ) -> None:
@@ -35,7 +44,7 @@ def test_an_unknown_veto_is_no_consent_and_no_veto(
             assert rolled == (before.stage is PromotionStage.ROLLED_BACK)
 
 
-@given(courses, all_terms)
+@given(asked_courses, all_terms)
 def test_a_veto_rolls_back_from_its_stages_alone(course: list[PromotionSight], terms: PromotionTerms) -> None:
     """A veto ends the attempt in a stage in which it is asked for, and elsewhere says nothing."""
     for before, sight, after in walked(course, terms):
@@ -50,7 +59,7 @@ def test_a_veto_rolls_back_from_its_stages_alone(course: list[PromotionSight], t
             assert sight.refused in after.message
 
 
-@given(courses, all_terms)
+@given(asked_courses, all_terms)
 def test_without_webhooks_nothing_of_them_counts(course: list[PromotionSight], terms: PromotionTerms) -> None:
     """Terms without webhooks go on the same, whatever a sight says of any."""
     plain = replace(terms, confirms=frozenset(), vetoes=frozenset())
