@@ -20,6 +20,16 @@ from contracts.documents.envelope import (
 )
 
 GatedStage = Literal["shadow", "canary", "full"]
+HookKind = Literal["confirm", "veto", "event", "rollback"]
+
+#: No user and password, no fragment, no space and no control character.
+HookUrl = Annotated[
+    str,
+    Field(
+        pattern=r"^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~%!$&'()*+,;=:@/?-]*)?$",
+        max_length=1000,
+    ),
+]
 
 Share = Annotated[float, Field(gt=0.0, le=0.5)]
 
@@ -72,6 +82,26 @@ class CanaryStage(StageTerms):
     """The same while a clause of L2 is in alarm."""
 
 
+class Webhook(Strict):
+    """Somebody outside who is asked, or told, by an HTTP POST with a JSON body."""
+
+    name: DnsName
+    """Its own among the webhooks of this promotion."""
+    kind: HookKind
+    """confirm: a stage is entered only while the last answer is 2xx. veto: 403 or 409 rolls back, 2xx is no
+    objection, and with any other answer the next stage is not entered. event: told of every change of stage
+    and verdict. rollback: told when the candidate was rolled back."""
+    url: HookUrl
+    """http or https, of an origin that the operator was started with (--webhook-origin), without user,
+    password and fragment."""
+    stages: Annotated[tuple[GatedStage, ...], Field(min_length=1, max_length=3)] | None = None
+    """Of confirm the stages that it opens, of veto those in which it is asked; absent: all of them."""
+    timeout_s: Annotated[float, Field(gt=0.0, le=30.0)] = 5.0
+    """Longest time of a call, to the end of the answer."""
+    every_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 10.0
+    """How often confirm and veto are asked, and after how long a failed event is told again."""
+
+
 class PromotionSpec(Strict):
     """One candidate on its way."""
 
@@ -87,6 +117,8 @@ class PromotionSpec(Strict):
     canary: CanaryStage = CanaryStage()
     manual_gates: Annotated[tuple[GatedStage, ...], Field(max_length=3)] = ()
     """Stages entered only with the annotation selvage.dev/approve: STAGE@SUBJECT, comma separated."""
+    webhooks: Annotated[tuple[Webhook, ...], Field(max_length=8)] = ()
+    """Who is asked and told beside the manual gates."""
     attempt: PositiveCount = 1
     """Raise it to begin again after a failure or an inconclusive end."""
     rollback: bool | None = None

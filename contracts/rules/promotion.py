@@ -1,10 +1,13 @@
-"""Rules of promotions: one evidence, a window before the deadline, a guard below the canary's share."""
+"""Rules of promotions: one evidence, a window before the deadline, a guard below the canary's share, webhooks
+that can be called.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
-from contracts.documents.promotion import PromotionSpec, StageTerms
+from contracts.documents.promotion import PromotionSpec, StageTerms, Webhook
 from contracts.rules.breach import Breach, repeated, under
 
 
@@ -32,6 +35,29 @@ def promotion_breaches(spec: PromotionSpec) -> Iterator[Breach]:
             next_step="a guard lets less in than a healthy canary; lower it",
         )
     yield from repeated(spec.manual_gates, ("manual_gates",), None)
+    yield from repeated([one.name for one in spec.webhooks], ("webhooks",), "name")
+    for index, hook in enumerate(spec.webhooks):
+        yield from under(("webhooks", index), _hook(hook))
+
+
+def _hook(hook: Webhook) -> Iterator[Breach]:
+    if not _callable(hook.url):
+        hint = "as https://hooks.example:8443/path"
+        yield Breach(
+            path=("url",), expected="a host and a port below 65536", actual=repr(hook.url), next_step=hint
+        )
+    yield from repeated(hook.stages or (), ("stages",), None)
+    if hook.stages is not None and hook.kind in ("event", "rollback"):
+        hint = "leave stages out: it is told of each of them"
+        yield Breach(path=("stages",), expected=f"none for kind {hook.kind}", actual="stages", next_step=hint)
+
+
+def _callable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _window(terms: StageTerms) -> Iterator[Breach]:

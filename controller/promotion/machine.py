@@ -6,6 +6,8 @@ The laws, each with a test:
 * nobody is full without the whole window of judged compliance, with its least samples, as a canary;
 * an L3 or hard clause rolls back from every stage that meets requests, whatever else is so;
 * what is inconclusive promotes nobody, and a later break still rolls it back;
+* a stage that webhooks confirm is entered in a tick that sees it confirmed; a veto rolls back, and where a
+  webhook may object no stage is left while nobody knows whether it does;
 * time in which nobody looked or nobody acted shows nothing, and costs nothing;
 * the kept state goes on as if nothing had happened.
 """
@@ -42,6 +44,8 @@ def step(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) ->
     if sight.broken:
         what = "a hard clause" if sight.hard_violated else "an L3 clause"
         return _rolled_back(state, "ContractBroken", f"the candidate broke {what} in stage {state.stage}")
+    if sight.refused and state.stage in terms.vetoes:
+        return _rolled_back(state, "Vetoed", f"in stage {state.stage}: {sight.refused}")
     state = _judged(state, sight, passed_s)
     if state.stage is PromotionStage.FULL or state.paused:
         return state
@@ -132,11 +136,10 @@ def _forward(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
 
 
 def _entered(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
-    """In the next stage, or before its gate."""
+    """In the next stage, or before its gates."""
     stage = NEXT_STAGE[state.stage]
-    if stage in terms.gates and stage not in sight.approved:
-        told = f"all is shown; stage {stage} needs the approval {stage.lower()}@{state.subject[:12]}"
-        return replace(state, reason="AwaitingApproval", message=told, waits_for=stage)
+    if (held := _gated(state, sight, terms)) is not None:
+        return held
     full = stage is PromotionStage.FULL
     told = "kept its contract for the whole window" if full else f"entered after stage {state.stage}"
     return replace(
@@ -151,6 +154,23 @@ def _entered(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
         answers=state.answers if full else 0,
         waits_for=None,
     )
+
+
+def _gated(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState | None:
+    """Before the next stage, where an approval or webhooks are missing; None where nothing is."""
+    stage, lacking = NEXT_STAGE[state.stage], {}
+    if stage in terms.gates and stage not in sight.approved:
+        lacking["AwaitingApproval"] = f"needs the approval {stage.lower()}@{state.subject[:12]}"
+    if stage in terms.confirms and stage not in sight.confirmed:
+        lacking["AwaitingConfirmation"] = "is not confirmed"
+    if state.stage in terms.vetoes and state.stage not in sight.unopposed:
+        lacking["VetoUnknown"] = "is not entered while a veto may come"
+    if not lacking:
+        return None
+    told = f"all is shown; stage {stage} {', and '.join(lacking.values())}"
+    if sight.unheard and set(lacking) != {"AwaitingApproval"}:
+        told = f"{told}: {sight.unheard}"
+    return replace(state, reason=next(iter(lacking)), message=told, waits_for=stage)
 
 
 def _rolled_back(state: PromotionState, reason: str, message: str) -> PromotionState:

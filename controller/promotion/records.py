@@ -47,6 +47,8 @@ class PromotionTerms:
     canary_ratio: float  # most of a slice, as a canary
     guard_ratio: float  # the same while an L2 clause is in alarm
     gates: frozenset[PromotionStage] = frozenset()  # entered with somebody's approval alone
+    confirms: frozenset[PromotionStage] = frozenset()  # entered only while webhooks confirm it
+    vetoes: frozenset[PromotionStage] = frozenset()  # in which webhooks may object, and must answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,10 @@ class PromotionSight:
     answers: int = 0  # new
     offline: OfflineResult | None = None  # None: not read yet
     approved: frozenset[PromotionStage] = frozenset()
+    confirmed: frozenset[PromotionStage] = frozenset()  # every webhook that opens it said yes last
+    unopposed: frozenset[PromotionStage] = frozenset()  # every webhook that may veto it had no objection last
+    refused: str = ""  # which webhook vetoes the stage that it stands in, and what it said; "" for none
+    unheard: str = ""  # what webhooks that hold it up answered last, for people
     withdrawn: bool = False  # somebody asks for the rollback
 
     @property
@@ -101,7 +107,7 @@ class PromotionState:
     probes: tuple[int, ...] = ()  # [S], in the window of compliance
     answers: int = 0  # likewise
     guarded: bool = False
-    waits_for: PromotionStage | None = None  # all is shown; this stage needs an approval
+    waits_for: PromotionStage | None = None  # all is shown; this stage needs an approval or webhooks
     evidence_sha256: str = ""  # of the offline evidence
 
     @property

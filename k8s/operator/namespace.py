@@ -19,6 +19,7 @@ from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judg
 from k8s.operator.advice import Advisor
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import ClusterError, Manifest, Resources
+from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
 from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
@@ -45,14 +46,16 @@ class _Begun:
 
 
 class NamespaceOperator:
-    """Drives every RoutePolicy of one namespace; only who leads calls ``turn``."""
+    """Drives every RoutePolicy of one namespace; only who leads calls ``turn``. caller: of promotions'
+    webhooks; None: none may be called.
+    """
 
-    def __init__(self, parts: Parts, *, advises: bool = False) -> None:
+    def __init__(self, parts: Parts, *, advises: bool = False, caller: HookCaller | None = None) -> None:
         self.parts = parts
         self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
         self.loops: dict[str, RouteLoop] = {}
-        self.promotions = Promotions(parts.cluster)
+        self.promotions = Promotions(parts.cluster, caller)
         self.problem = ""
         """What the server said against the last turn, "" for nothing."""
         self._seen: Resources | None = None

@@ -27,6 +27,7 @@ from k8s.api.watched import NamespaceWatch
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, probe_rates
+from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import Parts, Sensing
 from k8s.operator.watching import PoolSource, Watching
 from k8s.process.clients import cluster_client
@@ -59,6 +60,8 @@ class Settings:
     watching: Watching = field(default_factory=Watching)
     journal: Path | None = None
     """Folder of decision logs; None: moves are told as log lines alone."""
+    webhook_origins: tuple[str, ...] = ()
+    """What webhooks of promotions may call, ``https://HOST:PORT``."""
 
 
 class Loop:
@@ -85,7 +88,10 @@ class Loop:
             rates=self._rates,
             journal=partial(open_journal, settings.journal),
         )
-        self.operator, self.counts = NamespaceOperator(parts, advises=settings.advises), Counts()
+        self.operator, self.counts = (
+            NamespaceOperator(parts, advises=settings.advises, caller=asking.webhooks),
+            Counts(),
+        )
         self._thread = threading.Thread(target=self._run, name="turns")
 
     def start(self) -> None:
@@ -129,19 +135,22 @@ class Loop:
 
 
 class Asking:
-    """Connections that all policies share: to servers with their key, to gateways without it."""
+    """Connections that all policies share: to servers with their key, to gateways and webhooks without it."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, webhook_origins: tuple[str, ...] = ()) -> None:
         self._scraper = Scraper(client=access.endpoint("http://pods").client())
         self.scrapes = SharedScrapes(self._scraper)
         self.gateways = httpx.Client()
+        self.webhooks = HookCaller(webhook_origins, access.ca_file)
 
     def __enter__(self) -> Asking:
         """Itself."""
+        self.webhooks.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close them."""
+        self.webhooks.__exit__()
         self._scraper.close()
         self.gateways.close()
 
@@ -164,7 +173,7 @@ def serve(settings: Settings) -> bool:
     stop = threading.Event()
     with (
         cluster_client() as api,
-        Asking(settings.access) as asking,
+        Asking(settings.access, settings.webhook_origins) as asking,
         NamespaceWatch(api, settings.namespace) as watched,
     ):
         loop = Loop(settings, api, asking, stop, watched)

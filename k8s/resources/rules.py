@@ -158,6 +158,17 @@ PROMOTION = (
         "manual_gates: each stage once",
         "manual_gates",
     ),
+    Rule(_once("webhooks", "name"), "webhooks: each name once", "webhooks"),
+    Rule(
+        "self.webhooks.all(w, !has(w.stages) || w.stages.all(a, w.stages.exists_one(b, b == a)))",
+        "webhooks: each stage once",
+        "webhooks",
+    ),
+    Rule(
+        "self.webhooks.all(w, !has(w.stages) || w.kind == 'confirm' || w.kind == 'veto')",
+        "webhooks: stages go with confirm and veto; events tell of all of them",
+        "webhooks",
+    ),
 )
 
 #: Rules by kind.

@@ -91,6 +91,10 @@ class OperatorRequest:
     decision_log: Annotated[
         Path | None, typer.Option(help="Folder on a volume for decision logs; none without.")
     ] = None
+    webhook_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin that webhooks of promotions may call, https://HOST:PORT; once for each."),
+    ] = None
     advise: Annotated[
         bool, typer.Option(help="Label pods with their contract's health, so that others act on it.")
     ] = False
@@ -133,7 +137,17 @@ def _settings(asked: OperatorRequest) -> Settings:
         access=access,
         watching=_watching(asked, access),
         journal=asked.decision_log,
+        webhook_origins=_origins(asked.webhook_origin or ()),
     )
+
+
+def _origins(given: Sequence[str]) -> tuple[str, ...]:
+    from k8s.operator.promotion.calls import allowed_origin
+
+    try:
+        return tuple(allowed_origin(one) for one in given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--webhook-origin") from None
 
 
 def _watching(asked: OperatorRequest, access: Access) -> Watching:

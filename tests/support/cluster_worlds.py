@@ -15,6 +15,7 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from k8s.api.cluster import ApiCluster
 from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.replicas import IN_ROTATION
 from k8s.operator.route_loop import Parts, Sensing
 from k8s.resources.kinds import GROUP, VERSION, resource_named
@@ -158,7 +159,12 @@ class Bench:
         self.servers()
 
     def operator(
-        self, cluster: ApiCluster | None = None, *, advises: bool = False, **others: Any
+        self,
+        cluster: ApiCluster | None = None,
+        *,
+        advises: bool = False,
+        caller: HookCaller | None = None,
+        **others: Any,
     ) -> NamespaceOperator:
         """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
         parts = Parts(
@@ -168,7 +174,7 @@ class Bench:
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
             shed=SHED,
         )
-        return NamespaceOperator(replace(parts, **others), advises=advises)
+        return NamespaceOperator(replace(parts, **others), advises=advises, caller=caller)
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
         """So many ticks of one second."""

@@ -1,1 +1,1 @@
-"""Promotions of a namespace: which are accepted, what they let in, and what is said of them."""
+"""Promotions of a namespace: which are accepted, whom they ask, what they let in, and what is said."""

@@ -10,6 +10,7 @@ from contracts.errors import DocumentError
 from k8s.operator.admission import Documents
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import Manifest
+from k8s.operator.promotion.calls import origin_of
 from k8s.resources.objects import document_of
 
 
@@ -22,8 +23,15 @@ class Judged:
     document: KernelPromotion | None = None
 
 
-def judge_promotion(found: Manifest, documents: Documents | None, taken: Collection[str]) -> Judged:
-    """The verdict on one promotion; ``documents``: its policy's, ``taken``: kernels of older promotions."""
+def judge_promotion(
+    found: Manifest,
+    documents: Documents | None,
+    taken: Collection[str],
+    origins: Collection[str] = (),
+) -> Judged:
+    """The verdict on one promotion; ``documents``: its policy's, ``taken``: kernels of older promotions,
+    ``origins``: what webhooks may call, ``https://HOST:PORT``.
+    """
     try:
         document = document_of(found)
     except DocumentError as error:
@@ -38,7 +46,7 @@ def judge_promotion(found: Manifest, documents: Documents | None, taken: Collect
     if documents is None:
         told = f"policy: RoutePolicy {spec.policy} is not in force; see its conditions, or apply it"
         return _unresolved(accepted, "PolicyNotInForce", told)
-    if problem := _problem(document, documents):
+    if problem := _problem(document, documents) or _not_allowed(document, origins):
         return _unresolved(accepted, *problem)
     told = f"policy {spec.policy}, its pool and its contract were found and fit"
     resolved = condition("ResolvedRefs", True, "Resolved", told)
@@ -64,6 +72,22 @@ def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str]
             "now, and say with replaces whose slices come home once it is full"
         )
         return "CandidateIsHome", told
+    return None
+
+
+def _not_allowed(document: KernelPromotion, origins: Collection[str]) -> tuple[str, str] | None:
+    """Reason and what to do where a webhook would call what this operator may not."""
+    for hook in document.spec.webhooks:
+        try:
+            origin = origin_of(hook.url)
+        except ValueError as error:
+            return "WebhookNotAllowed", f"webhooks: {hook.name}: {error}; correct its url"
+        if origin not in origins:
+            told = (
+                f"webhooks: {hook.name} calls {origin}, which this operator may not; start it with "
+                f"--webhook-origin {origin}, or take the webhook out"
+            )
+            return "WebhookNotAllowed", told
     return None
 
 

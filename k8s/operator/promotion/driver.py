@@ -16,7 +16,9 @@ from controller.promotion.records import PromotionSight, PromotionStage, Promoti
 from k8s.operator.admission import Documents, Verdict
 from k8s.operator.objects import Cluster, Manifest, Resources
 from k8s.operator.promotion.admission import Judged, judge_promotion
+from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.evidence import offline_result
+from k8s.operator.promotion.hooks import Webhooks
 from k8s.operator.promotion.records import Attempt, approvals, subject_of, terms_of
 from k8s.operator.promotion.report import change_key, promotion_body, promotion_conditions
 from k8s.operator.promotion.stages import with_promotions
@@ -39,8 +41,9 @@ class _Policy:
 class Promotions:
     """Every promotion of one namespace; only who leads calls it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, caller: HookCaller | None = None) -> None:
         self._cluster = cluster
+        self._webhooks = Webhooks(caller or HookCaller(), cluster.namespace)
         self.attempts: dict[str, Attempt] = {}
         self._judged: dict[str, Judged] = {}
         self._policies: dict[str, _Policy] = {}
@@ -50,6 +53,7 @@ class Promotions:
         self.attempts.clear()
         self._judged.clear()
         self._policies.clear()
+        self._webhooks.forget()
 
     def admit(self, policy: str, verdict: Verdict, seen: Resources) -> Verdict:
         """``verdict`` with the documents as the policy's promotions let them be in force."""
@@ -59,7 +63,7 @@ class Promotions:
         self._policies[policy] = _Policy(verdict.documents or last, names)
         taken: set[str] = set()
         for name in names:
-            judged = judge_promotion(seen.promotions[name], verdict.documents, taken)
+            judged = judge_promotion(seen.promotions[name], verdict.documents, taken, self._webhooks.origins)
             self._judged[name] = judged
             if judged.document is not None and verdict.documents is not None:
                 self._take(name, seen.promotions[name], judged, verdict.documents)
@@ -82,7 +86,8 @@ class Promotions:
                 continue
             before = attempt.state
             self._read(attempt, known.documents, loop)
-            attempt.state = step(before, self._sight(attempt, loop), attempt.terms)
+            attempt.state = step(before, self._sight(name, attempt, loop), attempt.terms)
+            self._webhooks.changed(name, attempt)
             if attempt.state.stage is not before.stage:
                 _LOG.info("promotion %s: %s to %s: %s", name, before.stage, attempt.state.stage,
                           attempt.state.message)  # fmt: skip
@@ -91,6 +96,7 @@ class Promotions:
         """Status and events of every promotion."""
         for name in self.attempts.keys() - seen.promotions.keys():
             del self.attempts[name]
+        self._webhooks.deliver(self.attempts, now_s)
         for name, found in seen.promotions.items():
             judged = self._judged.get(name)
             if judged is None or found["spec"].get("policy") not in seen.policies:
@@ -101,7 +107,7 @@ class Promotions:
                 about=found,
                 conditions=promotion_conditions(judged, attempt),
                 body=body,
-                key=None if attempt is None else change_key(attempt.state),
+                key=None if attempt is None else change_key(attempt),
             )
             publisher.say(said, now_s)
 
@@ -112,7 +118,10 @@ class Promotions:
         attempt, uid = self.attempts.get(name), str(found["metadata"].get("uid", ""))
         if attempt is None or (attempt.uid, attempt.state.subject) != (uid, subject):
             state = _kept(found, subject)
-            attempt = Attempt(uid=uid, document=document, terms=terms_of(document), state=state)
+            told = _told(found) if attempt is None or attempt.uid != uid else attempt.told
+            attempt = Attempt(
+                uid=uid, document=document, terms=terms_of(document), state=state, queued=told, told=told
+            )
             self.attempts[name] = attempt
         attempt.document, attempt.terms = document, terms_of(document)
         attempt.approved = approvals(found["metadata"].get("annotations") or {}, subject)
@@ -127,15 +136,20 @@ class Promotions:
             attempt.offline = offline_result(self._cluster, attempt.document, documents)
             attempt.read_at_s = now_s
 
-    def _sight(self, attempt: Attempt, loop: RouteLoop) -> PromotionSight:
+    def _sight(self, name: str, attempt: Attempt, loop: RouteLoop) -> PromotionSight:
         turn, standing = loop.standing.turn, loop.standing
         assert turn is not None  # a loop that turned
+        view = self._webhooks.look(name, attempt, turn.at_s)
         asked = PromotionSight(
             now_s=turn.at_s,
             carried=loop.enforces and standing.programmed and not standing.frozen,
             seen=False,
             offline=attempt.offline,
             approved=attempt.approved,
+            confirmed=view.confirmed,
+            unopposed=view.unopposed,
+            refused=view.refused,
+            unheard=view.unheard,
             withdrawn=bool(attempt.document.spec.rollback),
         )
         decision, telemetry, layout = turn.decision, turn.telemetry, loop.setup.layout
@@ -175,3 +189,9 @@ def _kept(found: Manifest, subject: str) -> PromotionState:
     except StateError:
         return PromotionState(subject=subject)
     return state if state.subject == subject else PromotionState(subject=subject)
+
+
+def _told(found: Manifest) -> str:
+    """Newest change that webhooks were told of, as the status keeps it."""
+    told = (found.get("status") or {}).get("told")
+    return told if isinstance(told, str) else ""

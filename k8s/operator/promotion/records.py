@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from contracts.documents import KernelPromotion
+from contracts.documents.promotion import GatedStage, HookKind, Webhook
 from contracts.documents.promotion import StageTerms as StageSpec
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256
@@ -21,6 +22,7 @@ from k8s.operator.admission import Documents
 #: Annotation of a promotion: STAGE@SUBJECT, comma separated; SUBJECT is at least the first twelve digits.
 APPROVE = "selvage.dev/approve"
 _SUBJECT_DIGITS = 12
+_NOT_SUBJECT = {"description", "rollback", "webhooks"}
 _STAGES = {stage.lower(): stage for stage in PromotionStage}
 
 
@@ -36,6 +38,10 @@ class Attempt:
     offline: OfflineResult | None = None
     read_at_s: float = float("-inf")
     """When the offline evidence was read last."""
+    queued: str = ""
+    """Newest change that webhooks are to be told of."""
+    told: str = ""
+    """Newest change that they were told of, or that was given up."""
 
     @property
     def candidate(self) -> str:
@@ -53,12 +59,27 @@ def terms_of(document: KernelPromotion) -> PromotionTerms:
         canary_ratio=spec.canary.weight_ratio,
         guard_ratio=spec.canary.guard_ratio,
         gates=frozenset(_STAGES[one] for one in spec.manual_gates),
+        confirms=_hooked(document, "confirm"),
+        vetoes=_hooked(document, "veto"),
     )
 
 
+def stages_of(hook: Webhook) -> frozenset[PromotionStage]:
+    """Stages that ``hook`` opens or may veto."""
+    return frozenset(_STAGES[one] for one in hook.stages or get_args(GatedStage))
+
+
+def _hooked(document: KernelPromotion, kind: HookKind) -> frozenset[PromotionStage]:
+    found = [stages_of(one) for one in document.spec.webhooks if one.kind == kind]
+    return frozenset[PromotionStage]().union(*found)
+
+
 def subject_of(document: KernelPromotion, documents: Documents) -> str:
-    """Hash of what is promoted, on which terms, under which contract: another one begins anew."""
-    spec = document.spec.model_dump(mode="json", exclude_none=True, exclude={"description", "rollback"})
+    """Hash of what is promoted, on which terms, under which contract: another one begins anew.
+
+    Webhooks are no part of it: who is asked and told may change while a candidate is on its way.
+    """
+    spec = document.spec.model_dump(mode="json", exclude_none=True, exclude=_NOT_SUBJECT)
     return canonical_sha256([spec, kernel_sha256(document, documents), document_sha256(documents.contract)])
 
 

@@ -18,6 +18,8 @@ _STEADY = {
     "Judging": "the candidate is judged; status.message says how far it is",
     "Guarded": "an L2 clause is in alarm: its share is held down and its window begins anew",
 }
+#: What else than an approval is waited for.
+_BY_WEBHOOK = ("AwaitingConfirmation", "VetoUnknown")
 
 
 def promotion_conditions(judged: Judged, attempt: Attempt | None) -> tuple[Condition, ...]:
@@ -40,7 +42,8 @@ def _promoted(state: PromotionState) -> Condition:
 
 def _progressing(state: PromotionState) -> Condition:
     if state.waits_for is not None:
-        return condition("Progressing", False, "AwaitingApproval", state.message)
+        reason = state.reason if state.reason in _BY_WEBHOOK else "AwaitingApproval"
+        return condition("Progressing", False, reason, state.message)
     moving = state.verdict is None and state.stage is not PromotionStage.ROLLED_BACK
     if not moving:
         return condition("Progressing", False, str(state.stage), f"it stays in stage {state.stage}")
@@ -63,12 +66,16 @@ def promotion_body(attempt: Attempt, documents: Documents | None) -> dict[str, A
         "mostWeight": most_ratio(attempt.state, attempt.terms),
         "mirrored": mirrored_ratio(attempt.state, attempt.terms),
     }
+    if attempt.told:
+        body["told"] = attempt.told
     if documents is not None and attempt.candidate in {one.name for one in documents.pool.spec.kernels}:
         body["kernel"] = kernel_sha256(attempt.document, documents)
         body["contract"] = document_sha256(documents.contract)
     return body
 
 
-def change_key(state: PromotionState) -> list[str]:
+def change_key(attempt: Attempt) -> list[str]:
     """What of a body is told at once."""
-    return [str(one) for one in (state.subject, state.stage, state.verdict, state.reason, state.guarded)]
+    state = attempt.state
+    shown = (state.subject, state.stage, state.verdict, state.reason, state.guarded, attempt.told)
+    return [str(one) for one in shown]

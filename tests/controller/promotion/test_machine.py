@@ -16,88 +16,13 @@ from controller.promotion.kept import kept_values, state_of
 from controller.promotion.machine import MOST_GAP_S, shortfall, step
 from controller.promotion.records import (
     NEXT_STAGE,
-    OfflineResult,
     PromotionSight,
     PromotionStage,
-    PromotionState,
     PromotionTerms,
-    StageTerms,
     mirrored_ratio,
     most_ratio,
 )
-
-GATED = [PromotionStage.SHADOW, PromotionStage.CANARY, PromotionStage.FULL]
-BEGUN = PromotionState(subject="a" * 64)
-
-
-def passed(outcome: GateOutcome = GateOutcome.SUCCESSFUL) -> OfflineResult:
-    """What the offline evidence says."""
-    return OfflineResult(outcome=outcome, reason=str(outcome), message="said by a test")
-
-
-def plain_terms(gates: frozenset[PromotionStage] = frozenset()) -> PromotionTerms:
-    """Short windows without gates."""
-    stage = StageTerms(stability_s=5.0, least_probes=4, least_answers=0, deadline_s=60.0)
-    return PromotionTerms(
-        shadow=stage, canary=stage, mirror_ratio=0.05, canary_ratio=0.05, guard_ratio=0.01, gates=gates
-    )
-
-
-stage_terms = st.builds(
-    StageTerms,
-    stability_s=st.floats(1.0, 12.0),
-    least_probes=st.integers(0, 8),
-    least_answers=st.integers(0, 4),
-    deadline_s=st.floats(12.0, 40.0),
-)
-all_terms = st.builds(
-    PromotionTerms,
-    shadow=stage_terms,
-    canary=stage_terms,
-    mirror_ratio=st.floats(0.01, 0.5),
-    canary_ratio=st.floats(0.01, 0.5),
-    guard_ratio=st.floats(0.0, 0.5),
-    gates=st.frozensets(st.sampled_from(GATED)),
-)
-results = st.builds(passed, st.sampled_from([GateOutcome.SUCCESSFUL] * 6 + list(GateOutcome))) | st.none()
-calm = st.builds(
-    PromotionSight,
-    now_s=st.floats(0.5, 3.0),
-    probes=st.just((2, 3)),
-    answers=st.integers(0, 3),
-    offline=st.just(passed()),
-    approved=st.just(frozenset(GATED)),
-)
-rough = st.builds(
-    PromotionSight,
-    now_s=st.floats(-5.0, 30.0),
-    carried=st.booleans(),
-    seen=st.booleans(),
-    level=st.sampled_from([Level.NORMAL] * 8 + [Level.GUARD, Level.FALLBACK]),
-    hard_violated=st.sampled_from([False] * 9 + [True]),
-    certified=st.sampled_from([True] * 5 + [False]),
-    probes=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    answers=st.integers(0, 3),
-    offline=results,
-    approved=st.frozensets(st.sampled_from(GATED)),
-    withdrawn=st.sampled_from([False] * 20 + [True]),
-)
-#: Sights whose ``now_s`` is the time since the one before.
-courses = st.lists(st.one_of(calm, calm, calm, rough), min_size=1, max_size=60)
-
-
-def walked(
-    course: list[PromotionSight], terms: PromotionTerms, state: PromotionState = BEGUN
-) -> list[tuple[PromotionState, PromotionSight, PromotionState]]:
-    """Every tick of ``course``: before, seen, after."""
-    now_s, found = 1000.0, []
-    for one in course:
-        now_s += one.now_s
-        sight = replace(one, now_s=now_s)
-        after = step(state, sight, terms)
-        found.append((state, sight, after))
-        state = after
-    return found
+from tests.support.promotion_courses import BEGUN, all_terms, courses, moved_on, passed, plain_terms, walked
 
 
 @given(courses, all_terms)
@@ -172,8 +97,7 @@ def test_a_gate_is_passed_with_its_approval_alone(
 ) -> None:
     """A gated stage is entered in a tick that sees its approval."""
     for before, sight, after in walked(course, terms):
-        moved = after.stage is not before.stage and after.stage is not PromotionStage.ROLLED_BACK
-        if moved and after.stage in terms.gates:
+        if moved_on(before, after) and after.stage in terms.gates:
             assert after.stage in sight.approved
 
 

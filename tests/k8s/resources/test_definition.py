@@ -164,6 +164,11 @@ def _twice(key: str) -> Change:
     return lambda spec: spec[key].append(copy.deepcopy(spec[key][0]))
 
 
+def hook(**changes: object) -> Object:
+    """A webhook of a promotion."""
+    return {"name": "tests", "kind": "veto", "url": "https://hooks.example/veto", **changes}
+
+
 BROKEN: dict[str, tuple[str, Change, str]] = {
     "slice twice": ("KernelContract", _twice("slices"), "each name once"),
     "no default slice": (
@@ -212,6 +217,32 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
         "KernelPromotion",
         _set("manual_gates", to=["full", "full"]),
         "each stage once",
+    ),
+    "a webhook twice": (
+        "KernelPromotion",
+        _set("webhooks", to=[hook(), hook()]),
+        "each name once",
+    ),
+    "stages of an event": (
+        "KernelPromotion",
+        _set("webhooks", to=[hook(kind="event", stages=["full"])]),
+        "stages go with confirm and veto",
+    ),
+    "a stage of a webhook twice": (
+        "KernelPromotion",
+        _set("webhooks", to=[hook(stages=["full", "full"])]),
+        "each stage once",
+    ),
+    "a password in a URL": (
+        "KernelPromotion",
+        _set("webhooks", to=[hook(url="https://me:secret@hooks.example/veto")]),
+        "should match",
+    ),
+    "no http": ("KernelPromotion", _set("webhooks", to=[hook(url="file:///etc/passwd")]), "should match"),
+    "a line break in a URL": (
+        "KernelPromotion",
+        _set("webhooks", to=[hook(url="https://hooks.example/a\nb")]),
+        "should match",
     ),
     "fault after the drill": ("FaultDrill", _set("faults", 0, "onset_s", to=1e6), "before time_to_live_s"),
 }
