@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from contracts.loading.files import json_text
 from contracts.loading.malformed import MALFORMED
 from k8s.operator.drills.cluster import DrillCluster
-from k8s.operator.objects import ClusterError, Manifest
+from k8s.operator.objects import Cluster, ClusterError, Manifest
 
 _NOTE, REPORT, LINE = "drill.json", "outcome.json", "timeline.json"
 
@@ -94,7 +94,7 @@ class ClusterLedger:
         )
 
 
-def read_note(cluster: DrillCluster, drill: str) -> DrillNote | None:
+def read_note(cluster: Cluster, drill: str) -> DrillNote | None:
     """The note of ``drill``; None without one. ClusterError where it is there and cannot be read."""
     found = cluster.read_config(ledger_name(drill))
     if found is None:

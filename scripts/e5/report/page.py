@@ -50,6 +50,7 @@ HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")
 _WORLDS = {
     "sim": "Simulated fleet; kernels and numeric faults as measured in the profiles named below.",
     "local": "Real vLLM servers behind Envoy on one machine; every episode is a drill, measured to its undo.",
+    "kubernetes": "vLLM pods of a cluster behind a gateway; every episode is a drill, measured to the undo.",
 }
 
 
