@@ -12,6 +12,7 @@ from k8s.operator.objects import Resources
 from scripts.e5_cluster.plan import AT_REST, ClusterOptions, ClusterSuite, plan_cluster, spec_of
 from tests.support.e5_clusters import drill_file
 from tests.support.e5_objects import resources
+from tests.support.paths import ROOT
 
 
 def planned(folder: Path, seen: Resources | None = None, **changes: Any) -> ClusterSuite:
@@ -83,6 +84,18 @@ def test_what_is_not_there_is_refused(tmp_path: Path, changes: dict[str, Any], m
     """A policy, a drill or a configuration that does not fit, each with what was expected."""
     with pytest.raises(DocumentError, match=message):
         planned(tmp_path, **changes)
+
+
+def test_the_suite_of_the_sample_can_run(tmp_path: Path) -> None:
+    """One silent fault and three loud ones, all on a server that is labelled for drills."""
+    folder = ROOT / "k8s" / "examples" / "e5" / "suite"
+    files = tuple(str(folder / f"{name}.yaml") for name in ("silent", "crash", "hang", "slow"))
+    suite = planned(tmp_path, drills=files)
+    assert [one.group for one in suite.entries] == ["silent_numeric", "loud", "loud", "loud"]
+    assert {one.plan.undo_at_s for one in suite.entries} == {100.0}
+    assert {name for one in suite.entries for strike in one.plan.strikes for name in strike.replicas} == {
+        "fp8-0"
+    }
 
 
 def test_a_run_without_drills_is_refused(tmp_path: Path) -> None:
