@@ -13,7 +13,7 @@ import typer
 from kubernetes import client
 
 from k8s.api.experiments import ApiExperiment
-from k8s.operator.objects import ClusterError
+from k8s.operator.objects import ClusterError, Manifest
 from k8s.process.clients import cluster_client
 from k8s.process.drills import LEASE as RUNNER_LEASE
 from k8s.process.election import LEASE_S, Leadership
@@ -21,7 +21,7 @@ from scripts.e5.experiment import write_results
 from scripts.e5_cluster.borrowed import BorrowedPolicy
 from scripts.e5_cluster.drills import DrillCourse, result_of
 from scripts.e5_cluster.plan import COMMAND, ClusterOptions, ClusterSuite, plan_cluster
-from scripts.e5_cluster.pool import ExperimentPool
+from scripts.e5_cluster.pool import ExperimentPool, in_alarm
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
 from scripts.e5_drills.plan import Episode, refused
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
@@ -68,7 +68,9 @@ def run_on(api: client.ApiClient, options: ClusterOptions, *, as_json: bool = Fa
     _refuse_without_runner(cluster)
     with alone(api, options.namespace, options.route_policy) as waiting:
         _take_back(cluster, options.route_policy, waiting)
-        suite = plan_cluster(options, cluster.resources())
+        seen = cluster.resources()
+        suite = plan_cluster(options, seen)
+        _refuse_in_alarm(seen.policies[options.route_policy])
         ready_folder(options.out)
         results = _run_all(cluster, suite, options, waiting)
     facts = {"namespace": options.namespace, "route_policy": options.route_policy}
@@ -122,6 +124,13 @@ def _refuse_without_runner(cluster: ExperimentCluster) -> None:
         step = "apply the component k8s/manifests/components/drills, and look at its Deployment"
         expected = f"a drill runner in namespace {cluster.namespace}"
         raise refused(COMMAND, "--namespace", expected, seen, step)
+
+
+def _refuse_in_alarm(policy: Manifest) -> None:
+    """An experiment begins by taking every slice home, which is no place for users in an incident."""
+    if told := in_alarm(policy):
+        step = "look at the incident first; run again when Degraded is False"
+        raise refused(COMMAND, "--route-policy", "a pool that keeps its contract", told, step)
 
 
 def _run_all(

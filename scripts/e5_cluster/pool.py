@@ -16,6 +16,8 @@ from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
 IN_FORCE_S = 180.0
 #: Until every pod serves and every slice is at home, s: a pod that was killed loads its model again.
 AT_REST_S = 900.0
+#: Reasons of Degraded that say so.
+_IN_ALARM = ("HardClauseBroken", "ClauseInAlarm")
 #: What stands in a status is rounded.
 _HOME_LEAST = 0.999
 
@@ -83,6 +85,15 @@ def not_in_force(policy: Manifest) -> str:
     waited = ("Ready", "Programmed")
     lacking = [kind for kind in waited if _status(conditions, kind) != "True"]
     return "; ".join(f"{kind}: {conditions.get(kind, {}).get('message', 'not said')}" for kind in lacking)
+
+
+def in_alarm(policy: Manifest) -> str:
+    """What the operator says of a clause in alarm now, "" for nothing."""
+    status = policy.get("status") or {}
+    if status.get("observedGeneration") != policy["metadata"]["generation"]:
+        return ""
+    degraded = [one for one in status.get("conditions") or [] if one["type"] == "Degraded"]
+    return "; ".join(str(one["message"]) for one in degraded if one["reason"] in _IN_ALARM)
 
 
 def not_at_home(policy: Manifest, homes: Mapping[str, str]) -> str:

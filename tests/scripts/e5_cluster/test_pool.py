@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.e5_cluster.pool import not_at_home, not_in_force
+from scripts.e5_cluster.pool import in_alarm, not_at_home, not_in_force
 from scripts.e5_cluster.ports import ExperimentError
 
 HOMES = {"prose": "fp8", "numbers": "bf16"}
@@ -50,6 +50,18 @@ def test_what_never_comes_ends_the_run(kind: str) -> None:
     """A policy that the operator refuses is not waited for."""
     with pytest.raises(ExperimentError, match=f"why {kind}"):
         not_in_force(policy(**{kind: "False"}))
+
+
+def test_a_pool_in_alarm_is_told_from_one_that_lacks_something() -> None:
+    """Only a clause counts, and only as the operator says of this very spec."""
+    found = policy()
+    for reason, expected in (("ClauseInAlarm", "why"), ("HardClauseBroken", "why"), ("KernelGone", "")):
+        found["status"]["conditions"] = [{"type": "Degraded", "reason": reason, "message": "why"}]
+        assert in_alarm(found) == expected
+    found["status"]["conditions"][0]["reason"] = "ClauseInAlarm"
+    found["status"]["observedGeneration"] = 2
+    assert in_alarm(found) == ""
+    assert in_alarm({"metadata": {"generation": 1}}) == ""
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 0.99])
