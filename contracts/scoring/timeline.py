@@ -84,12 +84,15 @@ def timeline_plain(line: Timeline) -> dict[str, Any]:
 def timeline_of(found: Mapping[str, Any]) -> Timeline:
     """What ``timeline_plain`` wrote; KeyError, TypeError or ValueError for anything else."""
     arrays = {name: np.array(found[name], dtype=np.float64) for name in _ARRAYS}
-    shapes = {len(one) for one in arrays.values()}
-    if len(shapes) != 1 or arrays["weights"].ndim != 2 or arrays["health"].ndim != 2:
-        raise ValueError(f"expected lines of one length, got { ({k: v.shape for k, v in arrays.items()}) }")
+    kernels = tuple(map(str, found["kernels"]))
+    rows, many = arrays["at_s"].size, len(kernels)
+    expected = {"at_s": (rows,), "weights": (rows, many + 1), "health": (rows, many), "quality": (rows,)}
+    shapes = {name: one.shape for name, one in arrays.items()}
+    if shapes != expected:
+        raise ValueError(f"expected lines of shapes {expected}, got {shapes}")
     return Timeline(
         policy=str(found["policy"]),
-        kernels=tuple(map(str, found["kernels"])),
+        kernels=kernels,
         onset_s=_number(found["onset_s"]),
         recovered_s=_number(found["recovered_s"]),
         **arrays,

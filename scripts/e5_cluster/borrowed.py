@@ -62,6 +62,10 @@ class BorrowedPolicy:
                 return True
         raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
 
+    def require_ours(self) -> None:
+        """ExperimentError where somebody else changed it since it was put in force."""
+        self._refuse_foreign(self.found())
+
     def found(self) -> Manifest:
         """It as it is now; ExperimentError where it is gone."""
         found = self._cluster.policy(self.name)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from contracts.loading.malformed import MALFORMED
+from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.measures_json import measures_of
 from contracts.scoring.timeline import Timeline, timeline_of
 from faults.drill.outcome import Verdict
@@ -142,24 +143,40 @@ def result_of(episode: Episode, ended: Ended, drove: str, served_by: tuple[str, 
     A drill that its guard ended has a shorter window than the others; it does not count, and says so.
     """
     content = ended.content or {}
+    measures, requests, why_not = None, 0, "no report was kept"
+    evidence: tuple[str, ...] = ()
     try:
-        measures = None if ended.content is None else measures_of(content["measures"])
-        evidence = tuple(str(one["evidence"]) for one in content.get("faults", ()))
-        requests = int(content.get("requests", 0))
-        early = str(content.get("aborted") or content.get("stopped") or "")
+        if ended.content is not None:
+            measures, why_not = _measures(content, episode), _ended_early(content)
+            evidence = tuple(str(one["evidence"]) for one in content["faults"])
+            requests = int(content["requests"])
     except MALFORMED as error:
-        measures, evidence, requests, early = None, (), 0, f"its report cannot be read: {error}"
-    usable = measures is not None and not early and ended.verdict != Verdict.INVALID
+        why_not = f"its report cannot be read: {error}"
+    usable = not why_not and ended.verdict != Verdict.INVALID
     return EpisodeResult(
         episode=episode,
         measures=measures if usable else None,
         verdict=ended.verdict,
-        reason=ended.reason if usable or not early else f"ended early: {early}",
+        reason="; ".join(filter(None, (ended.reason, why_not))),
         evidence=(*evidence, f"{drove} drove"),
         requests=requests,
         line=_line(ended.line, episode.configuration.name),
         served_by=served_by,
     )
+
+
+def _measures(content: Mapping[str, Any], episode: Episode) -> EpisodeMeasures:
+    """Of the report of ``episode``'s drill; ValueError where it tells of another policy, load or pool."""
+    measures = measures_of(content["measures"])
+    found = [content["policy"], content["seed"], len(measures.kept_by_slice)]
+    expected = [episode.configuration.policy, episode.seed, len(episode.entry.pool.spec.home)]
+    if found != expected:
+        raise ValueError(f"expected policy, seed and number of slices {expected}, got {found}")
+    return measures
+
+
+def _ended_early(content: Mapping[str, Any]) -> str:
+    return "its window is shorter than that of others" if content["aborted"] or content["stopped"] else ""
 
 
 def _line(found: Mapping[str, Any] | None, policy: str) -> Timeline | None:

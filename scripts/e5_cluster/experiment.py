@@ -167,6 +167,7 @@ def _runner(
         drove = pool.drive(episode.configuration.name)
         images = pool.images()
         ended = course.run(suite.drill(episode), episode.entry.plan)
+        pool.require_ours()
         return result_of(episode, ended, drove, images)
 
     return run

@@ -40,6 +40,10 @@ class ExperimentPool:
         self._in_force(configuration)
         return str((self._policy.found().get("status") or {}).get("driving", "nobody"))
 
+    def require_ours(self) -> None:
+        """ExperimentError where somebody else changed who drives: what was measured tells of nobody."""
+        self._policy.require_ours()
+
     def images(self) -> tuple[str, ...]:
         """What the pods of the pool run, by the images of their containers."""
         found = {

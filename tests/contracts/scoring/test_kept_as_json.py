@@ -40,7 +40,7 @@ def test_lines_come_back_as_they_were(record: EpisodeRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"at_s": [1.0]}, {"weights": [1.0]}, {"quality": "none"}, {"health": None}]
+    "change", [{"at_s": [1.0]}, {"weights": [1.0]}, {"quality": "none"}, {"kernels": ["a"]}, {"health": None}]
 )
 def test_lines_that_are_none_are_refused(change: dict[str, object]) -> None:
     """Lines of unequal length, and what are no numbers."""

@@ -73,6 +73,8 @@ def test_a_change_of_somebody_else_is_never_overwritten() -> None:
         policy.put(spec_of(before, "sequential"))
     with pytest.raises(ExperimentError, match=UNDO):
         policy.give_back()
+    with pytest.raises(ExperimentError, match="somebody else changed"):
+        policy.require_ours()
     assert held(server)["spec"]["suspend"] is True
     assert json.loads(held(server)["metadata"]["annotations"][UNDO]) == before
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,8 @@ from tests.support.drill_runs import NotedLedger, ScriptedTarget
 from tests.support.episodes import broken_record, move_at, step_fault
 
 Object = dict[str, Any]
+#: What may stand in a report that somebody else wrote.
+OTHERS: tuple[Any, ...] = (None, "x", [], {}, -1, 1e308, True, [[1]])
 
 
 def conditions(**states: str) -> list[Object]:
@@ -99,6 +101,7 @@ def played(found: Episode, *, shows: bool = True) -> Ended:
     plan = found.entry.plan
     rows = int(plan.total_s)
     record = move_at(replace(broken_record(rows, 4), incident=step_fault(4.0, rows)), 14)
+    record = replace(record, policy=found.configuration.name, seed=found.seed)
     target = ScriptedTarget(episode=record, shows_after=shows)
     outcome = judge(plan, run_drill(plan, target, NotedLedger(target.told), lambda _: None))
     content = json.loads(json.dumps(outcome_content(outcome), allow_nan=False))
@@ -127,13 +130,51 @@ def test_what_was_no_experiment_does_not_count(tmp_path: Path) -> None:
     early = replace(good, content={**good.content, "aborted": "outage"})
     stopped = replace(good, content={**good.content, "stopped": "the runner was stopped"})
     broken = replace(good, content={**good.content, "measures": {"scenario": 1}})
-    bad = [played(found, shows=False), early, stopped, broken, replace(good, content=None)]
+    other = replace(good, content={**good.content, "policy": "sequential"})
+    bad = [played(found, shows=False), early, stopped, broken, other, replace(good, content=None)]
     results = [result_of(found, one, "fixed", ()) for one in bad]
-    assert [one.measures for one in results] == [None] * 5
+    assert [one.measures for one in results] == [None] * 6
     assert results[0].verdict == "invalid"
-    assert "outage" in results[1].reason
-    assert "stopped" in results[2].reason
+    assert "window is shorter" in results[1].reason
+    assert "window is shorter" in results[2].reason
     assert "cannot be read" in results[3].reason
+    assert "sequential" in results[4].reason
+    assert "no report" in results[5].reason
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value; of a list the first."""
+    yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list) and value:
+        yield from places(value[0], (*path, 0))
+
+
+def put(value: Any, path: tuple[Any, ...], other: object) -> Any:
+    """``value`` with ``other`` in one place."""
+    if not path:
+        return other
+    key, *rest = path
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[key] = put(value[key], tuple(rest), other)
+    return copy
+
+
+def test_a_report_that_somebody_else_wrote_ends_no_run(tmp_path: Path) -> None:
+    """Whatever stands in one place of it: it counts or it does not, and nothing is raised."""
+    found, _ = episode(tmp_path)
+    good = played(found)
+    assert good.content is not None
+    for path in list(places(good.content))[1:]:
+        for other in OTHERS:
+            result = result_of(found, replace(good, content=put(good.content, path, other)), "fixed", ())
+            assert result.measures is None or result.reason
+    assert good.line is not None
+    for path in list(places(good.line))[1:]:
+        for other in OTHERS:
+            result_of(found, replace(good, line=put(good.line, path, other)), "fixed", ())
 
 
 def test_a_drill_is_applied_read_and_deleted(tmp_path: Path) -> None:
