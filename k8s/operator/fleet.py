@@ -14,6 +14,7 @@ from contracts.documents.pool import PoolKernel
 from contracts.documents.route import Freeze
 from contracts.telemetry import SampleRates
 from k8s.operator.admission import Documents
+from k8s.operator.replicas import KernelService
 from k8s.routes.rules import Backend, RouteShape
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
 
@@ -60,6 +61,15 @@ def route_shape(documents: Documents, layout: FleetLayout, shed: Backend) -> Rou
 def serving(pool: KernelPool) -> tuple[PoolKernel, ...]:
     """Kernels that may take traffic, in the pool's order."""
     return tuple(kernel for kernel in pool.spec.kernels if kernel.role != "reference")
+
+
+def kernel_services(pool: KernelPool) -> tuple[KernelService, ...]:
+    """Where the replicas of each serving kernel are found."""
+    return tuple(
+        KernelService(kernel=one.name, service=one.backend.name, replicas=one.replicas)
+        for one in serving(pool)
+        if one.backend is not None
+    )
 
 
 def frozen(freeze: Freeze | None, now: datetime) -> bool:

@@ -21,9 +21,9 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
-from k8s.operator.fleet import controller_setup, frozen, pinned_table, route_shape, serving
+from k8s.operator.fleet import controller_setup, frozen, kernel_services, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
-from k8s.operator.replicas import KernelService, PodDiscovery
+from k8s.operator.replicas import PodDiscovery
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
@@ -134,9 +134,7 @@ class RouteLoop:
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
-                   for k in serving(documents.pool) if k.backend is not None]  # fmt: skip
-        self.discovery = PodDiscovery(parts.cluster, kernels)
+        self.discovery = PodDiscovery(parts.cluster, kernel_services(documents.pool))
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, MissingPartError, Problem
 from contracts.loading.uris import resolve_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.experiment import Options
@@ -41,17 +42,35 @@ class E5Options:
     route_policy: Annotated[
         str,
         typer.Option(
-            help="RoutePolicy document: its policy, mode, shield and meta-contract as one more configuration."
+            help="RoutePolicy document: its policy, mode, shield and meta-contract as one more "
+            "configuration. Of --target kubernetes: the name of the resource whose pool is drilled."
         ),
     ] = ""
-    target: Annotated[str, typer.Option(help="sim, or local: real vLLM servers of this machine.")] = "sim"
+    target: Annotated[
+        str,
+        typer.Option(
+            help="sim, local: real vLLM servers of this machine, or kubernetes: those of a cluster."
+        ),
+    ] = "sim"
     drills: Annotated[
-        str, typer.Option(help="Of --target local: comma-separated drills, silent,crash,hang,slow,healthy.")
+        str,
+        typer.Option(
+            help="Comma-separated drills: of local silent,crash,hang,slow,healthy; of kubernetes their files."
+        ),
     ] = ""
-    hold: Annotated[float, typer.Option(help="Of --target local: seconds that a fault is in force.")] = 120.0
+    hold: Annotated[
+        float, typer.Option(help="Of local and kubernetes: seconds that a fault is in force.")
+    ] = 120.0
     folder: Annotated[
         Path | None, typer.Option(help="Of --target local: the fleet's; that of `selvage fleet` without.")
     ] = None
+    namespace: Annotated[
+        str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Of --target kubernetes: that of the RoutePolicy.")
+    ] = "default"
+    undo: Annotated[
+        bool,
+        typer.Option("--undo", help="Of --target kubernetes: take back what a killed run left, and end."),
+    ] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print e5.json instead of the table.")] = False
 
 
@@ -64,12 +83,18 @@ def e5(asked: E5Options) -> None:
     _at_least("--jobs", asked.jobs, 0)
     refuse_unknown(asked.backend, "selvage e5")
     _at_least("--batch", asked.batch, 1)
-    if asked.target == "local":
-        _run_local(asked)
+    if asked.target in _ON_SERVERS:
+        _only_with("sim", {"--suite": asked.suite, "--trace": asked.trace})
+        _only_with("sim", {"--batch": asked.batch, "--jobs": asked.jobs})
+        if not asked.hold >= 70.0:
+            hint = "a recovery counts when it lasts 60 s; e.g. --hold 120"
+            raise _refused("--hold", "at least 70 s", f"{asked.hold:g}", hint)
+        _ON_SERVERS[asked.target](asked)
         return
     _only_with("local", {"--drills": asked.drills, "--folder": asked.folder})
+    _only_with("kubernetes", {"--undo": asked.undo})
     if asked.target != "sim":
-        raise _refused("--target", "sim or local", asked.target, "e.g. --target local")
+        raise _refused("--target", "sim, local or kubernetes", asked.target, "e.g. --target local")
     run_and_show(_run_options(asked), as_json=asked.as_json)
 
 
@@ -79,17 +104,14 @@ def _run_local(asked: E5Options) -> None:
     from scripts.e5_local.experiment import run_local
     from scripts.e5_local.plan import LocalOptions
 
-    others = {"--suite": asked.suite, "--trace": asked.trace, "--route-policy": asked.route_policy}
-    _only_with("sim", others | {"--batch": asked.batch, "--jobs": asked.jobs})
-    if not asked.hold >= 70.0:
-        hint = "a recovery counts when it lasts 60 s; e.g. --hold 120"
-        raise _refused("--hold", "at least 70 s", f"{asked.hold:g}", hint)
+    _only_with("sim", {"--route-policy": asked.route_policy})
+    _only_with("kubernetes", {"--undo": asked.undo})
     given = {"--target": "local", "--policies": asked.policies, "--drills": asked.drills}
     options = LocalOptions(
         out=asked.out,
         folder=default_folder(asked.folder),
-        policies=tuple(filter(None, asked.policies.split(","))),
-        drills=tuple(filter(None, asked.drills.split(","))),
+        policies=_listed(asked.policies),
+        drills=_listed(asked.drills),
         seeds=asked.seeds or 1,
         hold_s=asked.hold,
         command=command_from(given | {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}"}),
@@ -97,7 +119,41 @@ def _run_local(asked: E5Options) -> None:
     run_local(options, as_json=asked.as_json)
 
 
-def _only_with(target: str, given: dict[str, object]) -> None:
+def _run_cluster(asked: E5Options) -> None:
+    """Drills on the pods of a cluster."""
+    try:
+        from scripts.e5_cluster.experiment import give_back, run_cluster
+        from scripts.e5_cluster.plan import ClusterOptions
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+
+    _only_with("local", {"--folder": asked.folder})
+    if asked.undo:
+        give_back(asked.namespace, asked.route_policy)
+        return
+    given = {"--target": "kubernetes", "--namespace": asked.namespace, "--route-policy": asked.route_policy}
+    given |= {"--policies": asked.policies, "--drills": asked.drills}
+    options = ClusterOptions(
+        out=asked.out,
+        namespace=asked.namespace,
+        route_policy=asked.route_policy,
+        policies=_listed(asked.policies),
+        drills=_listed(asked.drills),
+        seeds=asked.seeds or 1,
+        hold_s=asked.hold,
+        command=command_from(given | {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}"}),
+    )
+    run_cluster(options, as_json=asked.as_json)
+
+
+_ON_SERVERS = {"local": _run_local, "kubernetes": _run_cluster}
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _only_with(target: str, given: Mapping[str, object]) -> None:
     """Refuse options that mean nothing for the other target."""
     named = [name for name, value in given.items() if value]
     if named:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,10 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from contracts.loading.files import plain
 from contracts.plugins import loaded_sha256
 from contracts.scoring.measure_table import MEASURES
+from contracts.scoring.timeline import timeline
 from faults.drill.outcome import EXIT_CODES, DrillOutcome
+from faults.drill.told import outcome_told
 from scripts.drill.documents import ReadDrill
-from scripts.e5.example import timeline
 from scripts.e5.report.plots import timeline_svg
 from scripts.output import write_json, write_whole
 from scripts.provenance import RESULT_PACKAGES, cpu_model, git_sha, package_version, sources_sha256
@@ -43,15 +42,9 @@ def content_of(
         "target": target,
         "policy": policy,
         "seed": seed,
-        "verdict": outcome.verdict.value,
+        **outcome_told(outcome),
         "exit_code": EXIT_CODES[outcome.verdict],
-        "reason": outcome.reason,
-        "checks": [asdict(check) for check in outcome.checks],
-        "faults": [asdict(fault) for fault in run.faults],
         "onset_s": run.injected_at_s,
-        "undone_at_s": run.undone_at_s,
-        "mended": [asdict(one) for one in run.mended],
-        "recovered_s": None if math.isinf(outcome.recovered_s) else outcome.recovered_s,
         "offered_requests": int(run.record.offered.sum()),
         "failed_requests": int(run.record.failed.sum() + run.record.shed.sum()),
         "measures": measures | counts,

@@ -18,6 +18,7 @@ from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
 from contracts.scoring.measures import EpisodeMeasures
+from contracts.scoring.timeline import Timeline
 from contracts.workload.azure_trace import load_trace
 from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
@@ -26,7 +27,7 @@ from scripts.e5.harm import harm
 from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5.kept import KeptJobs
 from scripts.e5.report.page import ReportInput, render
-from scripts.e5.report.plots import FrontPoint, Timeline
+from scripts.e5.report.plots import FrontPoint
 from scripts.e5.results import Episodes, tables
 from scripts.e5.route import read_route, refuse_other_pool
 from scripts.e5.subjects import (

@@ -17,10 +17,9 @@ import numpy as np
 from contracts.scoring.episode import EpisodeRecord, truncate
 from contracts.scoring.measures import EpisodeMeasures, measure_episode
 from contracts.scoring.quality import SliceQuality, healthy_quality, pool_quality
+from contracts.scoring.timeline import Timeline, timeline
 from controller.decision import Decision
 from scripts.e5.configurations import BASELINE_CONFIGURATION, Configuration
-from scripts.e5.example import timeline
-from scripts.e5.report.plots import Timeline
 from scripts.e5.suite import SuiteEntry
 from scripts.workers import Run, Workers, opened
 from simulator.fleet import run_episodes

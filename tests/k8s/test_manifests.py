@@ -89,7 +89,7 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
         files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
         generated |= {one["path"] for one in listed.get("patches", []) if "path" in one}
-        apart = {"alerts", "dashboard", "components", "late", "webhooks"}  # applied by themselves
+        apart = {"alerts", "dashboard", "components", "late", "suite", "webhooks"}  # applied by themselves
         folders = {path.name for path in folder.iterdir() if path.is_dir()} - apart
         own = {one for one in listed.get("resources", []) if not one.startswith("..")}
         assert files | folders == own | generated
@@ -101,7 +101,8 @@ def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClien
     drill = list(objects(SAMPLE.parent / "drills" / "late"))
     for one in drill:
         del one["metadata"]["namespace"]
-    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion"), *drill]:
+    e5 = [*objects(SAMPLE.parent / "e5"), *objects(SAMPLE.parent / "e5" / "suite")]
+    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion"), *drill, *e5]:
         path = _path(found, namespace)
         api.call_api(
             "POST",

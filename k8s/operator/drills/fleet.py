@@ -19,9 +19,9 @@ from k8s.operator.drills.chaos import NETWORK_KINDS, chaos_name
 from k8s.operator.drills.cluster import DrillCluster, DrillPod
 from k8s.operator.drills.ledger import StruckPod
 from k8s.operator.drills.pods import POD_KILL, Handed, PodFaults, Steering, drill_pods, steering_url
-from k8s.operator.fleet import serving
+from k8s.operator.fleet import kernel_services
 from k8s.operator.objects import ClusterError
-from k8s.operator.replicas import KernelService, PodDiscovery, PodReplica
+from k8s.operator.replicas import PodDiscovery, PodReplica
 from k8s.routes.rules import WHOLE, table_of
 from live.drill.fleet import Front
 from live.errors import LiveError
@@ -61,9 +61,7 @@ class ClusterFleet:
         handed_over: bool,
     ) -> None:
         self._cluster, self._site, self._entrance, self._steering = cluster, site, entrance, steering
-        kernels = [KernelService(kernel=k.name, service=k.backend.name, replicas=k.replicas)
-                   for k in serving(site.documents.pool) if k.backend is not None]  # fmt: skip
-        self._discovery = PodDiscovery(cluster, kernels)
+        self._discovery = PodDiscovery(cluster, kernel_services(site.documents.pool))
         self._handed_over = handed_over
         self._pods: dict[str, DrillPod] = {}
         self._struck: dict[str, DrillPod] = {}

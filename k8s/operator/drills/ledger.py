@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 from contracts.loading.files import json_text
 from contracts.loading.malformed import MALFORMED
 from k8s.operator.drills.cluster import DrillCluster
-from k8s.operator.objects import ClusterError, Manifest
+from k8s.operator.objects import Cluster, ClusterError, Manifest
 
-_NOTE, REPORT = "drill.json", "outcome.json"
+_NOTE, REPORT, LINE = "drill.json", "outcome.json", "timeline.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +66,14 @@ class ClusterLedger:
         self._write({"state": how})
         self.opened = False
 
-    def report(self, content: Mapping[str, Any]) -> None:
-        """Keep what came of the drill beside the note."""
-        self._write({"state": "open" if self.opened else "undone"}, content)
+    def report(self, content: Mapping[str, Any], line: str = "") -> None:
+        """Keep what came of the drill beside the note; ``line``: as JSON over time, "" for none."""
+        kept = {REPORT: json_text(content, indent=2), **({LINE: line} if line else {})}
+        self._write({"state": "open" if self.opened else "undone"}, kept)
 
-    def _write(self, state: dict[str, str], content: Mapping[str, Any] | None = None) -> None:
+    def _write(self, state: dict[str, str], report: Mapping[str, str] | None = None) -> None:
         metadata = self._drill["metadata"]
         note = {**state, "uid": metadata["uid"], "struck": [asdict(one) for one in self._struck]}
-        report = {} if content is None else {REPORT: json_text(content, indent=2)}
         owner = {
             "apiVersion": self._drill["apiVersion"],
             "kind": self._drill["kind"],
@@ -89,12 +89,12 @@ class ClusterLedger:
                     "labels": {"app.kubernetes.io/part-of": "selvage"},
                     "ownerReferences": [owner],
                 },
-                "data": {_NOTE: json_text(note, indent=2), **report},
+                "data": {_NOTE: json_text(note, indent=2), **(report or {})},
             }
         )
 
 
-def read_note(cluster: DrillCluster, drill: str) -> DrillNote | None:
+def read_note(cluster: Cluster, drill: str) -> DrillNote | None:
     """The note of ``drill``; None without one. ClusterError where it is there and cannot be read."""
     found = cluster.read_config(ledger_name(drill))
     if found is None:

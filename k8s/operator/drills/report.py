@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from contracts.loading.files import plain
+from contracts.loading.files import json_text, plain
+from contracts.scoring.measures_json import measures_plain
+from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
 from faults.drill.outcome import DrillOutcome, Verdict
+from faults.drill.told import outcome_told
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.drills.admission import DrillVerdict
 from k8s.operator.drills.ledger import REPORT, ledger_name
 
 _HOLDS = {Verdict.PASSED: True, Verdict.FAILED: False, Verdict.INCONCLUSIVE: None, Verdict.INVALID: None}
+#: A ConfigMap holds one MiB, and the report lies beside.
+MOST_LINE_BYTES = 700_000
 _OPEN = "the verdict comes when the drill has ended"
 
 
@@ -51,28 +55,29 @@ def ended(
 
 
 def outcome_content(outcome: DrillOutcome) -> dict[str, Any]:
-    """What is kept of a judged drill: verdict, checks and evidence, as plain JSON."""
-    run = outcome.run
-    content = {
-        "verdict": str(outcome.verdict),
-        "reason": outcome.reason,
-        "checks": [
-            {"name": one.name, "passed": one.passed, "expected": one.expected, "actual": one.actual}
-            for one in outcome.checks
-        ],
-        "faults": [
-            {
-                "fault": one.fault, "kind": one.kind, "replicas": list(one.replicas), "before": one.before,
-                "happened": one.happened, "evidence": one.evidence,
-            }
-            for one in run.faults
-        ],
-        "injected_at_s": run.injected_at_s,
-        "undone_at_s": run.undone_at_s,
-        "undone": run.undone,
-        "undo_told": run.undo_told,
-        "recovered_s": outcome.recovered_s,
-        "mended": [asdict(one) for one in run.mended],
-    }  # fmt: skip
-    found: dict[str, Any] = plain(content)
-    return found
+    """What is kept of a judged drill: what it came to, who drove, and E5's measures to the undo.
+
+    requests: offered. aborted, stopped: why it ended before its time, "" for no reason.
+    """
+    run, record = outcome.run, outcome.run.record
+    own = plain(
+        {
+            "injected_at_s": run.injected_at_s,
+            "undone": run.undone,
+            "undo_told": run.undo_told,
+            "aborted": run.aborted,
+            "stopped": run.stopped,
+            "policy": record.policy,
+            "seed": record.seed,
+            "requests": int(record.offered.sum()),
+            "measures": measures_plain(outcome.measures),
+        }
+    )
+    return {**outcome_told(outcome), **own}
+
+
+def outcome_line(outcome: DrillOutcome) -> str:
+    """The drill as lines over time, JSON; "" where it is too long for a ConfigMap."""
+    record = outcome.run.record
+    text = json_text(timeline_plain(timeline(record, unknown_health(record), record.policy)))
+    return text if len(text) <= MOST_LINE_BYTES else ""

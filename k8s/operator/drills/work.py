@@ -12,7 +12,7 @@ from faults.drill.runner import run_drill
 from k8s.operator.drills.admission import DrillVerdict
 from k8s.operator.drills.fleet import ClusterFleet
 from k8s.operator.drills.ledger import ClusterLedger
-from k8s.operator.drills.report import outcome_content
+from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import Manifest
 from live.drill.episode import Frame
 from live.drill.target import LiveTarget, Nobody
@@ -101,6 +101,6 @@ class DrillWork:
 
     def _report(self, outcome: DrillOutcome) -> None:
         try:
-            self._ledger.report(outcome_content(outcome))
+            self._ledger.report(outcome_content(outcome), outcome_line(outcome))
         except SelvageError as error:
             _LOG.warning("drill %s: the report was not kept: %s", self.drill["metadata"]["name"], error)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from contracts.scoring.timeline import Timeline
 from scripts.e5.budget import budget_table, budget_text
-from scripts.e5.report.plots import FrontPoint, Timeline, front_svg, slices_svg, timeline_svg
+from scripts.e5.report.plots import FrontPoint, front_svg, slices_svg, timeline_svg
 from scripts.e5.report.sections import Fold, Section, at_rest_section
 from scripts.e5.report.tables import (
     CONTROL_COLUMNS,
@@ -49,6 +50,7 @@ HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")
 _WORLDS = {
     "sim": "Simulated fleet; kernels and numeric faults as measured in the profiles named below.",
     "local": "Real vLLM servers behind Envoy on one machine; every episode is a drill, measured to its undo.",
+    "kubernetes": "vLLM pods of a cluster behind a gateway; every episode is a drill, measured to the undo.",
 }
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from contracts.scoring.timeline import Timeline
+
 INK = "#010203"
 #: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.
 PALETTE = ("#999999", "#56b4e9", "#cc79a7", "#e69f00", "#0072b2", "#009e73", "#d55e00", "#8c510a")
@@ -37,26 +39,6 @@ STYLE: dict[str, Any] = {
     "grid.alpha": 0.15,
     "legend.frameon": False,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """One episode of one policy, as lines over time.
-
-    at_s: float64 [T]. weights: float64 [T, K + 1], routing weights averaged over slices by offered
-    traffic, last column shed. health: float64 [T, K], worst over slices, as the controller believed.
-    quality: float64 [T], 1 - (excess TV + lost) per offered token, over the trailing 10 s.
-    onset_s: fault onset. recovered_s: end of the incident, NaN while it lasts.
-    """
-
-    policy: str
-    kernels: tuple[str, ...]
-    at_s: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    health: NDArray[np.float64]
-    quality: NDArray[np.float64]
-    onset_s: float
-    recovered_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from scripts.e5.example import timeline, trailing_quality
+from contracts.scoring.timeline import timeline, trailing_quality
 from scripts.e5.report.plots import INK, FrontPoint, front_svg, timeline_svg
 from scripts.e5.report.sections import at_rest_section
 from scripts.e5.report.tables import difference_table, number, policy_table

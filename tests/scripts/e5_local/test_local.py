@@ -16,9 +16,11 @@ from live.drill.between import home_plan, keep_decisions
 from live.fleet.state import FleetFolder
 from scripts.cli.main import app
 from scripts.drill.local import LocalRun
-from scripts.e5_local.episodes import EpisodeResult, KeptEpisodes, result_of, run_episodes
-from scripts.e5_local.experiment import summary
-from scripts.e5_local.plan import Episode, LocalOptions, LocalPlan, plan_local
+from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
+from scripts.e5_drills.summary import Told, summary
+from scripts.e5_local.episodes import result_of
+from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.drill_runs import NotedLedger, ScriptedTarget
 from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
@@ -27,7 +29,7 @@ from tests.support.live_fleets import POOL
 HOLD_S = 80.0
 
 
-def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> LocalPlan:
+def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> LocalSuite:
     """A run of ``fixed`` and ``sequential`` on drills of a pool of two slices, three replicas."""
     (place / "pool.yaml").write_text(POOL)
     spec = {
@@ -65,7 +67,7 @@ def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> Loc
 
 def record_of(episode: Episode) -> EpisodeRecord:
     """Nobody moves under ``fixed``; ``sequential`` leaves ten seconds after the onset."""
-    plan = episode.entry.read.plan
+    plan = episode.entry.plan
     rows = int(plan.total_s)
     record = replace(broken_record(rows, 20), incident=step_fault(20.0, rows))
     moved = record if episode.configuration.name == "fixed" else move_at(record, 30)
@@ -74,7 +76,7 @@ def record_of(episode: Episode) -> EpisodeRecord:
 
 def played(episode: Episode, *, shows: bool = True) -> EpisodeResult:
     """The episode on a scripted target."""
-    plan, target = episode.entry.read.plan, ScriptedTarget(episode=record_of(episode), shows_after=shows)
+    plan, target = episode.entry.plan, ScriptedTarget(episode=record_of(episode), shows_after=shows)
     run = run_drill(plan, target, NotedLedger(target.told), lambda _: None)
     return result_of(episode, LocalRun(outcome=judge(plan, run), requests=[]), ("vLLM 0",))
 
@@ -83,8 +85,8 @@ def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:
     """The fault lasts as long as asked, whatever the document says; nothing ends it; seeds pair policies."""
     plan = planned(tmp_path)
     entry = plan.entries[0]
-    assert (entry.group, entry.read.plan.undo_at_s) == ("silent_numeric", 20.0 + HOLD_S)
-    assert entry.read.plan.spec.abort_when == ()
+    assert (entry.group, entry.plan.undo_at_s) == ("silent_numeric", 20.0 + HOLD_S)
+    assert entry.plan.spec.abort_when == ()
     told = [(one.configuration.name, one.seed) for one in plan.episodes]
     assert told == [("fixed", 1), ("sequential", 1), ("fixed", 2), ("sequential", 2)]
 
@@ -96,8 +98,8 @@ def test_the_shipped_suite_can_run(tmp_path: Path) -> None:
     assert [one.name for one in plan.entries] == ["silent", "crash", "hang", "slow", "healthy"]
     assert [one.group for one in plan.entries] == ["silent_numeric", "loud", "loud", "loud", "control"]
     assert len(plan.episodes) == 25
-    assert plan.entries[-1].read.plan.strikes == ()
-    assert len({one.read.plan.total_s for one in plan.entries}) == 1
+    assert plan.entries[-1].plan.strikes == ()
+    assert len({one.plan.total_s for one in plan.entries}) == 1
 
 
 @pytest.mark.parametrize("policy", ["magic", "informed", "hysteresis:dwell_s=9", "sequential@0.9"])
@@ -112,7 +114,7 @@ def test_results_have_the_form_of_the_simulators(tmp_path: Path) -> None:
     """Same tables and the same page; who left after ten seconds recovered then, who stayed did not."""
     plan = planned(tmp_path)
     results = [played(one) for one in plan.episodes]
-    content, page = summary(plan, results, "selvage e5 --target local")
+    content, page = summary(plan, results, Told(command="selvage e5 --target local"))
     groups = content["groups"]["silent_numeric"]
     assert groups["sequential"]["mttr_s"]["mean"] == 10.0
     assert groups["fixed"]["unrecovered"]["mean"] == 1.0
@@ -129,7 +131,7 @@ def test_what_was_no_experiment_does_not_count_and_says_why(tmp_path: Path) -> N
     """An unproved fault leaves a hole in the table and a line in the notes."""
     plan = planned(tmp_path, seeds=1)
     results = [played(one, shows=one.configuration.name == "fixed") for one in plan.episodes]
-    content, _ = summary(plan, results, "selvage e5 --target local")
+    content, _ = summary(plan, results, Told(command="selvage e5 --target local"))
     assert content["groups"]["silent_numeric"]["sequential"]["mttr_s"]["mean"] is None
     assert any("does not count: bad: not shown" in line for line in content["header"]["measured_by"])
     assert [one["counts"] for one in content["header"]["episodes"]] == [True, False]
@@ -148,6 +150,8 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     again = run_episodes(plan.episodes, run, KeptEpisodes(tmp_path / "out"), lambda _: None)
     assert asked == ["fixed", "sequential", "sequential"]
     assert repr(again[0].measures) == repr(first[0].measures)  # NaN is no NaN's equal
+    assert again[0].line is not None
+    assert first[0].line is not None
     assert again[0].line.weights.tolist() == first[0].line.weights.tolist()
     assert again[1].measures is not None
 
@@ -155,7 +159,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_healthy_drill_passes_where_nobody_moves(tmp_path: Path) -> None:
     """Without a fault there is one phase; a move in it is a false switch, and fails."""
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("healthy",))
-    plan = plan_local(options).entries[0].read.plan
+    plan = plan_local(options).entries[0].plan
     calm = quiet_record(int(plan.total_s))
 
     def verdict(record: EpisodeRecord) -> Verdict:
@@ -170,7 +174,7 @@ def test_a_healthy_drill_passes_where_nobody_moves(tmp_path: Path) -> None:
 
 def test_a_fleet_begins_an_episode_at_home_and_remembers_nothing(tmp_path: Path) -> None:
     """Decisions are kept with their episode, the controller's state is forgotten, answers stay known."""
-    fleet = planned(tmp_path).entries[0].drill.fleet
+    fleet = planned(tmp_path).drills["bits"].fleet
     assert home_plan(fleet).table[0].tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     control, place = tmp_path / "control", tmp_path / "episode"
     (control / "reference").mkdir(parents=True)

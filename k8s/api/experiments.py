@@ -1,0 +1,90 @@
+"""What an experiment changes in a namespace, with the rights of whoever asks: RoutePolicy and FaultDrills."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from kubernetes import client
+
+from k8s.api.cluster import ApiCluster, answers
+from k8s.operator.objects import Manifest
+from k8s.resources.kinds import GROUP, VERSION, resource_named
+
+_NOT_FOUND, _CONFLICT = 404, 409
+_POLICIES, _DRILLS = resource_named("RoutePolicy").plural, resource_named("FaultDrill").plural
+
+
+class ApiExperiment(ApiCluster):
+    """Every call has ``timeout_s``."""
+
+    def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
+        super().__init__(api, namespace, timeout_s)
+        self._leases = client.CoordinationV1Api(api)
+
+    def policy(self, name: str) -> Manifest | None:
+        """A RoutePolicy, None where there is none."""
+        return self._custom_one(_POLICIES, f"RoutePolicy {name}", name)
+
+    def put_policy(self, found: Manifest) -> Manifest | None:
+        """Replace a RoutePolicy of the version that was read; what it is now, None where it has changed."""
+        name = found["metadata"]["name"]
+        with answers(f"RoutePolicy {name}"):
+            try:
+                made: Manifest = self._custom.replace_namespaced_custom_object(
+                    GROUP, VERSION, self.namespace, _POLICIES, name, found,
+                    field_validation="Strict", _request_timeout=self._timeout_s,
+                )  # fmt: skip
+            except client.ApiException as error:
+                if error.status == _CONFLICT:
+                    return None
+                raise
+        return made
+
+    def drills(self) -> dict[str, Manifest]:
+        """Every FaultDrill by name."""
+        return self._all("FaultDrill")
+
+    def drill(self, name: str) -> Manifest | None:
+        """A FaultDrill, None where there is none."""
+        return self._custom_one(_DRILLS, f"FaultDrill {name}", name)
+
+    def create_drill(self, drill: Manifest) -> Manifest:
+        """Create a FaultDrill; what it is now."""
+        with answers(f"FaultDrill {drill['metadata']['name']}"):
+            made: Manifest = self._custom.create_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, _DRILLS, drill,
+                field_validation="Strict", _request_timeout=self._timeout_s,
+            )  # fmt: skip
+        return made
+
+    def delete_drill(self, name: str) -> None:
+        """Delete a FaultDrill, which is gone once it is undone; one that is gone is no error."""
+        with answers(f"FaultDrill {name}"):
+            try:
+                self._custom.delete_namespaced_custom_object(
+                    GROUP, VERSION, self.namespace, _DRILLS, name, _request_timeout=self._timeout_s
+                )
+            except client.ApiException as error:
+                if error.status != _NOT_FOUND:
+                    raise
+
+    def lease_age_s(self, name: str) -> float | None:
+        """Seconds since a Lease was renewed; None where there is none, or nobody holds it."""
+        found = self._one(f"Lease {name}", self._leases.read_namespaced_lease, name)
+        spec = (found or {}).get("spec") or {}
+        if not spec.get("holderIdentity") or not spec.get("renewTime"):
+            return None
+        renewed = datetime.fromisoformat(str(spec["renewTime"]).replace("Z", "+00:00"))
+        return (datetime.now(UTC) - renewed).total_seconds()
+
+    def _custom_one(self, plural: str, what: str, name: str) -> Manifest | None:
+        with answers(what):
+            try:
+                found: Manifest = self._custom.get_namespaced_custom_object(
+                    GROUP, VERSION, self.namespace, plural, name, _request_timeout=self._timeout_s
+                )
+            except client.ApiException as error:
+                if error.status == _NOT_FOUND:
+                    return None
+                raise
+        return found

@@ -1,0 +1,97 @@
+"""A RoutePolicy that an experiment changes and gives back as it was, whatever becomes of the experiment.
+
+What it was stands in an annotation that is written by the very call that changes it: there is no instant in
+which the spec is ours and nobody knows what it was. Whoever finds the annotation can give it back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from contracts.loading.files import json_text
+from contracts.loading.malformed import MALFORMED
+from k8s.operator.objects import Manifest
+from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError
+
+#: Annotation of a RoutePolicy that an experiment uses: its spec from before, as JSON.
+UNDO = "selvage.dev/e5-undo"
+#: The operator writes the status between a reading and a writing of ours; so often it is tried again.
+_TRIES = 20
+
+
+class BorrowedPolicy:
+    """The RoutePolicy ``name``, while one experiment uses it."""
+
+    def __init__(self, cluster: ExperimentCluster, name: str) -> None:
+        self._cluster, self.name = cluster, name
+        self._generation: int | None = None
+        """Of the spec that we put in force; None: nothing was put."""
+
+    def put(self, spec: dict[str, Any]) -> None:
+        """Put ``spec`` in force. ExperimentError where somebody else changed it meanwhile, ClusterError."""
+        for _ in range(_TRIES):
+            found = self.found()
+            self._refuse_foreign(found)
+            annotations = dict(found["metadata"].get("annotations") or {})
+            annotations.setdefault(UNDO, json_text(found["spec"]))
+            changed = {**found, "spec": spec, "metadata": {**found["metadata"], "annotations": annotations}}
+            before, self._generation = self._generation, None  # an answer that is lost tells nothing
+            made = self._cluster.put_policy(changed)
+            if made is not None:
+                self._generation = int(made["metadata"]["generation"])
+                return
+            self._generation = before
+        raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
+
+    def give_back(self) -> bool:
+        """Put what it was in force again; whether there was anything to give back.
+
+        ExperimentError where somebody else changed it meanwhile: it is left, and the annotation stays.
+        """
+        for _ in range(_TRIES):
+            found = self.found()
+            annotations = dict(found["metadata"].get("annotations") or {})
+            if UNDO not in annotations:
+                return False
+            self._refuse_foreign(found)
+            spec = _read(annotations.pop(UNDO), self.name)
+            changed = {**found, "spec": spec, "metadata": {**found["metadata"], "annotations": annotations}}
+            if self._cluster.put_policy(changed) is not None:
+                self._generation = None
+                return True
+        raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
+
+    def require_ours(self) -> None:
+        """ExperimentError where somebody else changed it since it was put in force."""
+        self._refuse_foreign(self.found())
+
+    def found(self) -> Manifest:
+        """It as it is now; ExperimentError where it is gone."""
+        found = self._cluster.policy(self.name)
+        if found is None:
+            raise ExperimentError(f"there is no RoutePolicy {self.name} any more; apply it anew")
+        return found
+
+    def _refuse_foreign(self, found: Manifest) -> None:
+        """ExperimentError where the spec is not the one that we put in force."""
+        if self._generation is None or int(found["metadata"]["generation"]) == self._generation:
+            return
+        raise ExperimentError(
+            f"RoutePolicy {self.name}: somebody else changed its spec during the run, so it is left alone; "
+            f"what it was before the run stands in its annotation {UNDO}: apply what you want, take the "
+            "annotation away, and run again"
+        )
+
+
+def _read(text: str, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except MALFORMED as error:
+        found = error
+    if not isinstance(found, dict) or "policy" not in found:
+        raise ExperimentError(
+            f"RoutePolicy {name}: expected its former spec in the annotation {UNDO}, got {found!s:.80}; "
+            "apply the policy from your own files, and take the annotation away"
+        )
+    return found

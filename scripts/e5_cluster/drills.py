@@ -1,0 +1,194 @@
+"""One FaultDrill of an experiment: applied, waited for, read and deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from contracts.loading.malformed import MALFORMED
+from contracts.scoring.measures import EpisodeMeasures
+from contracts.scoring.measures_json import measures_of
+from contracts.scoring.timeline import Timeline, timeline_of
+from faults.drill.outcome import Verdict
+from faults.drill.plan import DrillPlan
+from k8s.operator.drills.ledger import LINE, REPORT, ledger_name, read_note
+from k8s.operator.objects import Manifest
+from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
+from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.results import EpisodeResult
+
+#: Annotation of a drill of an experiment: its RoutePolicy.
+OF_POLICY = "selvage.dev/e5-policy"
+#: Until a runner has looked at a drill, what it lacks has come, beside its own time, until it is gone, s.
+SEEN_S, PENDING_S, BESIDE_S, GONE_S = 60.0, 120.0, 300.0, 300.0
+_DONE = "Done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a drill ended. content: its report, None where none was kept; line: over time, None for none."""
+
+    verdict: str
+    reason: str
+    content: Mapping[str, Any] | None
+    line: Mapping[str, Any] | None
+
+
+class DrillCourse:
+    """Drills of one RoutePolicy, one at a time. say: what a drill has come to."""
+
+    def __init__(
+        self, cluster: ExperimentCluster, policy: str, waiting: Waiting, say: Callable[[str], None]
+    ) -> None:
+        self._cluster, self._policy, self._waiting, self._say = cluster, policy, waiting, say
+        self._phase = ""
+
+    def run(self, drill: Manifest, plan: DrillPlan) -> Ended:
+        """Apply ``drill``, wait for its end and delete it, whatever happens.
+
+        ExperimentError where nobody runs it, or where it does not end in time.
+        """
+        metadata = {**drill["metadata"], "annotations": {OF_POLICY: self._policy}}
+        name, self._phase = str(metadata["name"]), ""
+        self.clear((name,))
+        try:
+            made = self._cluster.create_drill({**drill, "metadata": metadata})
+            self._waiting.until(lambda: self._unseen(name), SEEN_S, f"FaultDrill {name}")
+            self._waiting.until(lambda: self._pending(name), PENDING_S, f"FaultDrill {name}")
+            within_s = plan.latest_s + plan.load.timeout_s + BESIDE_S
+            self._waiting.until(lambda: self._running(name), within_s, f"FaultDrill {name}")
+            return self._ended(made)
+        finally:
+            self.clear((name,))
+
+    def clear(self, names: tuple[str, ...] | None = None) -> list[str]:
+        """Delete drills of these names, None: all of this RoutePolicy, and wait until each is undone.
+
+        Those that there were.
+        """
+        there = self._ours() if names is None else [one for one in names if self._cluster.drill(one)]
+        for name in there:
+            self._cluster.delete_drill(name)
+        for name in there:
+            self._waiting.until(partial(self._there, name), GONE_S, f"FaultDrill {name}")
+        return there
+
+    def _there(self, name: str) -> str:
+        told = "its undo is not confirmed; see `kubectl describe faultdrill`, and that its runner runs"
+        return told if self._cluster.drill(name) else ""
+
+    def _ours(self) -> list[str]:
+        return [
+            name
+            for name, one in self._cluster.drills().items()
+            if (one["metadata"].get("annotations") or {}).get(OF_POLICY) == self._policy
+        ]
+
+    def _status(self, name: str) -> dict[str, Any]:
+        found = self._cluster.drill(name)
+        if found is None:
+            raise ExperimentError(f"FaultDrill {name}: somebody deleted it during the run; run again")
+        status = dict(found.get("status") or {})
+        if int(status.get("observedGeneration", 0)) != int(found["metadata"]["generation"]):
+            return {}
+        phase = str(status.get("phase", ""))
+        if phase != self._phase:
+            self._phase = phase
+            self._say(f"{name}: {phase}")
+        return status
+
+    def _unseen(self, name: str) -> str:
+        return "" if self._status(name) else "no drill runner has looked at it; apply the drills component"
+
+    def _pending(self, name: str) -> str:
+        """What keeps the drill from beginning; ExperimentError where nothing will change that."""
+        status = self._status(name)
+        if status.get("phase") != "Pending":
+            return ""
+        conditions = {one["type"]: one for one in status.get("conditions") or []}
+        accepted, resolved = conditions.get("Accepted", {}), conditions.get("ResolvedRefs", {})
+        if accepted.get("status") == "False":
+            raise ExperimentError(f"FaultDrill {name} is not accepted: {accepted.get('message')}")
+        return str(resolved.get("message", "it waits"))
+
+    def _running(self, name: str) -> str:
+        phase = self._status(name).get("phase")
+        return "" if phase == _DONE else f"it is at {phase}"
+
+    def _ended(self, made: Manifest) -> Ended:
+        """The report of the very drill that was made; a drill that never ran has none."""
+        name = str(made["metadata"]["name"])
+        status = self._status(name)
+        passed: dict[str, Any] = next(
+            (o for o in status.get("conditions") or [] if o["type"] == "Passed"), {}
+        )
+        note = read_note(self._cluster, name)
+        data: dict[str, str] = {}
+        if note is not None and note.uid == made["metadata"]["uid"]:
+            data = dict((self._cluster.read_config(ledger_name(name)) or {}).get("data") or {})
+        return Ended(
+            verdict=str(status.get("verdict", Verdict.INVALID)).lower(),
+            reason=str(passed.get("message", "nobody said why")),
+            content=_object(data.get(REPORT, "")),
+            line=_object(data.get(LINE, "")),
+        )
+
+
+def result_of(episode: Episode, ended: Ended, drove: str, served_by: tuple[str, ...]) -> EpisodeResult:
+    """``ended`` as E5 counts it: to the undo, and only where that came at its time.
+
+    A drill that its guard ended has a shorter window than the others; it does not count, and says so.
+    """
+    content = ended.content or {}
+    measures, requests, why_not = None, 0, "no report was kept"
+    evidence: tuple[str, ...] = ()
+    try:
+        if ended.content is not None:
+            measures, why_not = _measures(content, episode), _ended_early(content)
+            evidence = tuple(str(one["evidence"]) for one in content["faults"])
+            requests = int(content["requests"])
+    except MALFORMED as error:
+        why_not = f"its report cannot be read: {error}"
+    usable = not why_not and ended.verdict != Verdict.INVALID
+    return EpisodeResult(
+        episode=episode,
+        measures=measures if usable else None,
+        verdict=ended.verdict,
+        reason="; ".join(filter(None, (ended.reason, why_not))),
+        evidence=(*evidence, f"{drove} drove"),
+        requests=requests,
+        line=_line(ended.line, episode.configuration.name),
+        served_by=served_by,
+    )
+
+
+def _measures(content: Mapping[str, Any], episode: Episode) -> EpisodeMeasures:
+    """Of the report of ``episode``'s drill; ValueError where it tells of another policy, load or pool."""
+    measures = measures_of(content["measures"])
+    found = [content["policy"], content["seed"], len(measures.kept_by_slice)]
+    expected = [episode.configuration.policy, episode.seed, len(episode.entry.pool.spec.home)]
+    if found != expected:
+        raise ValueError(f"expected policy, seed and number of slices {expected}, got {found}")
+    return measures
+
+
+def _ended_early(content: Mapping[str, Any]) -> str:
+    return "its window is shorter than that of others" if content["aborted"] or content["stopped"] else ""
+
+
+def _line(found: Mapping[str, Any] | None, policy: str) -> Timeline | None:
+    try:
+        return None if found is None else timeline_of({**found, "policy": policy})
+    except MALFORMED:
+        return None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text) if text else None
+    except MALFORMED:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,204 @@
+"""What E5 runs on a cluster, judged from its objects: drills of the pool that one RoutePolicy routes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.documents import FaultDrill
+from contracts.errors import DocumentError
+from contracts.loading.files import canonical_sha256
+from contracts.loading.loader import document_sha256, load_as
+from controller.fleet import USUAL_RATES
+from faults.drill.guards import check_metrics
+from faults.drill.plan import plan_drill
+from faults.inside.gate import RefusedError
+from k8s.operator.admission import Documents, judge_policy
+from k8s.operator.conditions import Condition
+from k8s.operator.fleet import controller_setup, kernel_services, serving
+from k8s.operator.objects import Manifest, Resources
+from k8s.operator.replicas import KernelService
+from k8s.resources.objects import object_of
+from scripts.drill.documents import check_live, find_drill
+from scripts.drill.healer import shipped_artefact
+from scripts.e5.configurations import BASELINE_CONFIGURATION
+from scripts.e5.suite import group_of
+from scripts.e5_drills.plan import HOLD_S, Entry, Episode, Suite, configurations_of, held, refused
+
+COMMAND = "selvage e5 --target kubernetes"
+#: What runs where nobody says otherwise, beside the policy that the RoutePolicy itself names.
+CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential")
+#: Nobody acts while the pool comes to rest; it goes by another name than whoever comes next, who therefore
+#: begins with nothing known.
+AT_REST = BASELINE_CONFIGURATION
+#: Beside an episode: a pool that comes to rest, a policy that begins, a drill that is deleted.
+_BESIDE_S = 45.0
+_LEARNED = "learned"
+_DRIVES = "a policy that can drive the pool"
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """What the command line asks for. policies empty: ``CONFIGURATIONS``; drills: files of FaultDrills."""
+
+    out: Path
+    namespace: str
+    route_policy: str
+    drills: tuple[str, ...]
+    policies: tuple[str, ...] = ()
+    seeds: int = 1
+    hold_s: float = HOLD_S
+    command: str = COMMAND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSuite(Suite):
+    """A run on one pool. specs: of the RoutePolicy, by the names of configurations. before: its spec as
+    found. homes: slice -> kernel.
+    """
+
+    policy_uid: str
+    before: Mapping[str, Any]
+    specs: Mapping[str, dict[str, Any]]
+    homes: Mapping[str, str]
+    services: tuple[KernelService, ...]
+
+    @property
+    def key(self) -> str:
+        """What tells this run's drills from those of others."""
+        facts = [[document_sha256(one.drill), document_sha256(one.contract)] for one in self.entries]
+        return canonical_sha256([self.policy_uid, facts, sorted(self.specs)])[:8]
+
+    def drill(self, episode: Episode) -> Manifest:
+        """The FaultDrill of ``episode``, as an object to create."""
+        found = object_of(episode.entry.drill)
+        name = f"e5-{self.key}-{episode.entry.name}-{episode.configuration.name}"
+        name = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_LONGEST_NAME].strip("-")
+        return {
+            "apiVersion": found["apiVersion"],
+            "kind": found["kind"],
+            "metadata": {
+                "name": f"{name}-{episode.seed}",
+                "labels": {"app.kubernetes.io/part-of": "selvage"},
+            },
+            "spec": {**found["spec"], "seed": episode.seed},
+        }
+
+
+def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
+    """Check everything that can be judged from here; DocumentError for whatever cannot run."""
+    documents, found = _documents(options, seen)
+    own = documents.policy.spec.policy
+    names = options.policies or tuple(dict.fromkeys((*CONFIGURATIONS, own)))
+    configurations = configurations_of(names, COMMAND)
+    specs = {one: spec_of(found["spec"], one) for one in (AT_REST, *(c.name for c in configurations))}
+    for name, spec in specs.items():
+        _check_spec(options, seen, name, spec)
+    entries = tuple(_entry(name, documents, options.hold_s) for name in dict.fromkeys(options.drills))
+    if not entries:
+        step = "e.g. --drills silent.yaml,crash.yaml"
+        raise _refused("--drills", f"FaultDrills of pool {documents.pool.metadata.name}", "none", step)
+    return ClusterSuite(
+        target="kubernetes",
+        entries=entries,
+        configurations=configurations,
+        seeds=tuple(range(1, options.seeds + 1)),
+        layout=controller_setup(_with(documents, specs[AT_REST]), USUAL_RATES).setup.layout,
+        beside_s=_BESIDE_S,
+        policy_uid=str(found["metadata"].get("uid", "")),
+        before=found["spec"],
+        specs=specs,
+        homes={home.slice: home.kernel for home in documents.pool.spec.home},
+        services=kernel_services(documents.pool),
+    )
+
+
+def spec_of(before: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    """The RoutePolicy's spec with ``policy`` in charge; shield, route and meta-contract are as ``before``."""
+    gone = {"freeze", "suspend"} | ({"artifact"} if before.get("policy") != policy else set())
+    spec = {key: value for key, value in before.items() if key not in gone}
+    spec |= {"policy": policy, "mode": "enforce"}
+    if policy == _LEARNED and "artifact" not in spec:
+        spec["artifact"] = json.loads(shipped_artefact().model_dump_json())
+    return spec
+
+
+def _documents(options: ClusterOptions, seen: Resources) -> tuple[Documents, Manifest]:
+    """The RoutePolicy with what it refers to, and as the server has it."""
+    name, path = options.route_policy, "--route-policy"
+    if name not in seen.policies:
+        known = ", ".join(sorted(seen.policies)) or "none"
+        expected = f"a RoutePolicy of namespace {options.namespace}"
+        raise _refused(path, expected, name or "none", f"there are: {known}")
+    verdict = judge_policy(name, seen, options.namespace)
+    if verdict.documents is None:
+        bad = verdict.accepted if verdict.accepted.status != "True" else verdict.resolved
+        raise _refused(path, "a sound RoutePolicy", _told(bad), "correct it and run again")
+    return verdict.documents, seen.policies[name]
+
+
+def _check_spec(options: ClusterOptions, seen: Resources, policy: str, spec: dict[str, Any]) -> None:
+    """DocumentError where the RoutePolicy with ``spec`` could not be put in force."""
+    name = options.route_policy
+    changed = {**seen.policies[name], "spec": spec}
+    there = Resources(contracts=seen.contracts, pools=seen.pools, policies={**seen.policies, name: changed})
+    verdict = judge_policy(name, there, options.namespace)
+    for one in (verdict.accepted, verdict.resolved):
+        if one.status != "True":
+            raise _refused("--policies", _DRIVES, f"{policy}: {_told(one)}", "leave it out")
+    assert verdict.documents is not None
+    try:
+        controller_setup(verdict.documents, USUAL_RATES)
+    except (DocumentError, ValueError) as error:
+        step = "leave it out, or give the RoutePolicy what it needs"
+        raise _refused("--policies", _DRIVES, f"{policy}: {error}", step) from None
+
+
+def _entry(named: str, documents: Documents, hold_s: float) -> Entry:
+    """The drill called ``named``, with its faults in force for ``hold_s``."""
+    file = find_drill(named)
+    drill = held(load_as(FaultDrill, file), hold_s)
+    spec, pool = drill.spec, documents.pool
+    if spec.pool != pool.metadata.name:
+        expected = f"drills of pool {pool.metadata.name}, which the RoutePolicy routes"
+        step = "write spec.pool and the targets for this pool"
+        raise _refused("--drills", expected, f"{named}: pool {spec.pool}", step)
+    if not spec.abort_when:
+        step = "state one under abort_when"
+        raise _refused("--drills", "drills with a guard that ends them", f"{named}: none", step)
+    check_metrics((*spec.steady_state, *spec.abort_when), str(file))
+    plan = plan_drill(drill, str(file), pool.spec.model_copy(update={"kernels": serving(pool)}))
+    try:
+        check_live(plan)
+    except RefusedError as error:
+        raise _refused("--drills", "faults of live servers", f"{named}: {error}", "leave it out") from None
+    return Entry(
+        name=drill.metadata.name,
+        group=group_of(spec.faults),
+        drill=drill,
+        pool=pool,
+        contract=documents.contract,
+        plan=plan,
+    )
+
+
+def _with(documents: Documents, spec: dict[str, Any]) -> Documents:
+    own = documents.policy.spec.model_copy(update={"policy": spec["policy"], "artifact": None})
+    return Documents(
+        policy=documents.policy.model_copy(update={"spec": own}),
+        pool=documents.pool,
+        contract=documents.contract,
+    )
+
+
+def _told(found: Condition) -> str:
+    return f"{found.reason}: {found.message}"
+
+
+def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refused(COMMAND, path, expected, actual, next_step)

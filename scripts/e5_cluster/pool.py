@@ -1,0 +1,121 @@
+"""The pool of an experiment: put under a policy, brought to rest, and seen to be so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.telemetry import ReplicaState
+from k8s.operator.objects import Manifest
+from k8s.operator.replicas import PodDiscovery
+from scripts.e5_cluster.borrowed import BorrowedPolicy
+from scripts.e5_cluster.plan import AT_REST, ClusterSuite
+from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
+
+#: Until the operator says that a policy is in force, s.
+IN_FORCE_S = 180.0
+#: Until every pod serves and every slice is at home, s: a pod that was killed loads its model again.
+AT_REST_S = 900.0
+#: Reasons of Degraded that say so.
+_IN_ALARM = ("HardClauseBroken", "ClauseInAlarm")
+#: What stands in a status is rounded.
+_HOME_LEAST = 0.999
+
+
+class ExperimentPool:
+    """The pods and the route of one suite."""
+
+    def __init__(
+        self, cluster: ExperimentCluster, policy: BorrowedPolicy, suite: ClusterSuite, waiting: Waiting
+    ) -> None:
+        self._cluster, self._policy, self._suite, self._waiting = cluster, policy, suite, waiting
+
+    def come_to_rest(self) -> None:
+        """Nobody acts, every pod serves, every slice is at home; ExperimentError where that does not come."""
+        self._in_force(AT_REST)
+        self._waiting.until(self._restless, AT_REST_S, "the pool does not come to rest")
+
+    def drive(self, configuration: str) -> str:
+        """Put ``configuration`` in charge, with nothing known; who drives, as the operator says."""
+        self._in_force(configuration)
+        return str((self._policy.found().get("status") or {}).get("driving", "nobody"))
+
+    def require_ours(self) -> None:
+        """ExperimentError where somebody else changed who drives: what was measured tells of nobody."""
+        self._policy.require_ours()
+
+    def images(self) -> tuple[str, ...]:
+        """What the pods of the pool run, by the images of their containers."""
+        found = {
+            str(container.get("image", ""))
+            for one in self._suite.services
+            for pod in self._cluster.pods(_own_labels(self._cluster.service(one.service)))
+            for container in (pod.get("spec") or {}).get("containers") or []
+        }
+        return tuple(sorted(found))
+
+    def _in_force(self, configuration: str) -> None:
+        self._policy.put(self._suite.specs[configuration])
+        what = f"RoutePolicy {self._policy.name} under {configuration}"
+        self._waiting.until(lambda: not_in_force(self._policy.found()), IN_FORCE_S, what)
+
+    def _restless(self) -> str:
+        """What is not at rest, "" for nothing."""
+        away = not_at_home(self._policy.found(), self._suite.homes)
+        return away or self._not_serving()
+
+    def _not_serving(self) -> str:
+        discovery = PodDiscovery(self._cluster, self._suite.services)
+        discovery.refresh()
+        ready = {
+            one.slot for one in discovery.pods if one.in_rotation and one.replica.state == ReplicaState.READY
+        }
+        lacking = [name for name in self._suite.layout.replicas if name not in ready]
+        return f"no ready pod in rotation at {', '.join(lacking)}" if lacking else ""
+
+
+def not_in_force(policy: Manifest) -> str:
+    """Why the operator does not carry out the spec of ``policy`` yet, "" where it does.
+
+    ExperimentError where it never will.
+    """
+    generation, status = int(policy["metadata"]["generation"]), policy.get("status") or {}
+    if int(status.get("observedGeneration", 0)) < generation:
+        return "the operator has not looked at it; is it running, and does it lead?"
+    conditions = {one["type"]: one for one in status.get("conditions") or []}
+    for kind in ("Accepted", "ResolvedRefs"):
+        if _status(conditions, kind) == "False":
+            raise ExperimentError(f"RoutePolicy: {kind} is False: {conditions[kind]['message']}")
+    waited = ("Ready", "Programmed")
+    lacking = [kind for kind in waited if _status(conditions, kind) != "True"]
+    return "; ".join(f"{kind}: {conditions.get(kind, {}).get('message', 'not said')}" for kind in lacking)
+
+
+def in_alarm(policy: Manifest) -> str:
+    """What the operator says of a clause in alarm now, "" for nothing."""
+    status = policy.get("status") or {}
+    if status.get("observedGeneration") != policy["metadata"]["generation"]:
+        return ""
+    degraded = [one for one in status.get("conditions") or [] if one["type"] == "Degraded"]
+    return "; ".join(str(one["message"]) for one in degraded if one["reason"] in _IN_ALARM)
+
+
+def not_at_home(policy: Manifest, homes: Mapping[str, str]) -> str:
+    """Which slices are not served by their home kernel alone, as the operator says; "" for none."""
+    rows = {row["name"]: row for row in (policy.get("status") or {}).get("slices") or []}
+    away = [name for name, home in homes.items() if _weight(rows.get(name), home) < _HOME_LEAST]
+    return f"slices away from home: {', '.join(away)}" if away else ""
+
+
+def _weight(row: Mapping[str, Any] | None, kernel: str) -> float:
+    weights: Sequence[Mapping[str, Any]] = (row or {}).get("weights") or ()
+    return next((float(one["weight"]) for one in weights if one["name"] == kernel), 0.0)
+
+
+def _status(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> str:
+    return str(conditions.get(kind, {}).get("status", "Unknown"))
+
+
+def _own_labels(service: Manifest | None) -> dict[str, str]:
+    """The labels that a Service selects its pods by."""
+    return dict(((service or {}).get("spec") or {}).get("selector") or {})

@@ -1,0 +1,103 @@
+"""What E5 runs on real servers: drills as scenarios, policies as configurations, one window for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from contracts.compiled.layout import FleetLayout
+from contracts.documents import FaultDrill, KernelContract, KernelPool
+from contracts.errors import DocumentError, Problem
+from faults.drill.plan import DrillPlan
+from policies.kinds import POLICIES
+from scripts.e5.configurations import BASELINE_CONFIGURATION, INFORMED, Configuration, parse_configuration
+
+#: How long a fault is in force: E5 counts a recovery that lasts a minute.
+HOLD_S = 120.0
+#: For how long an episode is watched after the undo, s.
+_AFTER_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One scenario: a drill with what it is run on and judged by. group: as in the simulator's suites."""
+
+    name: str
+    group: str
+    drill: FaultDrill
+    pool: KernelPool
+    contract: KernelContract
+    plan: DrillPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One drill under one policy with one seed of its load."""
+
+    entry: Entry
+    configuration: Configuration
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the episode's folder."""
+        return f"{self.entry.name}.{self.configuration.name}.{self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A checked run. seeds: of loads, paired between the configurations. beside_s: what an episode takes
+    beside its drill, about.
+    """
+
+    target: str
+    entries: tuple[Entry, ...]
+    configurations: tuple[Configuration, ...]
+    seeds: tuple[int, ...]
+    layout: FleetLayout
+    beside_s: float = 0.0
+    episodes: tuple[Episode, ...] = field(init=False)
+    """Policies side by side, so that all of them see the servers alike."""
+
+    def __post_init__(self) -> None:
+        """Pair everything."""
+        found = tuple(
+            Episode(entry=entry, configuration=configuration, seed=seed)
+            for seed in self.seeds
+            for entry in self.entries
+            for configuration in self.configurations
+        )
+        object.__setattr__(self, "episodes", found)
+
+    def expected_s(self, episodes: int) -> float:
+        """How long so many ``episodes`` take, about; without what brings servers up."""
+        each_s = [one.plan.total_s + self.beside_s for one in self.entries]
+        return episodes * sum(each_s) / len(each_s)
+
+
+def held(drill: FaultDrill, hold_s: float) -> FaultDrill:
+    """``drill`` with every fault in force for ``hold_s`` from the last onset on."""
+    spec = drill.spec
+    faults = tuple(one.model_copy(update={"duration_s": None}) for one in spec.faults)
+    lasts_s = max(one.onset_s for one in faults) + hold_s
+    own = {"faults": faults, "time_to_live_s": lasts_s, "after_s": _AFTER_S}
+    return drill.model_copy(update={"spec": spec.model_copy(update=own)})
+
+
+def configurations_of(names: Iterable[str], command: str) -> tuple[Configuration, ...]:
+    """Policies by their names, each once: a RoutePolicy, which drives servers, names one without settings."""
+    return tuple(_configuration(one, command) for one in dict.fromkeys(names))
+
+
+def _configuration(text: str, command: str) -> Configuration:
+    found = parse_configuration(text)
+    if found.name not in POLICIES or found.name == INFORMED:
+        expected = f"a policy by its name, without settings; not {INFORMED}, whom nobody tells of live faults"
+        step = f"e.g. --policies {BASELINE_CONFIGURATION},sequential"
+        raise refused(command, "--policies", expected, text, step)
+    return found
+
+
+def refused(command: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    """An error about an option of ``command``."""
+    return DocumentError([Problem(command, 0, path, expected, actual, next_step)])

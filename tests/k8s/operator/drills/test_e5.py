@@ -1,0 +1,143 @@
+"""E5 on a real API server: drills under two policies, one report, and everything as it was afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.e5_cluster.borrowed import UNDO
+from scripts.e5_cluster.experiment import run_on
+from scripts.e5_cluster.plan import ClusterOptions
+from tests.k8s.test_manifests import Recorded, named
+from tests.support.cluster_worlds import SAMPLE
+from tests.support.drilled_pods import DrillWorld
+from tests.support.e5_clusters import E5World, drill_file, running_cluster
+from tests.support.kube_api import kubeconfig
+from tests.support.paths import ROOT
+
+pytestmark = [
+    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(900),
+]  # fmt: skip
+
+HOLD_S = 16.0
+PATIENCE_S = 240.0
+
+
+@pytest.fixture
+def cluster(world: DrillWorld) -> Iterator[E5World]:
+    """The world, operated."""
+    with running_cluster(world) as found:
+        yield found
+
+
+def options(cluster: E5World, folder: Path) -> ClusterOptions:
+    """One drill, nobody and somebody who acts, one seed."""
+    return ClusterOptions(
+        out=folder / "out",
+        namespace=cluster.world.bench.namespace,
+        route_policy="chat",
+        drills=(str(drill_file(folder)),),
+        policies=("fixed-bare", "hysteresis"),
+        hold_s=HOLD_S,
+    )
+
+
+def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tmp_path: Path) -> None:
+    """Both are measured on the same drill, by the rights of the Role alone; a second run finds it done."""
+    before = cluster.policy()["spec"]
+    recorded = Recorded(cluster.world.bench.api.configuration)
+    run_on(recorded.api, options(cluster, tmp_path))
+    assert recorded.calls == allowed()
+    content = json.loads((tmp_path / "out" / "e5.json").read_text())
+    header = content["header"]
+    assert (header["target"], header["namespace"]) == ("kubernetes", cluster.world.bench.namespace)
+    assert [one["counts"] for one in header["episodes"]] == [True, True], header["episodes"]
+    loud = content["groups"]["loud"]
+    assert loud["fixed-bare"]["detection_lag_s"]["mean"] == HOLD_S  # nobody acts, to the horizon
+    assert loud["hysteresis"]["detection_lag_s"]["mean"] < HOLD_S
+    assert 0.0 < loud["hysteresis"]["failed_ratio_incident"]["mean"] < 1.0
+    assert "vLLM pods of a cluster" in (tmp_path / "out" / "report.html").read_text()
+    assert {"fixed-bare", "hysteresis"} <= {one["policy"] for one in cluster.seen}
+    assert_as_before(cluster, before)
+    generation = cluster.policy()["metadata"]["generation"]
+    run_on(cluster.world.bench.api, options(cluster, tmp_path))
+    assert cluster.policy()["metadata"]["generation"] == generation
+
+
+def allowed() -> set[tuple[str, str, str]]:
+    """Verb, group and resource of everything that the sample's Role gives to whoever runs E5."""
+    return {
+        (verb, group, resource)
+        for rule in named("Role", "selvage-e5", SAMPLE.parent / "e5")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def assert_as_before(cluster: E5World, before: dict[str, object]) -> None:
+    """Spec, annotations, drills and servers."""
+    now = cluster.policy()
+    assert now["spec"] == before
+    assert UNDO not in (now["metadata"].get("annotations") or {})
+    assert cluster.drill_names() == []
+    assert not cluster.struck()
+
+
+def started(cluster: E5World, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """``selvage e5 --target kubernetes`` as a process."""
+    api = cluster.world.bench.api
+    command = [
+        sys.executable, "-m", "scripts.cli.main", "e5", "--target", "kubernetes", "--route-policy", "chat",
+        "--namespace", cluster.world.bench.namespace, "--out", str(folder / "out"), *words,
+    ]  # fmt: skip
+    environment = os.environ | {
+        "KUBECONFIG": str(kubeconfig(api.configuration, folder)), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    with (folder / "e5.log").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def until_struck(cluster: E5World, process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait until a drill of the process has a fault in force."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not cluster.struck():
+        assert process.poll() is None, (folder / "e5.log").read_text()
+        assert time.monotonic() < deadline_s, (folder / "e5.log").read_text()
+        time.sleep(0.5)
+
+
+def test_a_run_that_is_stopped_gives_everything_back(cluster: E5World, tmp_path: Path) -> None:
+    """After TERM the drill is undone and gone, and the policy is as it was, before the process ends."""
+    before = cluster.policy()["spec"]
+    words = ("--drills", str(drill_file(tmp_path)), "--policies", "sequential")
+    process = started(cluster, tmp_path, *words)
+    until_struck(cluster, process, tmp_path)
+    assert cluster.policy()["spec"]["policy"] == "sequential"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=PATIENCE_S) == 128 + signal.SIGTERM, (tmp_path / "e5.log").read_text()
+    assert_as_before(cluster, before)
+
+
+def test_what_a_killed_run_left_is_taken_back_by_the_next(cluster: E5World, tmp_path: Path) -> None:
+    """After KILL the policy names what it was, and ``--undo`` puts it back and ends the drill."""
+    before = cluster.policy()["spec"]
+    process = started(cluster, tmp_path, "--drills", str(drill_file(tmp_path)), "--policies", "breaker")
+    until_struck(cluster, process, tmp_path)
+    process.kill()
+    process.wait(timeout=30)
+    left = cluster.policy()
+    assert left["spec"]["policy"] == "breaker"
+    assert json.loads(left["metadata"]["annotations"][UNDO]) == before
+    assert len(cluster.drill_names()) == 1
+    undo = started(cluster, tmp_path, "--undo")
+    assert undo.wait(timeout=PATIENCE_S) == 0, (tmp_path / "e5.log").read_text()
+    assert_as_before(cluster, before)

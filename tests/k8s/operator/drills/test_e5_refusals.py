@@ -1,0 +1,91 @@
+"""What E5 refuses on a real API server: nothing is changed, and no folder is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import DocumentError
+from k8s.process.drills import LEASE
+from k8s.process.election import Leadership
+from scripts.e5_cluster import experiment
+from scripts.e5_cluster.experiment import run_on
+from scripts.e5_cluster.plan import ClusterOptions
+from scripts.e5_cluster.ports import ExperimentError
+from tests.support.cluster_worlds import Bench
+from tests.support.e5_clusters import drill_file
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def untouched(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
+    """The sample's documents, which are the same afterwards."""
+    for name in ("contract", "pool", "policy"):
+        bench.apply(name)
+    before = bench.read("RoutePolicy", "chat")
+    yield bench
+    after = bench.read("RoutePolicy", "chat")
+    assert after["spec"] == before["spec"]
+    assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert not (tmp_path / "out").exists()
+
+
+def run(bench: Bench, folder: Path, **changes: str) -> None:
+    """E5 on the sample."""
+    own: dict[str, Any] = {"namespace": bench.namespace, "route_policy": "chat"} | changes
+    options = ClusterOptions(
+        out=folder / "out", drills=(str(drill_file(folder)),), policies=("fixed",), hold_s=80.0, **own
+    )
+    run_on(bench.api, options)
+
+
+def held(bench: Bench, lease: str) -> Leadership:
+    """A Lease that somebody holds."""
+    found = Leadership(bench.api, bench.namespace, "somebody", timeout_s=20.0, lease=lease)
+    assert found.step()
+    return found
+
+
+def test_what_is_not_there_is_refused(untouched: Bench, tmp_path: Path) -> None:
+    """Another policy, another namespace, and a namespace in which nobody runs drills."""
+    with pytest.raises(DocumentError, match="there are: chat"):
+        run(untouched, tmp_path, route_policy="other")
+    with pytest.raises(DocumentError, match="there are: none"):
+        run(untouched, tmp_path, namespace="nowhere")
+    with pytest.raises(DocumentError, match="expected a drill runner"):
+        run(untouched, tmp_path)
+
+
+def test_two_runs_on_one_policy_are_refused(
+    untouched: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one waits for as long as a lease of a killed run lasts, and says who may have it."""
+    monkeypatch.setattr(experiment, "_PATIENCE_S", 1.0)
+    held(untouched, LEASE)
+    held(untouched, "selvage-e5-chat")
+    with pytest.raises(ExperimentError, match="another selvage e5 runs on RoutePolicy chat"):
+        run(untouched, tmp_path)
+
+
+def test_a_pool_in_alarm_is_left_to_its_operator(untouched: Bench, tmp_path: Path) -> None:
+    """What the operator says of a broken clause is told, and who runs the experiment is sent to look."""
+    held(untouched, LEASE)
+    body = {
+        "observedGeneration": 1,
+        "conditions": [
+            {
+                "type": "Degraded", "status": "True", "reason": "ClauseInAlarm", "observedGeneration": 1,
+                "message": "a clause is in alarm: fp8 on prose", "lastTransitionTime": "2030-01-31T18:00:00Z",
+            }
+        ],
+    }  # fmt: skip
+    untouched.custom.patch_namespaced_custom_object_status(
+        "selvage.dev", "v1alpha1", untouched.namespace, "routepolicies", "chat", {"status": body}
+    )
+    with pytest.raises(DocumentError, match="fp8 on prose"):
+        run(untouched, tmp_path)

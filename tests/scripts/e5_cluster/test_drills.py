@@ -1,0 +1,243 @@
+"""One FaultDrill of E5 by a made-up runner: what counts, what is waited for, what is always cleared away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from faults.drill.outcome import judge
+from faults.drill.runner import run_drill
+from k8s.operator.drills.ledger import LINE, REPORT, ledger_name
+from k8s.operator.drills.report import outcome_content, outcome_line
+from scripts.e5_cluster import drills as course
+from scripts.e5_cluster.drills import OF_POLICY, DrillCourse, Ended, result_of
+from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
+from scripts.e5_drills.plan import Episode
+from tests.scripts.e5_cluster.test_plan import planned
+from tests.support.drill_runs import NotedLedger, ScriptedTarget
+from tests.support.episodes import broken_record, move_at, step_fault
+
+Object = dict[str, Any]
+#: What may stand in a report that somebody else wrote.
+OTHERS: tuple[Any, ...] = (None, "x", [], {}, -1, 1e308, True, [[1]])
+
+
+def conditions(**states: str) -> list[Object]:
+    """As a status holds them."""
+    return [{"type": kind, "status": status, "message": f"why {kind}"} for kind, status in states.items()]
+
+
+def status(phase: str, **more: Any) -> Object:
+    """Of a drill of the first generation."""
+    return {"observedGeneration": 1, "phase": phase, **more}
+
+
+class Runner:
+    """A namespace whose runner says ``statuses`` one after the other, and deletes where ``undoes``."""
+
+    def __init__(self, *statuses: Object, undoes: bool = True) -> None:
+        self.statuses, self.undoes = list(statuses), undoes
+        self.there: dict[str, Object] = {}
+        self.config: Object | None = None
+        self.deleted: list[str] = []
+
+    def drills(self) -> dict[str, Object]:
+        """All that there are."""
+        return self.there
+
+    def drill(self, name: str) -> Object | None:
+        """With the next status."""
+        if name not in self.there:
+            return None
+        if len(self.statuses) > 1:
+            self.statuses.pop(0)
+        return {**self.there[name], "status": self.statuses[0] if self.statuses else {}}
+
+    def create_drill(self, drill: Object) -> Object:
+        """As the server returns it."""
+        made = {**drill, "metadata": {**drill["metadata"], "uid": "u", "generation": 1}}
+        self.there[drill["metadata"]["name"]] = made
+        return made
+
+    def delete_drill(self, name: str) -> None:
+        """Gone once it is undone."""
+        self.deleted.append(name)
+        if self.undoes:
+            del self.there[name]
+
+    def read_config(self, name: str) -> Object | None:
+        """The note with the report."""
+        return self.config
+
+
+def episode(folder: Path) -> tuple[Episode, Object]:
+    """The first one of a run, and its drill."""
+    suite = planned(folder)
+    return suite.episodes[0], suite.drill(suite.episodes[0])
+
+
+def course_of(runner: Runner) -> DrillCourse:
+    """Of a runner that is asked again at once."""
+    waiting = Waiting(still_ours=lambda: None, poll_s=0.0)
+    return DrillCourse(cast(ExperimentCluster, runner), "chat", waiting, lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SEEN_S", "PENDING_S", "BESIDE_S", "GONE_S"):
+        monkeypatch.setattr(course, name, 0.05)
+
+
+DONE = status("Done", verdict="Passed", conditions=conditions(Passed="True"))
+
+
+def played(found: Episode, *, shows: bool = True) -> Ended:
+    """What a runner keeps of the episode's drill, through its ConfigMap."""
+    plan = found.entry.plan
+    rows = int(plan.total_s)
+    record = move_at(replace(broken_record(rows, 4), incident=step_fault(4.0, rows)), 14)
+    record = replace(record, policy=found.configuration.name, seed=found.seed)
+    target = ScriptedTarget(episode=record, shows_after=shows)
+    outcome = judge(plan, run_drill(plan, target, NotedLedger(target.told), lambda _: None))
+    content = json.loads(json.dumps(outcome_content(outcome), allow_nan=False))
+    line = json.loads(outcome_line(outcome))
+    return Ended(verdict=outcome.verdict.value, reason=outcome.reason, content=content, line=line)
+
+
+def test_a_report_comes_back_as_the_runner_judged_it(tmp_path: Path) -> None:
+    """Measures and lines go through the ConfigMap whole; who drove and what served stands beside."""
+    found, _ = episode(tmp_path)
+    result = result_of(found, played(found), "fixed", ("vllm:1",))
+    assert result.measures is not None
+    assert result.measures.incident is not None
+    assert result.measures.incident.mttr_s == 10.0
+    assert result.line is not None
+    assert len(result.line.at_s) == int(found.entry.plan.total_s)
+    assert result.evidence[-1] == "fixed drove"
+    assert result.served_by == ("vllm:1",)
+
+
+def test_what_was_no_experiment_does_not_count(tmp_path: Path) -> None:
+    """An unproved fault, a drill that its guard ended, one without a report, one that cannot be read."""
+    found, _ = episode(tmp_path)
+    good = played(found)
+    assert good.content is not None
+    early = replace(good, content={**good.content, "aborted": "outage"})
+    stopped = replace(good, content={**good.content, "stopped": "the runner was stopped"})
+    broken = replace(good, content={**good.content, "measures": {"scenario": 1}})
+    other = replace(good, content={**good.content, "policy": "sequential"})
+    bad = [played(found, shows=False), early, stopped, broken, other, replace(good, content=None)]
+    results = [result_of(found, one, "fixed", ()) for one in bad]
+    assert [one.measures for one in results] == [None] * 6
+    assert results[0].verdict == "invalid"
+    assert "window is shorter" in results[1].reason
+    assert "window is shorter" in results[2].reason
+    assert "cannot be read" in results[3].reason
+    assert "sequential" in results[4].reason
+    assert "no report" in results[5].reason
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value; of a list the first."""
+    yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list) and value:
+        yield from places(value[0], (*path, 0))
+
+
+def put(value: Any, path: tuple[Any, ...], other: object) -> Any:
+    """``value`` with ``other`` in one place."""
+    if not path:
+        return other
+    key, *rest = path
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[key] = put(value[key], tuple(rest), other)
+    return copy
+
+
+def test_a_report_that_somebody_else_wrote_ends_no_run(tmp_path: Path) -> None:
+    """Whatever stands in one place of it: it counts or it does not, and nothing is raised."""
+    found, _ = episode(tmp_path)
+    good = played(found)
+    assert good.content is not None
+    for path in list(places(good.content))[1:]:
+        for other in OTHERS:
+            result = result_of(found, replace(good, content=put(good.content, path, other)), "fixed", ())
+            assert result.measures is None or result.reason
+    assert good.line is not None
+    for path in list(places(good.line))[1:]:
+        for other in OTHERS:
+            result_of(found, replace(good, line=put(good.line, path, other)), "fixed", ())
+
+
+def test_a_drill_is_applied_read_and_deleted(tmp_path: Path) -> None:
+    """Its report is that of the very drill; one of an earlier drill of that name is none."""
+    found, drill = episode(tmp_path)
+    kept = played(found)
+    for uid, expected in (("u", True), ("other", False)):
+        runner = Runner({}, status("Pending"), status("Steady"), status("Healing"), DONE)
+        note = json.dumps({"uid": uid, "state": "undone", "struck": []})
+        runner.config = {"data": {"drill.json": note, REPORT: json.dumps(kept.content), LINE: "null"}}
+        ended = course_of(runner).run(drill, found.entry.plan)
+        assert (ended.content is not None) is expected
+        assert (ended.verdict, ended.reason) == ("passed", "why Passed")
+        assert runner.deleted == [drill["metadata"]["name"]]
+    assert ledger_name("a") == "selvage-drill-a"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "message"),
+    [
+        ([{}], "no drill runner"),
+        ([status("Pending", conditions=conditions(Accepted="False"))], "not accepted: why Accepted"),
+        (
+            [status("Pending", conditions=conditions(Accepted="True", ResolvedRefs="False"))],
+            "why ResolvedRefs",
+        ),
+    ],
+)
+def test_a_drill_that_does_not_begin_ends_the_run_and_is_deleted(
+    tmp_path: Path, statuses: list[Object], message: str
+) -> None:
+    """Nobody looks at it, it is refused, or what it needs does not come."""
+    found, drill = episode(tmp_path)
+    runner = Runner(*statuses)
+    with pytest.raises(ExperimentError, match=message):
+        course_of(runner).run(drill, found.entry.plan)
+    assert runner.there == {}
+
+
+def test_an_interruption_deletes_the_drill(tmp_path: Path) -> None:
+    """Whatever ends the wait, the drill does not stay."""
+    found, drill = episode(tmp_path)
+    runner = Runner(status("Steady"))
+    asked: list[int] = []
+
+    def interrupted() -> None:
+        asked.append(1)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+
+    waiting = Waiting(still_ours=interrupted, poll_s=0.0)
+    say: Callable[[str], None] = lambda _: None  # noqa: E731 - a sink
+    with pytest.raises(KeyboardInterrupt):
+        DrillCourse(cast(ExperimentCluster, runner), "chat", waiting, say).run(drill, found.entry.plan)
+    assert runner.there == {}
+
+
+def test_only_drills_of_this_policy_are_cleared_away() -> None:
+    """Those of others, and of people, stay; one whose undo is not confirmed is said."""
+    runner = Runner(undoes=False)
+    for name, policy in (("ours", "chat"), ("theirs", "other"), ("mine", "")):
+        annotations = {OF_POLICY: policy} if policy else {}
+        runner.there[name] = {"metadata": {"name": name, "annotations": annotations, "generation": 1}}
+    with pytest.raises(ExperimentError, match="undo is not confirmed"):
+        course_of(runner).clear()
+    assert runner.deleted == ["ours"]
