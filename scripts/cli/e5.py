@@ -128,6 +128,8 @@ def _run_cluster(asked: E5Options) -> None:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
 
     _only_with("local", {"--folder": asked.folder})
+    if not asked.route_policy:
+        raise _refused("--route-policy", "the name of a RoutePolicy", "none", "e.g. --route-policy chat")
     if asked.undo:
         give_back(asked.namespace, asked.route_policy)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,32 +53,39 @@ class DrillCourse:
         """
         metadata = {**drill["metadata"], "annotations": {OF_POLICY: self._policy}}
         name, self._phase = str(metadata["name"]), ""
+        what = f"FaultDrill {name}"
         self.clear((name,))
         try:
-            made = self._cluster.create_drill({**drill, "metadata": metadata})
-            self._waiting.until(lambda: self._unseen(name), SEEN_S, f"FaultDrill {name}")
-            self._waiting.until(lambda: self._pending(name), PENDING_S, f"FaultDrill {name}")
+            made = self._waiting.answer(lambda: self._applied({**drill, "metadata": metadata}), what)
+            self._waiting.until(lambda: self._unseen(name), SEEN_S, what)
+            self._waiting.until(lambda: self._pending(name), PENDING_S, what)
             within_s = plan.latest_s + plan.load.timeout_s + BESIDE_S
-            self._waiting.until(lambda: self._running(name), within_s, f"FaultDrill {name}")
-            return self._ended(made)
+            self._waiting.until(lambda: self._running(name), within_s, what)
+            return self._waiting.answer(lambda: self._ended(made), what)
         finally:
             self.clear((name,))
 
-    def clear(self, names: tuple[str, ...] | None = None) -> list[str]:
+    def clear(self, names: Sequence[str] | None = None) -> list[str]:
         """Delete drills of these names, None: all of this RoutePolicy, and wait until each is undone.
 
-        Those that there were.
+        Those that were asked for.
         """
-        there = self._ours() if names is None else [one for one in names if self._cluster.drill(one)]
-        for name in there:
-            self._cluster.delete_drill(name)
-        for name in there:
+        found = self._waiting.answer(self._ours, "FaultDrills") if names is None else list(names)
+        for name in found:
             self._waiting.until(partial(self._there, name), GONE_S, f"FaultDrill {name}")
-        return there
+        return found
 
     def _there(self, name: str) -> str:
-        told = "its undo is not confirmed; see `kubectl describe faultdrill`, and that its runner runs"
-        return told if self._cluster.drill(name) else ""
+        """Delete a drill that is there, and say so."""
+        if self._cluster.drill(name) is None:
+            return ""
+        self._cluster.delete_drill(name)
+        return "its undo is not confirmed; see `kubectl describe faultdrill`, and that its runner runs"
+
+    def _applied(self, drill: Manifest) -> Manifest:
+        """The drill as the server has it, whether the answer to its creation came or not."""
+        found = self._cluster.drill(drill["metadata"]["name"])
+        return self._cluster.create_drill(drill) if found is None else found
 
     def _ours(self) -> list[str]:
         return [

@@ -37,15 +37,18 @@ class ExperimentPool:
 
     def drive(self, configuration: str) -> str:
         """Put ``configuration`` in charge, with nothing known; who drives, as the operator says."""
-        self._in_force(configuration)
-        return str((self._policy.found().get("status") or {}).get("driving", "nobody"))
+        found = self._in_force(configuration)
+        return str((found.get("status") or {}).get("driving", "nobody"))
 
     def require_ours(self) -> None:
         """ExperimentError where somebody else changed who drives: what was measured tells of nobody."""
-        self._policy.require_ours()
+        self._waiting.answer(self._policy.require_ours, f"RoutePolicy {self._policy.name}")
 
     def images(self) -> tuple[str, ...]:
         """What the pods of the pool run, by the images of their containers."""
+        return self._waiting.answer(self._images, "the pods of the pool")
+
+    def _images(self) -> tuple[str, ...]:
         found = {
             str(container.get("image", ""))
             for one in self._suite.services
@@ -54,10 +57,12 @@ class ExperimentPool:
         }
         return tuple(sorted(found))
 
-    def _in_force(self, configuration: str) -> None:
-        self._policy.put(self._suite.specs[configuration])
+    def _in_force(self, configuration: str) -> Manifest:
+        """The policy once the operator carries it out."""
         what = f"RoutePolicy {self._policy.name} under {configuration}"
+        self._waiting.answer(lambda: self._policy.put(self._suite.specs[configuration]), what)
         self._waiting.until(lambda: not_in_force(self._policy.found()), IN_FORCE_S, what)
+        return self._waiting.answer(self._policy.found, what)
 
     def _restless(self) -> str:
         """What is not at rest, "" for nothing."""

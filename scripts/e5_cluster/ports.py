@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from contracts.errors import SelvageError
 from k8s.operator.objects import Cluster, ClusterError, Manifest
@@ -13,6 +13,11 @@ from k8s.operator.objects import Cluster, ClusterError, Manifest
 
 class ExperimentError(SelvageError):
     """The cluster does not take part as the experiment needs it; the text says what to do."""
+
+
+_Answer = TypeVar("_Answer")
+#: A server that does not answer is asked again for so long, s.
+SILENT_S = 120.0
 
 
 class ExperimentCluster(Cluster, Protocol):
@@ -46,6 +51,17 @@ class Waiting:
 
     still_ours: Callable[[], None]
     poll_s: float = 1.0
+
+    def answer(self, ask: Callable[[], _Answer], what: str) -> _Answer:
+        """What ``ask`` gives, which may be asked twice; ExperimentError where the server stays silent."""
+        found: list[_Answer] = []
+
+        def asked() -> str:
+            found.append(ask())
+            return ""
+
+        self.until(asked, SILENT_S, what)
+        return found[-1]
 
     def until(self, missing: Callable[[], str], within_s: float, what: str) -> None:
         """Ask again and again until nothing is ``missing``; ExperimentError where something still is.

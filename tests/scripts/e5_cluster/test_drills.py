@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from faults.drill.outcome import judge
 from faults.drill.runner import run_drill
 from k8s.operator.drills.ledger import LINE, REPORT, ledger_name
 from k8s.operator.drills.report import outcome_content, outcome_line
+from k8s.operator.objects import ClusterError
 from scripts.e5_cluster import drills as course
 from scripts.e5_cluster.drills import OF_POLICY, DrillCourse, Ended, result_of
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
@@ -66,9 +68,10 @@ class Runner:
 
     def delete_drill(self, name: str) -> None:
         """Gone once it is undone."""
-        self.deleted.append(name)
+        if name not in self.deleted:
+            self.deleted.append(name)
         if self.undoes:
-            del self.there[name]
+            self.there.pop(name, None)
 
     def read_config(self, name: str) -> Object | None:
         """The note with the report."""
@@ -212,6 +215,43 @@ def test_a_drill_that_does_not_begin_ends_the_run_and_is_deleted(
     with pytest.raises(ExperimentError, match=message):
         course_of(runner).run(drill, found.entry.plan)
     assert runner.there == {}
+
+
+class Unsteady(Runner):
+    """Its server does not answer two calls in five; what was asked was done all the same."""
+
+    def __init__(self, *statuses: Object) -> None:
+        super().__init__(*statuses)
+        self.silent, self.rng = 0, np.random.Generator(np.random.PCG64(1))
+
+    def __getattribute__(self, name: str) -> Any:
+        """As the runner's, and then silent."""
+        found = super().__getattribute__(name)
+        if name not in ("drills", "drill", "create_drill", "delete_drill", "read_config"):
+            return found
+
+        def asked(*given: Any) -> Any:
+            answer = found(*given)
+            if self.rng.random() < 0.4:
+                self.silent += 1
+                raise ClusterError("the API server does not answer")
+            return answer
+
+        return asked
+
+
+def test_a_server_that_answers_now_and_then_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was asked is asked again, and done once."""
+    for name in ("SEEN_S", "PENDING_S", "BESIDE_S", "GONE_S"):
+        monkeypatch.setattr(course, name, 30.0)
+    found, drill = episode(tmp_path)
+    runner = Unsteady({}, status("Steady"), status("Steady"), status("Steady"), DONE)
+    ended = course_of(runner).run(drill, found.entry.plan)
+    assert ended.verdict == "passed"
+    assert runner.there == {}
+    assert runner.silent > 3
 
 
 def test_an_interruption_deletes_the_drill(tmp_path: Path) -> None:
