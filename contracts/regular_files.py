@@ -67,15 +67,19 @@ def read_regular(
     return content
 
 
-def read_regular_text(path: Path | str, most_bytes: int, next_step: str = "save it as UTF-8") -> str:
-    """``read_regular`` as text without its byte order mark; DocumentError with the line that is not UTF-8."""
-    content = read_regular(path, most_bytes)
+def read_regular_text(path: Path | str, most_bytes: int, next_step: str = "") -> str:
+    """``read_regular`` as text without its byte order mark; DocumentError with the line that is not UTF-8.
+
+    next_step: of every error; "" for what fits it.
+    """
+    content = read_regular(path, most_bytes, next_step or "check the path and its rights")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        raise DocumentError([Problem(str(path), line, "", "UTF-8 text", found, next_step)]) from None
+        step = next_step or "save it as UTF-8"
+        raise DocumentError([Problem(str(path), line, "", "UTF-8 text", found, step)]) from None
 
 
 def hash_regular(path: Path | str) -> str:

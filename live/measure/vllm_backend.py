@@ -283,13 +283,25 @@ def _engine_arguments(folder: Path, kernel: Kernel) -> dict[str, str | int | boo
     }
 
 
+_SIZES = ("num_key_value_heads", "num_attention_heads", "head_dim", "hidden_size", "num_hidden_layers")
+_MOST = 2**24
+
+
+def _size(found: object) -> int:
+    """A size of a model; ValueError for what can be none."""
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= _MOST:
+        raise ValueError(f"{found!s:.40} among the sizes")
+    return found
+
+
 def _kv_bytes(folder: Path) -> int:
     """Room for 32,768 tokens at four bytes a number."""
     config = checkpoint.read_config(folder)
     try:
-        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        per_token = 2 * config["num_hidden_layers"] * heads * width * 4
+        sizes = {name: _size(config[name]) for name in _SIZES if config.get(name)}
+        heads = sizes.get("num_key_value_heads") or sizes["num_attention_heads"]
+        width = sizes.get("head_dim") or sizes["hidden_size"] // sizes["num_attention_heads"]
+        per_token = 2 * sizes["num_hidden_layers"] * heads * width * 4
         return max(_MIN_KV_BYTES, int(per_token * _KV_TOKENS))
     except (*MALFORMED, ZeroDivisionError) as error:
         told = f"{type(error).__name__}: {error}"[:200]

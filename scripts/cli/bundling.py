@@ -103,10 +103,15 @@ def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
     """Lines of the log within ``span``, as they stand, and every line of another kind."""
     found = []
     for file in files:
-        for line in lines_of(read_regular_text(file, TEXT_BYTES)):
-            row: Tick = json_of(line) if line.endswith("}") else {}
-            if row and (row.get("kind") != "tick" or span[0] <= row["now_s"] <= span[1]):
-                found.append(line)
+        for number, line in enumerate(lines_of(read_regular_text(file, TEXT_BYTES)), 1):
+            try:
+                row: Tick = json_of(line) if line.endswith("}") else {}
+                inside = bool(row) and (row.get("kind") != "tick" or span[0] <= row["now_s"] <= span[1])
+            except MALFORMED as error:
+                actual = " ".join(str(error).split())[:200]
+                step = "restore the file, or leave it out"
+                raise _refused(file, "a line of a decision log", f"line {number}: {actual}", step) from None
+            found += [line] if inside else []
     return found
 
 

@@ -41,13 +41,21 @@ def load_judged(name: str, condition: str, split: str) -> Judged:
         observations = _units(path, samples, profile.spec.samples.sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=profile)
     if path.suffix == ".npz":
-        sha256 = sha256_of(path)
+        sha256 = _hash_of(path)
         samples = load_samples(path, sha256)  # what is judged is what the hash speaks of
         observations = _units(path, samples, sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":
         return Judged(observations=load_log(path), samples=None, profile=None)
     raise refused(name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix")
+
+
+def _hash_of(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except OSError as error:
+        step = "check the path and its rights"
+        raise refused(str(path), "a readable file", error.strerror or str(error), step) from None
 
 
 def load_all(names: Sequence[str], condition: str, split: str) -> Judged:

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from contracts.documents import Document, KernelContract, Label
 from contracts.documents.contract import Clause, ContractSpec, Escalation, Slice
 from contracts.documents.envelope import INT64_MAX, Metadata
-from contracts.metrics import METRICS, JudgedBy
+from contracts.metrics import METRICS, PASSIVE_COLUMNS, JudgedBy
 from contracts.rules.contract import threshold_limits
 
 #: Text that YAML readers like to misread, beside arbitrary text.
@@ -138,7 +138,8 @@ def contracts(draw: st.DrawFn) -> KernelContract:
 def _clause(draw: st.DrawFn, name: str, slices: list[str]) -> Clause:
     spec = METRICS[draw(st.sampled_from(sorted(METRICS)))]
     low, high = threshold_limits(spec)
-    budget = draw(st.sampled_from((0.0, 0.005)))
+    passive = bool(set(spec.columns) & set(PASSIVE_COLUMNS))  # what users answer informs, and no more
+    budget = draw(st.sampled_from((0.005,) if passive else (0.0, 0.005)))
     needs_null_rate = spec.judgement is JudgedBy.PER_OBSERVATION and budget == 0.0
     return Clause(
         id=name,
@@ -149,7 +150,7 @@ def _clause(draw: st.DrawFn, name: str, slices: list[str]) -> Clause:
         slices=draw(st.none() | st.lists(st.sampled_from(slices), min_size=1, unique=True).map(tuple)),
         budget=budget,
         null_rate=draw(st.floats(0.0, 1.0)) if needs_null_rate else None,
-        level=draw(st.sampled_from(("L1", "L2", "L3"))),
+        level=draw(st.sampled_from(("L1",) if passive else ("L1", "L2", "L3"))),
         remediation=draw(texts(1)),
         reason=draw(texts(1)),
     )

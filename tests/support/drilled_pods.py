@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -226,12 +227,14 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
     with (folder / "server.log").open("wb") as log:
         child = subprocess.Popen(
             command, env={**os.environ, **started.environment, **own}, stdout=log, stderr=log,
+            start_new_session=True,
         )  # fmt: skip
     world.servers[name] = child
     try:
         yield
     finally:
-        child.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # an engine outlives the server that started it
         child.wait(timeout=30)
 
 
