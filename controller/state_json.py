@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import StateError
 from contracts.loading.json_values import json_of
+from contracts.loading.malformed import MALFORMED
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.state import ControllerState
@@ -51,9 +52,13 @@ def state_from_json(text: str, setup: ControllerSetup) -> ControllerState:
 
 def _batch(stored: dict[str, Any]) -> int:
     try:
-        return int(stored["ticks"]["shape"][0])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise StateError("state.ticks: expected an array with one entry per fleet") from error
+        fleets = int(stored["ticks"]["shape"][0])
+        if len(stored["ticks"]["data"]) == fleets:
+            return fleets
+        error: Exception = ValueError(f"shape of {fleets} fleets")
+    except MALFORMED as found:
+        error = found
+    raise StateError("state.ticks: expected an array with one entry per fleet") from error
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -127,7 +132,7 @@ def _unpack(name: str, packed: Any, template: Any) -> Any:
     try:
         array = np.array([_parsed(item) for item in packed["data"]], dtype=expected.dtype)
         array = array.reshape(packed["shape"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(f"state.{name}: expected an array of {expected.dtype}; start anew") from error
     if array.shape != expected.shape:
         raise StateError(f"state.{name}: expected shape {expected.shape}, got {array.shape}; start anew")

@@ -21,6 +21,7 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json
 from live.control.journal import BESIDE, lines_of
+from live.control.telemetry_fit import TelemetryShapes
 from live.control.telemetry_json import telemetry_from_json
 from live.control.turns import decide, settled
 
@@ -79,6 +80,10 @@ class _Replay:
     state: ControllerState | None = None
     counts: Counter[str] = field(default_factory=Counter)
     found: list[Difference] = field(default_factory=list)
+    shapes: TelemetryShapes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shapes = TelemetryShapes(self.setup.layout)
 
     def over(self, rows: Iterable[Row]) -> Replayed:
         for row in rows:
@@ -106,13 +111,10 @@ class _Replay:
 
     def _decided(self, row: Row) -> str:
         """The record of a logged tick, decided again."""
-        before, seen = self.state, telemetry_from_json(row["telemetry"])
+        before, seen = self.state, telemetry_from_json(row.get("telemetry"))
         if before is None:
             raise StateError("decision log: a tick before any start; the beginning is missing")
-        replicas = len(self.setup.layout.replicas)
-        if seen.replica_state.shape[1] != replicas:
-            told_of = seen.replica_state.shape[1]
-            raise StateError(f"telemetry: expected {replicas} replicas, got {told_of}; it is of another pool")
+        self.shapes.refuse_others(seen)
         after, decision = decide(before, seen, self.setup)
         in_force = bool(row["in_force"]) or not self.exact
         self.state = settled(before, after, self.setup, in_force=in_force, spent_ms=float(row["spent_ms"]))

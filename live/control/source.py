@@ -23,7 +23,8 @@ from live.observe.metrics import EngineReading
 from live.observe.record import Recorder
 from live.ports import Discovery, GatewaySample, GatewayStatistics
 
-_NO_ROWS = GatewaySample(read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0)
+#: Nothing that the gateway reported.
+NO_ROWS = GatewaySample(read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0)
 
 
 class ProbeStep(Protocol):
@@ -86,7 +87,7 @@ class FleetSource:
         urls = {one.name: one.url for one in replicas if one.state == ReplicaState.READY}
         if self._scrape is None and urls:
             self._scrape = self._threads.submit(parts.scraper.scrape, urls)
-        sample = _NO_ROWS if parts.statistics is None else parts.statistics.read()
+        sample = NO_ROWS if parts.statistics is None else parts.statistics.read()
         probes = nothing_probed(parts.layout) if parts.prober is None else parts.prober.step(now_s)
         seen = self._recorder.record(now_s, replicas, readings, sample, _on_clock(probes, now_s))
         told = parts.statistics is not None and sample.tells_replicas

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import StateError
+from contracts.loading.malformed import MALFORMED
 from contracts.telemetry import EngineCounters, FleetTelemetry, GatewayCounts, ProbeSamples
 
 _PARTS = {"engine": EngineCounters, "gateway": GatewayCounts, "probes": ProbeSamples}
@@ -30,19 +31,20 @@ def telemetry_to_json(seen: FleetTelemetry) -> dict[str, Any]:
     }
 
 
-def telemetry_from_json(stored: dict[str, Any]) -> FleetTelemetry:
+def telemetry_from_json(stored: Any) -> FleetTelemetry:
     """The telemetry that ``telemetry_to_json`` was given; StateError where it is none."""
     try:
-        found: dict[str, Any] = {
-            entry.name: (
-                _whole(_PARTS[entry.name], stored[entry.name])
-                if entry.name in _PARTS
-                else _unpack(stored[entry.name])
-            )
-            for entry in fields(FleetTelemetry)
-        }
+        with np.errstate(all="raise"):  # NaN for a whole number
+            found: dict[str, Any] = {
+                entry.name: (
+                    _whole(_PARTS[entry.name], stored[entry.name])
+                    if entry.name in _PARTS
+                    else _unpack(stored[entry.name])
+                )
+                for entry in fields(FleetTelemetry)
+            }
         return FleetTelemetry(**found)
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+    except (*MALFORMED, SyntaxError, FloatingPointError) as error:  # SyntaxError: a type that is none
         raise StateError(f"telemetry: expected what a decision log holds, got {error!r}"[:300]) from None
 
 

@@ -84,7 +84,7 @@ def read_clusters(text: str, names: ClusterNames) -> Readings:
                     _note(
                         found[place], sample.name.removesuffix("_total"), sample.labels, float(sample.value)
                     )
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, OverflowError) as error:
         raise LiveError(f"the gateway's metrics are no Prometheus text: {error}") from error
     return dict(found)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import isnan
+from math import inf, isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -163,8 +163,15 @@ def parse_reading(text: str, read_at_s: float) -> EngineReading:
 
 
 def values_of(samples: Sequence[Sample]) -> NDArray[np.float64]:
-    """float64 [V], what each of ``samples`` says."""
-    return np.array([float(one.value) for one in samples], dtype=np.float64)
+    """float64 [V], what each of ``samples`` says; a number beyond every float is infinite, so unknown."""
+    return np.array([_number(one.value) for one in samples], dtype=np.float64)
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def is_read(line: str) -> bool:

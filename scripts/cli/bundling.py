@@ -91,7 +91,7 @@ def _read(file: Path) -> dict[str, Any]:
         content = json_of(read_regular_text(file, TEXT_BYTES))
         json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate could not be written again
         if content["format"] == EVIDENCE_FORMAT:
-            _Seen.model_validate(content)
+            _Seen.model_validate(content, strict=True)
             return dict(content)
         actual = f"format {content['format']!r}"
     except MALFORMED as error:

@@ -21,7 +21,9 @@ NOBODY = "none"
 def input_hashes(read: ReadDrill, policy: str) -> dict[str, Any]:
     """sha256 of everything that ``read`` leads to, and of who heals: settings and files of ``policy``.
 
-    Null: no trace, nobody heals. Profiles, by kernel, pin their samples and prompts.
+    Null: no trace, nobody heals, a profile that is not there, as live servers need none. Profiles, by kernel,
+    pin their samples and prompts.
+
     Raises DocumentError for an unknown policy or setting, and for what cannot be read.
     """
     trace = read.plan.load.trace_uri
@@ -53,5 +55,6 @@ def _policy(spec: str) -> str:
         raise refuse_policy(error) from None
 
 
-def _profile(uri: str, read: ReadDrill) -> str:
-    return document_sha256(load_as(KernelProfile, resolve_uri(uri, read.pool_file)))
+def _profile(uri: str, read: ReadDrill) -> str | None:
+    file = resolve_uri(uri, read.pool_file)
+    return document_sha256(load_as(KernelProfile, file)) if file.exists() else None

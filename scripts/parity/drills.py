@@ -102,7 +102,7 @@ def _mean(runs: Sequence[dict[str, Any]], measure: str) -> tuple[float, int]:
 def _read(file: Path) -> dict[str, Any]:
     try:
         content = json_of(read_regular(file, TEXT_BYTES))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(file, "JSON", str(error), "run the drill again") from None
     wanted = {"drill": str, "target": str, "verdict": str, "measures": dict}
     missing = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from typing import Any
 
 import yaml
 
+from k8s.api.experiments import ApiExperiment
 from k8s.process.drills import LEASE, turn
 from k8s.process.election import Leadership
-from tests.support.drilled_pods import DrillWorld, drill_spec
+from tests.support.drilled_pods import PATIENCE_S, DrillWorld, drill_spec
 
 #: A numeric drift that breaks the sample's hard clauses, nats.
 HARD = 0.02
@@ -78,7 +80,16 @@ def running_cluster(world: DrillWorld) -> Iterator[E5World]:
         stack.callback(drills.leave)
         stack.enter_context(_repeated(operate, 0.25))
         stack.enter_context(_repeated(lambda: turn(drills, leadership), 0.5))
+        _await_lease(ApiExperiment(bench.api, bench.namespace))
         yield found
+
+
+def _await_lease(cluster: ApiExperiment) -> None:
+    """Until the drill runner leads."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while cluster.lease_age_s(LEASE) is None:
+        assert time.monotonic() < deadline_s, "the drill runner never led"
+        time.sleep(0.2)
 
 
 @contextmanager

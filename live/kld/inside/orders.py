@@ -87,7 +87,7 @@ class CheckedFiles:
         try:
             path = path.resolve(strict=True)
             facts = path.stat()
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError, ValueError):  # ValueError: a NUL, or half a character
             path = Path()
         if not path.is_relative_to(self._folder) or not path.is_file():
             raise RefusedError("the reference is no file below this server's folder of references")

@@ -1,0 +1,41 @@
+"""Telemetry that was stored is decided on only where every array is as the layout has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from contracts.errors import StateError
+from contracts.telemetry import FleetTelemetry
+from live.control.telemetry_fit import TelemetryShapes
+from tests.live.control.test_journal import LAYOUT, script
+
+
+def seen() -> FleetTelemetry:
+    """One tick of the layout, with a probe."""
+    return next(one for one in script(LAYOUT, 40) if one.probes.replica.size)
+
+
+def test_what_a_log_holds_of_this_layout_fits() -> None:
+    """Every tick of a log of the layout is let through."""
+    for one in script(LAYOUT, 20):
+        TelemetryShapes(LAYOUT).refuse_others(one)
+
+
+def test_other_types_shapes_and_places_are_refused() -> None:
+    """An array of other numbers, of other axes or of another pool, and a probe of a replica that is none."""
+    good = seen()
+    probes = good.probes
+    for bad in (
+        replace(good, running=good.running.astype(np.float32)),
+        replace(good, running=good.running[0]),
+        replace(good, running=good.running[:, :-1]),
+        replace(good, engine=replace(good.engine, span_s=good.engine.span_s[:, :1])),
+        replace(good, probes=replace(probes, valid=probes.valid[:, :0])),
+        replace(good, probes=replace(probes, replica=probes.replica + len(LAYOUT.replicas))),
+        replace(good, probes=replace(probes, slice=probes.slice - len(LAYOUT.slices))),
+    ):
+        with pytest.raises(StateError, match="another pool"):
+            TelemetryShapes(LAYOUT).refuse_others(bad)
