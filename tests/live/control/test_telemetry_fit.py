@@ -10,7 +10,10 @@ import pytest
 from contracts.errors import StateError
 from contracts.telemetry import FleetTelemetry
 from live.control.telemetry_fit import TelemetryShapes
-from tests.live.control.test_journal import LAYOUT, script
+from tests.support.builders import make_layout
+from tests.support.worlds import script
+
+LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
 
 
 def seen() -> FleetTelemetry:
