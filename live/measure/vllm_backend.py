@@ -23,10 +23,10 @@ import numpy as np
 
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError, MissingPartError
-from contracts.loading.malformed import MALFORMED
 from live.measure import checkpoint, kernels, quantize
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
+from live.measure.kv_room import kv_bytes
 from live.measure.prompts import Prompt
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -34,8 +34,6 @@ _STAGED = {
     _ROOT / "faults" / "vllm_worker.py": "selvage_vllm_worker.py",
     _ROOT / "live" / "measure" / "vllm_driver.py": "selvage_vllm_driver.py",
 }
-_KV_TOKENS = 32_768
-_MIN_KV_BYTES = 64 * 2**20
 _MODEL_LEN = 1024
 #: Scores travel in files; few prompts at a time stay in the page cache and never reach the disk.
 _PROMPTS_PER_FILE = 24
@@ -276,35 +274,8 @@ def _engine_arguments(folder: Path, kernel: Kernel) -> dict[str, str | int | boo
         "model": str(folder),
         "enforce_eager": not kernel.compiled,
         "max_model_len": _MODEL_LEN,
-        "kv_cache_memory_bytes": _kv_bytes(folder),
+        "kv_cache_memory_bytes": kv_bytes(folder),
         "max_logprobs": -1,
         "worker_extension_cls": "selvage_vllm_worker.SelvageFaults",
         **{option.name: option.value for option in kernel.options},
     }
-
-
-_SIZES = ("num_key_value_heads", "num_attention_heads", "head_dim", "hidden_size", "num_hidden_layers")
-_MOST = 2**24
-
-
-def _size(found: object) -> int:
-    """A size of a model; ValueError for what can be none."""
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= _MOST:
-        raise ValueError(f"{found!s:.40} among the sizes")
-    return found
-
-
-def _kv_bytes(folder: Path) -> int:
-    """Room for 32,768 tokens at four bytes a number."""
-    config = checkpoint.read_config(folder)
-    try:
-        sizes = {name: _size(config[name]) for name in _SIZES if config.get(name)}
-        heads = sizes.get("num_key_value_heads") or sizes["num_attention_heads"]
-        width = sizes.get("head_dim") or sizes["hidden_size"] // sizes["num_attention_heads"]
-        per_token = 2 * sizes["num_hidden_layers"] * heads * width * 4
-        return max(_MIN_KV_BYTES, int(per_token * _KV_TOKENS))
-    except (*MALFORMED, ZeroDivisionError) as error:
-        told = f"{type(error).__name__}: {error}"[:200]
-        raise MeasurementError(
-            f"{folder / 'config.json'}: expected the sizes of the model, got {told}"
-        ) from None

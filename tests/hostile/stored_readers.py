@@ -34,11 +34,11 @@ from live.measure.backend import TopScores
 from live.measure.checkpoint import weights_bytes
 from live.measure.endpoint import Endpoint
 from live.measure.kernels import VLLM_KERNELS
+from live.measure.kv_room import kv_bytes
 from live.measure.prompts import Prompt
 from live.measure.reference import TopReference
 from live.measure.reference_store import _content as reference_content
 from live.measure.reference_store import _read as read_reference
-from live.measure.vllm_backend import _kv_bytes
 from live.probe.golden_answers import SAMPLING
 from live.probe.golden_answers import _read as read_golden
 from policies.certify.signature import refuse_unsigned, signature_of
@@ -242,7 +242,7 @@ STORED: dict[str, Reader] = {
         kinds=(*mutations.BYTES, inside_header, inside_header, inside_header),
     ),
     "configurations of models": Reader(
-        read=in_folder("config.json", lambda folder: (_kv_bytes(folder), _context(folder))),
+        read=in_folder("config.json", lambda folder: (kv_bytes(folder), _context(folder))),
         originals=written("config.json", json.dumps(CONFIG)),
         kinds=mutations.JSON,
     ),
