@@ -18,7 +18,7 @@ from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.output import write_json
 from simulator.env.space import EpisodeSpace, family_of, is_held_out
 
-SUITES = ("e5-validation", "e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4")
+SUITES = ("e5-validation", "e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4", "e5-heldout-5")
 LIBRARY = "package:contracts/library/suites/"
 REGISTRY = LIBRARY + "registry.json"
 

@@ -2,7 +2,7 @@
 
 One faulty replica of a fleet of twelve is probed round robin over the slices; its probes replay the measured
 values of the probe prompts, healthy for 200 probes and then under the fault. All probe clauses of the shipped
-``serving-pool`` contract run on every slice, with the bets that the controller's detector has by default and
+``serving-pool-full-vocab`` contract run on every slice, with the bets that the controller has by default and
 with guaranteed thresholds from the default budget of one false switch per slice-month. Whether a dose breaks
 the contract is judged on other prompts (``traffic``).
 """
@@ -100,7 +100,7 @@ def plan_for(samples: KernelSamples, rate: float) -> StreamPlan:
         probe_metrics=samples.metric_names,
         known_good=0,
     )
-    contract = compile_contract(load_as(KernelContract, LIBRARY / "serving-pool.yaml"), layout)
+    contract = compile_contract(load_as(KernelContract, LIBRARY / "serving-pool-full-vocab.yaml"), layout)
     rates = SampleRates(probes_per_s=rate, scrape_interval_s=5.0)
     return stream_plan(contract, split_budget(contract, layout, rates))
 

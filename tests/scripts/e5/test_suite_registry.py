@@ -15,7 +15,7 @@ from simulator.env.core import DEFAULT_SCENARIO
 from simulator.env.randomise import draw_episode
 from simulator.env.space import RESERVED, EpisodeSpace, Split
 
-HELD_OUT = ("e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4")
+HELD_OUT = ("e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4", "e5-heldout-5")
 
 
 def test_registered_suites_are_unchanged() -> None:
