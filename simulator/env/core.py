@@ -18,7 +18,6 @@ from contracts.loading.uris import resolve_uri
 from contracts.scoring.reward import RewardWeights
 from controller.decision import Decision, Perception
 from controller.detect.detector import Detector
-from controller.detect.window import WindowDetector
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.initial import initial_state
@@ -27,6 +26,7 @@ from controller.options import ControllerOptions, ControllerSetup
 from controller.ports import Observation, PolicyState, Proposal, RoutingPlan
 from controller.state import ControllerState
 from simulator.env.base import Base, load_base
+from simulator.env.detector import as_driven
 from simulator.env.fleets import SteppedFleets
 from simulator.env.randomise import Episode, draw_episode
 from simulator.env.reward import RewardTerms, TermsOfTicks
@@ -35,10 +35,6 @@ from simulator.env.space import EpisodeSpace, Split
 DEFAULT_SCENARIO = "package:contracts/library/suites/e5-base.yaml"
 #: Rows of the encoding: pools of up to so many kernels share one policy.
 KERNELS_MAX = 8
-
-
-def _windows(fleet: FleetSetup) -> Detector:  # noqa: ARG001 - windows need no fitting to a fleet
-    return WindowDetector()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,7 @@ class EnvConfig:
     weights: RewardWeights = field(default_factory=RewardWeights)
     options: ControllerOptions = field(default_factory=ControllerOptions)
     """Of the controller inside."""
-    detector: Callable[[FleetSetup], Detector] = _windows
+    detector: Callable[[FleetSetup], Detector] = as_driven
     """Of the controller inside, made for the fleet."""
 
 

@@ -128,6 +128,11 @@ def _dose(kind: str, space: EpisodeSpace, rng: Rng) -> float | None:
     return None
 
 
+def log_between(rng: Rng, bounds: Range) -> float:
+    """A number drawn from ``bounds`` evenly in the logarithm."""
+    return float(bounds[0] * (bounds[1] / bounds[0]) ** rng.random())
+
+
 def between(rng: Rng, bounds: Range) -> float:
     """A number drawn evenly from ``bounds``."""
     return bounds[0] + (bounds[1] - bounds[0]) * float(rng.random())

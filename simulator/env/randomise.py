@@ -17,11 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.scenario import Change, DiurnalArrivals, GammaArrivals, ScheduledFault
+from contracts.documents.scenario import (
+    Change,
+    DiurnalArrivals,
+    GammaArrivals,
+    ScheduledFault,
+    TokenLengths,
+    Workload,
+)
 from contracts.rng import stream
 from faults.schedule import expand
 from simulator.env.base import Base
-from simulator.env.random_faults import Rng, between, draw_faults
+from simulator.env.random_faults import Rng, between, draw_faults, log_between
 from simulator.env.space import EpisodeSpace, Split, is_held_out
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import compile_changes, compile_faults, compile_surges
@@ -62,15 +69,16 @@ def draw_episode(
 def _compiled(
     base: Base, space: EpisodeSpace, faults: tuple[ScheduledFault, ...], seed: int, fleet: int, episode: int
 ) -> CompiledScenario:
-    work_rng, pool_rng, seen_rng, change_rng = (
+    work_rng, pool_rng, seen_rng, change_rng, token_rng = (
         stream(seed, f"randomise-{name}", fleet, episode)
-        for name in ("workload", "pool", "telemetry", "changes")
+        for name in ("workload", "pool", "telemetry", "changes", "tokens")
     )
+    work = base.spec.workload.model_copy(update=_workload(base, space, work_rng))
     spec = base.spec.model_copy(
         update={
             "faults": faults,
             "changes": _changes(base, space, change_rng),
-            "workload": base.spec.workload.model_copy(update=_workload(base, space, work_rng)),
+            "workload": _with_tokens(work, space, token_rng),
         }
     )
     seen = base.spec.telemetry.model_copy(
@@ -100,7 +108,7 @@ def _compiled(
 
 
 def _workload(base: Base, space: EpisodeSpace, rng: Rng) -> dict[str, Any]:
-    """Rate, arrival process, slice mix and sessions; token lengths stay, capacities stand on them."""
+    """Rate, arrival process, slice mix, sessions and token lengths, of which the controller is told nothing."""
     work = base.spec.workload
     shares = rng.dirichlet([20.0 * entry.share + 1e-3 for entry in work.slice_mix])
     mix = tuple(
@@ -123,6 +131,23 @@ def _workload(base: Base, space: EpisodeSpace, rng: Rng) -> dict[str, Any]:
         "diurnal": DiurnalArrivals(amplitude_ratio=wave, period_s=period_s, phase_s=phase * period_s),
         "surge": None,
     }
+
+
+def _with_tokens(work: Workload, space: EpisodeSpace, rng: Rng) -> Workload:
+    """``work`` with prompts and answers of other lengths than declared; answers twice as long come half as often."""
+    prompts, answers = (log_between(rng, bounds) for bounds in (space.prompt_factor, space.answer_factor))
+    if work.trace_uri is not None:
+        return work
+    longer = {
+        "prompt_tokens": _times(work.prompt_tokens, prompts),
+        "output_tokens": _times(work.output_tokens, answers),
+        "rate_rps": work.rate_rps / answers,
+    }
+    return work.model_copy(update=longer)
+
+
+def _times(lengths: TokenLengths, factor: float) -> TokenLengths:
+    return lengths.model_copy(update={"mean": lengths.mean * factor})
 
 
 def _absent(whole: CompiledScenario, space: EpisodeSpace, rng: Rng) -> NDArray[np.bool_]:

@@ -28,7 +28,11 @@ class EpisodeSpace:
     """What episodes are drawn from. Ranges are (low, high), drawn evenly unless stated."""
 
     rate_ratio: Range = (0.6, 1.2)
-    """Offered rate over the base scenario's."""
+    """Offered rate over the base scenario's, for answers of its length: longer ones come more rarely."""
+    prompt_factor: Range = (0.5, 2.0)
+    """Mean prompt over the declared one, which the controller is told; drawn evenly in the logarithm."""
+    answer_factor: Range = (0.5, 2.0)
+    """Mean answer over the declared one; drawn evenly in the logarithm."""
     calm_share: float = 0.15
     """Episodes without a fault."""
     second_share: float = 0.1

@@ -44,7 +44,7 @@ def write_scenario(folder: Path, pool_uri: str) -> Path:
 
 def make_config(scenario: Path) -> EnvConfig:
     """Of the same; windows inside."""
-    space = EpisodeSpace(rate_ratio=(1.0, 1.0))
+    space = EpisodeSpace(rate_ratio=(1.0, 1.0), prompt_factor=(1.0, 1.0), answer_factor=(1.0, 1.0))
     return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
 
 
