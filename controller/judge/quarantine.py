@@ -131,12 +131,13 @@ def _by_slice(contract: CompiledContract) -> Flags:
 
 
 def _hung(case: Case, timeouts: HangMemory) -> Flags:
-    """Bool [B, R]: requests run, scrapes arrive, and no answer has come for too long; or see ``hang``."""
+    """Bool [B, R]: requests run or wait, scrapes arrive, and no answer has come for long; or see ``hang``."""
     state, options = case.estimate.state, case.setup.options
     hung = np.zeros(case.ready.shape, dtype=np.bool_)
     progress = Progress(
         case.ready,
         np.ascontiguousarray(case.telemetry.running),
+        np.ascontiguousarray(case.telemetry.waiting),
         state.scraped_at_s,
         state.progressed_at_s,
         state.answered_rps,

@@ -34,6 +34,7 @@ class Progress(NamedTuple):
 
     ready: NDArray[np.bool_]  # [B, R], says discovery
     running: NDArray[np.float64]  # [B, R], requests in the newest scrape
+    waiting: NDArray[np.float64]  # [B, R]
     scraped_at_s: NDArray[np.float64]  # [B, R]
     progressed_at_s: NDArray[np.float64]  # [B, R]
     answered_rps: NDArray[np.float64]  # [B, R]
@@ -88,12 +89,13 @@ def recertify(condemned, severe, alarm, inside, fresh, moves):
 
 @compiled
 def find_hung(hung, progress, now_s, owner, limits):
-    """Requests run, scrapes arrive, and no answer has come for too long, or while peers gave many."""
+    """Requests run or wait, scrapes arrive, and no answer has come for too long, or while peers gave many."""
     progress, limits = borrowed(Progress(*progress)), HungLimits(*limits)
     for b in range(hung.shape[0]):
         for r in range(hung.shape[1]):
             known = now_s[b] - progress.scraped_at_s[b, r] <= limits.stale_after_s
-            if not (progress.ready[b, r] and known and progress.running[b, r] > 0.0):
+            holds = progress.running[b, r] > 0.0 or progress.waiting[b, r] > 0.0
+            if not (progress.ready[b, r] and known and holds):
                 continue
             quiet_s = min(now_s[b], progress.scraped_at_s[b, r]) - progress.progressed_at_s[b, r]
             if not quiet_s >= limits.least_s:

@@ -188,6 +188,7 @@ def _follow(
     traffic = Traffic(
         clocks.fresh,
         _plain(telemetry.running),
+        _plain(telemetry.waiting),
         _plain(telemetry.replica_state),
         _plain(telemetry.answered),
         _plain(telemetry.failed),

@@ -58,6 +58,7 @@ class Traffic(NamedTuple):
 
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
     running: NDArray[np.float64]  # [B, R], requests
+    waiting: NDArray[np.float64]  # [B, R], requests
     replica_state: NDArray[np.int8]  # [B, R], a ``ReplicaState``
     answered: NDArray[np.int64]  # [B, R], attempts since the last telemetry
     failed: NDArray[np.int64]  # [B, R]
@@ -142,9 +143,9 @@ def follow(rates, traffic, pace, serving):
 def _follow_rates(rates, traffic, pace):
     """Last sign of progress and smoothed rates; the very first rates are taken as they come.
 
-    A replica makes progress when it answers or has nothing to answer: nothing runs, or it is not ready at
-    all. Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale is not
-    hung.
+    A replica makes progress when it answers or has nothing to answer: nothing runs or waits, or it is not
+    ready at all. Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale
+    is not hung.
     """
     progressed_at_s, answered_rps, failed_rps = rates.progressed_at_s, rates.answered_rps, rates.failed_rps
     offered_rps, answered, failed, offered = (
@@ -154,13 +155,14 @@ def _follow_rates(rates, traffic, pace):
         traffic.offered,
     )
     now_s, since_s, keep, first = pace.now_s, pace.since_s, pace.keep, pace.first
-    fresh, running, replica_state = traffic.fresh, traffic.running, traffic.replica_state
+    fresh, replica_state = traffic.fresh, traffic.replica_state
     for b in range(len(now_s)):
         new = 1.0 if first[b] else 1.0 - keep[b]
         for r in range(progressed_at_s.shape[1]):
             healthy, unhealthy = answered[b, r], failed[b, r]
             rates.failing_now[b, r] = unhealthy > 0
-            idle = (fresh[b, r] and not running[b, r] > 0.0) or replica_state[b, r] != READY
+            holds = traffic.running[b, r] > 0.0 or traffic.waiting[b, r] > 0.0
+            idle = (fresh[b, r] and not holds) or replica_state[b, r] != READY
             if idle or healthy > 0 or np.isnan(progressed_at_s[b, r]):
                 progressed_at_s[b, r] = now_s[b]
             old = 0.0 if first[b] else keep[b] * answered_rps[b, r]

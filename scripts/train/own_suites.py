@@ -26,6 +26,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.rules.scenario import MEASURED_KINDS
+from contracts.telemetry import Source
 from policies.supervised import SHIPPED_META
 from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
@@ -222,11 +223,13 @@ def _visible(fleet: _Fleet, kernel: int) -> Iterator[tuple[str, ScheduledFault]]
         fleet.left_out.append(f"a lost replica of {entry.name}: it has no other")
         return
     last = FaultTarget(kernel=entry.name, replica=entry.replicas - 1)
-    for name, kind, dose in (
-        ("crash", "crash", None),
-        ("hang", "hang", None),
-        ("errors", "http_errors", 0.4),
-    ):
+    befalls: list[tuple[str, str, float | None]] = [("crash", "crash", None), ("hang", "hang", None)]
+    if (fleet.world.contract.source == int(Source.FAILED)).any():
+        befalls.append(("errors", "http_errors", 0.4))
+    else:
+        promise = "the contract promises nothing of failures (a clause on failure_rate does)"
+        fleet.left_out.append(f"errors of {entry.name}: {promise}")
+    for name, kind, dose in befalls:
         yield f"{entry.name}-{name}", _fault(name=name, kind=kind, target=last, dose=dose)
 
 

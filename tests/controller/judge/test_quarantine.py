@@ -87,6 +87,20 @@ def test_hung_replica_is_quarantined_and_a_merely_silent_one_is_not() -> None:
     assert result.decisions[-1].quarantine_reason[0, 0] == QuarantineReason.HUNG
 
 
+def test_a_replica_that_hung_while_it_was_idle_is_found() -> None:
+    """Its engine never takes what waits, so nothing runs; at no load at all nobody knows."""
+
+    def stuck(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered, running, waiting = seen.answered.copy(), seen.running.copy(), seen.waiting.copy()
+        answered[:, :2], running[:, :2], waiting[:, :2] = 0, 0.0, 0.0
+        waiting[:, 0] = 2.0 if now_s > 5.0 else 0.0
+        return replace(seen, answered=answered, running=running, waiting=waiting)
+
+    result = run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 30, stuck))
+    assert result.quarantined()[-1].tolist() == [True, False, False, False, False, False]
+    assert result.decisions[-1].quarantine_reason[0, 0] == QuarantineReason.HUNG
+
+
 def test_the_pool_names_the_one_replica_that_spoils_it() -> None:
     """Where a replica alone has too few observations, the pool that is fine without it gives it away."""
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from contracts.documents import MetaContract, Suite
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.references import reference_problems
 from scripts.train.own_suites import SuiteRequest, WrittenSuites, write_suites
+from tests.support.documents_written import write_yaml
 from tests.support.own_fleet import KERNELS, write_own_fleet
 
 SINGLE = tuple(replace(kernel, replicas=1) for kernel in KERNELS)
@@ -62,6 +64,20 @@ def test_what_no_policy_can_mitigate_is_left_out(tmp_path: Path) -> None:
     found = made(tmp_path)
     assert found.left_out == ("a lost replica of fast: it has no other",)
     assert "fast-crash" not in found.incidents
+
+
+def test_errors_are_no_incident_under_a_contract_that_promises_nothing_of_failures(tmp_path: Path) -> None:
+    """Nothing in such a contract could tell them, so nobody is certified by them, and the command says so."""
+    write_own_fleet(tmp_path)
+    path = tmp_path / "contract.yaml"
+    document = yaml.safe_load(path.read_text())
+    clauses = document["spec"]["clauses"]
+    document["spec"]["clauses"] = [one for one in clauses if one["metric"] != "failure_rate"]
+    write_yaml(path, document)
+    found = made(tmp_path)
+    assert "fast-hang" in found.incidents
+    assert not [name for name in found.incidents if "errors" in name]
+    assert [reason.partition(":")[0] for reason in found.left_out] == ["errors of fast"]
 
 
 def test_the_folder_can_be_moved_with_its_fleet(tmp_path: Path) -> None:
