@@ -13,9 +13,7 @@ from controller.fleet import FleetSetup
 
 
 def as_driven(fleet: FleetSetup) -> Detector:
-    """Sequential detectors within the contract's budget, with the shipped calibration of traffic: those of the
-    configuration ``sequential`` and of the shipped policy.
-    """
+    """Sequential detectors as ``sequential`` and the shipped policy have them, calibrated as shipped."""
     return SequentialDetector(plan=sequential_plan(fleet, SequentialSettings(drift=True, traffic=_shipped())))
 
 

@@ -123,14 +123,18 @@ def _dose(kind: str, space: EpisodeSpace, rng: Rng) -> float | None:
         low, high = even[kind]
         return low + (high - low) * u
     if kind in logarithmic:
-        low, high = logarithmic[kind]
-        return float(low * (high / low) ** u)
+        return _logarithmic(logarithmic[kind], u)
     return None
 
 
 def log_between(rng: Rng, bounds: Range) -> float:
     """A number drawn from ``bounds`` evenly in the logarithm."""
-    return float(bounds[0] * (bounds[1] / bounds[0]) ** rng.random())
+    return _logarithmic(bounds, float(rng.random()))
+
+
+def _logarithmic(bounds: Range, u: float) -> float:
+    low, high = bounds
+    return float(low * (high / low) ** u)
 
 
 def between(rng: Rng, bounds: Range) -> float:

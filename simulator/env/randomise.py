@@ -108,7 +108,7 @@ def _compiled(
 
 
 def _workload(base: Base, space: EpisodeSpace, rng: Rng) -> dict[str, Any]:
-    """Rate, arrival process, slice mix, sessions and token lengths, of which the controller is told nothing."""
+    """Rate, arrival process, slice mix and sessions; the controller is told of none."""
     work = base.spec.workload
     shares = rng.dirichlet([20.0 * entry.share + 1e-3 for entry in work.slice_mix])
     mix = tuple(
@@ -134,7 +134,7 @@ def _workload(base: Base, space: EpisodeSpace, rng: Rng) -> dict[str, Any]:
 
 
 def _with_tokens(work: Workload, space: EpisodeSpace, rng: Rng) -> Workload:
-    """``work`` with prompts and answers of other lengths than declared; answers twice as long come half as often."""
+    """``work`` with prompts and answers of other lengths than declared; longer answers come more rarely."""
     prompts, answers = (log_between(rng, bounds) for bounds in (space.prompt_factor, space.answer_factor))
     if work.trace_uri is not None:
         return work

@@ -12,6 +12,9 @@ from typing import Any
 from contracts.documents import Scenario
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import resolve_uri
+from controller.detect.detector import Detector
+from controller.detect.window import WindowDetector
+from controller.fleet import FleetSetup
 from simulator.env.core import DEFAULT_SCENARIO, EnvConfig
 from simulator.env.space import EpisodeSpace
 
@@ -45,7 +48,12 @@ def write_scenario(folder: Path, pool_uri: str) -> Path:
 def make_config(scenario: Path) -> EnvConfig:
     """Of the same; windows inside."""
     space = EpisodeSpace(rate_ratio=(1.0, 1.0), prompt_factor=(1.0, 1.0), answer_factor=(1.0, 1.0))
-    return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space)
+    return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space, detector=windows)
+
+
+def windows(fleet: FleetSetup) -> Detector:  # noqa: ARG001 - windows need no fitting to a fleet
+    """The detector of completed windows."""
+    return WindowDetector()
 
 
 def timed(function: Any, label: str, spent_s: dict[str, float]) -> Any:

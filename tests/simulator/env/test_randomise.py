@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from policies.registry import make_configuration
 from simulator.env.base import Base, load_base
+from simulator.env.detector import as_driven
 from simulator.env.randomise import Episode, draw_episode
 from simulator.env.space import EpisodeSpace, Split, is_held_out
 from tests.support.env_world import HORIZON_S, scenario_path
@@ -84,6 +86,29 @@ def test_the_space_is_covered() -> None:
         "cache_flush",
         "lost_scrapes",
     }
+
+
+def test_requests_are_of_other_lengths_than_the_controller_is_told() -> None:
+    """Mean lengths between half and twice the declared ones; what is declared, and planned against, stays."""
+    told = base().compiled
+    prompts, answers = (np.empty(80), np.empty(80))
+    for fleet in range(80):
+        one = draw(fleet).scenario
+        prompts[fleet] = one.workload.prompt_tokens[0].mean / told.workload.prompt_tokens[0].mean
+        answers[fleet] = one.workload.output_tokens[0].mean / told.workload.output_tokens[0].mean
+        assert np.array_equal(one.setup.capacity_rps, told.setup.capacity_rps)
+    for factors in (prompts, answers):
+        assert 0.5 - 1e-9 <= factors.min() < 0.7
+        assert 1.5 < factors.max() <= 2.0 + 1e-9
+    assert abs(np.corrcoef(prompts, answers)[0, 1]) < 0.4
+
+
+def test_the_detector_inside_is_that_of_the_shipped_policies() -> None:
+    """Array by array the plan of the configuration ``sequential``, which ``learned`` drives with as well."""
+    fleet = base().compiled.setup
+    for configuration in ("sequential", "learned"):
+        driven = make_configuration(configuration, fleet).detector
+        np.testing.assert_equal(asdict(as_driven(fleet)), asdict(driven))
 
 
 def test_faults_of_the_base_scenario_are_left_out(tmp_path: Path) -> None:
