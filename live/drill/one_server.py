@@ -21,6 +21,7 @@ from contracts.rng import stream
 from faults.client.launch import drill_arguments
 from faults.client.replica import ReplicaFaults
 from live.errors import LiveError
+from live.event_stream import payloads
 from live.fleet.launchers import server_command, server_environment
 from live.load import SLICE_HEADER
 from live.measure.checkpoint import SHIPPED_MODEL
@@ -126,6 +127,6 @@ def _request(client: httpx.Client, url: str, prompt: Prompt, rng: np.random.Gene
         body["structured_outputs"] = {"regex": "(yes|no), [0-9]{1,4}"}
     headers = {SLICE_HEADER: prompt.slice}
     with client.stream("POST", f"{url}/v1/completions", json=body, headers=headers) as answer:
-        for count, _ in enumerate(answer.iter_lines()):
-            if leaves and count >= 4:
+        for count, _ in enumerate(payloads(answer)):
+            if leaves and count >= 2:
                 return

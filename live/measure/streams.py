@@ -12,8 +12,7 @@ import httpx
 
 from contracts.errors import MeasurementError
 from contracts.loading.malformed import MALFORMED
-
-_DATA, _DONE = "data: ", "[DONE]"
+from live.event_stream import payloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +64,8 @@ def _streamed(
         with client.stream("POST", "/v1/completions", json=body) as answer:
             if answer.status_code != 200:
                 raise MeasurementError(f"a streamed completion: HTTP {answer.status_code}")
-            for line in answer.iter_lines():
-                text = line.removeprefix(_DATA)
-                if text in (line, _DONE):
-                    continue
-                part = json.loads(text)
+            for payload in payloads(answer):
+                part = json.loads(payload)
                 if part.get("choices"):
                     last_s = clock()
                     first_s = first_s or last_s

@@ -19,6 +19,7 @@ import httpx
 
 from contracts.errors import MeasurementError
 from contracts.loading.malformed import MALFORMED
+from live.event_stream import payloads
 from live.load import SLICE_HEADER
 from live.probe.prefill import TOP_K
 
@@ -170,11 +171,9 @@ def begin_and_leave(line: Line, question: Question, events: int, limit_s: float)
 
 def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
     """The JSON objects of a stream of server-sent events."""
-    for text in answer.iter_lines():
-        if not text.startswith("data:") or text.removeprefix("data:").strip() == "[DONE]":
-            continue
+    for payload in payloads(answer):
         try:
-            event = json.loads(text.removeprefix("data:"))
+            event = json.loads(payload)
         except (ValueError, RecursionError):
             raise MeasurementError("an event of the stream is no JSON") from None
         if isinstance(event, dict):
