@@ -17,7 +17,15 @@ from tests.support.paths import LIBRARY
 
 #: Training recipes are no cluster documents and have a loader and a test of their own.
 SHIPPED = sorted(path for path in LIBRARY.rglob("*.yaml") if path.parent.name != "recipes")
-CONTRACTS = ("minimal-train-infer", "rl-post-training", "serving-generation", "serving-pool")
+CONTRACTS = (
+    "minimal-train-infer",
+    "rl-post-training",
+    "serving-generation",
+    "serving-pool",
+    "serving-pool-full-vocab",
+)
+#: The two that say the same of a pool, by what they are judged on.
+SERVING = [("serving-pool", "top_k"), ("serving-pool-full-vocab", "full_vocab")]
 
 
 def contract(name: str) -> KernelContract:
@@ -68,31 +76,44 @@ def test_the_four_families_are_all_there() -> None:
     assert {clause.family for clause in contract("rl-post-training").spec.clauses} == set("NSRO")
 
 
-def measured_mean_kl(kernel: str, condition: str, name: str) -> float:
+def measured_mean_kl(kernel: str, condition: str, name: str, estimator: str) -> float:
     """Mean over the certify prompts of a slice of a shipped profile, nats."""
     profile = load_as(KernelProfile, LIBRARY / "profiles" / f"{kernel}.yaml")
     measures = next(found.measures for found in profile.spec.conditions if found.name == condition)
-    means = [m.mean for m in measures if (m.slice, m.metric, m.estimator) == (name, "kl_mean", "full_vocab")]
+    means = [m.mean for m in measures if (m.slice, m.metric, m.estimator) == (name, "kl_mean", estimator)]
     assert len(means) == 1
     return means[0]
 
 
+@pytest.mark.parametrize(("which", "by"), SERVING)
 @pytest.mark.parametrize("name", ["code", "prose", "long_context"])
-def test_the_serving_contract_separates_the_measured_kernels(name: str) -> None:
+def test_the_serving_contracts_separate_the_measured_kernels(name: str, which: str, by: str) -> None:
     """bf16 and int8 lie under two thirds of the mean-KL threshold, int8 without VNNI and 4 bits over it."""
-    threshold = {c.id: c for c in contract("serving-pool").spec.clauses}["N-kl-mean"].threshold
+    clause = {c.id: c for c in contract(which).spec.clauses}["N-kl-mean"]
+    assert clause.estimator == by
     for kernel in ("bf16", "w8a8"):
-        assert measured_mean_kl(kernel, "healthy", name) < 2.0 / 3.0 * threshold
-    assert measured_mean_kl("w8a8", "isa-no-vnni", name) > threshold
-    assert measured_mean_kl("bf16", "requantise-w4", name) > threshold
+        assert measured_mean_kl(kernel, "healthy", name, by) < 2.0 / 3.0 * clause.threshold
+    assert measured_mean_kl("w8a8", "isa-no-vnni", name, by) > clause.threshold
+    assert measured_mean_kl("bf16", "requantise-w4", name, by) > clause.threshold
 
 
-def test_the_hard_clause_separates_int8_with_and_without_vnni() -> None:
+@pytest.mark.parametrize(("which", "by"), SERVING)
+def test_the_hard_clause_separates_int8_with_and_without_vnni(which: str, by: str) -> None:
     """On numbers, int8 lies under the hard threshold and int8 without VNNI over it."""
-    clause = {c.id: c for c in contract("serving-pool").spec.clauses}["N-kl-mean-numbers"]
+    clause = {c.id: c for c in contract(which).spec.clauses}["N-kl-mean-numbers"]
     assert clause.budget == 0.0
-    healthy = measured_mean_kl("w8a8", "healthy", "numbers")
-    assert healthy < clause.threshold < measured_mean_kl("w8a8", "isa-no-vnni", "numbers")
+    healthy = measured_mean_kl("w8a8", "healthy", "numbers", by)
+    assert healthy < clause.threshold < measured_mean_kl("w8a8", "isa-no-vnni", "numbers", by)
+
+
+def test_the_serving_contracts_differ_in_what_numbers_are_judged_on_alone() -> None:
+    """Slices, levels, other families and detection are the same."""
+    one, other = (contract(which).spec for which, _ in SERVING)
+    assert (one.slices, one.detection, one.escalation) == (other.slices, other.detection, other.escalation)
+    left_out = {"estimator", "threshold", "reason"}
+    for mine, theirs in zip(one.clauses, other.clauses, strict=True):
+        assert mine.model_dump(exclude=left_out) == theirs.model_dump(exclude=left_out)
+        assert mine.family == "N" or mine == theirs
 
 
 def test_the_meta_contract_covers_the_design() -> None:
