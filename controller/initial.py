@@ -33,6 +33,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         progressed_at_s=np.full((batch, replicas), np.nan),
         probed_at_s=np.full((batch, replicas, slices), -np.inf),
         overloaded_at_s=np.full((batch, kernels), -np.inf),
+        behind=np.zeros((batch, kernels)),
         ejected=np.zeros((batch, replicas), dtype=np.bool_),
         table=table,
         row_moved_at_s=np.full((batch, slices), -np.inf),

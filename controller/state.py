@@ -44,6 +44,7 @@ class ControllerState:
     healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed: slowness excuses nobody
     planning: PolicyState  # load and capacity that moves are planned against, ``perceive.planning``
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
+    behind: NDArray[np.float64]  # [B, K], requests offered that it has not had the time to carry
 
     quarantined: NDArray[np.bool_]  # [B, R]
     quarantine_reason: NDArray[np.int64]  # [B, R], a ``controller.judge.quarantine.QuarantineReason``

@@ -6,10 +6,10 @@ so for probes and gauges. Of clauses on traffic the gateway tells what each kern
 replica's own counts, of all its requests, only say how it stands among its peers. What is missing or late
 adds nothing: stale is not bad.
 
-Late answers of a kernel that is offered more than it carries are no evidence against it: whoever takes its
-traffic is overloaded next. The running window forgets the latencies of kernels that are, or lately were,
-overloaded; capacity is the policies' business. The same holds for what a move of ours has just brought
-more traffic to: taking the move back answers it (``controller.supervise.own_moves``).
+Late answers of a kernel that is offered more than it carries, on average or in a burst that it works off, are
+no evidence against it: whoever takes its traffic is overloaded next. The running window forgets the latencies
+of kernels that are, or lately were, overloaded; capacity is the policies' business. The same holds for what a
+move of ours has just brought more traffic to: taking it back answers it (``controller.supervise.own_moves``).
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ def _moved_on(
         answered_rps=rates.answered_rps,
         failed_rps=rates.failed_rps,
         overloaded_at_s=rates.overloaded_at_s,
+        behind=rates.behind,
         **learned,
     )
 
@@ -184,15 +185,15 @@ def _follow(
         offered_rps=state.offered_rps.copy(),
         failing_now=np.empty(clocks.fresh.shape, dtype=np.bool_),
         overloaded_at_s=state.overloaded_at_s.copy(),
+        behind=state.behind.copy(),
     )
+    counted = telemetry.answered, telemetry.failed, telemetry.offered
     traffic = Traffic(
         clocks.fresh,
         _plain(telemetry.running),
         _plain(telemetry.waiting),
         _plain(telemetry.replica_state),
-        _plain(telemetry.answered),
-        _plain(telemetry.failed),
-        _plain(telemetry.offered),
+        *(_plain(counts) for counts in counted),
     )
     serving = Serving(
         state.quarantined,
@@ -201,9 +202,9 @@ def _follow(
         setup.layout.replica_kernel,
         state.healthy_rps,
         setup.options.overload_ratio,
+        setup.options.behind_s,
     )
-    keep = np.exp(-passed_s / setup.options.smoothing_s)
-    pace = Pace(now_s, passed_s, keep, state.ticks == 0)
+    pace = Pace(now_s, passed_s, np.exp(-passed_s / setup.options.smoothing_s), state.ticks == 0)
     follow(tuple(rates), tuple(traffic), tuple(pace), tuple(serving))
     return rates
 

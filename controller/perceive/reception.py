@@ -20,6 +20,8 @@ from contracts.units import MS_PER_S
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
+#: Seconds of work that a kernel can be behind at most: gateways give up after that.
+MOST_BEHIND_S = 30.0
 
 
 class Clocks(NamedTuple):
@@ -51,6 +53,7 @@ class Rates(NamedTuple):
     offered_rps: NDArray[np.float64]  # [B, S]
     failing_now: NDArray[np.bool_]  # [B, R], filled: failed answers arrived
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
+    behind: NDArray[np.float64]  # [B, K], requests offered that the kernel has not had the time to carry
 
 
 class Traffic(NamedTuple):
@@ -83,6 +86,7 @@ class Serving(NamedTuple):
     owner: NDArray[np.int64]  # [R], kernel of each replica
     capacity_rps: NDArray[np.float64]  # [B, K], of one replica
     overload_ratio: float  # load over capacity above which a kernel is overloaded
+    behind_s: float  # and how far it is behind where a burst has overloaded it
 
 
 @compiled
@@ -136,7 +140,7 @@ def follow(rates, traffic, pace, serving):
     rates, traffic = borrowed((Rates(*rates), Traffic(*traffic)))
     pace, serving = borrowed((Pace(*pace), Serving(*serving)))
     _follow_rates(rates, traffic, pace)
-    _note_overload(rates, traffic.replica_state, pace.now_s, serving)
+    _note_overload(rates, traffic, pace, serving)
 
 
 @compiled
@@ -175,20 +179,34 @@ def _follow_rates(rates, traffic, pace):
 
 
 @compiled
-def _note_overload(rates, replica_state, now_s, serving):
-    """When each kernel was last offered more than it carries."""
-    overloaded_at_s, offered_rps = rates.overloaded_at_s, rates.offered_rps
-    table, owner, capacity_rps = serving.table, serving.owner, serving.capacity_rps
-    fleets, kernels = overloaded_at_s.shape
-    ready, load_rps = np.zeros(kernels, np.int64), np.zeros(kernels)
+def _note_overload(rates, traffic, pace, serving):
+    """When each kernel was last offered more than it carries, on average or by a burst that it still works
+    off: what came in beyond its capacity (Lindley's recursion).
+    """
+    offered_rps, table, owner = rates.offered_rps, serving.table, serving.owner
+    fleets, kernels = rates.overloaded_at_s.shape
+    ready, load_rps, came = np.zeros(kernels, np.int64), np.zeros(kernels), np.zeros(kernels)
     for b in range(fleets):
-        ready[:], load_rps[:] = 0, 0.0
+        ready[:], load_rps[:], came[:] = 0, 0.0, 0.0
         for r in range(len(owner)):
             away = serving.quarantined[b, r] or serving.ejected[b, r]
-            ready[owner[r]] += replica_state[b, r] == READY and not away
+            ready[owner[r]] += traffic.replica_state[b, r] == READY and not away
         for s in range(offered_rps.shape[1]):
             for k in range(kernels):
                 load_rps[k] += table[b, s, k] * offered_rps[b, s]
+                came[k] += table[b, s, k] * traffic.offered[b, s]
         for k in range(kernels):
-            if load_rps[k] > serving.overload_ratio * ready[k] * capacity_rps[b, k]:
-                overloaded_at_s[b, k] = now_s[b]
+            carried_rps = ready[k] * serving.capacity_rps[b, k]
+            behind = _behind(rates.behind[b, k], came[k], carried_rps, pace.since_s[b])
+            rates.behind[b, k] = behind
+            limit_rps = serving.overload_ratio * carried_rps
+            if load_rps[k] > limit_rps or behind > serving.behind_s * limit_rps:
+                rates.overloaded_at_s[b, k] = pace.now_s[b]
+
+
+@compiled
+def _behind(before, came, carried_rps, since_s):
+    """Requests that wait by arithmetic, at most ``MOST_BEHIND_S`` of work: nobody waits for longer."""
+    if not carried_rps > 0.0:
+        return 0.0
+    return min(max(before + came - carried_rps * since_s, 0.0), MOST_BEHIND_S * carried_rps)

@@ -20,6 +20,7 @@ from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.detect.window import WindowDetector
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
+from controller.perceive.reception import MOST_BEHIND_S
 from controller.state import ControllerState
 from tests.reference.plain_health import health
 
@@ -133,7 +134,7 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
 
     started = np.where(np.isnan(state.window_began_at_s), now_s, state.window_began_at_s)
     offered_rps = smooth(seen.offered, state.offered_rps)
-    overloaded_at_s = _overloaded_s(state, seen, now_s, offered_rps, setup)
+    overloaded_at_s, behind = _overloaded_s(state, seen, now_s, offered_rps, since_s, setup)
     silent_s = now_s - received_at_s
     return {
         "now_s": now_s,
@@ -145,6 +146,7 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
         "answered_rps": smooth(seen.answered, state.answered_rps),
         "failed_rps": smooth(seen.failed, state.failed_rps),
         "overloaded_at_s": overloaded_at_s,
+        "behind": behind,
         **_windows(state, seen, setup, now_s, overloaded_at_s),
         "closed": now_s - started >= contract.window_s - 1e-6,
         "fresh": fresh,
@@ -157,9 +159,13 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
 
 def _progressed_s(state: ControllerState, seen: FleetTelemetry, now_s: Floats, fresh: Flags) -> Floats:
     """When each replica [B, R] last answered, had nothing to do, or was not ready."""
-    idle = (fresh & ~(seen.running > 0.0)) | (seen.replica_state != ReplicaState.READY)
+    idle = (fresh & ~_holds(seen)) | (seen.replica_state != ReplicaState.READY)
     known = np.where(np.isnan(state.progressed_at_s), now_s[:, None], state.progressed_at_s)
     return np.where(idle | (seen.answered > 0), now_s[:, None], known)
+
+
+def _holds(seen: FleetTelemetry) -> Flags:
+    return (seen.running > 0.0) | (seen.waiting > 0.0)
 
 
 def _windows(
@@ -186,13 +192,22 @@ def load_rps(state: ControllerState, offered_rps: Floats) -> Floats:
 
 
 def _overloaded_s(
-    state: ControllerState, seen: FleetTelemetry, now_s: Floats, offered_rps: Floats, setup: ControllerSetup
-) -> Floats:
+    state: ControllerState,
+    seen: FleetTelemetry,
+    now_s: Floats,
+    offered_rps: Floats,
+    since_s: Floats,
+    setup: ControllerSetup,
+) -> tuple[Floats, Floats]:
     kernels, _, _ = setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, setup.layout.replica_kernel, kernels, np.add)
-    carried_rps = setup.options.overload_ratio * ready * state.healthy_rps
-    return np.where(load_rps(state, offered_rps) > carried_rps, now_s[:, None], state.overloaded_at_s)
+    carried_rps, options = ready * state.healthy_rps, setup.options
+    came = load_rps(state, seen.offered.astype(np.float64))
+    behind = np.clip(state.behind + came - carried_rps * since_s[:, None], 0.0, MOST_BEHIND_S * carried_rps)
+    limit_rps = options.overload_ratio * carried_rps
+    over = (load_rps(state, offered_rps) > limit_rps) | (behind > options.behind_s * limit_rps)
+    return np.where(over, now_s[:, None], state.overloaded_at_s), behind
 
 
 def plain_hung(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> Flags:
@@ -207,7 +222,7 @@ def plain_hung(state: ControllerState, seen: FleetTelemetry, setup: ControllerSe
     total_rps = over_kernels(own_rps, owner, kernels, np.add)[:, owner] - own_rps
     missed = quiet_s * (total_rps / np.maximum(others, 1))
     outpaced = (quiet_s >= options.hung_least_s) & (missed >= options.hung_answers)
-    busy = ready & known & (seen.running > 0.0)
+    busy = ready & known & _holds(seen)
     return np.asarray(busy & ((quiet_s >= options.hung_after_s) | outpaced))
 
 
