@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from controller.detect.sequential.detector import SequentialDetector
 from policies.registry import make_configuration
 from simulator.env.base import Base, load_base
 from simulator.env.detector import as_driven
@@ -107,8 +108,10 @@ def test_the_detector_inside_is_that_of_the_shipped_policies() -> None:
     """Array by array the plan of the configuration ``sequential``, which ``learned`` drives with as well."""
     fleet = base().compiled.setup
     for configuration in ("sequential", "learned"):
-        driven = make_configuration(configuration, fleet).detector
-        np.testing.assert_equal(asdict(as_driven(fleet)), asdict(driven))
+        inside, driven = as_driven(fleet), make_configuration(configuration, fleet).detector
+        assert isinstance(inside, SequentialDetector)
+        assert isinstance(driven, SequentialDetector)
+        np.testing.assert_equal(asdict(inside.plan), asdict(driven.plan))
 
 
 def test_faults_of_the_base_scenario_are_left_out(tmp_path: Path) -> None:
