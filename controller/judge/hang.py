@@ -20,6 +20,8 @@ HangMemory = dict[str, NDArray[np.generic]]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
+#: Share of its KV blocks that a replica without a request may hold; a healthy one holds none.
+LEAKED_RATIO = 0.5
 # Plain integers: comparing with an enumeration takes longer.
 _ANSWERED, _TIMED_OUT = int(ProbeOutcome.ANSWERED), int(ProbeOutcome.TIMED_OUT)
 
@@ -75,6 +77,16 @@ def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flag
     """
     holds = np.nan_to_num(telemetry.running) + np.nan_to_num(telemetry.waiting) > 0.0
     return np.asarray(silent & holds & known)
+
+
+def never_frees(telemetry: FleetTelemetry, known: Flags) -> Flags:
+    """bool [B, R], whose KV blocks are held by nobody: nothing runs or waits, and more than ``LEAKED_RATIO``
+    of them are in use all the same. vLLM counts blocks that only a prefix cache remembers as free.
+
+    known: bool [B, R], the replica is ready and its newest scrape is not stale.
+    """
+    idle = (telemetry.running == 0.0) & (telemetry.waiting == 0.0)
+    return np.asarray(idle & (telemetry.kv_used_ratio > LEAKED_RATIO) & known)
 
 
 def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_s: Floats) -> Flags:

@@ -34,7 +34,7 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
-from controller.judge.hang import HangMemory, all_silent, note_timeouts, stands_still
+from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
     Bench,
@@ -153,8 +153,14 @@ def _hung(case: Case, timeouts: HangMemory) -> Flags:
     silent = all_silent(timeouts, case.setup.hang_timeouts)
     if silent is None:
         return hung
-    known = case.ready & (state.now_s[:, None] - state.scraped_at_s <= limits.stale_after_s)
-    return hung | stands_still(silent, case.telemetry, known)
+    return hung | stands_still(silent, case.telemetry, _known(case))
+
+
+def _known(case: Case) -> Flags:
+    """Bool [B, R]: ready, and the newest scrape is not stale."""
+    state = case.estimate.state
+    fresh = state.now_s[:, None] - state.scraped_at_s <= case.setup.contract.stale_after_s
+    return np.asarray(case.ready & fresh)
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
@@ -190,7 +196,7 @@ def _admitted_and_released(
         renew(bench, bench.quarantined & ~state.quarantined, case)
     recovery = Recovery(
         ready=case.ready,
-        kept=kept | who_waits(bench, condemned, case),
+        kept=kept | who_waits(bench, condemned, case) | never_frees(case.telemetry, _known(case)),
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,
         condemned=condemned,

@@ -54,7 +54,7 @@ class Recovery(NamedTuple):
     """What speaks for and against a return."""
 
     ready: NDArray[np.bool_]  # [B, R], says discovery
-    kept: NDArray[np.bool_]  # [B, R], hangs or is of a slow zone
+    kept: NDArray[np.bool_]  # [B, R], hangs, is of a slow zone, or would be sick again at once
     stale: NDArray[np.bool_]  # [B], telemetry is silent
     probed_at_s: NDArray[np.float64]  # [B, R, S]
     condemned: NDArray[np.bool_]  # [B, R, S, C]

@@ -216,6 +216,22 @@ def test_a_hung_replica_that_went_idle_does_not_come_back() -> None:
     assert not out[-1]
 
 
+@pytest.mark.parametrize(("held", "comes_back"), [(0.9, False), (0.0, True), (np.nan, True)])
+def test_a_replica_whose_memory_nobody_holds_does_not_come_back(held: float, comes_back: bool) -> None:
+    """It hung, answers its probes again and holds no request: while its KV blocks stay taken it would hang."""
+
+    def leaks(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered, running, used = seen.answered.copy(), seen.running.copy(), seen.kv_used_ratio.copy()
+        answered[:, 0] = 0
+        running[:, 0], seen.waiting[:, 0] = (3.0 if now_s < 30.0 else 0.0), 0.0
+        used[:, 0] = held
+        return replace(seen, answered=answered, running=running, kv_used_ratio=used)
+
+    out = run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 120, leaks)).quarantined()[:, 0]
+    assert out[20:30].all()
+    assert bool(out[60:].all()) is not comes_back
+
+
 def test_a_kernel_that_fails_as_a_whole_is_down() -> None:
     """When every replica in rotation fails, the kernel is at level fallback and loses its certificate."""
 
