@@ -218,7 +218,7 @@ def test_a_hung_replica_that_went_idle_does_not_come_back() -> None:
 
 @pytest.mark.parametrize(("held", "comes_back"), [(0.9, False), (0.0, True), (np.nan, True)])
 def test_a_replica_whose_memory_nobody_holds_does_not_come_back(held: float, comes_back: bool) -> None:
-    """It hung, answers its probes again and holds no request: while its KV blocks stay taken it would hang."""
+    """It hung and answers its probes again: while nobody frees its KV blocks it would hang again."""
 
     def leaks(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         answered, running, used = seen.answered.copy(), seen.running.copy(), seen.kv_used_ratio.copy()
