@@ -54,7 +54,7 @@ class Recorder:
             replica_state=_fleet([_state(seen.get(name)) for name in self._layout.replicas]).astype(np.int8),
             scraped_at_ms=self._scraped_at_ms.copy(),
             running=gauges["running"],
-            waiting=gauges["waiting"],
+            waiting=_waiting(gauges["running"], gauges["waiting"], self._traffic.open),
             kv_used_ratio=gauges["kv_used_ratio"],
             latency_le=known.latency_le[None],
             engine=EngineCounters.of(known.engine.T.copy()[:, None]),
@@ -94,6 +94,16 @@ class Recorder:
 
 def _state(replica: LiveReplica | None) -> int:
     return int(ReplicaState.ABSENT if replica is None else replica.state)
+
+
+def _waiting(
+    running: NDArray[np.float64], waiting: NDArray[np.float64], held: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[1, R] requests: what the gateway has ``held`` [R] open waits where an engine says that it has none.
+
+    An engine counts a request in its next step, so one that hung while it was idle never counts any.
+    """
+    return np.where((running == 0.0) & (waiting == 0.0), held[None], waiting)
 
 
 def _fleet(values: Sequence[float]) -> NDArray[np.float64]:

@@ -41,6 +41,8 @@ class TrafficCounter:
         self._slice = {name: at for at, name in enumerate(layout.slices)}
         self._replica = {name: at for at, name in enumerate(layout.replicas)}
         self._under_way = np.zeros(len(layout.slices), dtype=np.int64)
+        #: float64 [R], requests that the gateway last had under way at each replica; 0 where it tells none.
+        self.open = np.zeros(len(layout.replicas))
         #: int64 [R], failures since the last answer of each replica.
         self.consecutive_failed = np.zeros(len(layout.replicas), dtype=np.int64)
 
@@ -77,9 +79,12 @@ class TrafficCounter:
         if not sample.hosts:
             return ended
         under_way = np.zeros_like(ended)
+        self.open[:] = 0.0
         for host in sample.hosts:
             if host.slice in self._slice:
                 under_way[self._slice[host.slice]] += host.active
+                if host.replica in self._replica:
+                    self.open[self._replica[host.replica]] += host.active
         before, self._under_way = self._under_way, under_way
         return np.asarray(np.maximum(ended + under_way - before, 0))
 

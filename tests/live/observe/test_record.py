@@ -1,0 +1,50 @@
+"""What engines and the gateway say of the same requests, put together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from contracts.telemetry import FleetTelemetry
+from live.observe.metrics import parse_reading
+from live.observe.record import Recorder
+from tests.live.observe.test_traffic import LAYOUT, sample
+from tests.support.builders import no_probes
+
+SCRAPE = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running {running}
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting {waiting}
+"""
+
+
+def told(running: float, waiting: float, active: int | None) -> FleetTelemetry:
+    """The record of one scrape of ``a-0``, at which the gateway has so many requests open."""
+    recorder = Recorder(LAYOUT, {})
+    reading = parse_reading(SCRAPE.format(running=running, waiting=waiting), 1.0)
+    seen = sample(active=active)
+    return recorder.record(1.0, (), {"a-0": reading}, replace(seen, requests=()), no_probes(1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "active", "expected"),
+    [(0.0, 0.0, 3, 3.0), (0.0, 0.0, 0, 0.0), (2.0, 0.0, 3, 0.0), (0.0, 1.0, 3, 1.0), (0.0, 0.0, None, 0.0)],
+)
+def test_what_the_gateway_holds_open_at_an_engine_that_counts_nobody_waits(
+    running: float, waiting: float, active: int | None, expected: float
+) -> None:
+    """An engine that hung while it was idle counts no request ever again; any other is believed."""
+    record = told(running, waiting, active)
+    assert (record.running[0, 0], record.waiting[0, 0]) == (running, expected)
+    assert record.waiting[0, 1:].tolist() == [0.0, 0.0]
+
+
+def test_what_nobody_told_lately_stays_as_it_was() -> None:
+    """A sample without hosts, as after a failed reading, is no proof that nothing is open."""
+    recorder = Recorder(LAYOUT, {})
+    reading = parse_reading(SCRAPE.format(running=0, waiting=0), 1.0)
+    for active in (2, None):
+        seen = replace(sample(active=active), requests=())
+        record = recorder.record(1.0, (), {"a-0": reading}, seen, no_probes(1, 0, 0))
+        assert record.waiting[0, 0] == 2.0
