@@ -62,9 +62,10 @@ class Runner:
         while left:
             try:
                 for place, result in self._parallel(_calls(work, left)):
-                    del left[place]
                     tries = 0
-                    yield place, result
+                    if place in left:  # a round that broke off may still deliver what the next one did again
+                        del left[place]
+                        yield place, result
             except BrokenProcessPool:
                 tries += 1
                 if tries == TRIES:

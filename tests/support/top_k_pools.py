@@ -26,7 +26,7 @@ def write_top_k_scenario(folder: Path, *, step_times: bool = True) -> Path:
     kernels = tuple(one.model_copy(update={"profile": f"{one.name}.yaml"}) for one in pool.kernels)
     update = {
         "pool": pool.model_copy(update={"kernels": kernels}),
-        "contract": str(LIBRARY / "serving-pool.yaml"),
+        "contract": str(LIBRARY / "serving-pool-full-vocab.yaml"),
         "horizon_s": 300.0,
     }
     path = folder / "scenario.yaml"

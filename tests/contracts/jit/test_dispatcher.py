@@ -5,23 +5,41 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from contracts.jit import compiled
 from contracts.jit.dispatcher import has_door
 from tests.support.paths import ROOT
 
+#: One compiled function that calls another.
+PAIR = """from contracts.jit import compiled
+
 
 @compiled
-def _inner(x):
+def inner(x):
     return x + 1
 
 
 @compiled
-def _outer(x):
-    return 2 * _inner(x)
+def outer(x):
+    return 2 * inner(x)
+"""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> ModuleType:
+    """``PAIR`` as a module that nobody has compiled before: what is kept has no versions to look at."""
+    path = tmp_path / "pair.py"
+    path.write_text(PAIR)
+    spec = spec_from_file_location("pair", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def doors_by_types(function: object) -> dict[str, bool]:
@@ -34,26 +52,26 @@ def doors(function: object) -> list[bool]:
     return list(doors_by_types(function).values())
 
 
-def test_a_function_has_no_door_until_the_interpreter_calls_it() -> None:
+def test_a_function_has_no_door_until_the_interpreter_calls_it(pair: ModuleType) -> None:
     """Called by compiled code it has none; a call from Python gives it one, and equal results."""
-    assert _outer(3) == 8
-    assert doors(_outer) == [True]
-    assert doors(_inner) == [False]
-    assert _inner(3) == 4
-    assert doors(_inner) == [True]
-    assert _outer(4) == 10
+    assert pair.outer(3) == 8
+    assert doors(pair.outer) == [True]
+    assert doors(pair.inner) == [False]
+    assert pair.inner(3) == 4
+    assert doors(pair.inner) == [True]
+    assert pair.outer(4) == 10
 
 
-def test_types_have_doors_of_their_own() -> None:
+def test_types_have_doors_of_their_own(pair: ModuleType) -> None:
     """A call with integers opens nothing for floats, and compiled code finds an open version again."""
-    assert _inner(1) == 2
-    assert _outer(0.5) == 3.0
-    assert doors_by_types(_inner) == {
-        "(float64,)": False,
+    assert pair.inner(1) == 2
+    assert pair.outer(0.5) == 3.0
+    assert doors_by_types(pair.inner) == {
         "(int64,)": True,
+        "(float64,)": False,
     }
-    assert _inner(0.5) == 1.5
-    assert _outer(1) == 4
+    assert pair.inner(0.5) == 1.5
+    assert pair.outer(1) == 4
 
 
 PROGRAM = """
@@ -69,9 +87,7 @@ print(sum(pair.inner.stats.cache_misses.values()), sum(pair.inner.stats.cache_hi
 @pytest.mark.timeout(120)
 def test_a_kept_version_without_a_door_is_compiled_anew_once(tmp_path: Path) -> None:
     """By processes one after the other: through compiled code, from Python, and so on."""
-    text = "from contracts.jit import compiled\n\n\n@compiled\ndef inner(x):\n    return x + 1\n\n\n"
-    text += "@compiled\ndef outer(x):\n    return 2 * inner(x)\n"
-    (tmp_path / "pair.py").write_text(text)
+    (tmp_path / "pair.py").write_text(PAIR)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": str(ROOT)}
 
     def run(*calls: str) -> list[str]:

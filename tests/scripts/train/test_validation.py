@@ -34,7 +34,8 @@ def test_the_reward_is_the_environments() -> None:
     """Rewards computed from the record are those of the environment under the same policy, tick by tick."""
     part = drawn()[0]
     configuration = make_configuration("hysteresis", part.base.compiled.setup)
-    core = EnvCore(EnvConfig(scenarios=(scenario_path(),), horizon_s=120.0), batch=4)
+    same = EnvConfig(scenarios=(scenario_path(),), horizon_s=120.0, detector=lambda _: configuration.detector)
+    core = EnvCore(same, batch=4)
     core.reset(seed=3)
     assert tuple(core.fleet_seeds) == part.seeds
     state: PolicyState = configuration.policy.initial(4)
