@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from contracts.hashed_uniform import hashed_uniform
 from contracts.jit import compiled
 from simulator.engine.counters import (
     ATTEMPTS_FAILED,
@@ -22,9 +23,8 @@ from simulator.engine.quality import prefix_condition
 from simulator.engine.replica import accept, run_replica
 from simulator.engine.requests import HTTP_ERROR, IN_FLIGHT, NO_REPLICA, REJECTED, RESET, SHED, TIMEOUT
 
-# Weyl steps: later attempts reuse the request's own uniforms, turned by an irrational angle.
+# Weyl step: later attempts reuse the request's own uniforms for their choices, turned by an irrational angle.
 _TURN = 0.6180339887498949
-_TURN_ERROR = 0.4142135623730951
 
 
 @compiled(inline="always")
@@ -97,13 +97,19 @@ def offer(replica: Record, request: Record, now_s: float) -> int:
     """What a replica, advanced to ``now_s``, says to a request: in flight (accepted) or why not."""
     if now_s < replica.alive_at_s:
         return RESET
-    if replica.error_ratio > 0.0:
-        u = request.u_error / UNIFORM_UNIT + request.attempts * _TURN_ERROR
-        if u - math.floor(u) < replica.error_ratio:
-            return HTTP_ERROR
+    if replica.error_ratio > 0.0 and _error_uniform(request) < replica.error_ratio:
+        return HTTP_ERROR
     if replica.waiting >= replica.queue_limit:
         return REJECTED
     return IN_FLIGHT
+
+
+@compiled
+def _error_uniform(request: Record) -> float:
+    """Whether this attempt is answered 5xx owes nothing to the attempts before."""
+    if request.attempts == 0:
+        return request.u_error / UNIFORM_UNIT
+    return hashed_uniform(request.u_error, 0, request.attempts)
 
 
 @compiled(inline="always")

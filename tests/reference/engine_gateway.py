@@ -9,7 +9,21 @@ from tests.reference.engine_requests import ReferenceRequest, Replica
 from tests.reference.engine_steps import Steps
 
 TURN = 0.6180339887498949
-TURN_ERROR = 0.4142135623730951
+MASK = 2**64 - 1
+
+
+def error_uniform(first: float, attempts: int) -> float:
+    """The request's own number at its first attempt, later ones by splitmix64 in whole numbers."""
+    seed = int(first * 2**32)
+    if attempts == 0:
+        return seed / 2**32
+    x = seed * 0x9E3779B97F4A7C15 & MASK
+    x = x * 0xD1342543DE82EF95 & MASK
+    x ^= (attempts * 0x2545F4914F6CDD1D & MASK) ^ (x >> 32)
+    x = x + 0x9E3779B97F4A7C15 & MASK
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 30)) * 0x94D049BB133111EB & MASK
+    return ((x ^ (x >> 31)) >> 11) / 2**53 + 2.0**-54
 
 
 class Gateway(Steps):
@@ -96,7 +110,7 @@ class Gateway(Steps):
         """Accept, or why not."""
         if now < r.alive_at:
             return RequestStatus.RESET
-        if (x.uniforms[3] + len(x.tried) * TURN_ERROR) % 1.0 < r.effect.http_error_ratio:
+        if error_uniform(float(x.uniforms[3]), len(x.tried)) < r.effect.http_error_ratio:
             return RequestStatus.HTTP_ERROR
         if len(r.queue) >= self.spec.queue_limit:
             return RequestStatus.REJECTED

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from contracts.hashed_uniform import hashed_uniform
 from contracts.jit import compiled
 
 CEILING = 1e250
@@ -107,22 +106,6 @@ def page_hinkley(memory, statistic, value, present, slack, keep, least):
 
 
 @compiled
-def _uniform(seed, stream, step):
-    """A number in (0, 1) that depends on its three arguments only (splitmix64, Steele et al. 2014).
-
-    The increment keeps arguments that are all 0 from staying 0, as splitmix64 does.
-    """
-    x = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ np.uint64(stream)) * np.uint64(0xD1342543DE82EF95)
-    x = x ^ (np.uint64(step) * np.uint64(0x2545F4914F6CDD1D)) ^ (x >> np.uint64(32))
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    for factor in (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(30))) * factor
-    x = x ^ (x >> np.uint64(31))
-    return (float(x >> np.uint64(11)) + 0.5) / 9007199254740992.0
-
-
-@compiled
 def rank(memory, upper, bin_, present, first, seed, joins):
     """Share of the reference sample above each observation, ties at random, into ``upper`` [N], in (0, 1).
 
@@ -137,7 +120,7 @@ def rank(memory, upper, bin_, present, first, seed, joins):
         above = 0.0
         for k in range(bin_[n] + 1, bins):
             above += row[3 + k]
-        u = _uniform(seed, int(row[0]), int(row[1]))
+        u = hashed_uniform(seed, int(row[0]), int(row[1]))
         upper[n] = (above + u * (row[3 + bin_[n]] + 1.0)) / (row[2] + 1.0)
         row[1] += 1.0
         if joins:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.requests import RequestStatus
+from simulator.engine.spec import EngineEffect
 from tests.support.engine_cases import Act, make_arrivals, make_spec, run_engine
 
 
@@ -51,3 +52,18 @@ def test_sessions_stay_on_their_replica() -> None:
         for kernel in range(3):
             chosen = (arrivals.session == session) & (seen["kernel"] == kernel)
             assert len(set(seen["replica"][chosen].tolist())) <= 1
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.3, 0.6])
+def test_a_retry_owes_nothing_to_the_attempt_before(ratio: float) -> None:
+    """Where every replica answers 5xx to a share p, two attempts both fail with p squared."""
+    spec, n = make_spec(max_attempts=2, queue_limit=100_000), 20_000
+    acts = [
+        Act(at_s=0.0, call="set_effect", args=(replica, EngineEffect(http_error_ratio=ratio)))
+        for replica in range(spec.replicas)
+    ]
+    one = np.ones(n, np.int64)
+    arrivals = replace(make_arrivals(spec, n, 1e3, 7), prompt_tokens=one, output_tokens=one)
+    seen = run_engine(spec, arrivals, acts, 60.0).requests(0)
+    failed, wanted = (seen["status"] == RequestStatus.HTTP_ERROR).mean(), ratio**2
+    assert abs(failed - wanted) <= 4.0 * np.sqrt(wanted * (1.0 - wanted) / n)
