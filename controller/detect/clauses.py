@@ -165,6 +165,12 @@ def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
+def failing_clauses(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses on failed attempts."""
+    return np.flatnonzero(contract.source == Source.FAILED)
+
+
+@lru_cache(maxsize=64)
 def own_clock(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: clauses on a replica's own clock, that no peer, queue or load has a part in."""
     return np.asarray((contract.source == Source.STEP_TIME) & ~contract.is_rate)

@@ -3,6 +3,9 @@
 Health counts how far clauses lie beyond their limits, ``sum_j omega_j phi_j``, and from
 ``fallback_threshold`` on the contract gives a kernel up. So the same sum over that threshold is the loss of
 an answer: at 1 it is worth no more than none. A hard clause is not weighed.
+
+What fails is no answer, and what does not is a whole one: by a clause on failures nothing more is lost than
+the share of the attempts that fail, however far that lies beyond the limit.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import MOST_EXCESS
-from controller.detect.clauses import moves_traffic
+from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.judge.judge_pass import Standing
 
 Flags = NDArray[np.bool_]
@@ -40,9 +43,21 @@ def answer_loss(
         return None
     counted = alarm & contract.applies.T[None, None]
     phi = np.where(counted, np.clip(excess, 0.0, MOST_EXCESS), 0.0)
-    loss = phi @ contract.weight / contract.fallback_threshold
+    each = phi * contract.weight / contract.fallback_threshold
+    _bound_by_failures(each, phi, contract)
+    loss = each.sum(axis=3)
     silent = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
     known = np.where(before > 0.0, before, _WHOLE)
     loss = np.where(silent, np.maximum(loss, known), loss)
     never = standing.hard_violated | down[:, :, None]
     return np.asarray(np.where(never, np.maximum(loss, _WHOLE), loss))
+
+
+def _bound_by_failures(
+    each: NDArray[np.float64], phi: NDArray[np.float64], contract: CompiledContract
+) -> None:
+    """Of ``each`` clause's loss [B, K, S, C], on failures no more than the share that fails; in place."""
+    for c in failing_clauses(contract):
+        limit = contract.rate_limit[c] if contract.is_rate[c] else contract.threshold[c]
+        share = limit + phi[..., c] * (limit if limit > 0.0 else 1.0)
+        each[..., c] = np.minimum(each[..., c], share)

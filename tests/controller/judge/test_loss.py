@@ -4,10 +4,13 @@ threshold.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.telemetry import Source
 from controller.judge.judge_pass import Standing
 from controller.judge.loss import answer_loss
 from tests.support.builders import Clause, make_contract, make_layout
@@ -72,3 +75,18 @@ def test_a_cell_that_gets_better_is_no_worse_a_place() -> None:
     found = answer_loss(alarm, np.zeros(alarm.shape), standing(condemned), NOBODY_DOWN, before, CONTRACT)
     assert found is not None
     assert found[0].tolist() == [[0.25, 0.0], [0.0, 0.0]]
+
+
+@given(st.floats(0.02, 1.0), st.booleans())
+def test_failures_cost_no_more_than_what_fails(share: float, is_rate: bool) -> None:
+    """However far beyond the limit of 2 %, an attempt that may fail is worth what of it does not."""
+    clause = Clause(name="failed", source=Source.FAILED, threshold=0.02, hard=False, level=3, weight=50.0)
+    clause = replace(clause, threshold=0.5, rate_limit=0.02) if is_rate else clause
+    contract = make_contract(LAYOUT, (clause,), fallback_threshold=2.0)
+    alarm = np.ones((1, 2, 2, 1), dtype=np.bool_)
+    excess = np.full(alarm.shape, share / 0.02 - 1.0)
+    judged = Standing(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
+    loss = answer_loss(alarm, excess, judged, NOBODY_DOWN, NOTHING_LOST, contract)
+    assert loss is not None
+    weighed = min(50.0 * (share / 0.02 - 1.0) / 2.0, share)
+    np.testing.assert_allclose(loss, weighed, atol=1e-9)
