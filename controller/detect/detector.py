@@ -99,6 +99,8 @@ class EvidenceBatch:
     news: NDArray[np.bool_] | None = None
     #: bool [B, U], known before this tick not to be what was certified (None: nobody compares).
     drifted: NDArray[np.bool_] | None = None
+    #: bool [B, U], a replica of the kernel is in quarantine, whose answers the gateway counts (None: no).
+    blurred: NDArray[np.bool_] | None = None
 
 
 class Detector(Protocol):

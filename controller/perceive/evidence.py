@@ -67,6 +67,7 @@ def _of_kernels(
         since_s=replicas.since_s,
         news=estimate.kernel_news,
         drifted=_drifted_kernels(replicas.drifted, members, owner, kernels),
+        blurred=kernel_count(before.quarantined, owner, kernels) > 0,
     )
 
 

@@ -15,6 +15,7 @@ from controller.detect.detector import EvidenceBatch
 from controller.detect.sequential.health import SHARES
 from controller.detect.sequential.peers import LEAST_RECEIVED
 from controller.detect.sequential.plan import SequentialPlan
+from controller.detect.sequential.standing import GROSS, MOST_GAP_WINDOWS, STANDING_WINDOWS
 from controller.detect.streams.passes import CEILING, FLOOR
 from controller.detect.streams.protocol import LOWEST
 from controller.detect.sums import COUNT, OVER, TOTAL
@@ -38,6 +39,7 @@ def initial(plan: SequentialPlan, batch: int, units: int) -> State:
         "alarm": np.zeros(shape, dtype=np.bool_),
         "excess": np.zeros(shape),
         "silent_s": np.zeros(shape),
+        "standing_s": np.zeros(shape),
         "recent": np.zeros((*shape, 4)),
         "latest": np.zeros((*shape, 4)),
     }
@@ -50,6 +52,7 @@ def update(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> tuple[Sta
     state["health"] = np.where(wanted[..., None], state["health"], 1.0)
     _accumulate_probes(state, wanted, seen, plan)
     _accumulate_scrapes(state, wanted, seen, plan)
+    state["standing_s"] = _standing_s(state, seen, plan)
     raised, against = _raised(state, seen, plan), _against(state, seen, plan)
     state = _begin_anew(state, raised, seen, plan)
     wanted &= ~raised
@@ -192,8 +195,10 @@ def _raised(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarr
     levels, statistic, members = plan.thresholds, state["statistic"], np.arange(plan.owner.size)
     at_once = (plan.clauses.kind == Kind.AT_ONCE) & (state["since"][..., 1] > 0.0)
     received = None if seen.pooled else _peers_received(state, seen, plan)
-    raised = at_once | (
-        statistic >= (levels.kernel if received is None else levels.replica[received, members])
+    raised = (
+        _stands(state, seen, plan)
+        | at_once
+        | (statistic >= (levels.kernel if received is None else levels.replica[received, members]))
     )
     if received is None:
         broken = ((state["alarm"] | raised) & np.isfinite(levels.lowered)).any(axis=3, keepdims=True)
@@ -202,6 +207,23 @@ def _raised(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarr
     whole = state["pooled_statistic"] >= levels.over_slices[received, members][:, :, None]
     first = np.where(applies(plan.contract), statistic, -np.inf).argmax(axis=2)[:, :, None, :]
     return np.asarray(raised | (whole & (np.arange(statistic.shape[2])[:, None] == first)))
+
+
+def _standing_s(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarray[Any, Any]:
+    """For how long every flush was grossly late, of latencies of kernels; 0 elsewhere."""
+    contract, sums = plan.contract, seen.sums
+    received = (sums[..., COUNT] > 0.0) & (contract.source == Source.LATENCY) & contract.is_rate & seen.pooled
+    gap_s = state["silent_s"] + seen.since_s[:, None, None, None]
+    late = sums[..., OVER] >= GROSS * plan.clauses.null_mean * sums[..., COUNT]
+    goes_on = late & (gap_s <= MOST_GAP_WINDOWS * contract.window_s)
+    return np.where(received, np.where(goes_on, state["standing_s"] + gap_s, 0.0), state["standing_s"])
+
+
+def _stands(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarray[Any, Any]:
+    recent, gross = state["recent"], GROSS * plan.clauses.null_mean
+    long = state["standing_s"] >= STANDING_WINDOWS * plan.contract.window_s
+    news = np.ones(recent.shape[:3], np.bool_) if seen.news is None else seen.news
+    return np.asarray(news[..., None] & long & (recent[..., OVER] >= gross * recent[..., COUNT]))
 
 
 def _peers_received(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarray[Any, Any]:
@@ -226,6 +248,7 @@ def _begin_anew(
     blank = {"evidence": 0.0, "statistic": LOWEST, "since": 0.0}
     after = {**state, "excess": np.where(raised, excess_found, state["excess"])}
     after["health"] = np.where(raised[..., None], 1.0, state["health"])
+    after["standing_s"] = np.where(raised, 0.0, state["standing_s"])
     for prefix, mask in (("", raised), ("pooled_", raised.any(axis=2, keepdims=True))):
         for name in NAMES:
             old = state[prefix + name]

@@ -23,6 +23,7 @@ from controller.detect.sequential.alarms import begin_anew, raise_alarms, raise_
 from controller.detect.sequential.health import HEALTHS
 from controller.detect.sequential.peers import count_peers, note_scrapes, weigh_by_peers
 from controller.detect.sequential.records import streams_of
+from controller.detect.sequential.standing import note_standing
 from controller.detect.sums import COUNT
 
 
@@ -46,6 +47,7 @@ def advance(streams, batch, levels, alarms, plan):
         for u in range(subjects):
             one, news, sums = streams_of(fleet, u), batch.news[b, u], batch.sums[b, u]
             raised[:] = False
+            note_standing(one, sums, news, batch.since_s[b], batch.blurred[b, u], levels, plan)
             if news.any() or one.alarm.any():
                 _raise(raised, one, news, u, peers[u], levels, plan)
             inside, fresh = alarms.inside[b, u], alarms.fresh[b, u]

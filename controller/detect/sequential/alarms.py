@@ -12,6 +12,7 @@ import numpy as np
 from contracts.jit import compiled
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import AT_ONCE, BETS, LEVEL, SINCE_COUNT, SINCE_SUM
+from controller.detect.sequential.standing import stands
 from controller.detect.streams.thresholds import reaches
 
 #: Evidence since a subject drifted, from which on it speaks against its kernel together with one in alarm.
@@ -36,7 +37,8 @@ def raise_alarms(raised, one, news, u, peers, levels, plan):
             level = one.cells[s, c, LEVEL]
             if news[s]:
                 at_once = plan.clauses[c].kind == AT_ONCE and one.cells[s, c, SINCE_SUM] > 0.0
-                raised[s, c] = reaches(level, levels.by_slice[peers, u, s, c]) or at_once
+                proven = reaches(level, levels.by_slice[peers, u, s, c])
+                raised[s, c] = proven or at_once or stands(one, s, c, levels, plan)
             was_raised |= raised[s, c]
             if (raised[s, c] or one.alarm[s, c]) and levels.lowered[s, c].log < np.inf:
                 broken = _also(broken, s)
@@ -123,6 +125,7 @@ def begin_anew(raised, one, scale, plan):
             one.excess[s, c] = found
             one.cells[s, c, :] = 0.0
             one.health[s, c, :] = 1.0
+            one.standing_s[s, c] = 0.0
         if was_raised and watched:
             one.over_slices[0, c, :] = 0.0
 

@@ -26,6 +26,7 @@ Recovery: an e-process of the null "still broken" that starts with the alarm and
 |---|---|
 | probes | guaranteed: independent prompts, mean or rate at most the clause's limit |
 | latency, KV use | calibrated by blocks (``controller.detect.traffic``), one observation per scrape |
+| latency of a kernel | and gross lateness that stands (``standing``), outside any budget |
 | other traffic and gauges | of ``traffic_factor`` times the ARL0, one per scrape; not guaranteed |
 | limit 0 | the first observation over, outside any budget |
 
@@ -51,6 +52,7 @@ from controller.detect.sequential.evidence import blank_cells
 from controller.detect.sequential.health import HEALTHS
 from controller.detect.sequential.plan import SequentialPlan
 from controller.detect.sequential.records import Arrived, Levels, Streams, TickAlarms
+from controller.detect.sequential.standing import MOST_GAP_WINDOWS, standing_after_s
 from controller.detect.streams.protocol import Flags, Floats
 from controller.detect.streams.thresholds import log_threshold
 from controller.detect.sums import Sums
@@ -89,6 +91,7 @@ class SequentialDetector:
             "health": np.ones((*shape, HEALTHS)),
             "tested": np.zeros(shape, dtype=np.bool_),
             "silent_s": np.zeros(shape),
+            "standing_s": np.zeros(shape),
             "recent": np.zeros((*shape, 4)),
             "latest": np.zeros((*shape, 4)),
             "alarm": np.zeros(shape, dtype=np.bool_),
@@ -144,7 +147,7 @@ class SequentialDetector:
         ), after
 
     def _arrived(self, arrived: EvidenceBatch) -> Arrived:
-        plain, probes, news, drifted = np.ascontiguousarray, arrived.probes, arrived.news, arrived.drifted
+        plain, probes, news, shape = np.ascontiguousarray, arrived.probes, arrived.news, arrived.sums.shape
         return Arrived(
             subject_of=arrived.subject_of,
             received=arrived.received,
@@ -152,11 +155,12 @@ class SequentialDetector:
             slice=plain(probes.slice),
             values=plain(probes.values),
             sums=plain(arrived.sums),
-            news=np.ones(arrived.sums.shape[:3], dtype=np.bool_) if news is None else plain(news),
+            news=np.ones(shape[:3], dtype=np.bool_) if news is None else plain(news),
             doubted=plain(arrived.doubted),
             since_s=arrived.since_s,
             kept=np.exp(-arrived.since_s / self.plan.memory_s),
-            drifted=np.zeros(arrived.sums.shape[:2], dtype=np.bool_) if drifted is None else plain(drifted),
+            drifted=_flagged(arrived.drifted, shape[:2]),
+            blurred=_flagged(arrived.blurred, shape[:2]),
         )
 
 
@@ -174,6 +178,8 @@ def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
         scale=plan.clauses.scale,
         traffic=from_traffic(plan.contract),
         expires=needs_traffic(plan.contract),
+        standing_after_s=standing_after_s(plan.contract, pooled),
+        most_gap_s=MOST_GAP_WINDOWS * plan.contract.window_s,
         owner=np.empty(0, dtype=np.int64) if pooled else plan.owner,
     )
 
@@ -186,6 +192,7 @@ def _streams(state: DetectorState, pooled: bool) -> Streams:
         health=floats(state, "health"),
         tested=flags(state, "tested"),
         silent_s=floats(state, "silent_s"),
+        standing_s=floats(state, "standing_s"),
         recent=floats(state, "recent"),
         latest=floats(state, "latest"),
         alarm=flags(state, "alarm"),
@@ -195,6 +202,10 @@ def _streams(state: DetectorState, pooled: bool) -> Streams:
         prior_evidence_over_slices=floats(state, "prior_evidence_over_slices"),
         prior_active=flags(state, "prior_active"),
     )
+
+
+def _flagged(given: Flags | None, shape: tuple[int, ...]) -> Flags:
+    return np.zeros(shape, dtype=np.bool_) if given is None else np.ascontiguousarray(given)
 
 
 def _blank_alarms(shape: tuple[int, ...]) -> TickAlarms:

@@ -24,6 +24,7 @@ class Streams(NamedTuple):
     health: Floats  # [B, U, S, C, H], evidence of health; 1 where not ``tested``
     tested: Flags  # [B, U, S, C], evidence of health is wanted
     silent_s: Floats  # [B, U, S, C], of clauses on traffic, since the last observation
+    standing_s: Floats  # [B, U, S, C], for how long every flush was grossly late
     recent: Floats  # [B, U, S, C, 4], sums that fade
     latest: Floats  # [B, U, S, C, 4], the last sums, fading
     alarm: Flags  # [B, U, S, C], as last judged
@@ -48,6 +49,7 @@ class Arrived(NamedTuple):
     since_s: Floats  # [B], time since the last tick
     kept: Floats  # [B], what a sum that fades keeps over this tick
     drifted: Flags  # [B, U], not what was certified
+    blurred: Flags  # [B, U], what the gateway counts is not of those in rotation alone
 
 
 class Levels(NamedTuple):
@@ -62,6 +64,8 @@ class Levels(NamedTuple):
     scale: Floats  # [C], of an excess: the clause's limit
     traffic: Flags  # [C], clauses on served requests
     expires: Flags  # [C], clauses that only traffic can judge
+    standing_after_s: Floats  # [C], gross lateness that stands for so long is an alarm
+    most_gap_s: float  # between two flushes of what stands
     owner: NDArray[np.int64]  # [U], whose replicas are peers ([0]: subjects have none)
 
 
@@ -77,7 +81,7 @@ class TickAlarms(NamedTuple):
 def streams_of(streams, i):
     """Views of fleet ``i``, or of subject ``i`` of one fleet; ``streams`` is borrowed.
 
-    Inlined: to hand over thirteen arrays costs as much as the work on one subject.
+    Inlined: to hand over fourteen arrays costs as much as the work on one subject.
     """
     return Streams(
         streams.cells[i],
@@ -85,6 +89,7 @@ def streams_of(streams, i):
         streams.health[i],
         streams.tested[i],
         streams.silent_s[i],
+        streams.standing_s[i],
         streams.recent[i],
         streams.latest[i],
         streams.alarm[i],

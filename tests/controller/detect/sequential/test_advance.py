@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,18 +24,22 @@ BATCH, TICKS = 2, 150
 FIELDS = ("alarm", "excess", "inside", "fresh", "judged", "against")
 
 
-def ticks(pooled: bool, seed: int) -> list[EvidenceBatch]:
-    """Random news: probes in a heap, scrapes now and then, bad times and good ones, silence, doubts."""
+def ticks(pooled: bool, seed: int, longest_s: float = 60.0) -> list[EvidenceBatch]:
+    """Random news: probes in a heap, scrapes now and then, bad times and good ones, silence, doubts.
+
+    longest_s: a tick takes up to so long.
+    """
     rng, contract = stream(seed, "plain"), PLAN.contract
     _, slices, replicas = FLEET.layout.shape
     units = len(FLEET.layout.kernels) if pooled else replicas
-    return [_tick(rng, pooled, units, slices, contract.source, 40 <= index < 90) for index in range(TICKS)]
+    shape = units, slices, contract.source.size
+    return [_tick(rng, pooled, shape, 40 <= index < 90, longest_s) for index in range(TICKS)]
 
 
 def _tick(
-    rng: np.random.Generator, pooled: bool, units: int, slices: int, source: np.ndarray[Any, Any], bad: bool
+    rng: np.random.Generator, pooled: bool, shape: tuple[int, int, int], bad: bool, longest_s: float
 ) -> EvidenceBatch:
-    count, replicas = 8, len(FLEET.layout.replicas)
+    count, replicas, (units, slices, _) = 8, len(FLEET.layout.replicas), shape
     values = rng.exponential([5e-4, 0.02], (BATCH, count, 2)) * (6.0 if bad else 1.0)
     values[rng.random(values.shape) < 0.1] = np.nan
     probes = ProbeSamples.of_results(
@@ -47,7 +50,7 @@ def _tick(
         values=values,
         valid=np.ones((BATCH, count), dtype=np.bool_),
     )
-    units_of = rng.poisson(2.0, (BATCH, units, slices, source.size)).astype(np.float64)
+    units_of = rng.poisson(2.0, (BATCH, *shape)).astype(np.float64)
     over = rng.binomial(units_of.astype(np.int64), 0.5 if bad else 0.005).astype(np.float64)
     sums = np.stack([units_of, over, over, over], axis=-1)
     news = rng.random((BATCH, units, slices)) < 0.4
@@ -58,8 +61,8 @@ def _tick(
         subject_of=FLEET.layout.replica_kernel if pooled else np.arange(replicas, dtype=np.int64),
         sums=np.where(news[..., None, None], sums, 0.0),
         news=news,
-        since_s=rng.uniform(0.5, 60.0, BATCH),
-        doubted=rng.random((BATCH, units, slices, source.size)) < 0.05,
+        since_s=rng.uniform(0.5, longest_s, BATCH),
+        doubted=rng.random((BATCH, *shape)) < 0.05,
     )
 
 
@@ -72,21 +75,23 @@ def _told(seen: EvidenceBatch) -> EvidenceBatch:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_compiled_detector_equals_the_plain_one(pooled: bool, seed: int) -> None:
-    """Every verdict of every tick is equal bit for bit, through alarms, recoveries, doubts and silence."""
+@pytest.mark.parametrize("seed, longest_s", [(1, 60.0), (2, 60.0), (3, 4.0)])
+def test_the_compiled_detector_equals_the_plain_one(pooled: bool, seed: int, longest_s: float) -> None:
+    """Every verdict of every tick is equal bit for bit, through alarms, recoveries, doubts and silence; where
+    ticks follow each other quickly, lateness stands.
+    """
     closed = np.zeros(BATCH, dtype=np.bool_)
     units = len(FLEET.layout.kernels) if pooled else len(FLEET.layout.replicas)
     state = DETECTOR.initial(BATCH, units, PLAN.contract)
     plain, was_raised, came_back = plain_sequential.initial(PLAN, BATCH, units), 0, 0
-    for seen in map(_told, ticks(pooled, seed)):
+    for seen in map(_told, ticks(pooled, seed, longest_s)):
         verdicts, state = DETECTOR.update(state, None, closed, PLAN.contract, seen)
         expected, plain = plain_sequential.update(plain, seen, PLAN)
         for name in FIELDS:
             np.testing.assert_array_equal(getattr(verdicts, name), expected[name], err_msg=name)
         was_raised, came_back = was_raised + int(verdicts.alarm.sum()), came_back + int(verdicts.inside.sum())
     assert was_raised > 20
-    assert came_back > 5
+    assert came_back > 5 or longest_s < 60.0
 
 
 def test_a_given_away_state_changes_nothing_but_its_arrays() -> None:
