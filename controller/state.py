@@ -51,6 +51,9 @@ class ControllerState:
     quarantined_at_s: NDArray[np.float64]  # [B, R]
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
+    needed: NDArray[np.bool_]  # [B, R], fails a share of its requests and cannot be spared: ``judge.sparing``
+    up_since_s: NDArray[np.float64]  # [B, R], begin of its present life; inf: it is not up
+    lived_s: NDArray[np.float64]  # [B, R], its last life where that was short and ended in death, else 0
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
     condemned: NDArray[np.bool_]  # [B, K, S, C], alarm seen and not re-certified since
     answer_loss: NDArray[np.float64]  # [B, K, S], what an answer loses there, in answers: ``judge.loss``

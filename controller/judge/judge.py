@@ -15,7 +15,8 @@ from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
 from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
-from controller.judge.departures import Case, of_kernels
+from controller.judge.culprits import of_kernels
+from controller.judge.departures import Case
 from controller.judge.judge_pass import (
     READY,
     Failing,
@@ -130,15 +131,18 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
     """Window sums of the kernels where the window closes, zero elsewhere; None: nowhere.
 
     Of traffic as the gateway counted it, of all else pooled over the replicas. The gateway counts replicas
-    in quarantine as well: where those in rotation keep a clause, its counts say nothing of the kernel.
+    in quarantine and needed ones as well: where the others keep a clause, its counts say nothing of the
+    kernel.
     """
     if not bool(estimate.closed.any()):
         return None
     (kernels, _, _), owner = setup.layout.shape, setup.layout.replica_kernel
     ends, contract = estimate.closed[:, None, None, None], setup.contract
+    out = state.quarantined | state.needed
     pooled = pool(state.window, ~state.quarantined & estimate.closed[:, None], owner, kernels)
-    away = kernel_count(state.quarantined, owner, kernels)[:, :, None, None] > 0
-    told = ends & ~(away & of_kernels(excess_of_sums(pooled, contract) <= 0.0, contract))
+    kept_by = pool(state.window, ~out & estimate.closed[:, None], owner, kernels)
+    away = kernel_count(out, owner, kernels)[:, :, None, None] > 0
+    told = ends & ~(away & of_kernels(excess_of_sums(kept_by, contract) <= 0.0, contract))
     counted = np.where(told[..., None], state.kernel_window, 0.0)
     told_of = np.where(from_traffic(contract)[:, None], counted, pooled)
     return np.asarray(np.where(own_clock(contract)[:, None], 0.0, told_of))
@@ -147,12 +151,16 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
 def _without_the_departed(
     pooled: PooledAlarms, state: ControllerState, case: Case
 ) -> tuple[AlarmState, DetectorState]:
-    """Drop evidence that a replica now in quarantine took part in, where the rest speaks for the kernel."""
-    gone = state.quarantined & ~case.estimate.state.quarantined
+    """Drop evidence that a replica took part in that is now in quarantine, or needed, where the rest speaks
+    for the kernel.
+    """
+    before = case.estimate.state
+    out = state.quarantined | state.needed
+    gone = out & ~(before.quarantined | before.needed)
     if not bool(gone.any()):
         return pooled.alarms, pooled.memory
     left = kernel_count(gone, case.owner, case.kernels) > 0
-    rest = pool(case.verdicts.replicas.judged, ~state.quarantined, case.owner, case.kernels)
+    rest = pool(case.verdicts.replicas.judged, ~out, case.owner, case.kernels)
     kept = of_kernels(excess_of_sums(rest, case.setup.contract) <= 0.0, case.setup.contract)
     dropped = left[:, :, None, None] & kept
     alarm = np.where(dropped, pooled.was_alarm, pooled.alarms.alarm)

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.clauses import clock_clauses, moves_traffic
+from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
+from controller.judge.culprits import culprits_of
 from controller.judge.departures import (
     NO_FLAGS,
     Case,
     Flags,
-    culprits_of,
     spread_of,
     stand_apart,
     with_culprits,
@@ -47,7 +47,9 @@ from controller.judge.quarantine_pass import (
     recertify,
     release,
 )
+from controller.judge.relapse import follow_lives, relapsing
 from controller.judge.slow_return import renew, who_waits
+from controller.judge.sparing import recall, spare
 from controller.state import ControllerState, altered
 
 
@@ -60,6 +62,8 @@ class QuarantineReason(IntEnum):
     HUNG = 3  # running, never answering
     ZONE = 4  # of a zone that is slow, without proof of its own
     SLOW = 5  # by its own clock, and nothing else
+    ERRORS = 6  # fails a share of its requests, and nothing else
+    RELAPSED = 7  # came back after a short life, and has not stayed up for longer yet
 
 
 class Departures(NamedTuple):
@@ -88,8 +92,15 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         wanted[of_zone & (wanted == QuarantineReason.NONE)] = QuarantineReason.ZONE
         kept = hung | of_zone
     if alarms is not None:
-        _tell_slow(wanted, alarms, case)
-    changes = _admitted_and_released(wanted, condemned, severe, kept, case) if acts else {}
+        _tell_kinds(wanted, alarms, case.setup.contract)
+    changes: dict[str, Any] = {}
+    if acts:
+        lives = follow_lives(case)
+        relapsed = relapsing(altered(case.estimate.state, **lives))
+        if relapsed is not None:
+            wanted[relapsed & (wanted == QuarantineReason.NONE)] = QuarantineReason.RELAPSED
+            kept = kept | relapsed
+        changes = lives | _admitted_and_released(wanted, condemned, severe, kept, case)
     state = altered(
         case.estimate.state,
         replica_condemned=condemned,
@@ -100,12 +111,16 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
 
 
-def _tell_slow(wanted: NDArray[np.int64], alarms: Alarms, case: Case) -> None:
-    """Tell in ``wanted`` who is slow and no more."""
-    places = clock_clauses(case.setup.contract)
-    if places.size:
-        others = np.delete(alarms.departs, places, axis=3).any(axis=(2, 3))
-        wanted[(wanted == QuarantineReason.DEPARTS) & ~others] = QuarantineReason.SLOW
+def _tell_kinds(wanted: NDArray[np.int64], alarms: Alarms, contract: CompiledContract) -> None:
+    """Tell in ``wanted`` who is slow and no more, or fails a share of its requests and no more."""
+    kinds = (
+        (clock_clauses(contract), QuarantineReason.SLOW),
+        (failing_clauses(contract), QuarantineReason.ERRORS),
+    )
+    for places, reason in kinds:
+        if places.size:
+            others = np.delete(alarms.departs, places, axis=3).any(axis=(2, 3))
+            wanted[(wanted == QuarantineReason.DEPARTS) & ~others] = reason
 
 
 def _recertified(case: Case) -> tuple[Flags, Flags, bool]:
@@ -178,12 +193,13 @@ def _admitted_and_released(
 ) -> dict[str, Any]:
     """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back.
 
-    kept: bool [B, R], who hangs or is of a slow zone, and does not come back.
+    kept: bool [B, R], who hangs, is of a slow zone or has died too often, and does not come back.
     """
     state, setup = case.estimate.state, case.setup
+    needed = spare(wanted, case)
     asked, away = bool(wanted.any()), bool(state.quarantined.any())
     if not asked and not away:
-        return {}
+        return {"needed": needed}
     bench = Bench(
         quarantined=state.quarantined.copy(),
         reason=state.quarantine_reason.copy(),
@@ -209,7 +225,9 @@ def _admitted_and_released(
         every_s=setup.options.readmit_every_s,
     )
     release(bench, recovery, case.owner, state.now_s, limits)
+    recall(bench, needed, case)
     return {
+        "needed": needed,
         "quarantined": bench.quarantined,
         "quarantine_reason": bench.reason,
         "quarantined_at_s": bench.since_s,

@@ -72,7 +72,7 @@ class Gateway(NamedTuple):
     failed: NDArray[np.int64]  # [B, S, K]
     timed_out: NDArray[np.int64]  # [B, S, K], of these
     latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1]
-    quarantined: NDArray[np.bool_]  # [B, R]
+    quarantined: NDArray[np.bool_]  # [B, R], or needed although they fail
 
 
 class Clauses(NamedTuple):
@@ -181,8 +181,8 @@ def _accumulate_requests(sinks, scrapes, clauses, counting, owner):
 def _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, owner):
     """The same of each slice on each kernel, as the gateway counts it.
 
-    What replicas in quarantine still end is no matter of the kernel: of its attempts their share is left
-    out, on every slice alike, because nobody knows which it was of.
+    What replicas in quarantine still end, or needed ones, is no matter of the kernel: of its attempts their
+    share is left out, on every slice alike, because nobody knows which it was of.
     """
     window, sums, news = sinks.kernel_window, sinks.kernel_sums, sinks.kernel_news
     answered, failed, latency_le = gateway.answered, gateway.failed, gateway.latency_le

@@ -15,21 +15,18 @@ move of ours has just brought more traffic to: taking it back answers it (``cont
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from contracts.telemetry import FleetTelemetry, Source
+from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.cells import News, pool_news
-from controller.detect.clauses import from_traffic, own_clock, probe_clauses, replica_places
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
-    Clauses,
     Gateway,
     Probes,
     Scrapes,
@@ -39,8 +36,9 @@ from controller.perceive.accumulate import (
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
 from controller.perceive.planning import Estimates, hold_load
+from controller.perceive.reading import of_replicas, read_clauses
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
-from controller.perceive.step_time import observed_step_times, of_gauges
+from controller.perceive.step_time import observed_step_times
 from controller.state import ControllerState, altered
 
 #: Contiguous: numba would compile once more for other strides.
@@ -92,7 +90,8 @@ def accumulate(
             rates.failing_now, _plain(attempts.failed), _plain(attempts.timed_out), tuple(overload)
         )
     ratio = observed_step_times(state, telemetry, setup)
-    _accumulate_all(sinks, telemetry, clocks, overload, state.quarantined, setup.contract, ratio)
+    apart = state.quarantined | state.needed
+    _accumulate_all(sinks, telemetry, clocks, overload, apart, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
@@ -187,13 +186,14 @@ def _follow(
         overloaded_at_s=state.overloaded_at_s.copy(),
         behind=state.behind.copy(),
     )
-    counted = telemetry.answered, telemetry.failed, telemetry.offered
     traffic = Traffic(
         clocks.fresh,
         _plain(telemetry.running),
         _plain(telemetry.waiting),
         _plain(telemetry.replica_state),
-        *(_plain(counts) for counts in counted),
+        _plain(telemetry.answered),
+        _plain(telemetry.failed),
+        _plain(telemetry.offered),
     )
     serving = Serving(
         state.quarantined,
@@ -257,44 +257,11 @@ def _accumulate_all(
     ended = _plain(counts.answered), _plain(counts.failed), _plain(counts.timed_out)
     gateway = Gateway(*ended, _plain(counts.latency_le), quarantined)
     accumulate_tick(
-        tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _clauses(contract), tuple(overload)
+        tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), read_clauses(contract), tuple(overload)
     )
 
 
 def _pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSetup) -> None:
     """Add what probes and gauges of the ``members`` bool [B, R] brought to the sums of their kernels."""
     onto, given = News(sinks.kernel_sums, sinks.kernel_news), News(sinks.sums, sinks.news)
-    pool_news(onto, given, members, setup.layout.replica_kernel, _of_replicas(setup.contract))
-
-
-@lru_cache(maxsize=64)
-def _of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
-    """Places of the clauses that a kernel is judged on by what its replicas showed."""
-    return np.flatnonzero(~from_traffic(contract) & ~own_clock(contract))
-
-
-@lru_cache(maxsize=64)
-def _clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
-    source = contract.source
-    clauses = Clauses(
-        probes=probe_clauses(contract),
-        requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
-        failing=np.flatnonzero(source == Source.FAILED),
-        latency=np.flatnonzero(source == Source.LATENCY),
-        gauges=np.flatnonzero(of_gauges(source)),
-        source=source,
-        column=contract.column,
-        edge=contract.edge,
-        threshold=contract.threshold,
-        sense=contract.sense,
-        clip=contract.clip,
-        applies=_plain(contract.applies),
-        place=_places(contract),
-    )
-    return tuple(clauses)
-
-
-def _places(contract: CompiledContract) -> NDArray[np.int64]:
-    """int64 [C]: the first slice of ``replica_places``; -1 where there is none."""
-    booked = replica_places(contract)
-    return np.where(booked.any(axis=0), np.argmax(booked, axis=0), -1)
+    pool_news(onto, given, members, setup.layout.replica_kernel, of_replicas(setup.contract))

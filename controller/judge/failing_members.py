@@ -1,0 +1,59 @@
+"""When the failures of a kernel are those of some of its replicas.
+
+A build that fails fails on all its replicas alike. When the pool of a kernel is beyond the limit of a clause
+on failures, its members beyond it are to go and not the kernel, if chance would hardly have gathered the
+failures there: of the attempts of all members, those that failed are drawn without replacement (the exact
+conditional test of one common rate, Fisher 1935), and every choice of so many members counts as one more
+trial, because the members were chosen by what they showed.
+
+Failures alone: a replica that is slow, or answers wrongly, is compared one by one (``departures``), because
+its latencies follow its load and its probes are few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from controller.detect.clauses import failing_clauses
+from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
+from controller.judge.departures import Case, Flags
+
+
+def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
+    """bool [B, R, S, C]: who gathers the failures of pools ``beyond`` [B, K, S, C], of those ``counted``
+    [B, R].
+    """
+    contract, found = case.setup.contract, np.zeros(sums.shape[:-1], dtype=np.bool_)
+    chance = 1.0 - contract.alarm_confidence
+    for c in failing_clauses(contract):
+        for b, k, s in np.argwhere(beyond[..., c]):
+            members = np.flatnonzero((case.owner == k) & counted[b] & (sums[b, :, s, c, COUNT] > 0.0))
+            of_members = sums[b, members, s]
+            fails = excess_of_sums(of_members, contract)[:, c] > 0.0
+            if fails.any() and not fails.all() and gathered_by_chance(of_members[:, c], fails) < chance:
+                found[b, members[fails], s, c] = True
+    return found
+
+
+def gathered_by_chance(sums: Sums, fails: Flags) -> float:
+    """Bound on the chance that one common rate gathers so many failures in so many members, in 0..1.
+
+    sums: [R, 4] of the members; fails: bool [R], who is held against the others.
+    """
+    count, over = sums[:, COUNT], sums[:, OVER]
+    here, all_over = float(over[fails].sum()), float(over.sum())
+    inside, attempts = float(count[fails].sum()), float(count.sum())
+    drawn = np.arange(np.floor(here), min(all_over, inside) + 1.0)
+    ways = _choose(inside, drawn) + _choose(attempts - inside, np.maximum(all_over - drawn, 0.0))
+    tail = special.logsumexp(ways - _choose(attempts, np.array(all_over)))
+    choices = _choose(float(fails.size), np.array(float(fails.sum()))) + np.log(fails.size - 1.0)
+    return float(np.exp(min(tail + choices, 0.0)))
+
+
+def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of the ways to draw so many of ``count``; -inf where there are not so many."""
+    known = np.clip(drawn, 0.0, count)
+    ways = special.gammaln(count + 1.0) - special.gammaln(known + 1.0) - special.gammaln(count - known + 1.0)
+    return np.asarray(np.where(drawn <= count, ways, -np.inf))

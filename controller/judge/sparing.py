@@ -1,0 +1,95 @@
+"""Whom the fleet can spare: a replica that fails a share of its requests answers all the others.
+
+So does one that is back after a short life, until it dies again. Retries hide most of what fails, and nothing
+hides that a fleet is short. So these go, unlike those that hang, fail in a row or answer wrongly, only while
+who stays carries what is offered with room to spare, and come back as soon as they do not. Until then they
+are *needed*, and what they fail does not count against their kernel: moving its traffic would lose the same
+capacity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.detect.clauses import failing_clauses, moves_traffic
+from controller.detect.sums import excess_of_sums
+from controller.fleet import Stage
+from controller.judge.departures import Case, Flags
+from controller.judge.quarantine_pass import ERRORS, NONE, RELAPSED, Bench
+from controller.state import planned
+
+#: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
+#: lies between keeps a wobble of the load from taking it out and in.
+MOST_LOAD_RATIO = 0.9
+
+
+def spare(wanted: NDArray[np.int64], case: Case) -> Flags:
+    """bool [B, R]: the needed of those who go only if they can be spared, in replica order.
+
+    They are taken back from ``wanted`` [B, R], where who was needed and may go now is noted.
+    """
+    before = case.estimate.state.needed
+    if not (bool(wanted.any()) or bool(before.any())):
+        return before
+    asks = _who_asks(wanted, case)
+    needed = np.zeros_like(asks)
+    for b in np.flatnonzero(asks.any(axis=1)):
+        each_rps, offered_rps = _each_rps(case, b), _offered_rps(case, b)
+        rest_rps = float(each_rps[case.ready[b] & ~case.estimate.state.quarantined[b]].sum())
+        for r in np.flatnonzero(asks[b]):
+            needed[b, r] = offered_rps > MOST_LOAD_RATIO * (rest_rps - each_rps[r])
+            rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
+    wanted[needed] = NONE
+    return needed
+
+
+def recall(bench: Bench, needed: Flags, case: Case) -> None:
+    """Bring back who can be spared no more while the others are short, in replica order; they are
+    ``needed`` [B, R] from then on. In place.
+    """
+    away = bench.quarantined & _sparable(bench.reason) & case.ready
+    for b in np.flatnonzero(away.any(axis=1)):
+        each_rps, offered_rps = _each_rps(case, b), _offered_rps(case, b)
+        rest_rps = float(each_rps[case.ready[b] & ~bench.quarantined[b]].sum())
+        for r in np.flatnonzero(away[b]):
+            if offered_rps <= rest_rps:
+                break
+            bench.quarantined[b, r], bench.reason[b, r], needed[b, r] = False, NONE, True
+            bench.readmitted_at_s[b, case.owner[r]] = case.estimate.state.now_s[b]
+            rest_rps += float(each_rps[r])
+
+
+def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
+    """bool [B, R]: in rotation, and by ``wanted`` of those who can be spared, or was needed so far.
+
+    Both while what they show of late lies beyond the limit: an alarm outlasts failures by minutes. Noted in
+    ``wanted``.
+    """
+    state = case.estimate.state
+    asked = (wanted == ERRORS) | (state.needed & (wanted == NONE))
+    if bool(asked.any()):
+        contract = case.setup.contract
+        excess = excess_of_sums(case.verdicts.replicas.judged, contract)[..., failing_clauses(contract)]
+        wanted[asked] = np.where((excess > 0.0).any(axis=(2, 3)), ERRORS, NONE)[asked]
+    return np.asarray(_sparable(wanted) & case.ready & ~state.quarantined)
+
+
+def _sparable(reason: NDArray[np.int64]) -> Flags:
+    return np.asarray((reason == ERRORS) | (reason == RELAPSED))
+
+
+def _offered_rps(case: Case, b: int) -> float:
+    return float(planned(case.estimate.state, "offered_rps")[b].sum())
+
+
+def _each_rps(case: Case, b: int) -> NDArray[np.float64]:
+    """float64 [R], what each replica of fleet ``b`` carries, by the share of the load that may go there."""
+    state, contract, stage = case.estimate.state, case.setup.contract, case.setup.fleet.stage
+    open_ = ~(state.condemned[b] & moves_traffic(contract)).any(axis=2)
+    up = state.now_s[b] >= state.down_until_at_s[b]
+    up &= True if stage is None else stage == int(Stage.ACTIVE)
+    offered_rps = planned(state, "offered_rps")[b]
+    share = (open_ @ offered_rps) / max(float(offered_rps.sum()), np.finfo(np.float64).tiny)
+    each_rps = planned(state, "replica_rps")[b] * share * up
+    return np.asarray(each_rps[case.owner])
