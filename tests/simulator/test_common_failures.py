@@ -1,0 +1,76 @@
+"""Failures and lateness that many replicas share: healing them does no harm, and finds what can be left."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from contracts.documents import Scenario
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.episode import EpisodeRecord
+from policies.registry import make_configuration
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.world.scenario import compile_scenario
+
+LIBRARY = "package:contracts/library"
+SEEDS = (1, 2)
+#: Of all that is offered: less is within the noise of two seeds.
+HARM = 0.01
+ONE_ZONE: list[dict[str, Any]] = [{"kind": "http_errors", "target": {"zone": "old"}, "dose": 0.2}]
+BOTH_ZONES = [*ONE_ZONE, {"kind": "http_errors", "target": {"zone": "new"}, "dose": 0.2}]
+LATE: list[dict[str, Any]] = [{"kind": "latency", "target": {"kernel": "bf16"}, "dose": 9000.0}]
+
+
+@lru_cache
+def base() -> dict[str, Any]:
+    """E5's quiet fleet, for four minutes."""
+    document: dict[str, Any] = yaml.safe_load(
+        resolve_uri(f"{LIBRARY}/suites/e5-base.yaml", "tests").read_text()
+    )
+    uris = {"pool_uri": f"{LIBRARY}/suites/e5-pool.yaml", "contract": f"{LIBRARY}/serving-pool.yaml"}
+    return document | {"spec": document["spec"] | uris | {"horizon_s": 240.0}}
+
+
+def episodes(folder: Path, policy: str, faults: list[dict[str, Any]], load: float) -> list[EpisodeRecord]:
+    """An episode of each seed with ``faults`` from second 60 on, at so many times the declared rate."""
+    spec = base()["spec"]
+    named = [{"name": f"f{place}", "onset_s": 60.0} | fault for place, fault in enumerate(faults)]
+    workload = spec["workload"] | {"rate_rps": load * spec["workload"]["rate_rps"]}
+    file = folder / "scenario.yaml"
+    file.write_text(yaml.safe_dump(base() | {"spec": spec | {"faults": named, "workload": workload}}))
+    world = compile_scenario(load_as(Scenario, file), str(file))
+    return run_episodes(world, ControllerDriver(make_configuration(policy, world.setup)), SEEDS)
+
+
+def in_time(records: list[EpisodeRecord]) -> float:
+    """Share of the offered requests that was answered within its slice's objectives."""
+    answered = sum(int(one.answered.sum() - one.slo_missed.sum()) for one in records)
+    return answered / sum(int(one.offered.sum()) for one in records)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
+@pytest.mark.parametrize("load", [1.0, 1.5])
+@pytest.mark.parametrize("faults", [ONE_ZONE, BOTH_ZONES], ids=["one zone", "both zones"])
+def test_healing_common_failures_does_no_harm(
+    tmp_path: Path, policy: str, load: float, faults: list[dict[str, Any]]
+) -> None:
+    """A fifth of the attempts fails in one zone or in all: no fewer answers than where nobody heals."""
+    healed, bare = (in_time(episodes(tmp_path, name, faults, load)) for name in (policy, "fixed-bare"))
+    assert healed >= bare - HARM
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
+def test_a_kernel_all_of_whose_answers_are_late_is_left(tmp_path: Path, policy: str) -> None:
+    """Nine seconds on the way, in no server's histogram: most answers are in time again within 90 s."""
+    healed, bare = (in_time(episodes(tmp_path, name, LATE, 1.0)) for name in (policy, "fixed-bare"))
+    assert healed >= bare + 0.2
