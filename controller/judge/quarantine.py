@@ -210,6 +210,21 @@ def _admitted_and_released(
     if asked:
         admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
         renew(bench, bench.quarantined & ~state.quarantined, case)
+    _release(bench, condemned, severe, kept, case)
+    recall(bench, needed, case)
+    return {
+        "needed": needed,
+        "quarantined": bench.quarantined,
+        "quarantine_reason": bench.reason,
+        "quarantined_at_s": bench.since_s,
+        "quarantines": bench.times,
+        "readmitted_at_s": bench.readmitted_at_s,
+    }
+
+
+def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Flags, case: Case) -> None:
+    """Bring back who has served its time and is re-certified, but for the ``kept`` [B, R]; in place."""
+    state, setup = case.estimate.state, case.setup
     recovery = Recovery(
         ready=case.ready,
         kept=kept | who_waits(bench, condemned, case) | never_frees(case.telemetry, _known(case)),
@@ -225,12 +240,3 @@ def _admitted_and_released(
         every_s=setup.options.readmit_every_s,
     )
     release(bench, recovery, case.owner, state.now_s, limits)
-    recall(bench, needed, case)
-    return {
-        "needed": needed,
-        "quarantined": bench.quarantined,
-        "quarantine_reason": bench.reason,
-        "quarantined_at_s": bench.since_s,
-        "quarantines": bench.times,
-        "readmitted_at_s": bench.readmitted_at_s,
-    }

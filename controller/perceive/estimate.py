@@ -90,8 +90,7 @@ def accumulate(
             rates.failing_now, _plain(attempts.failed), _plain(attempts.timed_out), tuple(overload)
         )
     ratio = observed_step_times(state, telemetry, setup)
-    apart = state.quarantined | state.needed
-    _accumulate_all(sinks, telemetry, clocks, overload, apart, setup.contract, ratio)
+    _accumulate_all(sinks, telemetry, clocks, overload, state, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
@@ -230,7 +229,7 @@ def _accumulate_all(
     telemetry: FleetTelemetry,
     clocks: Clocks,
     overload: Overload,
-    quarantined: NDArray[np.bool_],
+    state: ControllerState,
     contract: CompiledContract,
     step_time_ratio: NDArray[np.float64],
 ) -> None:
@@ -255,7 +254,8 @@ def _accumulate_all(
     )
     counts = telemetry.gateway
     ended = _plain(counts.answered), _plain(counts.failed), _plain(counts.timed_out)
-    gateway = Gateway(*ended, _plain(counts.latency_le), quarantined)
+    apart = state.quarantined | state.needed
+    gateway = Gateway(*ended, _plain(counts.latency_le), apart)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), read_clauses(contract), tuple(overload)
     )
