@@ -27,6 +27,11 @@ class ShieldLimits:
     #: 1.09 to 1.13 times capacity (``selvage bench capacity``), and the estimate of it lies some 4 % low
     #: (``selvage bench learned``).
     max_load_ratio: float = 1.05
+    #: Load over capacity up to which a kernel is filled while others have room below theirs: what is planned
+    #: against may be 5 % off, and a queue that has grown at the brim stays for minutes.
+    comfortable_load_ratio: float = 0.9
+    #: Up to here a kernel keeps what it has, so that a wobble of the load moves nothing.
+    kept_load_ratio: float = 0.95
     max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
     min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
 

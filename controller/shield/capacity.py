@@ -57,7 +57,7 @@ def beyond_limits(facts, outcome):
             for s in range(table.shape[0]):
                 if table[s, k] > facts.most_canary + SLACK:
                     return True
-    return overloaded(table, facts.offered_rps, facts.limit_rps, 1.0 + LOAD_SLACK)
+    return overloaded(table, facts.offered_rps, outcome.most_rps, 1.0 + LOAD_SLACK)
 
 
 @compiled(forceinline=True)

@@ -13,6 +13,7 @@ from controller.shield.capacity import (
     load_of,
     rerouting_helps,
 )
+from controller.shield.comfort import has_comfort, open_to_limit
 from controller.shield.lesser_evil import has_soft_cells, relent, tolerated
 from controller.shield.records import (
     CAPACITY,
@@ -31,12 +32,18 @@ def plan_fleet(facts, outcome, work):
     """First pass: hard clauses, pool, exploration, capacity, and the lesser evil where that is short. True
     where only the exact solver can tell.
 
-    ``outcome.table`` becomes the rows that fit.
+    ``outcome.table`` becomes the rows that fit in ``outcome.most_rps``: the comfortable load of the kernels,
+    and their limit where that is short.
     """
     some = False
     for k in range(facts.canary.shape[0]):
         outcome.bounded[k] = facts.canary[k]
+        outcome.most_rps[k] = facts.comfort_rps[k]
         some = some or facts.canary[k]
+    if has_comfort(facts):
+        if not _fit(facts, outcome, work):
+            return False
+        open_to_limit(facts, outcome, work)
     while True:
         short = _fit(facts, outcome, work)
         if not (short and some):
@@ -80,7 +87,7 @@ def _fit(facts, outcome, work):
     if not beyond_limits(facts, outcome):
         return False
     for k in range(kernels):
-        work.headroom_rps[k] = facts.limit_rps[k]
+        work.headroom_rps[k] = outcome.most_rps[k]
     fill(facts, outcome, work)
     short = False
     for s in range(slices):
@@ -97,7 +104,7 @@ def settle_fleet(facts, outcome, work):
     slices, kernels = facts.allowed.shape
     served_beyond = False
     for k in range(kernels):
-        work.headroom_rps[k] = facts.limit_rps[k] * (1.0 + SLACK) + EPSILON
+        work.headroom_rps[k] = outcome.most_rps[k] * (1.0 + SLACK) + EPSILON
     for s in range(slices):
         emptied = _settle_row(facts, outcome, work, s)
         if emptied != 0:

@@ -6,8 +6,9 @@ In this order, each yielding to those before it:
    certified there, that has too few replicas in rotation or that is in shadow; at once, past slew and dwell;
 2. *pool*: while a certified kernel lives, a slice is served; where none does, the contract chooses between
    shedding it and the known-good kernel;
-3. *capacity*: no kernel above its limit; what does not fit is served where a soft clause is broken by less
-   than an answer is worth, else shed, the lowest priority first;
+3. *capacity*: no kernel above a comfortable load while others have room below theirs, none above its limit;
+   what does not fit is served where a soft clause is broken by less than an answer is worth, else shed, the
+   lowest priority first;
 4. *exploration*: a canary gets at least and at most a stated share of a slice;
 5. *slew and dwell*: what the policy moves of its own will goes slowly, and not again too soon.
 
@@ -29,6 +30,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.jit import borrowed, compiled
 from controller.fleet import FleetSetup, Stage
 from controller.options import ShieldLimits
+from controller.shield.comfort import comfortable_rps
 from controller.shield.exact import place_exactly
 from controller.shield.fleet import plan_fleet, settle_fleet
 from controller.shield.records import SOFT, STAGES, Facts, Outcome, facts_of, new_work, outcome_of
@@ -132,6 +134,7 @@ def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.b
         size=np.zeros((batch, slices, len(STAGES))),
         voluntary=np.zeros((batch, slices), dtype=np.bool_),
         bounded=np.empty((batch, columns - 1), dtype=np.bool_),
+        most_rps=np.empty((batch, columns - 1)),
     )
     stuck, again = np.zeros((2, batch), dtype=np.bool_)
     known, found = tuple(facts), tuple(outcome)
@@ -163,6 +166,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
         limit_rps=view.ready * (each_rps * limits.max_load_ratio),
+        comfort_rps=comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits),
         loss=np.ones((batch, slices, kernels)),
         canary=stages.canary,
         order=_order(fleet.contract),
@@ -264,8 +268,8 @@ def _plan_and_settle(facts, outcome, todo, stuck, again, placed):
     """Both passes over the fleets of ``todo`` [B]; only the first over those that are ``stuck`` [B], whose
     table is the exact solver's; where it has ``placed`` them only the second. Whether there are any.
 
-    Canaries' bounds, minimum shares, the lesser evil and the solver free headroom for each other: where any
-    was at work, another round may change something (``again`` [B]).
+    Canaries' bounds, minimum shares, loads beyond the comfortable one, the lesser evil and the solver free
+    headroom for each other: where any was at work, another round may change something (``again`` [B]).
     """
     facts, outcome = borrowed((Facts(*facts), Outcome(*outcome)))
     work, some = new_work(facts.allowed.shape[1], facts.allowed.shape[2]), False
@@ -279,6 +283,8 @@ def _plan_and_settle(facts, outcome, todo, stuck, again, placed):
             some |= stuck[b]
         if placed or not stuck[b]:
             again[b] = settle_fleet(one, made, work) or placed or some_canary
+            for k in range(made.most_rps.shape[0]):
+                again[b] |= made.most_rps[k] > one.comfort_rps[k]
             for reason in made.reason:
                 again[b] |= reason & SOFT > 0
     return some

@@ -48,6 +48,7 @@ class Facts(NamedTuple):
     may_move: Flags  #: [B, S], of the policy's own will
     offered_rps: Floats  #: [B, S]
     limit_rps: Floats  #: [B, K], the most that a kernel may carry
+    comfort_rps: Floats  #: [B, K], the most while the others have room as well
     loss: Floats  #: [B, S, K], what an answer loses there, in answers; from 1 on it is not served there
     canary: Flags  #: [K]
     order: Ints  #: [S], slices, highest priority first
@@ -67,6 +68,9 @@ class Outcome(NamedTuple):
     size: Floats  #: [B, S, 5], half L1 by stage
     voluntary: Flags  #: [B, S], the row moved because the policy asked for it
     bounded: Flags  #: [B, K], canaries whose bounds hold; none where these would cost traffic
+    most_rps: (
+        Floats  #: [B, K], what a kernel may carry now: ``comfort_rps``, or ``limit_rps`` where that is short
+    )
 
 
 class Work(NamedTuple):
@@ -91,6 +95,7 @@ def facts_of(facts, b):
         facts.may_move[b],
         facts.offered_rps[b],
         facts.limit_rps[b],
+        facts.comfort_rps[b],
         facts.loss[b],
         facts.canary,
         facts.order,
@@ -112,6 +117,7 @@ def outcome_of(outcome, b):
         outcome.size[b],
         outcome.voluntary[b],
         outcome.bounded[b],
+        outcome.most_rps[b],
     )
 
 

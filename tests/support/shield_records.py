@@ -29,6 +29,7 @@ def make_facts(
         may_move=np.ones(slices, dtype=np.bool_),
         offered_rps=offered_rps,
         limit_rps=limit_rps,
+        comfort_rps=limit_rps,
         loss=np.ones((slices, kernels)),
         canary=np.zeros(kernels, dtype=np.bool_),
         order=np.arange(slices),
@@ -51,6 +52,7 @@ def blank_outcome(facts: Facts, dtype: type = float) -> Outcome:
         size=np.zeros((slices, len(STAGES)), dtype=dtype),
         voluntary=np.zeros(slices, dtype=np.bool_),
         bounded=np.zeros(kernels, dtype=np.bool_),
+        most_rps=facts.limit_rps.copy(),
     )
 
 

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fleet import Stage
+from controller.shield.exact import served
 from controller.shield.gate import ShieldView, shield
 from tests.support.shield_cases import (
     CLOSE,
     KERNELS,
     KNOWN_GOOD,
+    SLICES,
     Case,
     cases,
     random_table,
@@ -72,6 +74,19 @@ def test_no_kernel_carries_more_than_its_limit(case: Case) -> None:
     assert (over <= case.minimum_share_rps()[:, None] + CLOSE).all()
 
 
+@settings(max_examples=300, deadline=None)
+@given(cases(canaries=False, slow=False))
+def test_no_kernel_is_full_while_the_fleet_has_room(case: Case) -> None:
+    """Where a linear program serves everything within comfortable loads, so does the shield."""
+    safe, offered_rps = case.shielded().table, case.view.offered_rps
+    order, whole = np.arange(SLICES), np.ones((SLICES, KERNELS + 1)) / KERNELS
+    for b in np.flatnonzero(~case.no_target.any(axis=1)):
+        most_rps = case.comfort_rps[b]
+        share = served(whole, case.eligible[b], offered_rps[b], most_rps * (1.0 - CLOSE), order)
+        if (share >= 1.0 - CLOSE).all():
+            assert (case.loads(safe)[b] <= most_rps + CLOSE).all()
+
+
 @settings(max_examples=300)
 @given(cases())
 def test_shielding_twice_is_shielding_once(case: Case) -> None:
@@ -88,7 +103,7 @@ def allowed(case: Case, table: np.ndarray) -> np.ndarray:
     kernels = table[..., :-1]
     clean = ~((kernels > 0.0) & ~case.eligible).any(axis=(1, 2)) & ~case.no_target.any(axis=1)
     served = (table[..., -1] <= case.limits.max_shed_ratio).all(axis=1)
-    fits = (case.loads(table) <= case.limit_rps).all(axis=1)
+    fits = (case.loads(table) <= case.comfort_rps).all(axis=1)
     canary = case.eligible & (case.stage == int(Stage.CANARY))
     low, high = case.limits.canary_least_ratio, case.limits.canary_most_ratio
     bounded = (~canary | ((kernels >= low) & (kernels <= high))).all(axis=(1, 2))

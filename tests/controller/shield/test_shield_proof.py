@@ -21,6 +21,7 @@ from numba.core.registry import CPUDispatcher
 
 from controller.options import ShieldLimits
 from controller.shield import capacity as shield_capacity
+from controller.shield import comfort as shield_comfort
 from controller.shield import fleet as shield_fleet
 from controller.shield import lesser_evil as shield_lesser_evil
 from controller.shield import rows as shield_rows
@@ -38,6 +39,7 @@ def plain() -> Iterator[None]:
     with (
         mock.patch.multiple(shield_rows, **_python(shield_rows)),
         mock.patch.multiple(shield_capacity, **_python(shield_capacity)),
+        mock.patch.multiple(shield_comfort, **_python(shield_comfort)),
         mock.patch.multiple(shield_lesser_evil, **_python(shield_lesser_evil)),
         mock.patch.multiple(shield_fleet, **_python(shield_fleet)),
     ):
@@ -68,6 +70,7 @@ def _shielded(
     limit_rps: tuple[float, ...],
     may: bool,
     loss: tuple[float, ...] = (1.0, 1.0),
+    comfort: float = 1.0,
 ) -> Any:
     """The table [S, K + 1] that both passes make of a symbolic proposal."""
     allowed = eligible.copy()
@@ -81,6 +84,7 @@ def _shielded(
         may_move=np.full(SLICES, may),
         offered_rps=np.ones(SLICES),
         limit_rps=np.array(limit_rps),
+        comfort_rps=comfort * np.array(limit_rps),
         loss=np.tile(loss, (SLICES, 1)),
     )
     outcome, work = blank_outcome(facts, dtype=object), blank_work(facts, dtype=object)
@@ -94,19 +98,25 @@ def _is_zero(explorer: Explorer, cell: Any) -> bool:
     return cell == 0.0 if not isinstance(cell, Number) else explorer.holds(cell.term == 0)
 
 
-@pytest.mark.parametrize("may", [True, False])
-@pytest.mark.parametrize("limit_rps", [(10.0, 10.0), (0.5, 0.25)])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("limit_rps", "comfort", "may"),
+    [((10.0, 10.0), 1.0, True), ((0.5, 0.25), 1.0, True), ((10.0, 0.8), 0.5, True)]
+    + [((10.0, 10.0), 1.0, False), ((0.5, 0.25), 1.0, False)],
+)
 def test_no_path_puts_weight_on_a_forbidden_cell(
-    plain: None, limit_rps: tuple[float, ...], may: bool
+    plain: None, limit_rps: tuple[float, ...], comfort: float, may: bool
 ) -> None:
     """For all proposals and all last tables, and every set of eligible cells, forbidden cells are exactly 0;
-    but the kernel that the contract chose where no cell of the row is eligible.
+    but the kernel that the contract chose where no cell of the row is eligible. Ample and short capacity, and
+    loads that are comfortable, above that, and at the limit.
     """
     paths = 0
     for cells, failover in product([(False, True), (True, False), (False, False)], (KERNELS - 1, KERNELS)):
         eligible = np.array(cells).reshape(SLICES, KERNELS)
         explorer = Explorer(_distributions(_names("x")) + _distributions(_names("w")))
         make = partial(_shielded, eligible=eligible, failover=failover, limit_rps=limit_rps, may=may)
+        make = partial(make, comfort=comfort)
         for table in explorer.run(make):
             for k in range(KERNELS):
                 chosen = not eligible.any() and k == failover

@@ -1,0 +1,78 @@
+"""A comfortable load: kernels are filled to it first, and to their limit only where that is short.
+
+A policy may fill one kernel to the brim while others idle. What it carries is an estimate, and a queue that
+has grown on a full replica stays for minutes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import compiled
+from controller.options import ShieldLimits
+from controller.shield.capacity import EPSILON, SLACK
+from controller.tables import Table
+
+#: A kernel that carries just what it may must not seem to carry more.
+_ROUNDING = 1.0 + 1e-9
+
+
+def comfortable_rps(
+    last: Table, offered_rps: NDArray[np.float64], capacity_rps: NDArray[np.float64], limits: ShieldLimits
+) -> NDArray[np.float64]:
+    """float64 [B, K]: up to which a kernel is filled; one that carries a little more by ``last`` keeps it.
+
+    offered_rps: [B, S]; capacity_rps: [B, K].
+    """
+    carried_rps = np.einsum("bsk,bs->bk", last[..., :-1], offered_rps) * _ROUNDING
+    filled, kept = (
+        min(ratio, limits.max_load_ratio) for ratio in (limits.comfortable_load_ratio, limits.kept_load_ratio)
+    )
+    return np.asarray(np.clip(carried_rps, capacity_rps * filled, capacity_rps * kept))
+
+
+@compiled(forceinline=True)
+def has_comfort(facts):
+    """Whether some kernel's comfortable load lies below its limit."""
+    found = False
+    for k in range(facts.limit_rps.shape[0]):
+        found = found or facts.comfort_rps[k] < facts.limit_rps[k]
+    return found
+
+
+@compiled(forceinline=True)
+def open_to_limit(facts, outcome, work):
+    """Let kernels carry their limit that rows which found no place may go to, and that others could move on
+    to so as to make way for these.
+    """
+    growing = True
+    for s in range(facts.allowed.shape[0]):
+        if work.overflow[s] > SLACK:
+            _open_row(facts, outcome, s)
+    while growing:
+        growing = False
+        for s in range(facts.allowed.shape[0]):
+            if _leads_on(facts, outcome, s):
+                _open_row(facts, outcome, s)
+                growing = True
+
+
+@compiled(forceinline=True)
+def _leads_on(facts, outcome, s):
+    """Whether row ``s`` has weight on a kernel that is open to its limit and may go to one that is not."""
+    inside, further = False, False
+    for k in range(facts.allowed.shape[1]):
+        if outcome.most_rps[k] == facts.limit_rps[k]:
+            inside = inside or outcome.table[s, k] > EPSILON
+        else:
+            further = further or facts.allowed[s, k]
+    return inside and further
+
+
+@compiled(forceinline=True)
+def _open_row(facts, outcome, s):
+    """Let the kernels that row ``s`` may use carry their limit."""
+    for k in range(facts.allowed.shape[1]):
+        if facts.allowed[s, k]:
+            outcome.most_rps[k] = facts.limit_rps[k]
