@@ -15,6 +15,7 @@ from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
 from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
+from controller.judge.capped import failures_in_rotation
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
 from controller.judge.judge_pass import (
@@ -84,7 +85,7 @@ def judge_kernels(
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
     judged, memory = _pooled(case, state, consume)
-    alarm, excess = _with_spread(judged, apart, case)
+    alarm, excess = _with_capped(_with_spread(judged, apart, case), judged, state, case)
     down_until_at_s = _down_until_at_s(state, apart, case)
     down = state.now_s[:, None] < down_until_at_s
     standing = _standing(state, _said(alarm, judged, contract), down, contract)
@@ -178,6 +179,20 @@ def _with_spread(
     alarm, excess = judged.alarm.copy(), judged.excess.copy()
     take_over(alarm, excess, apart.spread, case.verdicts.replicas.excess, case.owner)
     return alarm, excess
+
+
+def _with_capped(
+    found: tuple[NDArray[np.bool_], NDArray[np.float64]],
+    judged: AlarmState,
+    state: ControllerState,
+    case: Case,
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """``found`` alarm and excess of the kernels, with what failing replicas say that the cap keeps."""
+    capped = failures_in_rotation(state, judged.judged, case)
+    if capped is None:
+        return found
+    alarm, excess = found
+    return alarm | capped.alarm, np.where(capped.alarm, np.maximum(excess, capped.excess), excess)
 
 
 def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> NDArray[np.float64]:

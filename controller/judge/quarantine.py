@@ -34,6 +34,7 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
+from controller.judge.failing_zones import failing_with_their_zone
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
@@ -79,10 +80,10 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     condemned, severe, some = _recertified(case)
     alarms, of_zone = attribute(stand_apart(severe, case) if some else None, case)
     acts = case.setup.options.quarantine
-    culprits = culprits_of(case) if acts else None
-    if culprits is not None:
-        alarms = with_culprits(alarms, severe, culprits)
-        condemned |= culprits
+    for culprits in (culprits_of(case), failing_with_their_zone(case)) if acts else ():
+        if culprits is not None:
+            alarms = with_culprits(alarms, severe, culprits)
+            condemned |= culprits
     progressed_at_s = case.estimate.state.progressed_at_s
     timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
     hung = _hung(case, timeouts)
