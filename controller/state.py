@@ -106,6 +106,11 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
     )
 
 
+def speaks_for_nobody(state: ControllerState) -> NDArray[np.bool_]:
+    """bool [B, R]: is no evidence of its kernel, being in quarantine, or needed although it fails."""
+    return state.quarantined | state.needed
+
+
 def planned(state: ControllerState, name: str) -> NDArray[np.float64]:
     """What moves are planned against, in requests per second, as ``controller.perceive.planning`` holds it.
 

@@ -17,7 +17,7 @@ from controller.cells import kernel_count, pool
 from controller.detect.clauses import applies, failing_clauses
 from controller.detect.sums import COUNT, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
-from controller.state import ControllerState
+from controller.state import ControllerState, speaks_for_nobody
 
 
 class Capped(NamedTuple):
@@ -35,7 +35,7 @@ def failures_in_rotation(state: ControllerState, counted: Sums, case: Case) -> C
     contract = case.setup.contract
     failing = np.zeros(len(contract.clause_ids), dtype=np.bool_)
     failing[failing_clauses(contract)] = True
-    serving = case.ready & ~state.quarantined & ~state.needed
+    serving = case.ready & ~speaks_for_nobody(state)
     stays = serving & (state.replica_condemned & failing).any(axis=(2, 3))
     if not bool(stays.any()):
         return None

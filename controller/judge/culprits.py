@@ -17,6 +17,7 @@ from controller.detect.significance import beyond_limit
 from controller.detect.sums import COUNT, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.failing_members import failing_members
+from controller.state import speaks_for_nobody
 
 
 def culprits_of(case: Case) -> Flags | None:
@@ -34,7 +35,7 @@ def _by_closed_windows(case: Case) -> Flags | None:
     state, closed, contract = case.estimate.state, case.estimate.closed, case.setup.contract
     if not bool(closed.any()):
         return None
-    counted = case.ready & ~state.quarantined & ~state.needed
+    counted = case.ready & ~speaks_for_nobody(state)
     pooled = pool(state.window, counted, case.owner, case.kernels)
     enough = (pooled[..., COUNT] >= contract.min_samples) & closed[:, None, None, None]
     beyond, _ = beyond_limit(pooled, enough & applies(contract) & moves_traffic(contract), contract)
@@ -69,7 +70,7 @@ def _by_recent_sums(case: Case, pooled: PooledAlarms) -> Flags | None:
     moves = moves_traffic(case.setup.contract)
     if not bool(raised.any()) or not bool((raised & moves).any()):
         return None
-    counted = case.ready & ~case.estimate.state.quarantined & ~case.estimate.state.needed
+    counted = case.ready & ~speaks_for_nobody(case.estimate.state)
     beyond = _of_replicas(raised & moves, case.setup.contract)
     guilty = _guilty(verdicts.judged, counted, beyond, case)
     gathered = failing_members(verdicts.judged, counted, beyond, case)

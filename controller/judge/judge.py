@@ -35,7 +35,7 @@ from controller.judge.loss import answer_loss
 from controller.judge.quarantine import Departures, quarantine
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
-from controller.state import ControllerState, altered
+from controller.state import ControllerState, altered, speaks_for_nobody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
         return None
     (kernels, _, _), owner = setup.layout.shape, setup.layout.replica_kernel
     ends, contract = estimate.closed[:, None, None, None], setup.contract
-    out = state.quarantined | state.needed
+    out = speaks_for_nobody(state)
     pooled = pool(state.window, ~state.quarantined & estimate.closed[:, None], owner, kernels)
     kept_by = pool(state.window, ~out & estimate.closed[:, None], owner, kernels)
     away = kernel_count(out, owner, kernels)[:, :, None, None] > 0
@@ -156,8 +156,8 @@ def _without_the_departed(
     for the kernel.
     """
     before = case.estimate.state
-    out = state.quarantined | state.needed
-    gone = out & ~(before.quarantined | before.needed)
+    out = speaks_for_nobody(state)
+    gone = out & ~speaks_for_nobody(before)
     if not bool(gone.any()):
         return pooled.alarms, pooled.memory
     left = kernel_count(gone, case.owner, case.kernels) > 0

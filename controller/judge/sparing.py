@@ -35,8 +35,7 @@ def spare(wanted: NDArray[np.int64], case: Case) -> Flags:
     asks = _who_asks(wanted, case)
     needed = np.zeros_like(asks)
     for b in np.flatnonzero(asks.any(axis=1)):
-        each_rps, offered_rps = _each_rps(case, b), _offered_rps(case, b)
-        rest_rps = float(each_rps[case.ready[b] & ~case.estimate.state.quarantined[b]].sum())
+        each_rps, offered_rps, rest_rps = _loads(case, b, case.estimate.state.quarantined[b])
         for r in np.flatnonzero(asks[b]):
             needed[b, r] = offered_rps > MOST_LOAD_RATIO * (rest_rps - each_rps[r])
             rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
@@ -50,8 +49,7 @@ def recall(bench: Bench, needed: Flags, case: Case) -> None:
     """
     away = bench.quarantined & _sparable(bench.reason) & case.ready
     for b in np.flatnonzero(away.any(axis=1)):
-        each_rps, offered_rps = _each_rps(case, b), _offered_rps(case, b)
-        rest_rps = float(each_rps[case.ready[b] & ~bench.quarantined[b]].sum())
+        each_rps, offered_rps, rest_rps = _loads(case, b, bench.quarantined[b])
         for r in np.flatnonzero(away[b]):
             if offered_rps <= rest_rps:
                 break
@@ -79,8 +77,11 @@ def _sparable(reason: NDArray[np.int64]) -> Flags:
     return np.asarray((reason == ERRORS) | (reason == RELAPSED))
 
 
-def _offered_rps(case: Case, b: int) -> float:
-    return float(planned(case.estimate.state, "offered_rps")[b].sum())
+def _loads(case: Case, b: int, quarantined: Flags) -> tuple[NDArray[np.float64], float, float]:
+    """Of fleet ``b``: what each replica carries, what is offered, and what those in rotation carry."""
+    each_rps = _each_rps(case, b)
+    offered_rps = float(planned(case.estimate.state, "offered_rps")[b].sum())
+    return each_rps, offered_rps, float(each_rps[case.ready[b] & ~quarantined].sum())
 
 
 def _each_rps(case: Case, b: int) -> NDArray[np.float64]:

@@ -39,7 +39,7 @@ from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import of_replicas, read_clauses
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
 from controller.perceive.step_time import observed_step_times
-from controller.state import ControllerState, altered
+from controller.state import ControllerState, altered, speaks_for_nobody
 
 #: Contiguous: numba would compile once more for other strides.
 _plain = np.ascontiguousarray
@@ -254,7 +254,7 @@ def _accumulate_all(
     )
     counts = telemetry.gateway
     ended = _plain(counts.answered), _plain(counts.failed), _plain(counts.timed_out)
-    apart = state.quarantined | state.needed
+    apart = speaks_for_nobody(state)
     gateway = Gateway(*ended, _plain(counts.latency_le), apart)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), read_clauses(contract), tuple(overload)

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
-from controller.detect.clauses import from_traffic, own_clock, probe_clauses, replica_places
+from controller.detect.clauses import (
+    failing_clauses,
+    from_traffic,
+    own_clock,
+    probe_clauses,
+    replica_places,
+)
 from controller.perceive.accumulate import Clauses
 from controller.perceive.step_time import of_gauges
 
@@ -27,8 +33,8 @@ def read_clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
     source = contract.source
     clauses = Clauses(
         probes=probe_clauses(contract),
-        requests=np.flatnonzero((source == Source.LATENCY) | (source == Source.FAILED)),
-        failing=np.flatnonzero(source == Source.FAILED),
+        requests=np.flatnonzero(from_traffic(contract)),
+        failing=failing_clauses(contract),
         latency=np.flatnonzero(source == Source.LATENCY),
         gauges=np.flatnonzero(of_gauges(source)),
         source=source,
