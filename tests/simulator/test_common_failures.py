@@ -39,13 +39,19 @@ def base() -> dict[str, Any]:
 
 def episodes(folder: Path, policy: str, faults: list[dict[str, Any]], load: float) -> list[EpisodeRecord]:
     """An episode of each seed with ``faults`` from second 60 on, at so many times the declared rate."""
+    file = write_scenario(folder, faults, load)
+    world = compile_scenario(load_as(Scenario, file), str(file))
+    return run_episodes(world, ControllerDriver(make_configuration(policy, world.setup)), SEEDS)
+
+
+def write_scenario(folder: Path, faults: list[dict[str, Any]], load: float) -> Path:
+    """E5's quiet fleet with ``faults`` from second 60 on, at so many times the declared rate."""
     spec = base()["spec"]
     named = [{"name": f"f{place}", "onset_s": 60.0} | fault for place, fault in enumerate(faults)]
     workload = spec["workload"] | {"rate_rps": load * spec["workload"]["rate_rps"]}
     file = folder / "scenario.yaml"
     file.write_text(yaml.safe_dump(base() | {"spec": spec | {"faults": named, "workload": workload}}))
-    world = compile_scenario(load_as(Scenario, file), str(file))
-    return run_episodes(world, ControllerDriver(make_configuration(policy, world.setup)), SEEDS)
+    return file
 
 
 def in_time(records: list[EpisodeRecord]) -> float:

@@ -101,8 +101,13 @@ def _is_zero(explorer: Explorer, cell: Any) -> bool:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("limit_rps", "comfort", "may"),
-    [((10.0, 10.0), 1.0, True), ((0.5, 0.25), 1.0, True), ((10.0, 0.8), 0.5, True)]
-    + [((10.0, 10.0), 1.0, False), ((0.5, 0.25), 1.0, False)],
+    [
+        ((10.0, 10.0), 1.0, True),
+        ((10.0, 10.0), 1.0, False),
+        ((0.5, 0.25), 1.0, True),
+        ((0.5, 0.25), 1.0, False),
+        ((10.0, 0.8), 0.5, True),
+    ],
 )
 def test_no_path_puts_weight_on_a_forbidden_cell(
     plain: None, limit_rps: tuple[float, ...], comfort: float, may: bool
