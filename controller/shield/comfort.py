@@ -1,7 +1,9 @@
 """A comfortable load: kernels are filled to it first, and to their limit only where that is short.
 
 A policy may fill one kernel to the brim while others idle. What it carries is an estimate, and a queue that
-has grown on a full replica stays for minutes.
+has grown on a full replica stays for minutes. But a policy may also know why it leaves a kernel, before
+anything is proven. So the kernels that it wants are filled first, to the comfortable load and then to what
+they carry; then all to the comfortable load; then those that it takes to their limit.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from controller.tables import Table
 
 #: A kernel that carries just what it may must not seem to carry more.
 _ROUNDING = 1.0 + 1e-9
+#: Steps of ``fill_up_to``: wanted kernels to the comfortable load, these to what they carry, all to comfort.
+STEPS = 3
+_CARRIED = 1
 
 
 def comfortable_rps(
@@ -38,6 +43,34 @@ def has_comfort(facts):
     found = False
     for k in range(facts.limit_rps.shape[0]):
         found = found or facts.comfort_rps[k] < facts.limit_rps[k]
+    return found
+
+
+@compiled(forceinline=True)
+def fill_up_to(facts, outcome, step):
+    """Let kernels carry what this ``step`` allows."""
+    for k in range(facts.limit_rps.shape[0]):
+        most_rps = facts.comfort_rps[k]
+        if step <= _CARRIED and not _is_wanted(outcome, k):
+            most_rps = 0.0
+        elif step == _CARRIED:
+            most_rps = max(most_rps, facts.capacity_rps[k])
+        outcome.most_rps[k] = most_rps
+
+
+@compiled(forceinline=True)
+def open_unwanted(facts, outcome):
+    """Who is left may carry what is comfortable until he is empty."""
+    for k in range(facts.limit_rps.shape[0]):
+        outcome.most_rps[k] = max(outcome.most_rps[k], facts.comfort_rps[k])
+
+
+@compiled(forceinline=True)
+def _is_wanted(outcome, k):
+    """Whether a row aims at kernel ``k``."""
+    found = False
+    for s in range(outcome.target.shape[0]):
+        found = found or outcome.target[s, k] > 0.0
     return found
 
 

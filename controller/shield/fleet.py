@@ -13,7 +13,7 @@ from controller.shield.capacity import (
     load_of,
     rerouting_helps,
 )
-from controller.shield.comfort import has_comfort, open_to_limit
+from controller.shield.comfort import STEPS, fill_up_to, has_comfort, open_to_limit, open_unwanted
 from controller.shield.lesser_evil import has_soft_cells, relent, tolerated
 from controller.shield.records import (
     CAPACITY,
@@ -38,19 +38,24 @@ def plan_fleet(facts, outcome, work):
     some = False
     for k in range(facts.canary.shape[0]):
         outcome.bounded[k] = facts.canary[k]
-        outcome.most_rps[k] = facts.comfort_rps[k]
+        outcome.most_rps[k] = facts.limit_rps[k]
         some = some or facts.canary[k]
+    _aim_all(facts, outcome)
     if has_comfort(facts):
-        if not _fit(facts, outcome, work):
-            return False
+        for step in range(STEPS):
+            fill_up_to(facts, outcome, step)
+            if not _fill_all(facts, outcome, work):
+                open_unwanted(facts, outcome)
+                return False
         open_to_limit(facts, outcome, work)
     while True:
-        short = _fit(facts, outcome, work)
+        short = _fill_all(facts, outcome, work)
         if not (short and some):
             break
         some = False
         for k in range(facts.canary.shape[0]):
             outcome.bounded[k] = False
+        _aim_all(facts, outcome)
     if not short:
         return False
     if _moving_helps(facts, outcome, work):
@@ -72,16 +77,22 @@ def _moving_helps(facts, outcome, work):
 
 
 @compiled(forceinline=True)
-def _fit(facts, outcome, work):
-    """Aim and fill under the bounds of ``outcome.bounded``; whether something found no place."""
-    slices, kernels = facts.allowed.shape
-    for s in range(slices):
-        work.overflow[s] = 0.0
+def _aim_all(facts, outcome):
+    """Aim every row under the bounds of ``outcome.bounded``."""
+    for s in range(facts.allowed.shape[0]):
         for stage in range(outcome.size.shape[1]):
             outcome.size[s, stage] = 0.0
         outcome.reason[s] = aim(facts, outcome, s)
         if facts.failover[s] < 0:
             outcome.reason[s] |= explore(facts, outcome, s)
+
+
+@compiled(forceinline=True)
+def _fill_all(facts, outcome, work):
+    """Fill kernels up to ``outcome.most_rps``; whether something found no place."""
+    slices, kernels = facts.allowed.shape
+    for s in range(slices):
+        work.overflow[s] = 0.0
         for k in range(kernels + 1):
             outcome.table[s, k] = outcome.target[s, k]
     if not beyond_limits(facts, outcome):

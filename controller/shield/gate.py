@@ -166,6 +166,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
         limit_rps=view.ready * (each_rps * limits.max_load_ratio),
+        capacity_rps=view.ready * (each_rps * min(1.0, limits.max_load_ratio)),
         comfort_rps=comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits),
         loss=np.ones((batch, slices, kernels)),
         canary=stages.canary,

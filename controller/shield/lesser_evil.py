@@ -129,6 +129,7 @@ def _opened(facts, open_):
         facts.may_move,
         facts.offered_rps,
         facts.limit_rps,
+        facts.capacity_rps,
         facts.comfort_rps,
         facts.loss,
         facts.canary,

@@ -48,6 +48,7 @@ class Facts(NamedTuple):
     may_move: Flags  #: [B, S], of the policy's own will
     offered_rps: Floats  #: [B, S]
     limit_rps: Floats  #: [B, K], the most that a kernel may carry
+    capacity_rps: Floats  #: [B, K], what a kernel carries
     comfort_rps: Floats  #: [B, K], the most while the others have room as well
     loss: Floats  #: [B, S, K], what an answer loses there, in answers; from 1 on it is not served there
     canary: Flags  #: [K]
@@ -95,6 +96,7 @@ def facts_of(facts, b):
         facts.may_move[b],
         facts.offered_rps[b],
         facts.limit_rps[b],
+        facts.capacity_rps[b],
         facts.comfort_rps[b],
         facts.loss[b],
         facts.canary,

@@ -60,13 +60,17 @@ class Case:
         return self.view.ready * self.fleet.capacity_rps * self.limits.max_load_ratio
 
     @property
+    def capacity_rps(self) -> np.ndarray:
+        """float [B, K]: what a kernel carries."""
+        return self.view.ready * self.fleet.capacity_rps
+
+    @property
     def comfort_rps(self) -> np.ndarray:
         """float [B, K]: what a kernel may carry while others have room."""
-        capacity_rps = self.view.ready * self.fleet.capacity_rps
         return np.clip(
             self.loads(self.view.last),
-            capacity_rps * self.limits.comfortable_load_ratio,
-            capacity_rps * self.limits.kept_load_ratio,
+            self.capacity_rps * self.limits.comfortable_load_ratio,
+            self.capacity_rps * self.limits.kept_load_ratio,
         )
 
     def loads(self, table: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ def make_facts(
         may_move=np.ones(slices, dtype=np.bool_),
         offered_rps=offered_rps,
         limit_rps=limit_rps,
+        capacity_rps=limit_rps,
         comfort_rps=limit_rps,
         loss=np.ones((slices, kernels)),
         canary=np.zeros(kernels, dtype=np.bool_),

@@ -84,6 +84,7 @@ def _shielded(
         may_move=np.full(SLICES, may),
         offered_rps=np.ones(SLICES),
         limit_rps=np.array(limit_rps),
+        capacity_rps=(1.0 + comfort) / 2.0 * np.array(limit_rps),
         comfort_rps=comfort * np.array(limit_rps),
         loss=np.tile(loss, (SLICES, 1)),
     )
