@@ -13,6 +13,7 @@ from contracts.plugins import Registry
 from controller.detect.detector import Detector
 from controller.detect.registry import detector_kind
 from controller.fleet import FleetSetup
+from controller.options import ShieldLimits
 from controller.ports import Policy
 from policies.spec import EXAMPLE, Settings, Value, parse_spec
 
@@ -24,7 +25,7 @@ Watch = Callable[[FleetSetup, Settings], Detector]
 class PolicyKind:
     """One registered policy: parameters with their defaults, and its configuration.
 
-    parameters: numbers; texts: the parameters that are text, for example a file.
+    parameters: numbers; texts: the parameters that are text, for example a file; limits: of its shield.
     detector: makes the configuration's detector; None: completed windows, of the contract's length and least
     number of units, or of ``window_s`` and ``min_samples`` where the configuration takes them and they are
     not 0.
@@ -37,6 +38,7 @@ class PolicyKind:
     description: str
     detector: Watch | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    limits: ShieldLimits = field(default_factory=ShieldLimits)
 
 
 #: Every policy by name: ours from ``policies.registry`` on, a plug-in's once it is asked for.

@@ -16,7 +16,7 @@ from controller.detect.registry import DETECTORS
 from controller.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
 from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
-from controller.options import ControllerOptions, ControllerSetup
+from controller.options import ControllerOptions, ControllerSetup, ShieldLimits
 from controller.ports import Policy
 from policies import factories
 from policies.detectors import burn_rate, sequential
@@ -36,6 +36,10 @@ from policies.parameters import (
 from policies.rules.informed import Notices
 from policies.spec import Settings, Value, write_spec
 
+#: Of who knows the true capacity: the caution against an estimate is not for it.
+_KNOWN_CAPACITY = ShieldLimits(
+    comfortable_load_ratio=ShieldLimits().max_load_ratio, kept_load_ratio=ShieldLimits().max_load_ratio
+)
 #: Every baseline by name.
 BASELINES: Mapping[str, PolicyKind] = {
     "fixed-bare": PolicyKind(
@@ -96,6 +100,7 @@ BASELINES: Mapping[str, PolicyKind] = {
         shield=True,
         description="reference: told of each fault after a known-law CUSUM's delay; plans by linear program",
         detector=sequential,
+        limits=_KNOWN_CAPACITY,
     ),
     "linear-program": PolicyKind(
         factory=factories.linear_program,
@@ -245,7 +250,7 @@ def configuration_sha256(spec: str) -> str:
 
 def _levers(baseline: PolicyKind) -> ControllerOptions:
     """The controller's own settings under ``baseline``."""
-    return ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield)
+    return ControllerOptions(quarantine=baseline.quarantine, shield=baseline.shield, limits=baseline.limits)
 
 
 def _windowed(fleet: FleetSetup, values: Settings) -> FleetSetup:
