@@ -15,7 +15,7 @@ from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
 from controller.detect.sums import Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
-from controller.judge.capped import failures_in_rotation
+from controller.judge.capped import broken_in_rotation
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
 from controller.judge.judge_pass import (
@@ -187,8 +187,8 @@ def _with_capped(
     state: ControllerState,
     case: Case,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """``found`` alarm and excess of the kernels, with what failing replicas say that the cap keeps."""
-    capped = failures_in_rotation(state, judged.judged, case)
+    """``found`` alarm and excess of the kernels, with what replicas say that the cap keeps."""
+    capped = broken_in_rotation(state, judged.judged, case)
     if capped is None:
         return found
     alarm, excess = found

@@ -5,7 +5,9 @@ Health counts how far clauses lie beyond their limits, ``sum_j omega_j phi_j``, 
 an answer: at 1 it is worth no more than none. A hard clause is not weighed.
 
 What fails is no answer, and what does not is a whole one: by a clause on failures nothing more is lost than
-the share of the attempts that fail, however far that lies beyond the limit.
+the share of the attempts that fail, however far that lies beyond the limit. Likewise by all clauses on
+latency together no more than the largest share that is late, and a late answer is worth a little more than
+none: where everything is late on the way, nobody is helped by being turned away.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import MOST_EXCESS
+from contracts.telemetry import Source
 from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.judge.judge_pass import Standing
 
@@ -22,6 +25,8 @@ Flags = NDArray[np.bool_]
 
 #: What no answer is worth more than: from here on it is not served.
 _WHOLE = 1.0
+#: What a late answer loses.
+_LATE = 0.9
 
 
 def answer_loss(
@@ -44,8 +49,11 @@ def answer_loss(
     counted = alarm & contract.applies.T[None, None]
     phi = np.where(counted, np.clip(excess, 0.0, MOST_EXCESS), 0.0)
     each = phi * contract.weight / contract.fallback_threshold
-    _bound_by_failures(each, phi, contract)
-    loss = each.sum(axis=3)
+    share = _share(phi, contract)
+    failing, late = failing_clauses(contract), _lateness(contract)
+    each[..., failing] = np.minimum(each[..., failing], share[..., failing])
+    by_late = np.minimum(each[..., late].sum(axis=3), _LATE * share[..., late].max(axis=3, initial=0.0))
+    loss = np.delete(each, late, axis=3).sum(axis=3) + by_late
     silent = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
     known = np.where(before > 0.0, before, _WHOLE)
     loss = np.where(silent, np.maximum(loss, known), loss)
@@ -53,11 +61,13 @@ def answer_loss(
     return np.asarray(np.where(never, np.maximum(loss, _WHOLE), loss))
 
 
-def _bound_by_failures(
-    each: NDArray[np.float64], phi: NDArray[np.float64], contract: CompiledContract
-) -> None:
-    """Of ``each`` clause's loss [B, K, S, C], on failures no more than the share that fails; in place."""
-    for c in failing_clauses(contract):
-        limit = contract.rate_limit[c] if contract.is_rate[c] else contract.threshold[c]
-        share = limit + phi[..., c] * (limit if limit > 0.0 else 1.0)
-        each[..., c] = np.minimum(each[..., c], share)
+def _share(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [B, K, S, C], share that breaks a clause of rates; of others the limit of failed attempts."""
+    limit = np.where(contract.is_rate, contract.rate_limit, contract.threshold)
+    broken = np.minimum(limit + phi * np.where(limit > 0.0, limit, 1.0), _WHOLE)
+    return np.asarray(np.where(phi > 0.0, broken, 0.0))
+
+
+def _lateness(contract: CompiledContract) -> NDArray[np.int64]:
+    """Places of the clauses on latency that limit a share."""
+    return np.flatnonzero((contract.source == Source.LATENCY) & contract.is_rate)

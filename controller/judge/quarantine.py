@@ -36,6 +36,7 @@ from controller.judge.departures import (
 from controller.judge.departures_pass import Alarms, ask_away
 from controller.judge.failing_zones import failing_with_their_zone
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
+from controller.judge.late_on_the_way import late_on_the_way
 from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
     Bench,
@@ -65,6 +66,7 @@ class QuarantineReason(IntEnum):
     SLOW = 5  # by its own clock, and nothing else
     ERRORS = 6  # fails a share of its requests, and nothing else
     RELAPSED = 7  # came back after a short life, and has not stayed up for longer yet
+    LATE = 8  # on the way between gateway and server, and nothing else
 
 
 class Departures(NamedTuple):
@@ -80,7 +82,8 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     condemned, severe, some = _recertified(case)
     alarms, of_zone = attribute(stand_apart(severe, case) if some else None, case)
     acts = case.setup.options.quarantine
-    for culprits in (culprits_of(case), failing_with_their_zone(case)) if acts else ():
+    late = late_on_the_way(case)
+    for culprits in (culprits_of(case), failing_with_their_zone(case), late) if acts else ():
         if culprits is not None:
             alarms = with_culprits(alarms, severe, culprits)
             condemned |= culprits
@@ -93,7 +96,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         wanted[of_zone & (wanted == QuarantineReason.NONE)] = QuarantineReason.ZONE
         kept = hung | of_zone
     if alarms is not None:
-        _tell_kinds(wanted, alarms, case.setup.contract)
+        _tell_kinds(wanted, alarms, late, case.setup.contract)
     changes: dict[str, Any] = {}
     if acts:
         lives = follow_lives(case)
@@ -112,16 +115,24 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
 
 
-def _tell_kinds(wanted: NDArray[np.int64], alarms: Alarms, contract: CompiledContract) -> None:
-    """Tell in ``wanted`` who is slow and no more, or fails a share of its requests and no more."""
+def _tell_kinds(
+    wanted: NDArray[np.int64], alarms: Alarms, late: Flags | None, contract: CompiledContract
+) -> None:
+    """Tell in ``wanted`` who is slow and no more, fails a share of its requests and no more, or is ``late``
+    [B, R, S, C] on the way and no more.
+    """
     kinds = (
         (clock_clauses(contract), QuarantineReason.SLOW),
         (failing_clauses(contract), QuarantineReason.ERRORS),
     )
+    departs = wanted == QuarantineReason.DEPARTS
     for places, reason in kinds:
         if places.size:
             others = np.delete(alarms.departs, places, axis=3).any(axis=(2, 3))
-            wanted[(wanted == QuarantineReason.DEPARTS) & ~others] = reason
+            wanted[departs & ~others] = reason
+    if late is not None:
+        others = (alarms.departs & ~late).any(axis=(2, 3))
+        wanted[departs & ~others & late.any(axis=(2, 3))] = QuarantineReason.LATE
 
 
 def _recertified(case: Case) -> tuple[Flags, Flags, bool]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 
 # Plain integers, because compiled code does not know the enumeration ``judge.quarantine.QuarantineReason``.
-NONE, DEPARTS, FAILING, HUNG, ZONE, SLOW, ERRORS, RELAPSED = 0, 1, 2, 3, 4, 5, 6, 7
+NONE, DEPARTS, FAILING, HUNG, ZONE, SLOW, ERRORS, RELAPSED, LATE = range(9)
 #: A replica's back-off grows with the number of its quarantines up to this.
 MOST_BACKOFF = 10
 
@@ -120,8 +120,8 @@ def _peers_rps(b, own, progress, owner):
 
 @compiled
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
-    """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, failing a share of its
-    requests, back after a short life; in replica order.
+    """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, late on the way, failing
+    a share of its requests, back after a short life; in replica order.
     """
     bench = borrowed(bench)
     quarantined = bench.quarantined
@@ -133,7 +133,7 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
                     present += 1
                     away += quarantined[b, r]
             allowance = min(max(1, int(np.floor(cap_ratio * present + 1e-9))), present - 1) - away
-            for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, ERRORS, RELAPSED):
+            for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, RELAPSED):
                 for r in range(len(owner)):
                     asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
                     if asks and not quarantined[b, r] and allowance > 0:

@@ -16,7 +16,7 @@ from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.detect.sums import excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
-from controller.judge.quarantine_pass import ERRORS, NONE, RELAPSED, Bench
+from controller.judge.quarantine_pass import ERRORS, LATE, NONE, RELAPSED, Bench
 from controller.state import planned
 
 #: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
@@ -74,7 +74,7 @@ def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
 
 
 def _sparable(reason: NDArray[np.int64]) -> Flags:
-    return np.asarray((reason == ERRORS) | (reason == RELAPSED))
+    return np.asarray((reason == ERRORS) | (reason == RELAPSED) | (reason == LATE))
 
 
 def _loads(case: Case, b: int, quarantined: Flags) -> tuple[NDArray[np.float64], float, float]:

@@ -35,6 +35,7 @@ from controller.perceive.accumulate import (
 )
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
+from controller.perceive.on_the_way import as_clients_saw, follow_the_way, late_by_s
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import of_replicas, read_clauses
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
@@ -90,6 +91,8 @@ def accumulate(
             rates.failing_now, _plain(attempts.failed), _plain(attempts.timed_out), tuple(overload)
         )
     ratio = observed_step_times(state, telemetry, setup)
+    way_s = follow_the_way(state.way_s, telemetry, clocks.fresh)
+    state = altered(state, way_s=way_s)
     _accumulate_all(sinks, telemetry, clocks, overload, state, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
@@ -245,7 +248,7 @@ def _accumulate_all(
     scrapes = Scrapes(
         _plain(telemetry.answered),
         _plain(telemetry.failed),
-        _plain(telemetry.latency_le),
+        _plain(as_clients_saw(telemetry.latency_le, late_by_s(state))),
         _plain(telemetry.fingerprint_match),
         _plain(telemetry.trace_fields_ratio),
         _plain(telemetry.kv_used_ratio),

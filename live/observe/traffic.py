@@ -43,6 +43,8 @@ class TrafficCounter:
         self._under_way = np.zeros(len(layout.slices), dtype=np.int64)
         #: float64 [R], requests that the gateway last had under way at each replica; 0 where it tells none.
         self.open = np.zeros(len(layout.replicas))
+        #: Whether the newest sample told.
+        self.told = False
         #: int64 [R], failures since the last answer of each replica.
         self.consecutive_failed = np.zeros(len(layout.replicas), dtype=np.int64)
 
@@ -76,7 +78,8 @@ class TrafficCounter:
         for request in sample.requests:
             if request.slice in self._slice:
                 ended[self._slice[request.slice]] += 1
-        if not sample.hosts:
+        self.told = bool(sample.hosts)
+        if not self.told:
             return ended
         under_way = np.zeros_like(ended)
         self.open[:] = 0.0

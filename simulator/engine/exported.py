@@ -15,7 +15,9 @@ KV_USED, ITERATIONS, PROMPT_TOKENS, GENERATION_TOKENS, INTER_TOKEN_S, INTER_TOKE
 QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(6, 10)
 #: No server exports these: time of a decode step of the batch that runs, and of each token prefilled in it.
 STEP_S, PREFILL_S = 10, 11
-MEASURED_COLUMNS = 12
+#: Nor this: an answer takes so long from the server to its client.
+RETURN_S = 12
+MEASURED_COLUMNS = 13
 
 
 @compiled(nogil=True)
@@ -62,5 +64,6 @@ def read_exported(replica: Record, done: int, out: Array) -> None:
     out[FINISHED] = replica.finished
     out[PREEMPTIONS] = replica.preemptions
     out[PREFILL_S] = replica.prefill_s
+    out[RETURN_S] = replica.http_latency_s
     context_tokens = replica.context_tokens + replica.running * done
     out[STEP_S] = replica.base_s + replica.decode_s * replica.running + replica.context_s * context_tokens

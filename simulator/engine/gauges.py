@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.exported import ITERATIONS, KV_USED, PREFILL_S, STEP_S
+from simulator.engine.exported import ITERATIONS, KV_USED, PREFILL_S, RETURN_S, STEP_S
 
 #: Rows of ``Gauges.counts``.
 RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED, ALIVE = range(5)
@@ -42,6 +42,11 @@ class Gauges:
     def prefill_s(self) -> NDArray[np.float64]:
         """What each token that is prefilled adds to a step; contiguous."""
         return np.ascontiguousarray(self.measured[..., PREFILL_S])
+
+    @property
+    def return_s(self) -> NDArray[np.float64]:
+        """What an answer takes from the server to its client; contiguous."""
+        return np.ascontiguousarray(self.measured[..., RETURN_S])
 
     @property
     def running(self) -> NDArray[np.int64]:

@@ -61,6 +61,7 @@ class States(NamedTuple):
     delivered: NDArray[np.bool_]  # [B, R] results arrive
     step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where nobody knows
     prefill_s: NDArray[np.float64]  # [B, R] of each token of a prompt
+    return_s: NDArray[np.float64]  # [B, R] of the way back
 
 
 class Results(NamedTuple):
@@ -182,6 +183,7 @@ class Probes:
             delivered=delivered,
             step_s=unknown if gauges is None else gauges.step_s,
             prefill_s=unknown if gauges is None else gauges.prefill_s,
+            return_s=unknown if gauges is None else gauges.return_s,
         )
 
     def tokens(self) -> NDArray[np.float64]:
@@ -212,8 +214,9 @@ def _collect(packed_slots, packed_states, packed_measured, packed_results):
             outcome, took_s = states.outcome[b, p], 0.0
             if outcome == ANSWERED:
                 took_s = 1.5 * states.step_s[b, r] + measured.tokens_of[n] * states.prefill_s[b, r]
-            elif outcome == TIMED_OUT:
-                took_s = PROBE_LIMIT_S
+                took_s += states.return_s[b, r]
+            if outcome == TIMED_OUT or took_s > PROBE_LIMIT_S:
+                outcome, took_s = TIMED_OUT, PROBE_LIMIT_S
             early = outcome == TIMED_OUT and at_s - took_s < states.since_s[b, r]
             if not (np.isfinite(at_s) and states.delivered[b, r]) or early:
                 outcome = NONE
@@ -271,6 +274,6 @@ def warm() -> None:
             ended,
             numbers.copy(),
         )
-        states = States(whole, ended.copy(), numbers, flags, numbers, numbers)
+        states = States(whole, ended.copy(), numbers, flags, numbers, numbers, numbers)
         _collect(slots, tuple(states), measured, tuple(results))
         _add_tokens(slots, ended, measured, np.zeros(one))

@@ -36,12 +36,13 @@ from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
 from simulator.telemetry.gateway import Gateway, ticks_between
 from simulator.telemetry.gateway import warm as warm_gateway
+from simulator.telemetry.returning import Returning
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: What a scrape brings beside the histograms.
-SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS = range(6)
-_GAUGES = 6
+SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS, UNDER_WAY = range(7)
+_GAUGES = 7
 #: Counters of an engine by name, in their order; asked for once, because that takes longer than a scrape.
 _COUNTED = tuple(item.name for item in fields(EngineCounters))
 
@@ -71,6 +72,7 @@ class Shown(NamedTuple):
     trace_missing: NDArray[np.float64]  # [B, R] share of the answers
     gauges: NDArray[np.int64]  # [rows, B, R], ``Gauges.counts``
     measured: NDArray[np.float64]  # [B, R, columns], ``Gauges.measured``
+    returning: NDArray[np.float64]  # [B, R] answers that left and have not come to the gateway
     histogram: NDArray[np.int32]  # [B, R, F, E + 1] since the start
 
 
@@ -104,6 +106,7 @@ class Telemetry:
         self._packed_schedule = tuple(_schedule(each, seeds))
         buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
         self._gateway = Gateway(each)
+        self._returning = Returning(*shape, scenario.tick_s)
         self._seen = Seen(
             histogram=np.zeros((*shape, *buckets), dtype=np.int32),
             engine=np.full((*shape, ENGINE_COUNTERS), np.nan),
@@ -139,7 +142,8 @@ class Telemetry:
     ) -> FleetTelemetry:
         """All that arrives at the end of ``tick``, at ``now_s``."""
         leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
-        now = _shown_now(gauges, latencies.servers, board)
+        returning = self._returning.count(counters.answered.sum(axis=2), gauges.return_s)
+        now = _shown_now(gauges, returning, latencies.servers, board)
         out = tuple(self._under_way[leaves])
         _scrape(tick, now_s, self._packed_schedule, tuple(now), self._packed_seen, out)
         arrived = self._under_way[slot]
@@ -165,11 +169,14 @@ class Telemetry:
             trace_fields_ratio=shown[TRACE_FIELDS],
             offered=counters.offered,
             engine=EngineCounters(**dict(zip(_COUNTED, engine, strict=True))),
+            under_way=shown[UNDER_WAY],
             probes=probes,
         )
 
 
-def _shown_now(gauges: Gauges, served: NDArray[np.int32], board: ReplicaBoard) -> Shown:
+def _shown_now(
+    gauges: Gauges, returning: NDArray[np.float64], served: NDArray[np.int32], board: ReplicaBoard
+) -> Shown:
     return Shown(
         loss=board.scrape_loss,
         lost=board.telemetry_lost,
@@ -178,6 +185,7 @@ def _shown_now(gauges: Gauges, served: NDArray[np.int32], board: ReplicaBoard) -
         trace_missing=board.trace_missing,
         gauges=gauges.counts,
         measured=gauges.measured,
+        returning=returning,
         histogram=served,
     )
 
@@ -228,6 +236,8 @@ def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out)
                 out.gauges[b, r, KV_USED] = shown.measured[b, r, exported.KV_USED]
                 out.gauges[b, r, FINGERPRINT] = 1.0 - shown.wrong_fingerprint[b, r]
                 out.gauges[b, r, TRACE_FIELDS] = 1.0 - shown.trace_missing[b, r]
+                held = shown.gauges[gauge.RUNNING, b, r] + shown.gauges[gauge.WAITING, b, r]
+                out.gauges[b, r, UNDER_WAY] = held + shown.returning[b, r]
                 _scrape_histogram(b, r, shown.histogram, seen.histogram, out.histogram)
                 _scrape_engine(now_s, shown.measured[b, r], seen.engine[b, r], out.engine[b, r])
 
@@ -291,7 +301,7 @@ def warm() -> None:
         )
         engine = np.zeros((*each, ENGINE_COUNTERS))
         measured = np.zeros((*each, exported.MEASURED_COLUMNS))
-        shown = Shown(numbers, no, state, no, numbers, gauges, measured, counts)
+        shown = Shown(numbers, no, state, no, numbers, gauges, measured, numbers, counts)
         out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)), engine)
         _scrape(0, 0.0, tuple(schedule), tuple(shown), (counts.copy(), engine.copy()), tuple(out))
         _arrive(tuple(out), out.gauges.copy(), np.zeros((_GAUGES, *each)), np.zeros((ENGINE_COUNTERS, *each)))

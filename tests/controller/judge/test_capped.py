@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import Source
-from controller.judge.capped import failures_in_rotation
+from controller.judge.capped import broken_in_rotation
+from controller.perceive.on_the_way import SCRAPES
 from tests.support.builders import make_contract, make_layout
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
 CONTRACT = make_contract(LAYOUT)
 CLAUSES = len(CONTRACT.clause_ids)
 FAILED = int(np.flatnonzero(CONTRACT.source == Source.FAILED)[0])
+TTFT = int(np.flatnonzero(CONTRACT.source == Source.LATENCY)[0])
 ENOUGH = int(CONTRACT.min_samples)
 
 
@@ -33,26 +35,51 @@ def said(
     counted: tuple[int, int] = (0, 0),
 ) -> list[tuple[int, int]]:
     """(kernel, slice) that is in alarm; of 100 attempts of each replica the share ``fails`` failed."""
-    judged = np.zeros((1, 8, 2, CLAUSES, 4))
-    for replica in range(8):
-        over = 100.0 * fails.get(replica, 0.0)
-        judged[0, replica, 0, FAILED] = 100.0, over, over, over
-    known = np.zeros((1, 2, 2, CLAUSES, 4))
-    known[0, :, :, FAILED, 0] = counted
     latched = np.zeros((1, 8, 2, CLAUSES), dtype=np.bool_)
     latched[:, list(condemned), 0, FAILED] = True
+    known = np.zeros((1, 2, 2, CLAUSES, 4))
+    known[0, :, :, FAILED, 0] = counted
     state: Any = SimpleNamespace(quarantined=flags(*away), needed=flags(*needed), replica_condemned=latched)
-    case: Any = SimpleNamespace(
+    return blamed(state, known, case_of(FAILED, fails, ()), FAILED)
+
+
+def said_late(
+    late: tuple[int, ...], away: tuple[int, ...] = (), counted_late: tuple[float, float] = (0.0, 0.0)
+) -> list[tuple[int, int]]:
+    """The same of replicas all of whose answers are ``late`` on the way; the gateway counted so many answers
+    of each slice in time (below 0) or late.
+    """
+    known = np.zeros((1, 2, 2, CLAUSES, 4))
+    known[0, :, :, TTFT, 0] = np.abs(counted_late)
+    known[0, :, :, TTFT, 1:] = np.maximum(counted_late, 0.0)[:, None]
+    none = np.zeros((1, 8, 2, CLAUSES), dtype=np.bool_)
+    state: Any = SimpleNamespace(quarantined=flags(*away), needed=flags(), replica_condemned=none)
+    return blamed(state, known, case_of(TTFT, dict.fromkeys(late, 1.0), late), TTFT)
+
+
+def case_of(clause: int, over: dict[int, float], late: tuple[int, ...]) -> Any:
+    """Of 100 observations of each replica the share ``over`` breaks the clause; ``late``: on the way."""
+    judged = np.zeros((1, 8, 2, CLAUSES, 4))
+    for replica in range(8):
+        broken = 100.0 * over.get(replica, 0.0)
+        judged[0, replica, 0, clause] = 100.0, broken, broken, broken
+    way_s = np.where(flags(*late), 9.0, 0.0)[..., None] * np.ones(SCRAPES)
+    return SimpleNamespace(
         setup=SimpleNamespace(contract=CONTRACT),
+        estimate=SimpleNamespace(state=SimpleNamespace(way_s=way_s)),
         ready=np.ones((1, 8), dtype=np.bool_),
         verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged)),
         owner=LAYOUT.replica_kernel,
         kernels=2,
     )
-    found = failures_in_rotation(state, known, case)
+
+
+def blamed(state: Any, known: Any, case: Any, clause: int) -> list[tuple[int, int]]:
+    """(kernel, slice) that is in alarm, on no clause but this one."""
+    found = broken_in_rotation(state, known, case)
     if found is None:
         return []
-    assert not np.delete(found.alarm, FAILED, axis=3).any()
+    assert not np.delete(found.alarm, clause, axis=3).any()
     assert (found.excess[found.alarm] > 0.0).all()
     return [(int(k), int(s)) for _, k, s, _ in np.argwhere(found.alarm)]
 
@@ -78,6 +105,13 @@ def test_who_is_needed_or_out_or_not_condemned_says_nothing() -> None:
     assert said({1: 0.5}, condemned=(1,), needed=(1,)) == []
     assert said({1: 0.5}, condemned=(1,), away=(1,)) == []
     assert said({1: 0.5}, condemned=()) == []
+
+
+def test_lateness_on_the_way_needs_a_second_witness_where_the_gateway_has_counted() -> None:
+    """Replica 0 is out and 1 stays: blamed where the gateway counted nothing, or late answers as well."""
+    assert said_late((0, 1), away=(0,)) == [(0, 0), (0, 1)]
+    assert said_late((0, 1), away=(0,), counted_late=(ENOUGH, -ENOUGH)) == [(0, 0)]
+    assert said_late((0,), away=(0,)) == []
 
 
 @given(st.dictionaries(st.integers(0, 7), st.floats(0.0, 1.0)), st.sets(st.integers(0, 7)), st.data())

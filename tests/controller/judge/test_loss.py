@@ -90,3 +90,29 @@ def test_failures_cost_no_more_than_what_fails(share: float, is_rate: bool) -> N
     assert loss is not None
     weighed = min(50.0 * (share / 0.02 - 1.0) / 2.0, share)
     np.testing.assert_allclose(loss, weighed, atol=1e-9)
+
+
+@given(st.floats(0.06, 1.0), st.floats(0.06, 1.0))
+def test_late_answers_are_worth_more_than_none(late: float, first_late: float) -> None:
+    """Far beyond both limits of 5 %, all clauses on latency together cost nine tenths of the larger share."""
+    clauses = tuple(
+        Clause(
+            name=name,
+            source=Source.LATENCY,
+            column=column,
+            threshold=2000.0,
+            rate_limit=0.05,
+            hard=False,
+            level=2,
+            weight=50.0,
+        )
+        for column, name in enumerate(("latency", "ttft"))
+    )
+    contract = make_contract(LAYOUT, clauses, fallback_threshold=2.0)
+    alarm = np.ones((1, 2, 2, 2), dtype=np.bool_)
+    excess = np.broadcast_to(np.array([late, first_late]) / 0.05 - 1.0, alarm.shape)
+    judged = Standing(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
+    loss = answer_loss(alarm, excess, judged, NOBODY_DOWN, NOTHING_LOST, contract)
+    assert loss is not None
+    np.testing.assert_allclose(loss, 0.9 * max(late, first_late), atol=1e-9)
+    assert (loss < 1.0).all()

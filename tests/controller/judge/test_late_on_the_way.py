@@ -1,0 +1,92 @@
+"""A replica that is late on the way goes, and a kernel all of whose replicas are is none of them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
+from controller.judge.late_on_the_way import LEAST_RATIO, late_on_the_way
+from controller.perceive.on_the_way import SCRAPES
+from tests.support.builders import Clause, make_contract, make_layout
+
+LAYOUT = make_layout(kernels=2, slices=1, per_kernel=3)
+OBJECTIVE_MS = 8000.0
+CONTRACT = make_contract(
+    LAYOUT,
+    (
+        Clause(
+            name="R-latency",
+            family="R",
+            source=Source.LATENCY,
+            column=LATENCY_FAMILIES.index("latency_ms"),
+            edge=HISTOGRAM_EDGES_MS.index(OBJECTIVE_MS),
+            threshold=OBJECTIVE_MS,
+            rate_limit=0.05,
+            hard=False,
+            level=2,
+        ),
+    ),
+)
+
+
+def found(late_s: dict[int, float], over: dict[int, float], ready: set[int] | None = None) -> set[int]:
+    """Who is late by so much, of whose hundred answers so many are beyond the objective."""
+    sums = np.zeros((1, 6, 1, 1, 4))
+    for replica in range(6):
+        beyond = over.get(replica, 0.0)
+        sums[0, replica, 0, 0] = 100.0, beyond, beyond, beyond
+    way_s = np.array([[late_s.get(replica, 0.0)] * SCRAPES for replica in range(6)])[None]
+    case: Any = SimpleNamespace(
+        estimate=SimpleNamespace(state=SimpleNamespace(way_s=way_s)),
+        setup=SimpleNamespace(contract=CONTRACT),
+        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
+        ready=np.isin(np.arange(6), list(range(6) if ready is None else ready))[None],
+        owner=LAYOUT.replica_kernel,
+        kernels=2,
+    )
+    flags = late_on_the_way(case)
+    return set() if flags is None else set(np.flatnonzero(flags.any(axis=(0, 2, 3))).tolist())
+
+
+def test_the_late_one_goes() -> None:
+    """One of three, and one of each kernel."""
+    assert found({0: 9.0}, {0: 100.0}) == {0}
+    assert found({0: 9.0, 4: 9.0}, {0: 100.0, 4: 100.0}) == {0, 4}
+
+
+def test_both_a_long_way_and_broken_objectives_are_needed() -> None:
+    """Late answers have other reasons, and a long way that no objective forbids harms nobody."""
+    assert found({}, {0: 100.0}) == set()
+    assert found({0: 0.9 * LEAST_RATIO * OBJECTIVE_MS / 1000.0}, {0: 100.0}) == set()
+    assert found({0: 7.9}, {0: 4.0}) == set()
+
+
+def test_a_way_as_long_as_the_objective_needs_no_answer() -> None:
+    """None of them can be in time: so it is while a move of ours excuses what is late."""
+    assert found({0: 8.0}, {}) == {0}
+
+
+def test_most_replicas_of_a_kernel_are_the_kernel() -> None:
+    """Of the ready ones: the gateway's own times speak of it."""
+    assert found({0: 9.0, 1: 9.0}, {0: 100.0, 1: 100.0}) == set()
+    assert found({0: 9.0}, {0: 100.0}, ready={0, 3, 4, 5}) == set()
+
+
+REPLICAS = st.sets(st.integers(0, 5))
+
+
+@given(REPLICAS, REPLICAS, REPLICAS)
+def test_only_the_late_and_ready_go_and_some_of_each_kernel_stay(
+    late: set[int], over: set[int], ready: set[int]
+) -> None:
+    """Whoever is late, beyond its objective, or ready."""
+    gone = found(dict.fromkeys(late, 9.0), dict.fromkeys(over, 100.0), ready)
+    assert gone <= late & ready
+    for kernel in (0, 1):
+        mine = {replica for replica in ready if replica // 3 == kernel}
+        assert not mine or mine - gone

@@ -1,0 +1,92 @@
+"""Time between gateway and server, by Little's law, and server times as clients saw them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters, FleetTelemetry
+from controller.perceive.on_the_way import LEAST_S, SCRAPES, as_clients_saw, follow_the_way, late_by_s
+from tests.support.builders import make_layout, quiet_telemetry
+
+LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
+FRESH = np.ones((1, 1), dtype=np.bool_)
+NOTHING = np.full((1, 1, SCRAPES), np.nan)
+BUCKETS = len(HISTOGRAM_EDGES_MS) + 1
+LATENCY, INTER_TOKEN = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("inter_token_ms")
+
+
+def scrape(outside: float, finished: float, span_s: float = 5.0) -> FleetTelemetry:
+    """Two requests run, ``outside`` more are under way at the gateway."""
+    engine = EngineCounters.unknown(1, 1)
+    engine.span_s[:], engine.finished[:] = span_s, finished
+    return replace(quiet_telemetry(LAYOUT, 5.0), engine=engine, under_way=np.full((1, 1), 2.0 + outside))
+
+
+def after(*scrapes: FleetTelemetry) -> float:
+    """Time on the way after these scrapes."""
+    way_s = NOTHING
+    for one in scrapes:
+        way_s = follow_the_way(way_s, one, FRESH)
+    state: Any = SimpleNamespace(way_s=way_s)
+    return float(late_by_s(state)[0, 0])
+
+
+def test_what_is_outside_of_the_engine_over_what_ends_is_the_time_there() -> None:
+    """At four requests a second, 19 of them in five, 36 on the way have been there for nine seconds."""
+    late = scrape(outside=36.0, finished=19.0)
+    assert after(late, late, late) == pytest.approx(9.0)
+
+
+def test_the_least_of_three_scrapes_counts() -> None:
+    """Neither one burst, nor two, nor the first scrapes of a replica."""
+    late, healthy = scrape(36.0, 19.0), scrape(0.0, 19.0)
+    assert after(late, late) == 0.0
+    assert after(late, healthy, late) == 0.0
+    assert after(healthy, late, late, scrape(20.0, 19.0)) == pytest.approx(5.0)
+
+
+def test_what_is_short_or_unknown_is_no_lateness() -> None:
+    """A gateway that tells nothing, a server without counters, and less than a reading is apart."""
+    unknown = replace(scrape(36.0, 19.0), under_way=np.full((1, 1), np.nan))
+    assert after(*3 * [unknown]) == 0.0
+    assert after(*3 * [replace(scrape(36.0, 19.0), engine=EngineCounters.unknown(1, 1))]) == 0.0
+    assert after(*3 * [scrape(0.9 * LEAST_S * 4.0, 19.0)]) == 0.0
+
+
+def test_without_a_new_scrape_nothing_moves() -> None:
+    """What is shown again was counted."""
+    assert follow_the_way(NOTHING, scrape(36.0, 19.0), ~FRESH) is NOTHING
+
+
+HISTOGRAMS = st.lists(st.integers(0, 30), min_size=BUCKETS, max_size=BUCKETS)
+
+
+@given(HISTOGRAMS, st.floats(0.0, 130.0), st.floats(0.0, 130.0))
+def test_later_answers_are_never_earlier(buckets: list[int], one_s: float, other_s: float) -> None:
+    """Shifted histograms rise, keep their total, and fall as the way grows; gaps of tokens stay."""
+    counts = np.cumsum(buckets)
+    given_le = np.tile(counts, (1, 1, len(LATENCY_FAMILIES), 1))
+    less, more = (as_clients_saw(given_le, np.array([[s]])) for s in sorted((one_s, other_s)))
+    assert (np.diff(less, axis=3) >= 0).all()
+    assert (less[..., -1] == counts[-1]).all()
+    assert (more <= less).all()
+    assert (less <= given_le).all()
+    assert (more[:, :, INTER_TOKEN] == given_le[:, :, INTER_TOKEN]).all()
+
+
+def test_nobody_late_is_left_as_it_is() -> None:
+    """The same array, and a way as long as an edge moves answers by that edge."""
+    counts = np.cumsum(np.ones(BUCKETS, dtype=np.int64))
+    le = np.tile(counts, (1, 1, len(LATENCY_FAMILIES), 1))
+    assert as_clients_saw(le, np.zeros((1, 1))) is le
+    seen = as_clients_saw(le, np.array([[4.0]]))[0, 0, LATENCY]
+    at = HISTOGRAM_EDGES_MS.index(8000.0)
+    assert seen[at] == le[0, 0, LATENCY, HISTOGRAM_EDGES_MS.index(4000.0)]
+    assert seen[HISTOGRAM_EDGES_MS.index(2000.0)] == 0
