@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.telemetry import Source
 from controller.cells import kernel_count, pool
 from controller.detect.clauses import applies, failing_clauses
-from controller.detect.sums import COUNT, Sums, excess_of_sums
+from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
-from controller.judge.late_on_the_way import late_replicas
+from controller.judge.late_on_the_way import late_on_the_way
 from controller.state import ControllerState, speaks_for_nobody
 
 
@@ -36,25 +37,40 @@ def broken_in_rotation(state: ControllerState, counted: Sums, case: Case) -> Cap
 
     Who is needed says nothing: to leave its kernel would lose the same capacity.
     """
-    contract = case.setup.contract
     serving = case.ready & ~speaks_for_nobody(state)
-    blamed = _blamed(state, case) & serving[:, :, None]
-    if not bool(blamed.any()):
+    excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, case))[:, :, None]
+    if not bool((excess > 0.0).any()):
         return None
-    on_clause = kernel_count(blamed, case.owner, case.kernels)[:, :, None] > 0
-    together = pool(case.verdicts.replicas.judged, serving, case.owner, case.kernels)
-    excess = np.where(on_clause, excess_of_sums(together, contract), 0.0).max(axis=2, keepdims=True)
-    unknown = counted[..., COUNT] < contract.min_samples
-    failing = np.isin(np.arange(unknown.shape[3]), failing_clauses(contract))
-    told = unknown | (~failing & (excess_of_sums(counted, contract) > 0.0))
+    contract = case.setup.contract
+    late = np.asarray(contract.source == Source.LATENCY) & (excess_of_sums(counted, contract) > 0.0)
+    told = (counted[..., COUNT] < contract.min_samples) | late
     broken = (excess > 0.0) & told & applies(contract)
-    return Capped(alarm=broken, excess=np.broadcast_to(excess, unknown.shape))
+    return Capped(alarm=broken, excess=np.broadcast_to(excess, broken.shape))
 
 
-def _blamed(state: ControllerState, case: Case) -> Flags:
-    """bool [B, R, C]: condemned on failures, or late on the way now."""
+def _by_failures(state: ControllerState, serving: Flags, case: Case) -> NDArray[np.float64]:
+    """float64 [B, K, C], how far those in rotation together are beyond a limit, one of them condemned."""
     contract = case.setup.contract
     failing = np.isin(np.arange(len(contract.clause_ids)), failing_clauses(contract))
-    condemned = np.asarray((state.replica_condemned & failing).any(axis=2))
-    late = late_replicas(case)
-    return condemned if late is None else condemned | late.any(axis=2)
+    blamed = (state.replica_condemned & failing).any(axis=2) & serving[:, :, None]
+    if not bool(blamed.any()):
+        return np.zeros((len(serving), case.kernels, failing.size))
+    together = pool(case.verdicts.replicas.judged, serving, case.owner, case.kernels)
+    excess = np.asarray(excess_of_sums(together, contract).max(axis=2))
+    return np.where(kernel_count(blamed, case.owner, case.kernels) > 0, excess, 0.0)
+
+
+def _by_lateness(serving: Flags, case: Case) -> NDArray[np.float64]:
+    """float64 [B, K, C], how far the share of those in rotation that are late on the way is beyond a limit.
+
+    Of a kernel that is or lately was overloaded nothing: its servers' fronts may be what is late.
+    """
+    contract, late = case.setup.contract, late_on_the_way(case)
+    if late is None:
+        return np.zeros((len(serving), case.kernels, len(contract.clause_ids)))
+    here = np.asarray(late.clauses.any(axis=2) & serving[:, :, None])
+    heads = np.zeros((len(serving), case.kernels, len(contract.clause_ids), 4))
+    heads[..., COUNT] = kernel_count(serving, case.owner, case.kernels)[:, :, None]
+    heads[..., OVER] = kernel_count(here, case.owner, case.kernels)
+    known = (heads[..., OVER] > 0.0) & ~late.overloaded[:, :, None]
+    return np.where(known, excess_of_sums(heads, contract), 0.0)

@@ -24,7 +24,7 @@ def failing_with_their_zone(case: Case) -> Flags | None:
     out = state.quarantined & (state.quarantine_reason == ERRORS)
     if not bool(out.any()):
         return None
-    inside = _failing_zones(out, case) & case.ready & ~state.quarantined
+    inside = struck_zones(out, case) & case.ready & ~state.quarantined
     if not bool(inside.any()):
         return None
     found = np.zeros((*inside.shape, len(contract.slices), len(contract.clause_ids)), dtype=np.bool_)
@@ -34,13 +34,13 @@ def failing_with_their_zone(case: Case) -> Flags | None:
     return found if bool(found.any()) else None
 
 
-def _failing_zones(out: Flags, case: Case) -> Flags:
-    """bool [B, R]: replicas of two kernels in its zone are ``out`` [B, R], and of no other zone any."""
+def struck_zones(struck: Flags, case: Case) -> Flags:
+    """bool [B, R]: replicas of two kernels in its zone are ``struck`` [B, R], and of no other zone any."""
     zones = zones_of(case.setup.layout.zones, len(case.owner))
-    failing = np.zeros(out.shape, dtype=np.bool_)
+    found = np.zeros(struck.shape, dtype=np.bool_)
     for zone in range(int(zones.max(initial=-1)) + 1):
         inside = zones == zone
-        several = (kernel_count(out & inside, case.owner, case.kernels) > 0).sum(axis=1) >= LEAST_KERNELS
-        alone = ~(out & ~inside).any(axis=1)
-        failing |= (several & alone)[:, None] & inside
-    return failing
+        several = (kernel_count(struck & inside, case.owner, case.kernels) > 0).sum(axis=1) >= LEAST_KERNELS
+        alone = ~(struck & ~inside).any(axis=1)
+        found |= (several & alone)[:, None] & inside
+    return found

@@ -4,10 +4,14 @@ No metric of a server shows it and the gateway's times are of whole kernels, so 
 for a replica behind a slow network. The time between gateway and server (``perceive.on_the_way``) depends on
 no queue and no peer: where it is all of an objective, or a good part of it and what the replica shows with it
 lies beyond the clause's limit, the replica is at fault. Where most of a kernel's replicas are, it is the
-kernel, of which the gateway's own times speak.
+kernel (``judge.capped``), unless their zone is late: replicas of two kernels in it, and of no other zone any.
+Then whoever is in it and served nobody, so that nothing is known of it, is taken to be late as well, where
+its kernel has weight now: what leaves the others is moved there.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,35 +21,51 @@ from controller.cells import kernel_count
 from controller.detect.clauses import moves_traffic, replica_places
 from controller.detect.sums import excess_of_sums
 from controller.judge.departures import Case, Flags
+from controller.judge.failing_zones import struck_zones
+from controller.judge.own_clock import of_weighted
 from controller.perceive.on_the_way import late_by_s
 
 #: Share of the objective that the way alone has to take.
 LEAST_RATIO = 0.25
 
 
-def late_on_the_way(case: Case) -> Flags | None:
-    """bool [B, R, S, C]: of ``late_replicas``, where most of the kernel's others are not; None: nobody."""
-    found = late_replicas(case)
-    if found is None:
+class Late(NamedTuple):
+    """Who is late on the way."""
+
+    clauses: Flags  # [B, R, S, C], that it breaks so, booked in ``replica_places``
+    zone: Flags  # [B, R], its zone is late
+    overloaded: Flags  # [B, K], whose lateness may be its load's
+
+
+def culprits_on_the_way(late: Late | None, case: Case) -> Flags | None:
+    """bool [B, R, S, C]: the late, where their zone is or most of their kernel are not; None: nobody."""
+    if late is None:
         return None
-    late = kernel_count(np.asarray(found.any(axis=(2, 3))), case.owner, case.kernels)
-    most = 2 * (late - 1) >= kernel_count(case.ready, case.owner, case.kernels) - 1
-    found &= ~most[:, case.owner][:, :, None, None]
+    mine = np.asarray(late.clauses.any(axis=(2, 3)))
+    count = kernel_count(mine, case.owner, case.kernels)
+    most = 2 * (count - 1) >= kernel_count(case.ready, case.owner, case.kernels) - 1
+    found = late.clauses & (late.zone | ~most[:, case.owner])[:, :, None, None]
     return found if bool(found.any()) else None
 
 
-def late_replicas(case: Case) -> Flags | None:
-    """bool [B, R, S, C]: late on the way, and beyond the limit of a clause on latency; None: nobody.
-
-    Booked in ``replica_places``. A way as long as the objective leaves no answer in time.
-    """
-    contract, late_s = case.setup.contract, late_by_s(case.estimate.state)
+def late_on_the_way(case: Case) -> Late | None:
+    """Who is, and on which clauses; None: nobody. A way as long as the objective leaves no answer in time."""
+    contract, state = case.setup.contract, case.estimate.state
+    late_s = late_by_s(state) * case.ready
     if not bool(late_s.any()):
         return None
-    judged = (contract.source == Source.LATENCY) & moves_traffic(contract)
+    judged = (contract.source == Source.LATENCY) & contract.is_rate & moves_traffic(contract)
     objective_s = np.where(judged, contract.threshold / MS_PER_S, np.inf)
-    way_s = (late_s * case.ready)[:, :, None, None]
+    way_s = late_s[:, :, None, None]
     beyond = excess_of_sums(case.verdicts.replicas.judged, contract) > 0.0
     found = beyond & (way_s >= LEAST_RATIO * objective_s)
     found |= (way_s >= objective_s) & replica_places(contract)
-    return found if bool(found.any()) else None
+    if not bool(found.any()):
+        return None
+    zone = struck_zones(np.asarray(found.any(axis=(2, 3))), case)
+    unknown = np.isnan(state.way_s).any(axis=2) & zone & case.ready & ~state.quarantined
+    unknown &= of_weighted(case)
+    if bool(unknown.any()):
+        found |= unknown[:, :, None, None] & found.any(axis=1, keepdims=True)
+    passed_s = state.now_s[:, None] - state.overloaded_at_s
+    return Late(clauses=found, zone=zone, overloaded=passed_s < contract.window_s)

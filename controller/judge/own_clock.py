@@ -103,6 +103,11 @@ def slow_zones(clocks: Clocks, zones: NDArray[np.int64], case: Case) -> Flags:
     return faulty
 
 
+def of_weighted(case: Case) -> Flags:
+    """bool [B, R]: its kernel has weight on some slice."""
+    return np.asarray((case.estimate.state.table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
+
+
 def _kernels_of(flagged: Flags, case: Case) -> NDArray[np.int64]:
     """int64 [B]: kernels with a replica that is ``flagged`` bool [B, R]."""
     return np.asarray((kernel_count(flagged, case.owner, case.kernels) > 0).sum(axis=1))
@@ -119,8 +124,7 @@ def _with_kernel(clocks: Clocks, faulty: Flags, case: Case) -> Flags:
 
 def _drained(clocks: Clocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
     """bool [B, R]: goes because its zone is slow, without a proof of its own; None: nobody."""
-    drained = np.zeros(faulty.shape, dtype=np.bool_)
-    weighted = np.asarray((case.estimate.state.table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
+    drained, weighted = np.zeros(faulty.shape, dtype=np.bool_), of_weighted(case)
     for zone in np.unique(zones[faulty.any(axis=0)]):
         inside = (zones == zone) & faulty
         proven = _kernels_of(clocks.proven & inside, case) >= LEAST_KERNELS

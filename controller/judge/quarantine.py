@@ -36,7 +36,7 @@ from controller.judge.departures import (
 from controller.judge.departures_pass import Alarms, ask_away
 from controller.judge.failing_zones import failing_with_their_zone
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
-from controller.judge.late_on_the_way import late_on_the_way
+from controller.judge.late_on_the_way import culprits_on_the_way, late_on_the_way
 from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
     Bench,
@@ -82,7 +82,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     condemned, severe, some = _recertified(case)
     alarms, of_zone = attribute(stand_apart(severe, case) if some else None, case)
     acts = case.setup.options.quarantine
-    late = late_on_the_way(case)
+    late = culprits_on_the_way(late_on_the_way(case), case)
     for culprits in (culprits_of(case), failing_with_their_zone(case), late) if acts else ():
         if culprits is not None:
             alarms = with_culprits(alarms, severe, culprits)

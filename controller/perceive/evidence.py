@@ -12,7 +12,7 @@ from controller.detect.detector import EvidenceBatch
 from controller.detect.tick import DetectorInputs
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
-from controller.state import ControllerState
+from controller.state import ControllerState, speaks_for_nobody
 
 
 def gather(
@@ -67,7 +67,7 @@ def _of_kernels(
         since_s=replicas.since_s,
         news=estimate.kernel_news,
         drifted=_drifted_kernels(replicas.drifted, members, owner, kernels),
-        blurred=kernel_count(before.quarantined, owner, kernels) > 0,
+        blurred=kernel_count(speaks_for_nobody(before), owner, kernels) > 0,
     )
 
 

@@ -32,20 +32,22 @@ def follow_the_way(
 ) -> NDArray[np.float64]:
     """``way_s`` [B, R, SCRAPES] with what the ``fresh`` scrapes bool [B, R] show, the newest last.
 
-    One request more is taken to have ended than did: who answers little is not late for that.
+    NaN where nobody tells, and where nothing is under way and nothing ended. One request more is taken to
+    have ended than did: who answers little is not late for that.
     """
-    engine = telemetry.engine
-    outside = telemetry.under_way - telemetry.running - telemetry.waiting
-    each_s = np.maximum(outside, 0.0) * engine.span_s / (engine.finished + 1.0)
-    known = fresh & np.isfinite(each_s)
-    if not bool(known.any()):
+    if not bool(fresh.any()):
         return way_s
+    ended = telemetry.engine.finished
+    outside = np.maximum(telemetry.under_way - telemetry.running - telemetry.waiting, 0.0)
+    each_s = np.where(outside + ended > 0.0, outside * telemetry.engine.span_s / (ended + 1.0), np.nan)
     moved = np.concatenate((way_s[..., 1:], each_s[..., None]), axis=2)
-    return np.where(known[..., None], moved, way_s)
+    return np.where(fresh[..., None], moved, way_s)
 
 
 def late_by_s(state: ControllerState) -> NDArray[np.float64]:
-    """float64 [B, R], what every one of the newest scrapes showed at least; 0: nothing that counts."""
+    """float64 [B, R], what every one of the newest scrapes showed at least; 0: nothing that counts or is
+    known.
+    """
     least_s = state.way_s.min(axis=2)
     return np.where(least_s >= LEAST_S, least_s, 0.0)
 

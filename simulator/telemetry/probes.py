@@ -7,9 +7,9 @@ Only with ``repeat_noise`` above 0 (hosts that are not bit-exact) is each value 
 ``exp(repeat_noise * z)``, z standard normal.
 
 A probe counts for the tick in which the replica computes it. A dead or starting one refuses it, a hung one
-lets it run out of time (``PROBE_LIMIT_S``). Its latency is half of the engine step that runs then, on
-average, and one with its prompt in it; nothing is said of a queue before it. Quarantined replicas are
-probed like the others.
+lets it run out of time (``PROBE_LIMIT_S``), and so does a long way back. Its latency is half of the engine
+step that runs then, on average, one with its prompt in it, and the way; nothing is said of a queue before
+it. Quarantined replicas are probed like the others.
 """
 
 from __future__ import annotations

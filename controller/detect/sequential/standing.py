@@ -4,7 +4,7 @@ A flush of the gateway is one observation whatever it holds, and a long queue is
 the calibrated threshold of a latency stream is hundreds of nats: a kernel all of whose answers are late
 reaches it after minutes. But where much is late for long, and neither load, nor a burst, nor a move of ours
 explains it (what they explain is no observation: ``perceive``), no queue does; and what a replica in
-quarantine still ends late is not its kernel's. Where every flush for
+quarantine, or a needed one, ends late is not its kernel's. Where every flush for
 ``STANDING_WINDOWS`` of the contract's window has ``GROSS`` times the share over the objective that the clause
 allows, and so have the sums that fade, the clause is broken. The windows of the fallback policy ask for less:
 once the limit, in one window.

@@ -44,7 +44,10 @@ def said(
 
 
 def said_late(
-    late: tuple[int, ...], away: tuple[int, ...] = (), counted_late: tuple[float, float] = (0.0, 0.0)
+    late: tuple[int, ...],
+    away: tuple[int, ...] = (),
+    counted_late: tuple[float, float] = (0.0, 0.0),
+    overloaded_at_s: float = -np.inf,
 ) -> list[tuple[int, int]]:
     """The same of replicas all of whose answers are ``late`` on the way; the gateway counted so many answers
     of each slice in time (below 0) or late.
@@ -54,19 +57,27 @@ def said_late(
     known[0, :, :, TTFT, 1:] = np.maximum(counted_late, 0.0)[:, None]
     none = np.zeros((1, 8, 2, CLAUSES), dtype=np.bool_)
     state: Any = SimpleNamespace(quarantined=flags(*away), needed=flags(), replica_condemned=none)
-    return blamed(state, known, case_of(TTFT, dict.fromkeys(late, 1.0), late), TTFT)
+    return blamed(state, known, case_of(TTFT, {}, late, overloaded_at_s), TTFT)
 
 
-def case_of(clause: int, over: dict[int, float], late: tuple[int, ...]) -> Any:
+def case_of(
+    clause: int, over: dict[int, float], late: tuple[int, ...], overloaded_at_s: float = -np.inf
+) -> Any:
     """Of 100 observations of each replica the share ``over`` breaks the clause; ``late``: on the way."""
     judged = np.zeros((1, 8, 2, CLAUSES, 4))
     for replica in range(8):
         broken = 100.0 * over.get(replica, 0.0)
         judged[0, replica, 0, clause] = 100.0, broken, broken, broken
-    way_s = np.where(flags(*late), 9.0, 0.0)[..., None] * np.ones(SCRAPES)
+    measured = SimpleNamespace(
+        way_s=np.where(flags(*late), 9.0, 0.0)[..., None] * np.ones(SCRAPES),
+        quarantined=flags(),
+        now_s=np.array([100.0]),
+        overloaded_at_s=np.full((1, 2), overloaded_at_s),
+        table=np.full((1, 2, 3), 0.3),
+    )
     return SimpleNamespace(
-        setup=SimpleNamespace(contract=CONTRACT),
-        estimate=SimpleNamespace(state=SimpleNamespace(way_s=way_s)),
+        setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=())),
+        estimate=SimpleNamespace(state=measured),
         ready=np.ones((1, 8), dtype=np.bool_),
         verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged)),
         owner=LAYOUT.replica_kernel,
@@ -112,6 +123,12 @@ def test_lateness_on_the_way_needs_a_second_witness_where_the_gateway_has_counte
     assert said_late((0, 1), away=(0,)) == [(0, 0), (0, 1)]
     assert said_late((0, 1), away=(0,), counted_late=(ENOUGH, -ENOUGH)) == [(0, 0)]
     assert said_late((0,), away=(0,)) == []
+
+
+def test_lateness_of_an_overloaded_kernel_is_none_of_its_own() -> None:
+    """A window of ten seconds after, it counts again."""
+    assert said_late((0, 1, 2, 3), overloaded_at_s=91.0) == []
+    assert said_late((0, 1, 2, 3), overloaded_at_s=90.0) == [(0, 0), (0, 1)]
 
 
 @given(st.dictionaries(st.integers(0, 7), st.floats(0.0, 1.0)), st.sets(st.integers(0, 7)), st.data())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
-from controller.judge.late_on_the_way import LEAST_RATIO, late_on_the_way
+from controller.judge.late_on_the_way import LEAST_RATIO, culprits_on_the_way, late_on_the_way
 from controller.perceive.on_the_way import SCRAPES
 from tests.support.builders import Clause, make_contract, make_layout
 
@@ -34,22 +34,36 @@ CONTRACT = make_contract(
 )
 
 
-def found(late_s: dict[int, float], over: dict[int, float], ready: set[int] | None = None) -> set[int]:
-    """Who is late by so much, of whose hundred answers so many are beyond the objective."""
+def found(
+    late_s: dict[int, float],
+    over: dict[int, float],
+    ready: set[int] | None = None,
+    zones: tuple[str, ...] = (),
+    weighted: bool = True,
+) -> set[int]:
+    """Who goes: late by so much (NaN: unknown), and of whose hundred answers so many are beyond the
+    objective. Only where ``weighted`` kernel 0 serves.
+    """
     sums = np.zeros((1, 6, 1, 1, 4))
     for replica in range(6):
         beyond = over.get(replica, 0.0)
         sums[0, replica, 0, 0] = 100.0, beyond, beyond, beyond
-    way_s = np.array([[late_s.get(replica, 0.0)] * SCRAPES for replica in range(6)])[None]
+    state = SimpleNamespace(
+        way_s=np.array([[late_s.get(replica, 0.0)] * SCRAPES for replica in range(6)])[None],
+        quarantined=np.zeros((1, 6), dtype=np.bool_),
+        now_s=np.array([100.0]),
+        overloaded_at_s=np.full((1, 2), -np.inf),
+        table=np.array([[[0.5, 0.5, 0.0] if weighted else [0.0, 1.0, 0.0]]]),
+    )
     case: Any = SimpleNamespace(
-        estimate=SimpleNamespace(state=SimpleNamespace(way_s=way_s)),
-        setup=SimpleNamespace(contract=CONTRACT),
+        estimate=SimpleNamespace(state=state),
+        setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=zones)),
         verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
         ready=np.isin(np.arange(6), list(range(6) if ready is None else ready))[None],
         owner=LAYOUT.replica_kernel,
         kernels=2,
     )
-    flags = late_on_the_way(case)
+    flags = culprits_on_the_way(late_on_the_way(case), case)
     return set() if flags is None else set(np.flatnonzero(flags.any(axis=(0, 2, 3))).tolist())
 
 
@@ -77,6 +91,22 @@ def test_most_replicas_of_a_kernel_are_the_kernel() -> None:
     assert found({0: 9.0}, {0: 100.0}, ready={0, 3, 4, 5}) == set()
 
 
+def test_a_zone_that_is_late_takes_those_along_of_whom_nothing_is_known() -> None:
+    """Replicas of two kernels in one zone are late: 1 is idle there and goes, 2 is known to be in time."""
+    zones = ("a", "a", "a", "a", "b", "b")
+    late = {0: 9.0, 3: 9.0}
+    assert found({**late, 1: np.nan}, {}, zones=zones) == {0, 1, 3}
+    assert found({**late, 1: np.nan}, {}, zones=zones, weighted=False) == {0, 3}
+    assert found({**late, 1: np.nan, 2: np.nan}, {}, zones=zones) == {0, 1, 2, 3}
+    assert found({**late, 5: np.nan}, {}, zones=zones) == {0, 3}
+    assert found({**late, 4: 9.0, 1: np.nan}, {}, zones=zones) == {0}
+
+
+def test_one_kernel_is_no_zone() -> None:
+    """Both late ones are of one kernel: most of it, so the kernel and not its replicas; nobody follows."""
+    assert found({0: 9.0, 1: 9.0, 3: np.nan}, {}, zones=("a",) * 4 + ("b",) * 2) == set()
+
+
 REPLICAS = st.sets(st.integers(0, 5))
 
 
@@ -86,7 +116,7 @@ def test_only_the_late_and_ready_go_and_some_of_each_kernel_stay(
 ) -> None:
     """Whoever is late, beyond its objective, or ready."""
     gone = found(dict.fromkeys(late, 9.0), dict.fromkeys(over, 100.0), ready)
-    assert gone <= late & ready
+    assert gone <= late & ready, over
     for kernel in (0, 1):
         mine = {replica for replica in ready if replica // 3 == kernel}
         assert not mine or mine - gone

@@ -60,6 +60,14 @@ def test_what_is_short_or_unknown_is_no_lateness() -> None:
     assert after(*3 * [scrape(0.9 * LEAST_S * 4.0, 19.0)]) == 0.0
 
 
+def test_an_idle_scrape_tells_nothing() -> None:
+    """Neither that a replica is in time nor that it is late still."""
+    late, idle = scrape(36.0, 19.0), scrape(0.0, 0.0)
+    assert after(late, late, late, idle) == 0.0
+    assert np.isnan(follow_the_way(NOTHING, idle, FRESH)).all()
+    assert after(idle, late, late, late) == pytest.approx(9.0)
+
+
 def test_without_a_new_scrape_nothing_moves() -> None:
     """What is shown again was counted."""
     assert follow_the_way(NOTHING, scrape(36.0, 19.0), ~FRESH) is NOTHING
