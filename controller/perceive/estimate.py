@@ -86,13 +86,10 @@ def accumulate(
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     overload = Overload(excused_at_s, now_s, owner, window_s)
     if bool(rates.failing_now.any()):
-        attempts = telemetry.gateway
-        excuse_failing(
-            rates.failing_now, _plain(attempts.failed), _plain(attempts.timed_out), tuple(overload)
-        )
+        ended = _plain(telemetry.gateway.failed), _plain(telemetry.gateway.timed_out)
+        excuse_failing(rates.failing_now, *ended, tuple(overload))
     ratio = observed_step_times(state, telemetry, setup)
-    way_s = follow_the_way(state.way_s, telemetry, clocks.fresh)
-    state = altered(state, way_s=way_s)
+    state = altered(state, way_s=follow_the_way(state.way_s, telemetry, clocks.fresh))
     _accumulate_all(sinks, telemetry, clocks, overload, state, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)

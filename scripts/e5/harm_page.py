@@ -1,6 +1,7 @@
 """Fill the tables of ``docs/harm.md`` from the ``e5.json`` of a run: nothing is typed by hand.
 
 python -m scripts.e5.harm_page docs --run out/e5-stress/e5.json
+python -m scripts.e5.harm_page docs --run out/e5-common/e5.json --common
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from scripts.pages import fill, table
 PAGE = "harm.md"
 #: Measures of single scenarios that stand on the page in their own right: factor, digits.
 SHOWN = {"goodput_ratio": (100.0, 1), "mttr_s": (1.0, 0), "false_switches_per_slice_month": (1.0, 0)}
+#: What of it is shown of faults that many replicas share.
+COMMON = ("useful-ratio", "failed-or-exposed-ratio", "mttr-s")
 _LABELS = {measure.name: measure.label for measure in MEASURES}
 
 
@@ -64,9 +67,13 @@ def _number(value: float | None, factor: float, digits: int) -> str:
 def main(
     folder: Annotated[Path, typer.Argument(help="Folder of the page.")],
     run: Annotated[Path, typer.Option(help="The e5.json of a run of the stress part.")],
+    common: Annotated[bool, typer.Option(help="The run is of faults that many replicas share.")] = False,
 ) -> None:
     """Fill the tables of a run."""
-    fill(folder / PAGE, tables(json.loads(run.read_text(encoding="utf-8"))))
+    filled = tables(json.loads(run.read_text(encoding="utf-8")))
+    if common:
+        filled = {f"common-{name}": filled[name] for name in COMMON}
+    fill(folder / PAGE, filled)
 
 
 if __name__ == "__main__":

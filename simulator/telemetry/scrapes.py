@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
-from contracts.rng import stream
 from contracts.telemetry import (
     ENGINE_COUNTERS,
     HISTOGRAM_EDGES_MS,
@@ -34,9 +33,10 @@ from simulator.engine import exported
 from simulator.engine import gauges as gauge
 from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
-from simulator.telemetry.gateway import Gateway, ticks_between
+from simulator.telemetry.gateway import Gateway
 from simulator.telemetry.gateway import warm as warm_gateway
 from simulator.telemetry.returning import Returning
+from simulator.telemetry.schedule import Schedule, scrape_schedule
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -52,14 +52,6 @@ class Latencies(NamedTuple):
 
     clients: NDArray[np.int32]  # [B, R, S, F, E + 1] as clients of the gateway wait
     servers: NDArray[np.int32]  # [B, R, F, E + 1] as the servers count
-
-
-class Schedule(NamedTuple):
-    """When replicas are scraped. B fleets, R replicas, T ticks."""
-
-    interval: NDArray[np.int64]  # [B] ticks between two scrapes
-    phase: NDArray[np.int64]  # [B, R] tick of the interval
-    luck: NDArray[np.float64]  # [T, B, R] in [0, 1): lost where below the loss ratio
 
 
 class Shown(NamedTuple):
@@ -103,7 +95,7 @@ class Telemetry:
         _, _, replicas = scenario.layout.shape
         shape, self._reuse = (len(seeds), replicas), reuse
         self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / scenario.tick_s - 1e-9))
-        self._packed_schedule = tuple(_schedule(each, seeds))
+        self._packed_schedule = tuple(scrape_schedule(each, seeds))
         buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
         self._gateway = Gateway(each)
         self._returning = Returning(*shape, scenario.tick_s)
@@ -141,9 +133,35 @@ class Telemetry:
         probes: ProbeSamples,
     ) -> FleetTelemetry:
         """All that arrives at the end of ``tick``, at ``now_s``."""
-        leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
-        returning = self._returning.count(counters.answered.sum(axis=2), gauges.return_s)
+        answered = counters.answered.sum(axis=2)
+        returning = self._returning.count(answered, gauges.return_s)
         now = _shown_now(gauges, returning, latencies.servers, board)
+        shown, engine, histogram = self._scrape(tick, now_s, now)
+        return FleetTelemetry(
+            now_ms=np.full(len(self._shown), now_s * MS_PER_S),
+            replica_state=board.state.copy(),
+            scraped_at_ms=shown[SCRAPED_AT_MS],
+            running=shown[RUNNING],
+            waiting=shown[WAITING],
+            kv_used_ratio=shown[KV_USED],
+            answered=answered,
+            failed=counters.attempts_failed.sum(axis=2),
+            consecutive_failed=gauges.consecutive_failed,
+            latency_le=histogram,
+            gateway=self._gateway.read(tick, counters, latencies.clients),
+            fingerprint_match=shown[FINGERPRINT],
+            trace_fields_ratio=shown[TRACE_FIELDS],
+            offered=counters.offered,
+            engine=EngineCounters(**dict(zip(_COUNTED, engine, strict=True))),
+            under_way=shown[UNDER_WAY],
+            probes=probes,
+        )
+
+    def _scrape(
+        self, tick: int, now_s: float, now: Shown
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Send off what replicas show ``now``; gauges, engines' counters and histograms of what arrives."""
+        leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
         out = tuple(self._under_way[leaves])
         _scrape(tick, now_s, self._packed_schedule, tuple(now), self._packed_seen, out)
         arrived = self._under_way[slot]
@@ -153,25 +171,7 @@ class Telemetry:
         if not self._reuse:
             arrived.filled[:] = False
             self._under_way[slot] = arrived._replace(histogram=np.zeros_like(arrived.histogram))
-        return FleetTelemetry(
-            now_ms=np.full(len(self._shown), now_s * MS_PER_S),
-            replica_state=board.state.copy(),
-            scraped_at_ms=shown[SCRAPED_AT_MS],
-            running=shown[RUNNING],
-            waiting=shown[WAITING],
-            kv_used_ratio=shown[KV_USED],
-            answered=counters.answered.sum(axis=2),
-            failed=counters.attempts_failed.sum(axis=2),
-            consecutive_failed=gauges.consecutive_failed,
-            latency_le=arrived.histogram,
-            gateway=self._gateway.read(tick, counters, latencies.clients),
-            fingerprint_match=shown[FINGERPRINT],
-            trace_fields_ratio=shown[TRACE_FIELDS],
-            offered=counters.offered,
-            engine=EngineCounters(**dict(zip(_COUNTED, engine, strict=True))),
-            under_way=shown[UNDER_WAY],
-            probes=probes,
-        )
+        return shown, engine, arrived.histogram
 
 
 def _shown_now(
@@ -188,22 +188,6 @@ def _shown_now(
         returning=returning,
         histogram=served,
     )
-
-
-def _schedule(each: Sequence[CompiledScenario], seeds: list[int]) -> Schedule:
-    """When the replicas of each fleet are scraped; drawn from the fleet's own seed."""
-    scenario = each[0]
-    _, _, replicas = scenario.layout.shape
-    interval = ticks_between(each)
-    draws = [_draws(seed, scenario.ticks, replicas) for seed in seeds]
-    phase = np.stack([phase for phase, _ in draws]) * interval[:, None]
-    luck = np.stack([luck for _, luck in draws], axis=1)
-    return Schedule(interval=interval, phase=np.floor(phase).astype(np.int64), luck=luck)
-
-
-def _draws(seed: int, ticks: int, replicas: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    rng = stream(seed, "scrapes")
-    return rng.random(replicas), rng.random((ticks, replicas))
 
 
 _READY, _DRAINING = int(ReplicaState.READY), int(ReplicaState.DRAINING)

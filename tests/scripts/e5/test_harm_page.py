@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contracts.errors import DocumentError
 from scripts.e5.harm import HARM
-from scripts.e5.harm_page import SHOWN, tables
+from scripts.e5.harm_page import COMMON, PAGE, SHOWN, main, tables
 
 
 def content(policies: tuple[str, ...]) -> dict[str, Any]:
@@ -43,3 +45,16 @@ def test_a_run_without_a_comparison_is_refused() -> None:
     """Where nobody was compared there is no page."""
     with pytest.raises(DocumentError, match="fixed-bare"):
         tables(content(()))
+
+
+def test_faults_that_many_share_have_tables_of_their_own(tmp_path: Path) -> None:
+    """The tables of the stress part stay as they are."""
+    marks = [f"<!-- begin {name} -->\nold\n<!-- end {name} -->" for name in ("useful-ratio", *SHOWN)]
+    marks += [f"<!-- begin common-{name} -->\n<!-- end common-{name} -->" for name in COMMON]
+    (tmp_path / PAGE).write_text("\n".join(marks))
+    run = tmp_path / "e5.json"
+    run.write_text(json.dumps(content(("mover",))))
+    main(tmp_path, run, common=True)
+    page = (tmp_path / PAGE).read_text()
+    assert page.count("old") == len(SHOWN) + 1
+    assert page.count("crowd") == len(COMMON)
