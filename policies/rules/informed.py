@@ -4,8 +4,9 @@ What it is told is plain data, computed where the scenario is known (``scripts.e
 kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
 It also knows what every kernel truly carries of this traffic. Everything else is as for the others: the
 planner (the linear program, or the two-threshold rule), the sequential detector, quarantine, shield and slew.
-A single replica is ejected while its fault is known. It returns when it knows that the fault is over and home
-is certified.
+A single replica is ejected while its fault is known; one that answers all the same, late or most requests,
+only while the others carry what is offered. It returns when it knows that the fault is over and home is
+certified.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import Level
 from controller.ports import Observation, Policy, PolicyState, Proposal
 
+Flags = NDArray[np.bool_]
+
+#: Offered load over what the others carry, up to which one that answers all the same is ejected.
+MOST_LOAD_RATIO = 0.95
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
@@ -26,6 +32,7 @@ class Notices:
     kernel: int64 [N], index of the kernel that is ill as a whole, -1: not; replica: int64 [N], of the single
     replica that is, -1: not. slices: bool [N, S], where the contract is broken. replica_rps: float64 [M, K],
     what a healthy replica of each kernel truly carries from ``rps_from_s`` [M] on; None: nobody says.
+    answers: bool [N], who is ill answers all the same, late or most requests; None: nobody does.
     """
 
     from_s: NDArray[np.float64]
@@ -35,6 +42,7 @@ class Notices:
     slices: NDArray[np.bool_]
     replica_rps: NDArray[np.float64] | None = None
     rps_from_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    answers: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         count = self.from_s.size
@@ -75,7 +83,7 @@ class InformedPolicy:
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Away from what is known to be ill, home when it is known to be well."""
-        cells, ejected = self.known(seen.now_s, seen.in_rotation.shape[1])
+        cells, ejected = self.left(seen)
         level = np.where(cells, int(Level.FALLBACK), seen.level)
         level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
         told = replace(self.with_capacity(seen), level=level, certified=seen.certified & ~cells)
@@ -84,17 +92,53 @@ class InformedPolicy:
 
     def with_capacity(self, seen: Observation) -> Observation:
         """``seen`` with what it knows of the capacity of the replicas in rotation."""
-        known = self.notices.replica_rps
-        if known is None:
+        each_rps = self._each_rps(seen.now_s)
+        if each_rps is None:
             return seen
-        row = np.searchsorted(self.notices.rps_from_s, seen.now_s, side="right") - 1
-        true_rps = seen.ready * known[np.maximum(row, 0)]
+        true_rps = seen.ready * each_rps
         return replace(seen, capacity_rps=true_rps, sure_rps=true_rps)
 
-    def known(self, now_s: NDArray[np.float64], replicas: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """What is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and single replicas bool [B, R]."""
+    def left(self, seen: Observation) -> tuple[Flags, Flags]:
+        """What is to be left: cells bool [B, K, S] and single replicas bool [B, R].
+
+        Kernels that answer all the same are left only where the others carry what is offered.
+        """
+        replicas, answers = seen.in_rotation.shape[1], self.notices.answers
+        if answers is None:
+            return self.known(seen.now_s, replicas, np.ones(self.notices.from_s.size, dtype=np.bool_))
+        lost, gone = self.known(seen.now_s, replicas, ~answers)
+        poor, late = self.known(seen.now_s, replicas, answers)
+        others_rps = (self.with_capacity(seen).planned_rps * ~(lost | poor).any(axis=2)).sum(axis=1)
+        enough = MOST_LOAD_RATIO * others_rps >= seen.offered_rps.sum(axis=1)
+        cells = lost | (poor & enough[:, None, None])
+        return cells, gone | self._spared(late & ~gone, gone, seen)
+
+    def _spared(self, asked: Flags, gone: Flags, seen: Observation) -> Flags:
+        """Of the ``asked`` bool [B, R], in replica order, whom the others can do without."""
+        each_rps, found = self._each_rps(seen.now_s), np.zeros_like(asked)
+        if each_rps is None:
+            return asked
+        of_rps = each_rps[:, seen.replica_kernel] * ((seen.in_rotation | asked) & ~seen.quarantined & ~gone)
+        offered_rps, rest_rps = seen.offered_rps.sum(axis=1), of_rps.sum(axis=1)
+        for b, r in np.argwhere(asked):
+            found[b, r] = MOST_LOAD_RATIO * (rest_rps[b] - of_rps[b, r]) >= offered_rps[b]
+            rest_rps[b] -= of_rps[b, r] * found[b, r]
+        return found
+
+    def _each_rps(self, now_s: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """float64 [B, K], what a healthy replica carries at ``now_s`` [B]."""
+        known = self.notices.replica_rps
+        if known is None:
+            return None
+        row = np.searchsorted(self.notices.rps_from_s, now_s, side="right") - 1
+        return known[np.maximum(row, 0)]
+
+    def known(self, now_s: NDArray[np.float64], replicas: int, of: Flags) -> tuple[Flags, Flags]:
+        """What ``of`` bool [N] the notices is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and
+        single replicas bool [B, R].
+        """
         told = self.notices
-        active = (now_s[:, None] >= told.from_s) & (now_s[:, None] < told.until_s)
+        active = (now_s[:, None] >= told.from_s) & (now_s[:, None] < told.until_s) & of
         cells = np.zeros((len(now_s), self.kernels, self.slices), dtype=np.bool_)
         ejected = np.zeros((len(now_s), replicas), dtype=np.bool_)
         for index in range(told.from_s.size):

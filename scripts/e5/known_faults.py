@@ -48,6 +48,8 @@ Floats = NDArray[np.float64]
 FAILED_BEFORE = 0.001
 #: Streams whose delay is computed; the others need longer by the first-order bound ln(ARL0) / KL.
 _CLOSEST = 3
+#: Whom these strike answers all the same: late, or most of the requests.
+_ANSWERING = frozenset({"http_errors", "latency", "slow"})
 #: Steps in which the informed policy follows a drift of the token counts.
 _DRIFT_STEPS = 30
 
@@ -83,6 +85,7 @@ def known_faults(scenario: CompiledScenario) -> Notices:
         kernel=np.array([row.kernel for row in rows], dtype=np.int64),
         replica=np.array([row.replica for row in rows], dtype=np.int64),
         slices=np.array([row.slices for row in rows], dtype=np.bool_).reshape(len(rows), slices),
+        answers=np.array([row.answers for row in rows], dtype=np.bool_),
         **_true_capacity(scenario),
     )
 
@@ -98,13 +101,14 @@ def _true_capacity(scenario: CompiledScenario) -> dict[str, Floats]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Row:
     from_s: float
     until_s: float
     kernel: int
     replica: int
     slices: NDArray[np.bool_]
+    answers: bool
 
 
 def _of_plan(scenario: CompiledScenario, index: int) -> Iterator[_Row]:
@@ -115,17 +119,15 @@ def _of_plan(scenario: CompiledScenario, index: int) -> Iterator[_Row]:
         mine = [r for r in plan.replicas if owner[r] == kernel and not scenario.absent[r]]
         if not mine:
             continue
-        whole = len(mine) > _ejectable(scenario, kernel)
+        whole, answers = len(mine) > _ejectable(scenario, kernel), plan.kind in _ANSWERING
         known = _known_from(scenario, index, mine[0], len(mine), whole=whole)
         if whole:
             for place in np.flatnonzero(np.isfinite(known)):
                 slices = np.arange(known.size) == place
-                yield _Row(from_s=known[place], until_s=until_s, kernel=kernel, replica=-1, slices=slices)
+                yield _Row(known[place], until_s, kernel, -1, slices, answers)
         elif np.isfinite(known).any():
             for replica in mine:
-                yield _Row(
-                    from_s=known.min(), until_s=until_s, kernel=-1, replica=replica, slices=np.isfinite(known)
-                )
+                yield _Row(known.min(), until_s, -1, replica, np.isfinite(known), answers)
 
 
 def _ejectable(scenario: CompiledScenario, kernel: int) -> int:

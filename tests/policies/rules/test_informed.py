@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.compiled.contract import Level
 from controller.ports import Observation, Proposal
 from policies.registry import make_configuration
-from policies.rules.informed import Notices, no_notices
+from policies.rules.informed import MOST_LOAD_RATIO, Notices, no_notices
 from tests.support.builders import make_fleet, make_layout
 from tests.support.seen import calm, unhealthy
 
@@ -118,3 +118,37 @@ def test_capacities_need_an_instant_each() -> None:
     """Rows of capacities without as many instants are refused."""
     with pytest.raises(ValueError, match="rows"):
         replace(no_notices(1), replica_rps=np.ones((2, 3)))
+
+
+@given(st.floats(0.0, 120.0), st.sets(st.integers(0, 5)))
+def test_who_answers_all_the_same_is_left_as_far_as_the_others_carry(
+    offered_rps: float, ill: set[int]
+) -> None:
+    """Replicas carry ten a second each: the more is offered, the fewer of those that are late may go."""
+    count = len(ill)
+    notices = Notices(
+        from_s=np.zeros(count),
+        until_s=np.full(count, 100.0),
+        kernel=np.full(count, -1),
+        replica=np.array(sorted(ill), dtype=np.int64),
+        slices=np.ones((count, 2), dtype=np.bool_),
+        replica_rps=np.full((1, 3), 10.0),
+        answers=np.ones(count, dtype=np.bool_),
+    )
+    seen = replace(calm(FLEET, 50.0), offered_rps=np.array([[offered_rps, 0.0]]))
+    gone = np.flatnonzero(propose(notices, seen).ejected[0])
+    assert set(gone.tolist()) <= ill
+    rest_rps = 10.0 * (6 - gone.size)
+    assert not gone.size or MOST_LOAD_RATIO * rest_rps >= offered_rps
+    assert gone.size == count or MOST_LOAD_RATIO * (rest_rps - 10.0) < offered_rps
+
+
+@pytest.mark.parametrize("offered_rps", [30.0, 45.0])
+def test_a_kernel_that_answers_all_the_same_is_left_where_the_others_carry(offered_rps: float) -> None:
+    """The other four replicas carry forty a second."""
+    notices = replace(
+        told(10.0, 100.0, kernel=0), replica_rps=np.full((1, 3), 10.0), answers=np.array([True])
+    )
+    seen = replace(calm(FLEET, 50.0), offered_rps=np.array([[offered_rps / 2.0] * 2]))
+    left = bool(propose(notices, seen).table[0, 0, 0] == 0.0)
+    assert left is (offered_rps < 40.0)
