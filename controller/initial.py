@@ -10,7 +10,7 @@ from controller.detect.certified_drift import initial_drift
 from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
-from controller.perceive.on_the_way import SCRAPES
+from controller.perceive.on_the_way_pass import SCRAPES
 from controller.perceive.planning import initial_planning
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory

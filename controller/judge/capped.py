@@ -37,6 +37,8 @@ def broken_in_rotation(state: ControllerState, counted: Sums, case: Case) -> Cap
 
     Who is needed says nothing: to leave its kernel would lose the same capacity.
     """
+    if not (bool(state.replica_condemned.any()) or bool(case.estimate.late_s.any())):
+        return None
     serving = case.ready & ~speaks_for_nobody(state)
     excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, case))[:, :, None]
     if not bool((excess > 0.0).any()):

@@ -23,7 +23,6 @@ from controller.detect.sums import excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.failing_zones import struck_zones
 from controller.judge.own_clock import of_weighted
-from controller.perceive.on_the_way import late_by_s
 
 #: Share of the objective that the way alone has to take.
 LEAST_RATIO = 0.25
@@ -51,7 +50,7 @@ def culprits_on_the_way(late: Late | None, case: Case) -> Flags | None:
 def late_on_the_way(case: Case) -> Late | None:
     """Who is, and on which clauses; None: nobody. A way as long as the objective leaves no answer in time."""
     contract, state = case.setup.contract, case.estimate.state
-    late_s = late_by_s(state) * case.ready
+    late_s = case.estimate.late_s * case.ready
     if not bool(late_s.any()):
         return None
     judged = (contract.source == Source.LATENCY) & contract.is_rate & moves_traffic(contract)

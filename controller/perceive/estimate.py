@@ -35,7 +35,7 @@ from controller.perceive.accumulate import (
 )
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
-from controller.perceive.on_the_way import as_clients_saw, follow_the_way, late_by_s
+from controller.perceive.on_the_way import as_clients_saw, follow_the_way
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import of_replicas, read_clauses
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
@@ -59,6 +59,7 @@ class Estimate:
     stale: NDArray[np.bool_]  # [B], nothing arrived for longer than ``stale_after_s``
     silent_s: NDArray[np.float64]  # [B], for how long nothing arrived
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+    late_s: NDArray[np.float64]  # [B, R], time between gateway and server where it counts: ``on_the_way``
     failing_now: NDArray[np.bool_]  # [B, R], failed answers arrived that overload does not explain
     received: NDArray[np.bool_]  # [B, P], probes that count as evidence
     since_s: NDArray[np.float64]  # [B], time since the last tick, >= 0
@@ -81,16 +82,14 @@ def accumulate(
     passed_s = np.maximum(clocks.since_s, _LEAST_S)
     rates = _follow(state, telemetry, clocks, now_s, passed_s, setup)
     sinks = _sinks(state, setup, consume)
-    owner, window_s = setup.layout.replica_kernel, setup.contract.window_s
-    explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
-    excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
-    overload = Overload(excused_at_s, now_s, owner, window_s)
+    overload = _overload(state, rates, now_s, setup)
     if bool(rates.failing_now.any()):
         ended = _plain(telemetry.gateway.failed), _plain(telemetry.gateway.timed_out)
         excuse_failing(rates.failing_now, *ended, tuple(overload))
     ratio = observed_step_times(state, telemetry, setup)
-    state = altered(state, way_s=follow_the_way(state.way_s, telemetry, clocks.fresh))
-    _accumulate_all(sinks, telemetry, clocks, overload, state, setup.contract, ratio)
+    way_s, late_s = follow_the_way(state.way_s, telemetry, clocks.fresh)
+    seen = as_clients_saw(telemetry, late_s)
+    _accumulate_all(sinks, seen, clocks, overload, state, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
@@ -98,11 +97,12 @@ def accumulate(
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
     planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
     return Estimate(
-        state=_moved_on(state, now_s, clocks, rates, sinks, {**learned, "planning": planning}),
+        state=_moved_on(state, now_s, clocks, rates, sinks, learned | {"planning": planning, "way_s": way_s}),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
         fresh=clocks.fresh,
+        late_s=late_s,
         failing_now=rates.failing_now,
         received=clocks.received,
         since_s=np.maximum(clocks.since_s, 0.0),
@@ -112,6 +112,15 @@ def accumulate(
         kernel_news=sinks.kernel_news,
         consumed=consume,
     )
+
+
+def _overload(
+    state: ControllerState, rates: Rates, now_s: NDArray[np.float64], setup: ControllerSetup
+) -> Overload:
+    """Whose late answers are no evidence: of the overloaded, and of whom a move of ours explains."""
+    explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
+    excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
+    return Overload(excused_at_s, now_s, setup.layout.replica_kernel, setup.contract.window_s)
 
 
 def _moved_on(
@@ -245,7 +254,7 @@ def _accumulate_all(
     scrapes = Scrapes(
         _plain(telemetry.answered),
         _plain(telemetry.failed),
-        _plain(as_clients_saw(telemetry.latency_le, late_by_s(state))),
+        _plain(telemetry.latency_le),
         _plain(telemetry.fingerprint_match),
         _plain(telemetry.trace_fields_ratio),
         _plain(telemetry.kv_used_ratio),

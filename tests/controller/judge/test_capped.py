@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import Source
 from controller.judge.capped import broken_in_rotation
-from controller.perceive.on_the_way import SCRAPES
+from controller.perceive.on_the_way_pass import SCRAPES
 from tests.support.builders import make_contract, make_layout
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
@@ -77,7 +77,7 @@ def case_of(
     )
     return SimpleNamespace(
         setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=())),
-        estimate=SimpleNamespace(state=measured),
+        estimate=SimpleNamespace(state=measured, late_s=measured.way_s[..., 0]),
         ready=np.ones((1, 8), dtype=np.bool_),
         verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged)),
         owner=LAYOUT.replica_kernel,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 from controller.judge.late_on_the_way import LEAST_RATIO, culprits_on_the_way, late_on_the_way
-from controller.perceive.on_the_way import SCRAPES
+from controller.perceive.on_the_way_pass import SCRAPES
 from tests.support.builders import Clause, make_contract, make_layout
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=3)
@@ -56,7 +56,7 @@ def found(
         table=np.array([[[0.5, 0.5, 0.0] if weighted else [0.0, 1.0, 0.0]]]),
     )
     case: Any = SimpleNamespace(
-        estimate=SimpleNamespace(state=state),
+        estimate=SimpleNamespace(state=state, late_s=np.nan_to_num(state.way_s[..., 0])),
         setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=zones)),
         verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
         ready=np.isin(np.arange(6), list(range(6) if ready is None else ready))[None],

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters, FleetTelemetry
-from controller.perceive.on_the_way import LEAST_S, SCRAPES, as_clients_saw, follow_the_way, late_by_s
+from controller.perceive.on_the_way import as_clients_saw, follow_the_way
+from controller.perceive.on_the_way_pass import LEAST_S, SCRAPES
 from tests.support.builders import make_layout, quiet_telemetry
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
@@ -30,12 +30,11 @@ def scrape(outside: float, finished: float, span_s: float = 5.0) -> FleetTelemet
 
 
 def after(*scrapes: FleetTelemetry) -> float:
-    """Time on the way after these scrapes."""
-    way_s = NOTHING
+    """By how much answers are late after these scrapes."""
+    way_s, late_s = NOTHING, np.zeros((1, 1))
     for one in scrapes:
-        way_s = follow_the_way(way_s, one, FRESH)
-    state: Any = SimpleNamespace(way_s=way_s)
-    return float(late_by_s(state)[0, 0])
+        way_s, late_s = follow_the_way(way_s, one, FRESH)
+    return float(late_s[0, 0])
 
 
 def test_what_is_outside_of_the_engine_over_what_ends_is_the_time_there() -> None:
@@ -64,13 +63,22 @@ def test_an_idle_scrape_tells_nothing() -> None:
     """Neither that a replica is in time nor that it is late still."""
     late, idle = scrape(36.0, 19.0), scrape(0.0, 0.0)
     assert after(late, late, late, idle) == 0.0
-    assert np.isnan(follow_the_way(NOTHING, idle, FRESH)).all()
+    assert np.isnan(follow_the_way(NOTHING, idle, FRESH)[0]).all()
     assert after(idle, late, late, late) == pytest.approx(9.0)
 
 
 def test_without_a_new_scrape_nothing_moves() -> None:
     """What is shown again was counted."""
-    assert follow_the_way(NOTHING, scrape(36.0, 19.0), ~FRESH) is NOTHING
+    known_s = np.array([[[9.0, 8.0, 7.0]]])
+    way_s, late_s = follow_the_way(known_s, scrape(0.0, 19.0), ~FRESH)
+    assert way_s.tolist() == known_s.tolist()
+    assert late_s[0, 0] == 7.0
+
+
+def later(le: NDArray[np.int64], late_s: float) -> NDArray[np.int64]:
+    """Histograms ``le`` as clients saw them, so much later."""
+    telemetry = replace(quiet_telemetry(LAYOUT, 5.0), latency_le=le)
+    return as_clients_saw(telemetry, np.array([[late_s]])).latency_le
 
 
 HISTOGRAMS = st.lists(st.integers(0, 30), min_size=BUCKETS, max_size=BUCKETS)
@@ -81,7 +89,7 @@ def test_later_answers_are_never_earlier(buckets: list[int], one_s: float, other
     """Shifted histograms rise, keep their total, and fall as the way grows; gaps of tokens stay."""
     counts = np.cumsum(buckets)
     given_le = np.tile(counts, (1, 1, len(LATENCY_FAMILIES), 1))
-    less, more = (as_clients_saw(given_le, np.array([[s]])) for s in sorted((one_s, other_s)))
+    less, more = (later(given_le, s) for s in sorted((one_s, other_s)))
     assert (np.diff(less, axis=3) >= 0).all()
     assert (less[..., -1] == counts[-1]).all()
     assert (more <= less).all()
@@ -90,11 +98,13 @@ def test_later_answers_are_never_earlier(buckets: list[int], one_s: float, other
 
 
 def test_nobody_late_is_left_as_it_is() -> None:
-    """The same array, and a way as long as an edge moves answers by that edge."""
+    """The same record, and a way as long as an edge moves answers by that edge."""
     counts = np.cumsum(np.ones(BUCKETS, dtype=np.int64))
     le = np.tile(counts, (1, 1, len(LATENCY_FAMILIES), 1))
-    assert as_clients_saw(le, np.zeros((1, 1))) is le
-    seen = as_clients_saw(le, np.array([[4.0]]))[0, 0, LATENCY]
+    telemetry = replace(quiet_telemetry(LAYOUT, 5.0), latency_le=le)
+    assert as_clients_saw(telemetry, np.zeros((1, 1))) is telemetry
+    seen = later(le, 4.0)[0, 0, LATENCY]
+    assert (telemetry.latency_le == le).all()
     at = HISTOGRAM_EDGES_MS.index(8000.0)
     assert seen[at] == le[0, 0, LATENCY, HISTOGRAM_EDGES_MS.index(4000.0)]
     assert seen[HISTOGRAM_EDGES_MS.index(2000.0)] == 0
