@@ -52,7 +52,7 @@ class ControllerState:
     quarantined_at_s: NDArray[np.float64]  # [B, R]
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
-    needed: NDArray[np.bool_]  # [B, R], fails a share of its requests and cannot be spared: ``judge.sparing``
+    needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
     up_since_s: NDArray[np.float64]  # [B, R], begin of its present life; inf: it is not up
     lived_s: NDArray[np.float64]  # [B, R], its last life where that was short and ended in death, else 0
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
@@ -108,7 +108,7 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 
 
 def speaks_for_nobody(state: ControllerState) -> NDArray[np.bool_]:
-    """bool [B, R]: is no evidence of its kernel, being in quarantine, or needed although it fails."""
+    """bool [B, R]: is no evidence of its kernel, being in quarantine, or needed although at fault."""
     return state.quarantined | state.needed
 
 

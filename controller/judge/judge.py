@@ -187,7 +187,7 @@ def _with_capped(
     state: ControllerState,
     case: Case,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """``found`` alarm and excess of the kernels, with what replicas say that the cap keeps."""
+    """``found`` alarm and excess of the kernels, with what replicas at fault say that the cap keeps."""
     capped = broken_in_rotation(state, judged.judged, case)
     if capped is None:
         return found

@@ -62,7 +62,7 @@ def answer_loss(
 
 
 def _share(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [B, K, S, C], share that breaks a clause of rates; of others the limit of failed attempts."""
+    """float64 [B, K, S, C], share of the observations beyond a limit; of failures, of the attempts."""
     limit = np.where(contract.is_rate, contract.rate_limit, contract.threshold)
     broken = np.minimum(limit + phi * np.where(limit > 0.0, limit, 1.0), _WHOLE)
     return np.asarray(np.where(phi > 0.0, broken, 0.0))

@@ -1,10 +1,10 @@
 """Whom the fleet can spare: a replica that fails a share of its requests answers all the others.
 
-So does one that is back after a short life, until it dies again. Retries hide most of what fails, and nothing
-hides that a fleet is short. So these go, unlike those that hang, fail in a row or answer wrongly, only while
-who stays carries what is offered with room to spare, and come back as soon as they do not. Until then they
-are *needed*, and what they fail does not count against their kernel: moving its traffic would lose the same
-capacity.
+So does one that is back after a short life, until it dies again, and one that is late on the way, if late.
+Retries hide most of what fails, and nothing hides that a fleet is short. So these go, unlike those that hang,
+fail in a row or answer wrongly, only while who stays carries what is offered with room to spare, and come
+back as soon as they do not. Until then they are *needed*, and what they fail does not count against their
+kernel: moving its traffic would lose the same capacity.
 """
 
 from __future__ import annotations
