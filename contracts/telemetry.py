@@ -180,8 +180,8 @@ class FleetTelemetry:
     ]  # [B, R, F, E + 1] answers up to each edge since the scrape before, last all
     engine: EngineCounters
     #: [B, R] requests that the gateway had under way there at that scrape (Envoy's /clusters: rq_active of a
-    #: host), NaN where nobody tells
-    under_way: NDArray[np.float64]
+    #: host) beyond those that ran or waited, NaN where nobody tells
+    outside: NDArray[np.float64]
     fingerprint_match: NDArray[np.float64]  # [B, R] 1 right, 0 wrong, NaN unknown
     trace_fields_ratio: NDArray[np.float64]  # [B, R] share of answers with every required field, NaN unknown
 

@@ -10,7 +10,7 @@ from controller.detect.certified_drift import initial_drift
 from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
-from controller.perceive.on_the_way_pass import SCRAPES
+from controller.perceive.on_the_way_pass import BLOCK_COLUMNS, BLOCKS
 from controller.perceive.planning import initial_planning
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory
@@ -65,7 +65,8 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "answered_rps": np.zeros((batch, replicas)),
         "failed_rps": np.zeros((batch, replicas)),
         "request_tokens": np.zeros((batch, 4)),
-        "way_s": np.full((batch, replicas, SCRAPES), np.nan),
+        "way_s": np.full((batch, replicas, BLOCKS), np.nan),
+        "way_block": np.zeros((batch, replicas, BLOCK_COLUMNS)),
         "engine_speed": np.zeros((batch, replicas, 3)),
         "replica_rps": told_rps.copy(),
         "least_rps": told_rps.copy(),

@@ -38,7 +38,8 @@ class ControllerState:
     answered_rps: NDArray[np.float64]  # [B, R], smoothed
     failed_rps: NDArray[np.float64]  # [B, R], smoothed
     request_tokens: NDArray[np.float64]  # [B, 4], sums over the newest requests: ``perceive.capacity_pass``
-    way_s: NDArray[np.float64]  # [B, R, 3], time between gateway and server, by the newest scrapes
+    way_s: NDArray[np.float64]  # [B, R, 3], time between gateway and server: ``perceive.on_the_way``
+    way_block: NDArray[np.float64]  # [B, R, 3], the same under way: least outside, ended, seconds
     engine_speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes: ``perceive.capacity_pass``
     replica_rps: NDArray[np.float64]  # [B, K], requests per second that one replica carries of this traffic
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same

@@ -149,7 +149,7 @@ def synthetic_telemetry(
         trace_fields_ratio=np.ones((batch, replicas)),
         offered=answered.sum(axis=2),
         engine=_synthetic_counters(now_s, batch, replicas),
-        under_way=np.full((batch, replicas), 4.0),
+        outside=np.zeros((batch, replicas)),
         probes=drawn,
     )
 

@@ -246,6 +246,6 @@ class _StillTelemetry:
             trace_fields_ratio=self._ones,
             offered=self._offered,
             engine=self._engine,
-            under_way=self._zeros,
+            outside=self._zeros,
             probes=probes,
         )

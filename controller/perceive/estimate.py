@@ -35,7 +35,7 @@ from controller.perceive.accumulate import (
 )
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
-from controller.perceive.on_the_way import as_clients_saw, follow_the_way
+from controller.perceive.on_the_way import Way, as_clients_saw, follow_the_way
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import of_replicas, read_clauses
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
@@ -87,8 +87,8 @@ def accumulate(
         ended = _plain(telemetry.gateway.failed), _plain(telemetry.gateway.timed_out)
         excuse_failing(rates.failing_now, *ended, tuple(overload))
     ratio = observed_step_times(state, telemetry, setup)
-    way_s, late_s = follow_the_way(state.way_s, telemetry, clocks.fresh)
-    seen = as_clients_saw(telemetry, late_s)
+    way = follow_the_way(state, telemetry, clocks.fresh)
+    seen = as_clients_saw(telemetry, way.late_s)
     _accumulate_all(sinks, seen, clocks, overload, state, setup.contract, ratio)
     if setup.detector.by_observation:
         _pool_replicas(sinks, ~state.quarantined, setup)
@@ -97,12 +97,12 @@ def accumulate(
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
     planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
     return Estimate(
-        state=_moved_on(state, now_s, clocks, rates, sinks, learned | {"planning": planning, "way_s": way_s}),
+        state=_moved_on(state, now_s, clocks, rates, sinks, way, learned | {"planning": planning}),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
         fresh=clocks.fresh,
-        late_s=late_s,
+        late_s=way.late_s,
         failing_now=rates.failing_now,
         received=clocks.received,
         since_s=np.maximum(clocks.since_s, 0.0),
@@ -129,6 +129,7 @@ def _moved_on(
     clocks: Clocks,
     rates: Rates,
     sinks: Sinks,
+    way: Way,
     learned: dict[str, Any],
 ) -> ControllerState:
     """``state`` with what one telemetry brought."""
@@ -148,6 +149,8 @@ def _moved_on(
         failed_rps=rates.failed_rps,
         overloaded_at_s=rates.overloaded_at_s,
         behind=rates.behind,
+        way_s=way.way_s,
+        way_block=way.block,
         **learned,
     )
 

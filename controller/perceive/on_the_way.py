@@ -2,9 +2,10 @@
 
 By Little's law, requests under way at the gateway beyond those that run or wait in the engine, over those
 that end in a second, are the mean time that one spends outside of the engine: a slow network, a proxy beside
-the server, or the server's own front. It is taken at every scrape; what counts is the least of the newest
-``SCRAPES``, so that neither a burst nor two clocks that differ make anybody late. Where the gateway does not
-tell what it has under way at a replica, nothing is known.
+the server, or the server's own front. It is taken block by block of scrapes, with the least that any of them
+showed; what counts is the least of the newest ``BLOCKS``, so that neither a burst nor two clocks that differ
+make anybody late. Where the gateway does not tell what it has under way at a replica nothing is known, nor
+where nothing ends: whoever hangs is not late.
 
 What a server then says of its answers' times is read as their clients saw them: later by that much.
 """
@@ -12,6 +13,7 @@ What a server then says of its answers' times is read as their clients saw them:
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,34 +21,28 @@ from numpy.typing import NDArray
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.perceive.on_the_way_pass import Shown, follow
+from controller.state import ControllerState
 
 #: Families of times that begin with the request.
 _WHOLE = tuple(LATENCY_FAMILIES.index(name) for name in ("latency_ms", "ttft_ms"))
 _EDGES_MS = np.array([0.0, *HISTOGRAM_EDGES_MS])
 
 
-def follow_the_way(
-    way_s: NDArray[np.float64], telemetry: FleetTelemetry, fresh: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """``way_s`` [B, R, SCRAPES] with what the ``fresh`` scrapes bool [B, R] show, the newest last; and by how
-    much answers are late, float64 [B, R]: what every one of the newest showed at least, 0 where that is not
-    known or nothing that counts.
+class Way(NamedTuple):
+    """What is known of the time between gateway and servers."""
 
-    NaN where nobody tells, and where nothing is under way and nothing ended. One request more is taken to
-    have ended than did: who answers little is not late for that.
-    """
+    way_s: NDArray[np.float64]  # [B, R, BLOCKS], the newest last; NaN: nothing ended, or nobody tells
+    block: NDArray[np.float64]  # [B, R, BLOCK_COLUMNS], the block under way
+    late_s: NDArray[np.float64]  # [B, R], what every block showed at least; 0: nothing that counts
+
+
+def follow_the_way(state: ControllerState, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> Way:
+    """What ``state`` knew with what the ``fresh`` scrapes bool [B, R] show."""
     plain, engine = np.ascontiguousarray, telemetry.engine
-    shown = Shown(
-        plain(telemetry.under_way),
-        plain(telemetry.running),
-        plain(telemetry.waiting),
-        plain(engine.span_s),
-        plain(engine.finished),
-        fresh,
-    )
-    after_s, late_s = way_s.copy(), np.zeros(fresh.shape)
-    follow(after_s, late_s, tuple(shown))
-    return after_s, late_s
+    shown = Shown(plain(telemetry.outside), plain(engine.span_s), plain(engine.finished), fresh)
+    way = Way(state.way_s.copy(), state.way_block.copy(), np.zeros(fresh.shape))
+    follow(*way, tuple(shown))
+    return way
 
 
 def as_clients_saw(telemetry: FleetTelemetry, late_s: NDArray[np.float64]) -> FleetTelemetry:

@@ -9,38 +9,62 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 
-#: So many scrapes in a row have to show it.
-SCRAPES = 3
+#: So many blocks of scrapes in a row have to show it.
+BLOCKS = 3
+#: A block is as many scrapes as last so long: a scrape may come every second or every ten.
+BLOCK_S = 4.5
 #: Shorter times are none: a scrape and a reading of the gateway lie as far apart.
 LEAST_S = 0.5
+#: Of the block under way: least requests outside, requests that ended, seconds.
+_LEAST, _ENDED, _LASTED = range(3)
+BLOCK_COLUMNS = 3
 
 
 class Shown(NamedTuple):
     """What newest scrapes show; all float64 [B, R], but for ``fresh`` bool [B, R]."""
 
-    under_way: NDArray[np.float64]
-    running: NDArray[np.float64]
-    waiting: NDArray[np.float64]
+    outside: NDArray[np.float64]
     span_s: NDArray[np.float64]
     finished: NDArray[np.float64]
     fresh: NDArray[np.bool_]
 
 
 @compiled
-def follow(way_s, late_s, shown):
-    """Move ``way_s`` on, and fill ``late_s``; both in place."""
+def follow(way_s, block, late_s, shown):
+    """Move ``way_s`` and ``block`` on, and fill ``late_s``; all in place."""
     shown = borrowed(Shown(*shown))
     for b in range(late_s.shape[0]):
         for r in range(late_s.shape[1]):
             if shown.fresh[b, r]:
-                outside = shown.under_way[b, r] - shown.running[b, r] - shown.waiting[b, r]
-                outside = 0.0 if outside < 0.0 else outside  # what is unknown stays NaN
-                ended = shown.finished[b, r]
-                for at in range(SCRAPES - 1):
-                    way_s[b, r, at] = way_s[b, r, at + 1]
-                known = outside + ended > 0.0
-                way_s[b, r, SCRAPES - 1] = outside * shown.span_s[b, r] / (ended + 1.0) if known else np.nan
+                _add(block, shown, b, r)
+                if not block[b, r, _LASTED] < BLOCK_S:
+                    _close(way_s, block, b, r)
             least_s = np.inf
-            for at in range(SCRAPES):
+            for at in range(BLOCKS):
                 least_s = min(least_s, way_s[b, r, at]) if way_s[b, r, at] >= LEAST_S else 0.0
             late_s[b, r] = least_s
+
+
+@compiled
+def _add(block, shown, b, r):
+    """One scrape to the block under way; what is unknown makes it unknown, and ends it."""
+    outside = shown.outside[b, r]
+    first = block[b, r, _LASTED] == 0.0
+    if first or outside < block[b, r, _LEAST] or np.isnan(outside):
+        block[b, r, _LEAST] = outside
+    block[b, r, _ENDED] += shown.finished[b, r]
+    block[b, r, _LASTED] += shown.span_s[b, r]
+
+
+@compiled
+def _close(way_s, block, b, r):
+    """Time on the way by a block, the newest last; NaN where nothing ended in it. A new one begins.
+
+    One request more is taken to have ended than did: who answers little is not late for that.
+    """
+    for at in range(BLOCKS - 1):
+        way_s[b, r, at] = way_s[b, r, at + 1]
+    least, ended, lasted_s = block[b, r, _LEAST], block[b, r, _ENDED], block[b, r, _LASTED]
+    least = 0.0 if least < 0.0 else least  # what is unknown stays NaN
+    way_s[b, r, BLOCKS - 1] = least * lasted_s / (ended + 1.0) if ended > 0.0 else np.nan
+    block[b, r, :] = 0.0

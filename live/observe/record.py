@@ -34,7 +34,7 @@ class Recorder:
         #: float64 [GAUGES, 1, R] as last read; 0 before the first scrape, as nobody looks then.
         self._gauges = np.zeros((len(GAUGES), 1, len(layout.replicas)))
         self._scraped_at_ms = np.full((1, len(layout.replicas)), np.nan)
-        self._under_way = np.full((1, len(layout.replicas)), np.nan)
+        self._outside = np.full((1, len(layout.replicas)), np.nan)
         self._unseen = np.full((1, len(layout.replicas)), np.nan)
 
     def record(
@@ -49,19 +49,18 @@ class Recorder:
         seen = {replica.name: replica for replica in replicas}
         known = self._counted(readings)
         traffic = self._traffic.count(sample)
-        self._note_under_way(readings)
+        self._note_outside(readings)
         gauges = dict(zip(GAUGES, self._gauges.copy(), strict=True))
-        engine = EngineCounters.of(known.engine.T.copy()[:, None])
         return FleetTelemetry(
             now_ms=np.array([now_s * MS_PER_S]),
             replica_state=_fleet([_state(seen.get(name)) for name in self._layout.replicas]).astype(np.int8),
             scraped_at_ms=self._scraped_at_ms.copy(),
             running=gauges["running"],
-            waiting=_waiting(gauges["running"], gauges["waiting"], self._traffic.open, engine.finished),
+            waiting=_waiting(gauges["running"], gauges["waiting"], self._traffic.open),
             kv_used_ratio=gauges["kv_used_ratio"],
             latency_le=known.latency_le[None],
-            engine=engine,
-            under_way=self._under_way.copy(),
+            engine=EngineCounters.of(known.engine.T.copy()[:, None]),
+            outside=self._outside.copy(),
             fingerprint_match=_fleet(self._matches(seen)),
             trace_fields_ratio=self._unseen.copy(),
             offered=traffic.offered[None],
@@ -87,11 +86,13 @@ class Recorder:
             self._scraped_at_ms[0, r] = now.read_at_s * MS_PER_S
         return found
 
-    def _note_under_way(self, readings: Mapping[str, EngineReading]) -> None:
-        """What the gateway has open now at each replica that was read now, if it tells."""
+    def _note_outside(self, readings: Mapping[str, EngineReading]) -> None:
+        """What the gateway has open now, and the engine does not count, at each replica that was read now."""
+        gauges = dict(zip(GAUGES, self._gauges[:, 0], strict=True))
+        outside = self._traffic.open - gauges["running"] - gauges["waiting"]
         for r, name in enumerate(self._layout.replicas):
             if name in readings:
-                self._under_way[0, r] = self._traffic.open[r] if self._traffic.told else np.nan
+                self._outside[0, r] = outside[r] if self._traffic.told else np.nan
 
     def _matches(self, seen: Mapping[str, LiveReplica]) -> list[float]:
         """[R] 1 right, 0 wrong, NaN where either side states none."""
@@ -107,18 +108,13 @@ def _state(replica: LiveReplica | None) -> int:
 
 
 def _waiting(
-    running: NDArray[np.float64],
-    waiting: NDArray[np.float64],
-    held: NDArray[np.float64],
-    finished: NDArray[np.float64],
+    running: NDArray[np.float64], waiting: NDArray[np.float64], held: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """[1, R] requests: what the gateway has ``held`` [R] open waits where an engine says that it has none.
 
-    An engine counts a request in its next step, so one that hung while it was idle never counts any. Where
-    requests have ``finished`` [1, R] since the scrape before, it does not hang: they are on the way.
+    An engine counts a request in its next step, so one that hung while it was idle never counts any.
     """
-    silent = (running == 0.0) & (waiting == 0.0) & ~(finished > 0.0)
-    return np.where(silent, held[None], waiting)
+    return np.where((running == 0.0) & (waiting == 0.0), held[None], waiting)
 
 
 def _fleet(values: Sequence[float]) -> NDArray[np.float64]:

@@ -41,7 +41,7 @@ from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: What a scrape brings beside the histograms.
-SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS, UNDER_WAY = range(7)
+SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS, OUTSIDE = range(7)
 _GAUGES = 7
 #: Counters of an engine by name, in their order; asked for once, because that takes longer than a scrape.
 _COUNTED = tuple(item.name for item in fields(EngineCounters))
@@ -153,7 +153,7 @@ class Telemetry:
             trace_fields_ratio=shown[TRACE_FIELDS],
             offered=counters.offered,
             engine=EngineCounters(**dict(zip(_COUNTED, engine, strict=True))),
-            under_way=shown[UNDER_WAY],
+            outside=shown[OUTSIDE],
             probes=probes,
         )
 
@@ -220,8 +220,7 @@ def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out)
                 out.gauges[b, r, KV_USED] = shown.measured[b, r, exported.KV_USED]
                 out.gauges[b, r, FINGERPRINT] = 1.0 - shown.wrong_fingerprint[b, r]
                 out.gauges[b, r, TRACE_FIELDS] = 1.0 - shown.trace_missing[b, r]
-                held = shown.gauges[gauge.RUNNING, b, r] + shown.gauges[gauge.WAITING, b, r]
-                out.gauges[b, r, UNDER_WAY] = held + shown.returning[b, r]
+                out.gauges[b, r, OUTSIDE] = shown.returning[b, r]
                 _scrape_histogram(b, r, shown.histogram, seen.histogram, out.histogram)
                 _scrape_engine(now_s, shown.measured[b, r], seen.engine[b, r], out.engine[b, r])
 

@@ -121,7 +121,7 @@ def quiet_telemetry(layout: FleetLayout, now_s: float, batch: int = 1) -> FleetT
         trace_fields_ratio=np.ones((batch, replicas)),
         offered=np.full((batch, slices), 10, dtype=np.int64),
         engine=EngineCounters.unknown(batch, replicas),
-        under_way=np.full((batch, replicas), np.nan),
+        outside=np.full((batch, replicas), np.nan),
         probes=no_probes(batch, 0),
     )
     return with_traffic(seen, layout, answered=np.full((batch, replicas, slices), 10, dtype=np.int64))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import Source
 from controller.judge.capped import broken_in_rotation
-from controller.perceive.on_the_way_pass import SCRAPES
+from controller.perceive.on_the_way_pass import BLOCKS
 from tests.support.builders import make_contract, make_layout
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
@@ -69,7 +69,7 @@ def case_of(
         broken = 100.0 * over.get(replica, 0.0)
         judged[0, replica, 0, clause] = 100.0, broken, broken, broken
     measured = SimpleNamespace(
-        way_s=np.where(flags(*late), 9.0, 0.0)[..., None] * np.ones(SCRAPES),
+        way_s=np.where(flags(*late), 9.0, 0.0)[..., None] * np.ones(BLOCKS),
         quarantined=flags(),
         now_s=np.array([100.0]),
         overloaded_at_s=np.full((1, 2), overloaded_at_s),

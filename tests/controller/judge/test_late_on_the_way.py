@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 from controller.judge.late_on_the_way import LEAST_RATIO, culprits_on_the_way, late_on_the_way
-from controller.perceive.on_the_way_pass import SCRAPES
+from controller.perceive.on_the_way_pass import BLOCKS
 from tests.support.builders import Clause, make_contract, make_layout
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=3)
@@ -49,7 +49,7 @@ def found(
         beyond = over.get(replica, 0.0)
         sums[0, replica, 0, 0] = 100.0, beyond, beyond, beyond
     state = SimpleNamespace(
-        way_s=np.array([[late_s.get(replica, 0.0)] * SCRAPES for replica in range(6)])[None],
+        way_s=np.array([[late_s.get(replica, 0.0)] * BLOCKS for replica in range(6)])[None],
         quarantined=np.zeros((1, 6), dtype=np.bool_),
         now_s=np.array([100.0]),
         overloaded_at_s=np.full((1, 2), -np.inf),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,28 +14,31 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters, FleetTelemetry
 from controller.perceive.on_the_way import as_clients_saw, follow_the_way
-from controller.perceive.on_the_way_pass import LEAST_S, SCRAPES
+from controller.perceive.on_the_way_pass import BLOCK_COLUMNS, BLOCKS, LEAST_S
 from tests.support.builders import make_layout, quiet_telemetry
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 FRESH = np.ones((1, 1), dtype=np.bool_)
-NOTHING = np.full((1, 1, SCRAPES), np.nan)
 BUCKETS = len(HISTOGRAM_EDGES_MS) + 1
 LATENCY, INTER_TOKEN = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("inter_token_ms")
 
 
 def scrape(outside: float, finished: float, span_s: float = 5.0) -> FleetTelemetry:
-    """Two requests run, ``outside`` more are under way at the gateway."""
+    """So many requests are under way at the gateway and not in the engine, and so many ended."""
     engine = EngineCounters.unknown(1, 1)
     engine.span_s[:], engine.finished[:] = span_s, finished
-    return replace(quiet_telemetry(LAYOUT, 5.0), engine=engine, under_way=np.full((1, 1), 2.0 + outside))
+    return replace(quiet_telemetry(LAYOUT, 5.0), engine=engine, outside=np.full((1, 1), outside))
 
 
 def after(*scrapes: FleetTelemetry) -> float:
     """By how much answers are late after these scrapes."""
-    way_s, late_s = NOTHING, np.zeros((1, 1))
+    state: Any = SimpleNamespace(
+        way_s=np.full((1, 1, BLOCKS), np.nan), way_block=np.zeros((1, 1, BLOCK_COLUMNS))
+    )
+    late_s = np.zeros((1, 1))
     for one in scrapes:
-        way_s, late_s = follow_the_way(way_s, one, FRESH)
+        way = follow_the_way(state, one, FRESH)
+        state, late_s = SimpleNamespace(way_s=way.way_s, way_block=way.block), way.late_s
     return float(late_s[0, 0])
 
 
@@ -41,6 +46,14 @@ def test_what_is_outside_of_the_engine_over_what_ends_is_the_time_there() -> Non
     """At four requests a second, 19 of them in five, 36 on the way have been there for nine seconds."""
     late = scrape(outside=36.0, finished=19.0)
     assert after(late, late, late) == pytest.approx(9.0)
+
+
+def test_it_does_not_depend_on_how_often_servers_are_scraped() -> None:
+    """Every second, of which many see nothing end; the least that a block showed counts."""
+    each = [scrape(outside=6.0, finished=float(second % 5 == 0), span_s=1.0) for second in range(15)]
+    assert after(*each) == pytest.approx(6.0 * 5.0 / 2.0)
+    each[7] = scrape(outside=0.0, finished=0.0, span_s=1.0)
+    assert after(*each) == 0.0
 
 
 def test_the_least_of_three_scrapes_counts() -> None:
@@ -53,26 +66,34 @@ def test_the_least_of_three_scrapes_counts() -> None:
 
 def test_what_is_short_or_unknown_is_no_lateness() -> None:
     """A gateway that tells nothing, a server without counters, and less than a reading is apart."""
-    unknown = replace(scrape(36.0, 19.0), under_way=np.full((1, 1), np.nan))
+    assert after(*3 * [scrape(np.nan, 19.0)]) == 0.0
+    unknown = replace(scrape(36.0, 19.0), engine=EngineCounters.unknown(1, 1))
     assert after(*3 * [unknown]) == 0.0
-    assert after(*3 * [replace(scrape(36.0, 19.0), engine=EngineCounters.unknown(1, 1))]) == 0.0
     assert after(*3 * [scrape(0.9 * LEAST_S * 4.0, 19.0)]) == 0.0
 
 
-def test_an_idle_scrape_tells_nothing() -> None:
-    """Neither that a replica is in time nor that it is late still."""
-    late, idle = scrape(36.0, 19.0), scrape(0.0, 0.0)
+def test_a_scrape_of_which_nothing_is_known_spoils_its_block_alone() -> None:
+    """The first of a process: what comes after it counts from there."""
+    late, first = scrape(36.0, 19.0), replace(scrape(36.0, 19.0), engine=EngineCounters.unknown(1, 1))
+    assert after(late, late, first) == 0.0
+    assert after(first, late, late, late) == pytest.approx(9.0)
+
+
+def test_where_nothing_ends_nothing_is_known() -> None:
+    """Neither that an idle replica is in time, nor that it is late still, nor that one that hangs is late."""
+    late, idle, hung = scrape(36.0, 19.0), scrape(0.0, 0.0), scrape(12.0, 0.0)
     assert after(late, late, late, idle) == 0.0
-    assert np.isnan(follow_the_way(NOTHING, idle, FRESH)[0]).all()
     assert after(idle, late, late, late) == pytest.approx(9.0)
+    assert after(hung, hung, hung) == 0.0
 
 
 def test_without_a_new_scrape_nothing_moves() -> None:
     """What is shown again was counted."""
-    known_s = np.array([[[9.0, 8.0, 7.0]]])
-    way_s, late_s = follow_the_way(known_s, scrape(0.0, 19.0), ~FRESH)
-    assert way_s.tolist() == known_s.tolist()
-    assert late_s[0, 0] == 7.0
+    state: Any = SimpleNamespace(way_s=np.array([[[9.0, 8.0, 7.0]]]), way_block=np.array([[[6.0, 2.0, 3.0]]]))
+    way = follow_the_way(state, scrape(0.0, 19.0), ~FRESH)
+    assert (way.way_s == state.way_s).all()
+    assert (way.block == state.way_block).all()
+    assert way.late_s[0, 0] == 7.0
 
 
 def later(le: NDArray[np.int64], late_s: float) -> NDArray[np.int64]:

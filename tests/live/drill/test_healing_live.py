@@ -23,6 +23,7 @@ from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import metric
 from contracts.telemetry import Source
+from controller.judge.quarantine import QuarantineReason
 from faults.client import record as records
 from faults.client.replica import ReplicaFaults
 from faults.drill.ledger import pending
@@ -46,6 +47,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 BAD, SLICE = "fp16-0", "prose"
+LATE = int(QuarantineReason.LATE)
 #: A dose that nobody overlooks: 0.1 nats mean KL where the contract allows 0.002.
 THREE_BITS = {"name": "bad", "kind": "requantise", "condition": "requantise-w3", "live": {"bits": 3}}
 
@@ -65,10 +67,10 @@ def until(holds: Callable[[], bool], meanwhile: Callable[[], object] = lambda: N
         time.sleep(0.3)
 
 
-def contract_of_numbers(place: Path) -> Path:
-    """The shipped contract without its clauses about time, which a busy machine breaks on its own."""
+def contract_of(place: Path, source: Source) -> Path:
+    """The shipped contract with its clauses on ``source`` alone; a busy machine breaks those about time."""
     shipped = load_as(KernelContract, resolve_uri("package:contracts/library/serving-pool.yaml", "test"))
-    kept = tuple(one for one in shipped.spec.clauses if metric(one.metric).source == Source.PROBE)
+    kept = tuple(one for one in shipped.spec.clauses if metric(one.metric).source == source)
     spec = shipped.spec.model_copy(update={"clauses": kept})
     file = place / "contract.yaml"
     file.write_text(dump_text(shipped.model_copy(update={"spec": spec})))
@@ -132,7 +134,7 @@ def answered_by(fleet: FleetFolder, requests: int) -> set[str]:
 
 def test_a_silent_fault_is_left_and_taken_back_bit_for_bit(fleet: FleetFolder) -> None:
     """Weights rounded to three bits: the gateway sends that replica nothing more, and the undo is exact."""
-    contract = contract_of_numbers(fleet.path.parent)
+    contract = contract_of(fleet.path.parent, Source.PROBE)
     options = RunOptions(contract=str(contract), probes=ProbeOptions(limit_s=60.0))
     fault = ScheduledFault.model_validate(THREE_BITS | {"onset_s": 0.0, "target": {"kernel": "fp16"}})
     with loaded(fleet), controlled_fleet(fleet, options) as one:
@@ -148,6 +150,28 @@ def test_a_silent_fault_is_left_and_taken_back_bit_for_bit(fleet: FleetFolder) -
     assert undone.clean
     assert faults(fleet).status()["injected"] == []
     assert list(records.open_records(fleet.drills / "records")) == []
+
+
+def test_a_replica_that_is_late_on_the_way_is_left_and_its_kernel_is_not(fleet: FleetFolder) -> None:
+    """Twelve seconds before a request gets to the engine, in none of its metrics: the gateway has it under
+    way, and the peer on the same kernel goes on.
+    """
+    contract = contract_of(fleet.path.parent, Source.LATENCY)
+    options = RunOptions(contract=str(contract), probes=ProbeOptions(limit_s=60.0))
+    late = {"name": "late", "kind": "latency", "dose": 12_000.0, "onset_s": 0.0}
+    fault = ScheduledFault.model_validate(late | {"target": {"kernel": "fp16", "replica": 0}})
+    with loaded(fleet), controlled_fleet(fleet, options) as one:
+        controller = unhurried(one.controller)
+        until(lambda: BAD in serving(fleet), controller.step)
+        try:
+            faults(fleet).inject(fault, 590.0)
+            until(lambda: LATE in controller.state.quarantine_reason, controller.step)
+            reason = controller.state.quarantine_reason[0].tolist()
+            until(lambda: bool(now := serving(fleet)) and BAD not in now, controller.step)
+        finally:
+            undone = faults(fleet).undo()
+    assert reason == [LATE, 0, 0]
+    assert undone.clean
 
 
 def drill_of(fleet: FleetFolder) -> Path:

@@ -51,33 +51,22 @@ def test_what_nobody_told_lately_stays_as_it_was() -> None:
         assert record.waiting[0, 0] == 2.0
 
 
-COUNTED = (
-    SCRAPE
-    + """# TYPE vllm:request_success counter
-vllm:request_success_total {finished}
-"""
-)
-
-
 def test_what_the_gateway_has_open_is_of_the_scrape_and_unknown_where_it_tells_nothing() -> None:
-    """A replica that was not scraped keeps what it had; a sample without hosts tells of nobody."""
+    """Three of seven run or wait. A replica that was not scraped keeps what it had; a sample without hosts
+    tells of nobody.
+    """
     recorder = Recorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=2, waiting=1), 1.0)
     seen = []
     for active, readings in ((7, {"a-0": reading}), (9, {}), (None, {"a-0": reading})):
         told_now = replace(sample(active=active), requests=())
         record = recorder.record(1.0, (), readings, told_now, no_probes(1, 0, 0))
-        seen.append(record.under_way[0].tolist())
-    assert [row[0] for row in seen[:2]] == [7.0, 7.0]
+        seen.append(record.outside[0].tolist())
+    assert [row[0] for row in seen[:2]] == [4.0, 4.0]
     assert all(math.isnan(value) for value in (*seen[0][1:], *seen[2]))
 
 
-def test_an_idle_engine_that_finishes_requests_holds_none() -> None:
-    """What the gateway has open there is on the way, and nothing waits."""
-    recorder, held = Recorder(LAYOUT, {}), []
-    for finished in (3, 8, 8):
-        reading = parse_reading(COUNTED.format(running=0, waiting=0, finished=finished), 1.0 + finished)
-        seen = replace(sample(active=4), requests=())
-        record = recorder.record(1.0, (), {"a-0": reading}, seen, no_probes(1, 0, 0))
-        held.append((record.waiting[0, 0], record.under_way[0, 0]))
-    assert held == [(4.0, 4.0), (0.0, 4.0), (4.0, 4.0)]
+def test_what_is_held_at_an_idle_engine_is_outside_of_it_too() -> None:
+    """Whether it hangs or the way is long: what ends there tells."""
+    record = told(0.0, 0.0, 4)
+    assert (record.waiting[0, 0], record.outside[0, 0]) == (4.0, 4.0)
