@@ -13,9 +13,10 @@ import argparse
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -28,6 +29,9 @@ VLLM_GPU = "vllm==0.32.0"
 #: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
 VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
 PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s", "ray")
+
+#: What of the core compiling takes.
+COMPILES_WITH = ("numba", "numpy", "pydantic", "pyyaml", "scipy")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
@@ -193,18 +197,29 @@ def set_up(venv: Venv, required: Iterable[str], optional: Iterable[str]) -> None
     if not missing:
         return
     venv.create()
-    for part in missing:
-        ensure(venv, part, required=part in demanded)
-    warm_caches(venv)
+    with compiling(venv):
+        for part in missing:
+            ensure(venv, part, required=part in demanded)
 
 
-def warm_caches(venv: Venv) -> None:
-    """Compile what is compiled once, so that no later job does; the compiling step says how far it is."""
-    say("compiling simulator, controller and policies (once)")
-    with contextlib.suppress(StepError):
-        run([str(venv.python), "-m", "scripts.setup.warm"], say_every_s=None)
-        return
-    say("not everything was compiled ahead of time; the rest is at its first use")
+@contextlib.contextmanager
+def compiling(venv: Venv) -> Iterator[None]:
+    """Compile what is compiled once, so that no later job does, while the block installs the rest.
+
+    The compiling step says how far it is; it ends with a block that fails.
+    """
+    say("installing what compiling needs")
+    venv.pip(*COMPILES_WITH)
+    say("compiling simulator, controller and policies (once) beside the rest")
+    command = [str(venv.python), "-m", "scripts.setup.warm"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr) as process:
+        try:
+            yield
+        except BaseException:
+            process.terminate()
+            raise
+        if process.wait():
+            say("not everything was compiled ahead of time; the rest is at its first use")
 
 
 def main(argv: list[str] | None = None) -> int:

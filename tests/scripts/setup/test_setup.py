@@ -79,6 +79,61 @@ def test_set_up_environment_costs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     setup_steps.set_up(venv, ["dev"], [])
 
 
+def test_compiling_begins_before_the_rest_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What compiling needs comes first, and the rest is installed while it runs; both are done at the end."""
+    venv, told = virtual_env.Venv(tmp_path), []
+    done = tmp_path / "done"
+    slow = f"import pathlib, time; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
+    monkeypatch.setattr(venv, "pip", lambda *names: told.append(names))
+    _stand_in(venv, slow)
+    with setup_steps.compiling(venv):
+        assert told == [setup_steps.COMPILES_WITH]
+        assert not done.exists()
+    assert done.exists()
+
+
+def test_compiling_ends_with_an_installation_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing goes on compiling behind a step that failed."""
+    venv, done = virtual_env.Venv(tmp_path), tmp_path / "done"
+    monkeypatch.setattr(venv, "pip", lambda *names: None)
+    _stand_in(venv, f"import pathlib, time; time.sleep(30.0); pathlib.Path({str(done)!r}).touch()")
+    with pytest.raises(virtual_env.StepError, match="no wheel"), setup_steps.compiling(venv):
+        raise virtual_env.StepError("no wheel")
+    assert not done.exists()
+
+
+def test_what_compiling_needs_is_all_that_compiling_imports() -> None:
+    """The compiling step starts in an environment that holds its packages and nothing else of the core."""
+    named = ", ".join(repr(name) for name in _OTHERS_OF_THE_CORE)
+    code = f"import sys; sys.modules.update(dict.fromkeys(({named}))); import scripts.setup.warm"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+#: Import names of the core's other packages: importing one of them fails where ``sys.modules`` has None.
+_OTHERS_OF_THE_CORE = (
+    "httpx",
+    "jinja2",
+    "joblib",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "rich",
+    "simpy",
+    "typer",
+)
+
+
+def _stand_in(venv: virtual_env.Venv, code: str) -> None:
+    """A python of ``venv`` that runs ``code`` whatever it is asked to run."""
+    venv.python.parent.mkdir(exist_ok=True)
+    venv.python.write_text(f"#!{sys.executable}\n{code}\n")
+    venv.python.chmod(0o755)
+
+
 def test_stamp_of_other_inputs_or_another_place_does_not_count(tmp_path: Path) -> None:
     """Changed inputs, or an environment that was moved, ask for a new installation."""
     venv = virtual_env.Venv(tmp_path)
