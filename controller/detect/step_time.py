@@ -19,8 +19,9 @@ import math
 
 from contracts.jit import compiled
 
-#: Standard deviation of the log of one scrape's ratio, at most: 1.5 times what capacity is learned with.
-NOISE = 0.15
+#: Standard deviation of the log of one scrape's ratio, at most: that of ``CapacityOptions.scrape_noise``, with
+#: which capacity is learned from the same ratio. Healthy simulated fleets show 0.02 to 0.07 up to near saturation.
+NOISE = 0.10
 #: Bet on the score, in standard deviations.
 TILT = 2.0
 #: Nats that one scrape counts at most: one alone raises no alarm at an ARL0 above 1e5, two do up to 1e9.
