@@ -54,8 +54,8 @@ class ControllerState:
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
     needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
-    up_since_s: NDArray[np.float64]  # [B, R], begin of its present life; inf: it is not up
-    lived_s: NDArray[np.float64]  # [B, R], its last life where that was short and ended in death, else 0
+    well_since_s: NDArray[np.float64]  # [B, R], up and showing no illness; inf: it is not (``judge.relapse``)
+    was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
     condemned: NDArray[np.bool_]  # [B, K, S, C], alarm seen and not re-certified since
     answer_loss: NDArray[np.float64]  # [B, K, S], what an answer loses there, in answers: ``judge.loss``

@@ -19,8 +19,8 @@ import math
 
 from contracts.jit import compiled
 
-#: Standard deviation of the log of one scrape's ratio, at most: that of ``CapacityOptions.scrape_noise``, with
-#: which capacity is learned from the same ratio. Healthy simulated fleets show 0.02 to 0.07 up to near saturation.
+#: Standard deviation of the log of one scrape's ratio, at most: with that of ``CapacityOptions.scrape_noise``
+#: capacity is learned from the same ratio. Healthy simulated fleets show 0.02 to 0.07 up to near saturation.
 NOISE = 0.10
 #: Bet on the score, in standard deviations.
 TILT = 2.0

@@ -49,7 +49,7 @@ from controller.judge.quarantine_pass import (
     recertify,
     release,
 )
-from controller.judge.relapse import follow_lives, relapsing
+from controller.judge.relapse import follow_health, relapsing
 from controller.judge.slow_return import renew, who_waits
 from controller.judge.sparing import recall, spare
 from controller.state import ControllerState, altered
@@ -65,7 +65,7 @@ class QuarantineReason(IntEnum):
     ZONE = 4  # of a zone that is slow, without proof of its own
     SLOW = 5  # by its own clock, and nothing else
     ERRORS = 6  # fails a share of its requests, and nothing else
-    RELAPSED = 7  # came back after a short life, and has not stayed up for longer yet
+    RELAPSED = 7  # was well for a short time only, and has not been so for longer yet
     LATE = 8  # on the way between gateway and server, and nothing else
 
 
@@ -99,12 +99,11 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         _tell_kinds(wanted, alarms, late, case.setup.contract)
     changes: dict[str, Any] = {}
     if acts:
-        lives = follow_lives(case)
-        relapsed = relapsing(altered(case.estimate.state, **lives))
+        health = follow_health(_ill(down, condemned, severe, case), case)
+        relapsed = relapsing(altered(case.estimate.state, **health))
         if relapsed is not None:
             wanted[relapsed & (wanted == QuarantineReason.NONE)] = QuarantineReason.RELAPSED
-            kept = kept | relapsed
-        changes = lives | _admitted_and_released(wanted, condemned, severe, kept, case)
+        changes = health | _admitted_and_released(wanted, condemned, severe, Kept(kept, relapsed), case)
     state = altered(
         case.estimate.state,
         replica_condemned=condemned,
@@ -113,6 +112,22 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         **changes,
     )
     return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
+
+
+class Kept(NamedTuple):
+    """Who does not come back though it has served its time; bool [B, R]."""
+
+    away: Flags  # hangs, or is of a slow zone
+    relapsed: Flags | None  # has not been well for long enough yet (None: nobody)
+
+
+def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
+    """bool [B, R]: in quarantine, and ``down`` [B, R], in alarm or not yet re-certified [B, R, S, C]."""
+    away = case.estimate.state.quarantined
+    if not bool(away.any()):
+        return away
+    broken = severe | (condemned & moves_traffic(case.setup.contract))
+    return np.asarray(away & (down | broken.any(axis=(2, 3))))
 
 
 def _tell_kinds(
@@ -201,12 +216,9 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
 
 
 def _admitted_and_released(
-    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Flags, case: Case
+    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Kept, case: Case
 ) -> dict[str, Any]:
-    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back.
-
-    kept: bool [B, R], who hangs, is of a slow zone or has died too often, and does not come back.
-    """
+    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
     state, setup = case.estimate.state, case.setup
     needed = spare(wanted, case)
     asked, away = bool(wanted.any()), bool(state.quarantined.any())
@@ -234,12 +246,14 @@ def _admitted_and_released(
     }
 
 
-def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Flags, case: Case) -> None:
-    """Bring back who has served its time and is re-certified, but for the ``kept`` [B, R]; in place."""
+def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Kept, case: Case) -> None:
+    """Bring back who has served its time and is re-certified, but for the ``kept``; in place."""
     state, setup = case.estimate.state, case.setup
+    relapsed = np.zeros_like(kept.away) if kept.relapsed is None else kept.relapsed
     recovery = Recovery(
         ready=case.ready,
-        kept=kept | who_waits(bench, condemned, case) | never_frees(case.telemetry, _known(case)),
+        kept=kept.away | who_waits(bench, condemned, case) | never_frees(case.telemetry, _known(case)),
+        relapsed=relapsed,
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,
         condemned=condemned,

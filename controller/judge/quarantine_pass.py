@@ -54,7 +54,8 @@ class Recovery(NamedTuple):
     """What speaks for and against a return."""
 
     ready: NDArray[np.bool_]  # [B, R], says discovery
-    kept: NDArray[np.bool_]  # [B, R], hangs, is of a slow zone, or would be sick again at once
+    kept: NDArray[np.bool_]  # [B, R], hangs, is of a slow zone, or would be ill again at once
+    relapsed: NDArray[np.bool_]  # [B, R], has not been well for long enough yet
     stale: NDArray[np.bool_]  # [B], telemetry is silent
     probed_at_s: NDArray[np.float64]  # [B, R, S]
     condemned: NDArray[np.bool_]  # [B, R, S, C]
@@ -145,7 +146,10 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
 
 @compiled
 def release(bench, recovery, owner, now_s, limits):
-    """Re-admit who has served its time, answers and is re-certified, one replica of a kernel at a time."""
+    """Re-admit who has served its time, answers and is re-certified, one replica of a kernel at a time.
+
+    Who would come back but has relapsed stays for that reason from now on.
+    """
     bench, recovery = borrowed((bench, recovery))
     quarantined, reason, since_s = bench.quarantined, bench.reason, bench.since_s
     readmitted_at_s, probed_at_s = bench.readmitted_at_s, recovery.probed_at_s
@@ -162,7 +166,9 @@ def release(bench, recovery, owner, now_s, limits):
                 continue
             answers = probed_at_s[b, r].max() > max(since_s[b, r], now_s[b] - limits.window_s)
             rested = now_s[b] - readmitted_at_s[b, owner[r]] >= limits.every_s
-            if (answers or nobody_probed) and rested:
+            if (answers or nobody_probed) and recovery.relapsed[b, r]:
+                reason[b, r] = RELAPSED
+            elif (answers or nobody_probed) and rested:
                 quarantined[b, r], reason[b, r] = False, NONE
                 readmitted_at_s[b, owner[r]] = now_s[b]
 

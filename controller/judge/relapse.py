@@ -1,8 +1,11 @@
-"""Who dies again and again: trusted once it has stayed up longer than it lived before it last died.
+"""Who falls ill again and again: trusted once it has been well for longer than it was before.
 
-A replica that dies after a long life comes back as soon as discovery finds it ready. One that lived for
-minutes (a crash loop, a host that resets itself) takes requests down with it each time, so after its return
-it stays out of rotation, running and probed, until its present life is ``TRUST`` times its last one.
+A replica that dies or is quarantined after a long time comes back as soon as it is up and healthy. One that
+was well for minutes only (a crash loop, a host that hangs or throttles now and then) takes requests down with
+it each time, so it stays out of rotation, running and probed, until it has been well for ``TRUST`` times as
+long as the last time. Well is who is up and, while in quarantine, shows none of what it went for. So a fault
+that comes and goes at a steady pace is seen to come again before its replica is back, if anything shows it
+there; otherwise each stay is longer than the last.
 """
 
 from __future__ import annotations
@@ -15,36 +18,36 @@ from contracts.telemetry import ReplicaState
 from controller.judge.departures import Case, Flags
 from controller.state import ControllerState
 
-#: Present life over the last one from which a replica is trusted again.
+#: Present time of being well over the last one from which a replica is trusted again.
 TRUST = 1.5
-#: A life longer than this is a long one: nobody waits for the next death.
+#: A time longer than this is a long one: nobody waits for the next illness.
 LONG_S = 600.0
-#: Not up: no life has begun.
-NOT_UP_S = np.inf
+#: Not well.
+NOT_WELL_S = np.inf
 
 
-def follow_lives(case: Case) -> dict[str, Any]:
-    """``up_since_s`` and ``lived_s`` of the state after this tick; what ends by draining was no death.
+def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
+    """``well_since_s`` and ``was_well_s`` of the state after this tick; what ends by draining was no illness.
 
-    Replicas that are up when the controller starts have lived for ever.
+    ill: bool [B, R], in quarantine and shows what it went for. Replicas that are up when the controller
+    starts have been well for ever.
     """
     state = case.estimate.state
-    was_up, now_s = state.up_since_s < NOT_UP_S, state.now_s[:, None]
-    changed = was_up != case.ready
-    if not bool(changed.any()):
+    was_well, well, now_s = state.well_since_s < NOT_WELL_S, case.ready & ~ill, state.now_s[:, None]
+    if not bool((was_well != well).any()):
         return {}
     planned = np.isin(case.telemetry.replica_state, (int(ReplicaState.DRAINING), int(ReplicaState.ABSENT)))
-    life_s = now_s - state.up_since_s
-    died = was_up & ~case.ready & ~planned
-    lived_s = np.where(died, np.where(life_s <= LONG_S, life_s, 0.0), state.lived_s)
+    time_s = now_s - state.well_since_s
+    fell_ill = was_well & ~well & ~planned
+    was_well_s = np.where(fell_ill, np.where(time_s <= LONG_S, time_s, 0.0), state.was_well_s)
     began = np.where(state.ticks[:, None] <= 1, -np.inf, now_s)
-    up_since_s = np.where(case.ready, np.where(was_up, state.up_since_s, began), NOT_UP_S)
-    return {"up_since_s": up_since_s, "lived_s": lived_s}
+    well_since_s = np.where(well, np.where(was_well, state.well_since_s, began), NOT_WELL_S)
+    return {"well_since_s": well_since_s, "was_well_s": was_well_s}
 
 
 def relapsing(state: ControllerState) -> Flags | None:
-    """bool [B, R]: up, but not yet for long enough after a short life; None: nobody ever had one."""
-    if not bool(state.lived_s.any()):
+    """bool [B, R]: well, but not yet for long enough after a short time; None: nobody ever had one."""
+    if not bool(state.was_well_s.any()):
         return None
-    up_s = state.now_s[:, None] - state.up_since_s
-    return np.asarray((up_s >= 0.0) & (up_s < TRUST * state.lived_s))
+    well_s = state.now_s[:, None] - state.well_since_s
+    return np.asarray((well_s >= 0.0) & (well_s < TRUST * state.was_well_s))

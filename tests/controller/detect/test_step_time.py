@@ -59,7 +59,7 @@ def test_arl0_is_kept_on_healthy_clocks(name: str) -> None:
 
 @pytest.mark.parametrize(("factor", "scrapes"), [(4.0, 2), (2.0, 7), (1.8, 9)])
 def test_slow_clocks_are_found_in_a_few_scrapes(factor: float, scrapes: int) -> None:
-    """At an ARL0 of a whole fleet: at the median two scrapes for four times, seven for twice, nine for 1.8."""
+    """At an ARL0 of a whole fleet: at the median two scrapes for 4 times, seven for 2, nine for 1.8."""
     rng = stream(5, "slow clocks")
     error = np.exp(0.1 * rng.normal(size=200))
     ratio = factor * error * np.exp(0.1 * rng.normal(size=(60, 200)))
