@@ -92,4 +92,7 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "condemned": np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
         "answer_loss": np.zeros((batch, kernels, slices)),
         "replica_condemned": np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
+        "attempts": np.zeros((batch, kernels, 2)),
+        "more_failures": np.zeros((batch, kernels, kernels + 1)),
+        "at_fault": np.zeros((batch, kernels), dtype=np.bool_),
     }

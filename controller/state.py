@@ -60,6 +60,9 @@ class ControllerState:
     condemned: NDArray[np.bool_]  # [B, K, S, C], alarm seen and not re-certified since
     answer_loss: NDArray[np.float64]  # [B, K, S], what an answer loses there, in answers: ``judge.loss``
     replica_condemned: NDArray[np.bool_]  # [B, R, S, C], the same of a replica
+    attempts: NDArray[np.float64]  # [B, K, 2], ended and failed ones of about a window, probes among them
+    more_failures: NDArray[np.float64]  # [B, K, K + 1], evidence to fail more than others: ``more_failures``
+    at_fault: NDArray[np.bool_]  # [B, K], it does
 
     ejected: NDArray[np.bool_]  # [B, R], by the policy
     table: NDArray[np.float64]  # [B, S, K + 1], in force, last column shed

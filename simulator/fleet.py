@@ -150,6 +150,7 @@ class FleetSimulation:
         parts.probes.open(parts.tick, parts.probed_condition, parts.board.probed)
         if parts.board.triggered:
             parts.probes.spare(parts.board.only_slice)
+        parts.probes.fail(parts.board.error_ratio)
 
     def _read(self) -> FleetTelemetry:
         """Advance to the end of the running interval and write down what happened and what shows of it."""

@@ -53,7 +53,8 @@ class Parts:
         """Let a replica's probes follow its state from ``at_s`` on."""
         place = fleet, replica
         condition, outcome = int(self.probed_condition[place]), int(self.board.probed[place])
-        self.probes.change(fleet, replica, at_s, condition, outcome, int(self.board.only_slice[place]))
+        only_slice, error_ratio = int(self.board.only_slice[place]), float(self.board.error_ratio[place])
+        self.probes.change(fleet, replica, at_s, condition, outcome, only_slice, error_ratio)
 
     @property
     def probed_condition(self) -> NDArray[np.int64]:

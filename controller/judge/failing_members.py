@@ -16,9 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from controller.cells import kernel_count
 from controller.detect.clauses import failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
+from controller.judge.departures_pass import Alarms
+
+#: Looks at one memory of failures by which the chance of a departure is shared: one every other second.
+_LOOKS = 30.0
 
 
 def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
@@ -35,6 +40,28 @@ def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Fl
             if fails.any() and not fails.all() and gathered_by_chance(of_members[:, c], fails) < chance:
                 found[b, members[fails], s, c] = True
     return found
+
+
+def proven_departures(alarms: Alarms, case: Case) -> Alarms:
+    """``alarms`` in which nobody departs on a clause on failures but who provably fails more than its peers.
+
+    An alarm says that a replica fails more than the contract allows, and that most peers are inside the limit
+    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``.
+    """
+    contract, judged = case.setup.contract, case.verdicts.replicas.judged
+    chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
+    failing = failing_clauses(contract)
+    if not bool(departs[..., failing].any()):
+        return alarms
+    departs = departs.copy()
+    for c in failing:
+        for b, k, s in np.argwhere(kernel_count(departs[..., c], case.owner, case.kernels) > 0):
+            members = np.flatnonzero((case.owner == k) & case.ready[b] & (judged[b, :, s, c, COUNT] > 0.0))
+            found = departs[b, members, s, c]
+            proven = found.any() and not found.all()
+            if not proven or gathered_by_chance(judged[b, members, s, c], found) >= chance:
+                departs[b, case.owner == k, s, c] = False
+    return alarms._replace(departs=departs)
 
 
 def gathered_by_chance(sums: Sums, fails: Flags) -> float:

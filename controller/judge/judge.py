@@ -13,11 +13,12 @@ from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
 from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic, own_clock, probe_clauses
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
-from controller.detect.sums import Sums, excess_of_sums
+from controller.detect.sums import OVER, Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
 from controller.judge.capped import broken_in_rotation
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
+from controller.judge.failing_in_a_row import telling_rows
 from controller.judge.judge_pass import (
     READY,
     Failing,
@@ -32,6 +33,7 @@ from controller.judge.judge_pass import (
     weigh,
 )
 from controller.judge.loss import answer_loss
+from controller.judge.more_failures import follow_failures, without_shared
 from controller.judge.quarantine import Departures, quarantine
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
@@ -85,20 +87,23 @@ def judge_kernels(
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
     judged, memory = _pooled(case, state, consume)
-    alarm, excess = _with_capped(_with_spread(judged, apart, case), judged, state, case)
+    found = _with_capped(_with_spread(judged, apart, case), judged, state, case)
+    blame = follow_failures(state, case)
+    alarm, excess, shared = without_shared(found, state, blame, case)
+    state = altered(state, condemned=state.condemned & ~shared, **blame._asdict())
     down_until_at_s = _down_until_at_s(state, apart, case)
     down = state.now_s[:, None] < down_until_at_s
     standing = _standing(state, _said(alarm, judged, contract), down, contract)
-    found = _health(alarm, excess, down, contract)
+    health = _health(alarm, excess, down, contract)
     count = np.zeros(alarm.shape[:3])
-    ratio = case.setup.detector.evidence_ratio(memory, contract).copy()
+    ratio = _evidence_ratio(memory, judged, shared, case.setup)
     count_evidence(count, ratio, judged.judged, alarm, probe_clauses(contract), moves)
     loss = answer_loss(alarm, excess, standing, down, state.answer_loss, contract)
     judgement = Judgement(
         alarm=alarm,
         excess=excess,
-        health=found.health,
-        level=found.level,
+        health=health.health,
+        level=health.level,
         hard_violated=standing.hard_violated,
         certified=standing.certified,
         evidence_count=count,
@@ -195,6 +200,16 @@ def _with_capped(
     return alarm | capped.alarm, np.where(capped.alarm, np.maximum(excess, capped.excess), excess)
 
 
+def _evidence_ratio(
+    memory: DetectorState, judged: AlarmState, shared: NDArray[np.bool_], setup: ControllerSetup
+) -> NDArray[np.float64]:
+    """float64 [B, K, S], how near an alarm is by all evidence but that of failures which others share."""
+    hidden = shared & (judged.judged[..., OVER] > 0.0)
+    if bool(hidden.any()):
+        memory = setup.detector.forget(memory, hidden)
+    return setup.detector.evidence_ratio(memory, setup.contract).copy()
+
+
 def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> NDArray[np.float64]:
     """A kernel is down while every replica in rotation fails or hangs, and some time after.
 
@@ -208,7 +223,7 @@ def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> N
         replica_state=np.ascontiguousarray(case.telemetry.replica_state),
         quarantined=state.quarantined,
         down=apart.down,
-        consecutive_failed=np.ascontiguousarray(case.telemetry.consecutive_failed),
+        consecutive_failed=telling_rows(case),
     )
     failing_after, after_s = options.failing_after, options.readmit_after_s
     note_down(down_until_at_s, state.now_s, failing, failing_after, after_s, case.owner)

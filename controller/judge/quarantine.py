@@ -34,6 +34,8 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
+from controller.judge.failing_in_a_row import telling_rows
+from controller.judge.failing_members import proven_departures
 from controller.judge.failing_zones import failing_with_their_zone
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.late_on_the_way import culprits_on_the_way, late_on_the_way
@@ -80,7 +82,7 @@ class Departures(NamedTuple):
 def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     """Quarantine, release, and report which alarms stay with the kernel."""
     condemned, severe, some = _recertified(case)
-    alarms, of_zone = attribute(stand_apart(severe, case) if some else None, case)
+    alarms, of_zone = attribute(proven_departures(stand_apart(severe, case), case) if some else None, case)
     acts = case.setup.options.quarantine
     late = culprits_on_the_way(late_on_the_way(case), case)
     for culprits in (culprits_of(case), failing_with_their_zone(case), late) if acts else ():
@@ -209,7 +211,7 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
     """(wanted, down): who should go and why, int64 [B, R], and who is failing or hung, bool [B, R]."""
     wanted, down = np.zeros(hung.shape, dtype=np.int64), np.zeros(hung.shape, dtype=np.bool_)
     departs = NO_FLAGS if alarms is None else alarms.departs
-    failures = np.ascontiguousarray(case.telemetry.consecutive_failed)
+    failures = telling_rows(case)
     failing_after = case.setup.options.failing_after
     ask_away(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
     return wanted, down

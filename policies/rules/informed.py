@@ -5,7 +5,8 @@ kernel, or which single replica, breaks the contract on which slices, from when 
 It also knows what every kernel truly carries of this traffic. Everything else is as for the others: the
 planner (the linear program, or the two-threshold rule), the sequential detector, quarantine, shield and slew.
 A single replica is ejected while its fault is known; one that answers all the same, late or most requests,
-only while the others carry what is offered. It returns when it knows that the fault is over and home is
+only while the others carry what is offered; and a kernel that fails a share of its requests only while
+another that could serve fails a smaller one. It returns when it knows that the fault is over and home is
 certified.
 """
 
@@ -33,6 +34,9 @@ class Notices:
     replica that is, -1: not. slices: bool [N, S], where the contract is broken. replica_rps: float64 [M, K],
     what a healthy replica of each kernel truly carries from ``rps_from_s`` [M] on; None: nobody says.
     answers: bool [N], who is ill answers all the same, late or most requests; None: nobody does.
+    fail_ratio: float64 [N], share of its attempts that who is ill fails, of faults that are nothing else;
+    None: 0 everywhere. began_s: float64 [N], when it began, known to whoever is compared; None: when it is
+    known.
     """
 
     from_s: NDArray[np.float64]
@@ -43,6 +47,8 @@ class Notices:
     replica_rps: NDArray[np.float64] | None = None
     rps_from_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     answers: NDArray[np.bool_] | None = None
+    fail_ratio: NDArray[np.float64] | None = None
+    began_s: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         count = self.from_s.size
@@ -107,11 +113,53 @@ class InformedPolicy:
         if answers is None:
             return self.known(seen.now_s, replicas, np.ones(self.notices.from_s.size, dtype=np.bool_))
         lost, gone = self.known(seen.now_s, replicas, ~answers)
-        poor, late = self.known(seen.now_s, replicas, answers)
+        poor, late = self.known(seen.now_s, replicas, answers & ~self._fails)
+        worse_cells, worse = self._failing_more(lost, gone, seen)
+        poor, late = poor | worse_cells, late | worse
         others_rps = (self.with_capacity(seen).planned_rps * ~(lost | poor).any(axis=2)).sum(axis=1)
         enough = MOST_LOAD_RATIO * others_rps >= seen.offered_rps.sum(axis=1)
         cells = lost | (poor & enough[:, None, None])
         return cells, gone | self._spared(late & ~gone, gone, seen)
+
+    @property
+    def _fails(self) -> Flags:
+        """bool [N]: a share of the attempts fails, and nothing else."""
+        told = self.notices.fail_ratio
+        return np.zeros(self.notices.from_s.size, dtype=np.bool_) if told is None else told > 0.0
+
+    def _failing_more(self, lost: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
+        """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
+        another one that serves, and replicas, bool [B, R], that fail more than a peer.
+
+        Neither ``lost`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
+        """
+        owner = seen.replica_kernel
+        told = self.notices
+        serving = seen.in_rotation & ~gone
+        known, slices = self._fail_ratio(seen.now_s, owner, told.from_s)
+        true, _ = self._fail_ratio(seen.now_s, owner, told.from_s if told.began_s is None else told.began_s)
+        each, really = (_least_of_kernels(np.where(serving, of, np.inf), owner) for of in (known, true))
+        least = np.where(lost.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
+        cells = (np.isfinite(each) & (each > least))[:, :, None] & slices[:, None, :]
+        return cells, np.asarray((known > 0.0) & (known > really[:, owner]))
+
+    def _fail_ratio(
+        self, now_s: NDArray[np.float64], owner: NDArray[np.int64], from_s: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], Flags]:
+        """Share of its attempts that each replica fails, float64 [B, R], by notices ``from_s`` [N] on, and
+        slices, bool [B, S], where somebody breaks the contract by that.
+        """
+        told, ratio = self.notices, np.zeros((len(now_s), len(owner)))
+        slices = np.zeros((len(now_s), self.slices), dtype=np.bool_)
+        if told.fail_ratio is None:
+            return ratio, slices
+        active = (now_s[:, None] >= from_s) & (now_s[:, None] < told.until_s)
+        for index in np.flatnonzero(self._fails):
+            whole = told.kernel[index] >= 0
+            struck = owner == told.kernel[index] if whole else np.arange(len(owner)) == told.replica[index]
+            ratio = np.maximum(ratio, active[:, index, None] * struck * told.fail_ratio[index])
+            slices |= active[:, index, None] & told.slices[index]
+        return ratio, slices
 
     def _spared(self, asked: Flags, gone: Flags, seen: Observation) -> Flags:
         """Of the ``asked`` bool [B, R], in replica order, whom the others can do without."""
@@ -147,3 +195,9 @@ class InformedPolicy:
             else:
                 ejected[:, told.replica[index]] |= active[:, index]
         return cells, ejected
+
+
+def _least_of_kernels(values: NDArray[np.float64], owner: NDArray[np.int64]) -> NDArray[np.float64]:
+    """float64 [B, K], the least of ``values`` [B, R] of each kernel; inf without a replica."""
+    kernels = range(int(owner.max()) + 1)
+    return np.stack([values[:, owner == k].min(axis=1, initial=np.inf) for k in kernels], axis=1)

@@ -46,6 +46,8 @@ Floats = NDArray[np.float64]
 
 #: Healthy replicas fail this share of their answers at most, as far as a known law is concerned.
 FAILED_BEFORE = 0.001
+#: Whom this strikes fails a share of its requests.
+_FAILING = "http_errors"
 #: Streams whose delay is computed; the others need longer by the first-order bound ln(ARL0) / KL.
 _CLOSEST = 3
 #: Whom these strike answers all the same: late, or most of the requests.
@@ -86,6 +88,8 @@ def known_faults(scenario: CompiledScenario) -> Notices:
         replica=np.array([row.replica for row in rows], dtype=np.int64),
         slices=np.array([row.slices for row in rows], dtype=np.bool_).reshape(len(rows), slices),
         answers=np.array([row.answers for row in rows], dtype=np.bool_),
+        fail_ratio=np.array([row.fail_ratio for row in rows]),
+        began_s=np.array([row.began_s for row in rows]),
         **_true_capacity(scenario),
     )
 
@@ -109,6 +113,8 @@ class _Row:
     replica: int
     slices: NDArray[np.bool_]
     answers: bool
+    fail_ratio: float
+    began_s: float
 
 
 def _of_plan(scenario: CompiledScenario, index: int) -> Iterator[_Row]:
@@ -119,15 +125,16 @@ def _of_plan(scenario: CompiledScenario, index: int) -> Iterator[_Row]:
         mine = [r for r in plan.replicas if owner[r] == kernel and not scenario.absent[r]]
         if not mine:
             continue
-        whole, answers = len(mine) > _ejectable(scenario, kernel), plan.kind in _ANSWERING
+        whole = len(mine) > _ejectable(scenario, kernel)
+        about = plan.kind in _ANSWERING, plan.dose if plan.kind == _FAILING else 0.0, plan.onset_s
         known = _known_from(scenario, index, mine[0], len(mine), whole=whole)
         if whole:
             for place in np.flatnonzero(np.isfinite(known)):
                 slices = np.arange(known.size) == place
-                yield _Row(known[place], until_s, kernel, -1, slices, answers)
+                yield _Row(known[place], until_s, kernel, -1, slices, *about)
         elif np.isfinite(known).any():
             for replica in mine:
-                yield _Row(known.min(), until_s, -1, replica, np.isfinite(known), answers)
+                yield _Row(known.min(), until_s, -1, replica, np.isfinite(known), *about)
 
 
 def _ejectable(scenario: CompiledScenario, kernel: int) -> int:

@@ -7,7 +7,8 @@ Only with ``repeat_noise`` above 0 (hosts that are not bit-exact) is each value 
 ``exp(repeat_noise * z)``, z standard normal.
 
 A probe counts for the tick in which the replica computes it. A dead or starting one refuses it, a hung one
-lets it run out of time (``PROBE_LIMIT_S``), and so does a long way back. Its latency is half of the engine
+lets it run out of time (``PROBE_LIMIT_S``), and so does a long way back; a front that answers a share of its
+requests with an error does so to probes as well. Its latency is half of the engine
 step that runs then, on average, one with its prompt in it, and the way; nothing is said of a queue before
 it. Quarantined replicas are probed like the others.
 """
@@ -38,7 +39,7 @@ from simulator.world.compiled_scenario import CompiledScenario
 PROBE_LIMIT_S = 2.0
 # Plain integers, because compiled code does not know the enumeration.
 NONE, ANSWERED = int(ProbeOutcome.NONE), int(ProbeOutcome.ANSWERED)
-TIMED_OUT = int(ProbeOutcome.TIMED_OUT)
+FAILED, TIMED_OUT = int(ProbeOutcome.FAILED), int(ProbeOutcome.TIMED_OUT)
 
 
 class Measured(NamedTuple):
@@ -105,6 +106,7 @@ class Probes:
         self._packed_measured = tuple(self._measured)
         self._noise = scenario.telemetry.repeat_noise
         self._rngs = [stream(seed, "repeat_noise") for seed in seeds] if self._noise > 0.0 else []
+        self._error_rngs = [stream(seed, "probe_errors") for seed in seeds]
         self._condition = np.zeros(shape, dtype=np.int64)
         self._outcome = np.zeros(shape, dtype=np.int8)
         self._latest = np.full((len(seeds), replicas), ANSWERED, dtype=np.int8)
@@ -124,6 +126,15 @@ class Probes:
         """In the open tick, probes of other slices than ``only_slice`` [B, R] (-1: all) see no fault."""
         self._condition[self._is_spared(np.take(only_slice, self._replica, axis=1))] = 0
 
+    def fail(self, error_ratio: NDArray[np.float64]) -> None:
+        """In the open tick, a share ``error_ratio`` [B, R] of each replica's probes ends in an error."""
+        for fleet in np.flatnonzero((error_ratio > 0.0).any(axis=1)):
+            self._fail(int(fleet), error_ratio[fleet][self._replica])
+
+    def _fail(self, fleet: int, ratio: NDArray[np.float64]) -> None:  # [P], by slot
+        struck = self._error_rngs[fleet].random(ratio.size) < ratio
+        self._outcome[fleet, struck & (self._outcome[fleet] == ANSWERED)] = FAILED
+
     def _is_spared(self, only: NDArray[np.int64] | int) -> NDArray[np.bool_]:
         """Bool [B, P]: the slot's prompt is of another slice than ``only``, where that is one."""
         of_slot = self._measured.slice_of[self.slots.place]
@@ -135,7 +146,14 @@ class Probes:
         return np.asarray(np.isfinite(self.slots.at_s))
 
     def change(
-        self, fleet: int, replica: int, at_s: float, condition: int, outcome: int, only_slice: int = -1
+        self,
+        fleet: int,
+        replica: int,
+        at_s: float,
+        condition: int,
+        outcome: int,
+        only_slice: int = -1,
+        error_ratio: float = 0.0,
     ) -> None:
         """From ``at_s`` on, within the tick that is open, the replica is in another state."""
         if outcome != self._latest[fleet, replica]:
@@ -145,6 +163,8 @@ class Probes:
         if only_slice >= 0:
             self._condition[fleet, later & self._is_spared(only_slice)[fleet]] = 0
         self._outcome[fleet, later] = outcome
+        if error_ratio > 0.0:
+            self._fail(fleet, np.where(later, error_ratio, 0.0))
 
     def close(self, delivered: NDArray[np.bool_], gauges: Gauges | None = None) -> ProbeSamples:
         """Results of the tick that is open; ``delivered`` bool [B, R] is False where telemetry is lost.

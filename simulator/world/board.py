@@ -31,6 +31,8 @@ class ReplicaBoard:
         #: Int8: how a probe ends, a ``ProbeOutcome``; nobody probes what is absent.
         self.probed = np.where(self.is_ready(), int(ProbeOutcome.ANSWERED), int(ProbeOutcome.NONE))
         self.probed = self.probed.astype(np.int8)
+        #: Share of its requests, and of its probes, that a replica answers with an error.
+        self.error_ratio = np.zeros(shape, dtype=np.float64)
         #: A fault keeps it dead.
         self.crashed = np.zeros(shape, dtype=np.bool_)
         self.hung = np.zeros(shape, dtype=np.bool_)
@@ -54,6 +56,7 @@ class ReplicaBoard:
         self.after_tokens[place] = effect.struck.after_tokens
         self.min_batch[place] = effect.struck.min_batch
         self.triggered |= effect.struck != ALL_REQUESTS
+        self.error_ratio[place] = effect.http_error_ratio
         self.crashed[place] = effect.crashed
         self.hung[place] = effect.hang
         self.telemetry_lost[place] = effect.telemetry_lost

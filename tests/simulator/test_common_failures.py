@@ -14,6 +14,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
 from policies.registry import make_configuration
+from scripts.e5.configurations import parse_configurations
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import compile_scenario
@@ -97,3 +98,27 @@ def test_replicas_late_on_the_way_are_left_and_their_kernel_is_not(
     healed, bare = (in_time(episodes(tmp_path, name, faults, 1.0)) for name in (policy, "fixed-bare"))
     calm = in_time(episodes(tmp_path, "fixed-bare", [], 1.0))
     assert calm - healed <= 0.5 * (calm - bare)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential", "learned", "informed"])
+def test_failures_that_all_kernels_share_move_nobody(tmp_path: Path, policy: str) -> None:
+    """A fifth of the attempts fails everywhere: every slice stays at home, nobody is shed or quarantined."""
+    file = write_scenario(tmp_path, BOTH_ZONES, 1.0)
+    world = compile_scenario(load_as(Scenario, file), str(file))
+    (told,) = parse_configurations((policy,))[-1:]
+    for record in run_episodes(world, told.driver(world), SEEDS):
+        assert (record.table[1:] == record.table[1]).all()
+        assert record.in_rotation.all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
+def test_a_kernel_that_fails_alone_is_left(tmp_path: Path, policy: str) -> None:
+    """A fifth of its attempts fails, and no other kernel's: a minute after onset nobody is served there."""
+    alone: list[dict[str, Any]] = [{"kind": "http_errors", "target": {"kernel": "bf16"}, "dose": 0.2}]
+    for record in episodes(tmp_path, policy, alone, 1.0):
+        left = record.table[:, :, record.kernels.index("bf16")].sum(axis=1) == 0.0
+        assert left[125:].all()

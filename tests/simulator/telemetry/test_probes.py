@@ -114,3 +114,23 @@ def test_a_probe_ends_as_its_replica_is(world: CompiledScenario) -> None:
             assert seen.outcome[0, slot] == expected
             assert seen.valid[0, slot] == (expected == ProbeOutcome.ANSWERED)
             assert np.isnan(seen.values[0, slot]).all() == (expected != ProbeOutcome.ANSWERED)
+
+
+def test_a_front_that_fails_a_share_fails_as_many_probes(world: CompiledScenario) -> None:
+    """Of a replica that answers a third of its requests with an error; the others' probes are untouched."""
+    shape = (1, len(world.layout.replicas))
+    ratio, nothing = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    ratio[0, 3] = 0.33
+    probes, clean = Probes(world, [5]), Probes(world, [5])
+    failed, ended = 0, 0
+    for tick in range(world.ticks):
+        for each in (probes, clean):
+            each.open(tick, nothing, answered(shape))
+        probes.fail(ratio)
+        seen, before = (each.close(np.ones(shape, dtype=np.bool_)) for each in (probes, clean))
+        mine = seen.replica == 3
+        failed += int((seen.outcome[mine] == ProbeOutcome.FAILED).sum())
+        ended += int((before.outcome[mine] == ProbeOutcome.ANSWERED).sum())
+        np.testing.assert_array_equal(seen.values[~mine], before.values[~mine])
+        assert not (seen.valid & (seen.outcome != ProbeOutcome.ANSWERED)).any()
+    assert abs(failed - 0.33 * ended) <= 4.0 * np.sqrt(0.33 * 0.67 * ended)

@@ -1,0 +1,78 @@
+"""Compiled loop of the evidence that one kernel fails more than another; every fleet by itself."""
+
+from __future__ import annotations
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+
+#: Odds of a failure over those of the other side that evidence is of: less is not worth a move.
+ODDS = 4.0
+#: Evidence from which a kernel is at fault: by chance alone once in so many ticks with failures, twelve days.
+AT_FAULT = 1e6
+#: Evidence below which it is not any more.
+SAME = 1e3
+#: Evidence is kept up to here, so that it falls as soon as failures are the same.
+MOST = 20.0 * AT_FAULT
+#: Ways are counted relative to the first, and rescaled beyond this.
+_LARGE = 1e100
+
+
+class Sides(NamedTuple):
+    """What a tick brought of each kernel."""
+
+    ended: NDArray[np.float64]  # [B, K], attempts
+    failed: NDArray[np.float64]  # [B, K], of these
+    able: NDArray[np.bool_]  # [B, K], it could take traffic of others
+
+
+@compiled
+def follow_evidence(more, sides):
+    """Add a tick to ``more`` [B, K, K + 1]: against each other kernel, and last against all able ones."""
+    sides = borrowed(Sides(*sides))
+    ended, failed, able = sides.ended, sides.failed, sides.able
+    fleets, kernels = ended.shape
+    for b in range(fleets):
+        if not failed[b].any():
+            continue
+        for k in range(kernels):
+            all_ended, all_failed = 0.0, 0.0
+            for j in range(kernels):
+                if j != k and able[b, j]:
+                    all_ended += ended[b, j]
+                    all_failed += failed[b, j]
+                    _add(more, b, k, j, ended[b, k], failed[b, k], ended[b, j], failed[b, j])
+            _add(more, b, k, kernels, ended[b, k], failed[b, k], all_ended, all_failed)
+
+
+@compiled
+def _add(more, b, k, j, ended, failed, other_ended, other_failed):
+    if ended > 0.0 and other_ended > 0.0 and failed + other_failed > 0.0:
+        e_value = odds_ratio(ended, failed, other_ended, other_failed)
+        more[b, k, j] = min((more[b, k, j] + 1.0) * e_value, MOST)
+
+
+@compiled
+def odds_ratio(ended, failed, other_ended, other_failed):
+    """Likelihood ratio of ``ODDS`` times the odds on the first side over one common rate, given how many
+    failed in all: ``ODDS ** failed`` over its mean under the hypergeometric law. Whole numbers.
+    """
+    drawn = failed + other_failed
+    least, most = max(0.0, drawn - other_ended), min(drawn, ended)
+    ways, ways_all, tilted_all, shift = 1.0, 1.0, 1.0, 0.0
+    tilted, u = 1.0, least
+    while u < most:
+        ratio = (ended - u) * (drawn - u) / ((u + 1.0) * (other_ended - drawn + u + 1.0))
+        ways, tilted, u = ways * ratio, tilted * ratio * ODDS, u + 1.0
+        ways_all += ways
+        tilted_all += tilted
+        if tilted_all > _LARGE:
+            tilted, tilted_all, shift = tilted / _LARGE, tilted_all / _LARGE, shift + log(_LARGE)
+        if ways_all > _LARGE:
+            ways, ways_all, shift = ways / _LARGE, ways_all / _LARGE, shift - log(_LARGE)
+    exponent = (failed - least) * log(ODDS) + log(ways_all) - log(tilted_all) - shift
+    return np.exp(min(exponent, log(MOST)))

@@ -1,0 +1,55 @@
+"""Rows of failures tell of a replica only where the others would hardly have them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.judge.failing_in_a_row import CHANCE, telling_rows
+
+RATES = st.lists(st.floats(0.0, 50.0), min_size=4, max_size=4)
+
+
+def told(rows: list[int], answered: list[float], failed: list[float]) -> list[int]:
+    """What is left of ``rows`` of failures with such smoothed rates of each replica."""
+    rates = {"answered_rps": np.array([answered]), "failed_rps": np.array([failed])}
+    state = SimpleNamespace(quarantined=np.zeros((1, len(rows)), dtype=np.bool_), **rates)
+    case: Any = SimpleNamespace(
+        estimate=SimpleNamespace(state=state),
+        telemetry=SimpleNamespace(consecutive_failed=np.array([rows])),
+        ready=np.ones((1, len(rows)), dtype=np.bool_),
+        setup=SimpleNamespace(options=SimpleNamespace(failing_after=5)),
+    )
+    return [int(row) for row in telling_rows(case)[0]]
+
+
+@given(answered=RATES, row=st.integers(0, 1000))
+def test_where_nobody_else_fails_every_row_tells(answered: list[float], row: int) -> None:
+    """As the gateway counts it, whoever it is."""
+    assert told([row, 0, 0, 0], answered, [3.0, 0.0, 0.0, 0.0]) == [row, 0, 0, 0]
+
+
+@given(answered=RATES, failed=RATES, row=st.integers(5, 1000))
+def test_a_row_tells_less_the_more_the_others_fail(
+    answered: list[float], failed: list[float], row: int
+) -> None:
+    """Whoever is excused stays so where the others fail more; and a longer row never tells less."""
+    rows = [row, 0, 0, 0]
+    worse = [failed[0], *(rate + 1.0 for rate in failed[1:])]
+    if told(rows, answered, failed)[0] == 0:
+        assert told(rows, answered, worse)[0] == 0
+    else:
+        assert told([row + 7, 0, 0, 0], answered, failed)[0] == row + 7
+
+
+def test_rows_of_a_fleet_that_fails_everywhere_are_chance() -> None:
+    """Nine tenths fail on every replica: 20 in a row are no sign; beside healthy others five are."""
+    busy, broken, idle = [5.0] * 4, [45.0] * 4, [0.0] * 4
+    assert told([20, 8, 5, 30], busy, broken) == [0, 0, 0, 0]
+    assert told([5, 0, 0, 0], [0.0, 50.0, 50.0, 50.0], [9.0, 0.0, 0.0, 0.0]) == [5, 0, 0, 0]
+    assert told([5, 5, 5, 5], busy, idle) == [5, 5, 5, 5]
+    assert 0.2**8 >= CHANCE > 0.2**9
