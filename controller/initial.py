@@ -87,6 +87,7 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "needed": np.zeros((batch, replicas), dtype=np.bool_),
         "well_since_s": np.full((batch, replicas), np.inf),
         "was_well_s": np.zeros((batch, replicas)),
+        "most_offered_rps": np.zeros(batch),
         "readmitted_at_s": np.full((batch, kernels), -np.inf),
         "down_until_at_s": np.full((batch, kernels), -np.inf),
         "condemned": np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),

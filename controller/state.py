@@ -56,6 +56,7 @@ class ControllerState:
     needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
     well_since_s: NDArray[np.float64]  # [B, R], up and showing no illness; inf: it is not (``judge.relapse``)
     was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0
+    most_offered_rps: NDArray[np.float64]  # [B], of late: who is spared then is not missed at the next peak
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
     condemned: NDArray[np.bool_]  # [B, K, S, C], alarm seen and not re-certified since
     answer_loss: NDArray[np.float64]  # [B, K, S], what an answer loses there, in answers: ``judge.loss``

@@ -101,7 +101,7 @@ def _able(state: ControllerState, case: Case) -> Flags:
     contract, stage = case.setup.contract, case.setup.fleet.stage
     moves = moves_traffic(contract).copy()
     moves[failing_clauses(contract)] = False
-    certified = ~(state.condemned & moves).any(axis=3)
+    certified = np.asarray(~(state.condemned & moves).any(axis=3))
     serving = _by_kernel(case.ready & ~state.quarantined, case.owner, case.kernels) > 0.0
     up = serving & (state.now_s[:, None] >= state.down_until_at_s)
     active = True if stage is None else stage == int(Stage.ACTIVE)

@@ -53,7 +53,7 @@ from controller.judge.quarantine_pass import (
 )
 from controller.judge.relapse import follow_health, relapsing
 from controller.judge.slow_return import renew, who_waits
-from controller.judge.sparing import recall, spare
+from controller.judge.sparing import most_offered_rps, recall, spare
 from controller.state import ControllerState, altered
 
 
@@ -222,10 +222,11 @@ def _admitted_and_released(
 ) -> dict[str, Any]:
     """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
     state, setup = case.estimate.state, case.setup
-    needed = spare(wanted, case)
+    most_rps = most_offered_rps(case)
+    needed = spare(wanted, most_rps, case)
     asked, away = bool(wanted.any()), bool(state.quarantined.any())
     if not asked and not away:
-        return {"needed": needed}
+        return {"needed": needed, "most_offered_rps": most_rps}
     bench = Bench(
         quarantined=state.quarantined.copy(),
         reason=state.quarantine_reason.copy(),
@@ -240,6 +241,7 @@ def _admitted_and_released(
     recall(bench, needed, case)
     return {
         "needed": needed,
+        "most_offered_rps": most_rps,
         "quarantined": bench.quarantined,
         "quarantine_reason": bench.reason,
         "quarantined_at_s": bench.since_s,

@@ -5,6 +5,9 @@ Retries hide most of what fails, and nothing hides that a fleet is short. So the
 fail in a row or answer wrongly, only while who stays carries what is offered with room to spare, and come
 back as soon as they do not. Until then they are *needed*, and what they fail does not count against their
 kernel: moving its traffic would lose the same capacity.
+
+What is offered is the most of about five windows: a load that rises and falls has each of them gone at its
+trough and missed at its peak, and a queue that has grown stays.
 """
 
 from __future__ import annotations
@@ -22,10 +25,23 @@ from controller.state import planned
 #: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
 #: lies between keeps a wobble of the load from taking it out and in.
 MOST_LOAD_RATIO = 0.9
+#: Windows in which a load that has passed is forgotten, as a time constant.
+_PEAK_WINDOWS = 5.0
 
 
-def spare(wanted: NDArray[np.int64], case: Case) -> Flags:
+def most_offered_rps(case: Case) -> NDArray[np.float64]:
+    """float64 [B], the most that was offered of late; in the first window the present."""
+    state, window_s = case.estimate.state, case.setup.contract.window_s
+    now_rps = planned(state, "offered_rps").sum(axis=1)
+    young = state.ticks * case.setup.fleet.tick_s < window_s
+    kept = np.exp(-case.estimate.since_s / (_PEAK_WINDOWS * window_s))
+    return np.where(young, now_rps, np.maximum(now_rps, kept * state.most_offered_rps))
+
+
+def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) -> Flags:
     """bool [B, R]: the needed of those who go only if they can be spared, in replica order.
+
+    most_rps: ``most_offered_rps`` [B].
 
     They are taken back from ``wanted`` [B, R], where who was needed and may go now is noted.
     """
@@ -35,9 +51,9 @@ def spare(wanted: NDArray[np.int64], case: Case) -> Flags:
     asks = _who_asks(wanted, case)
     needed = np.zeros_like(asks)
     for b in np.flatnonzero(asks.any(axis=1)):
-        each_rps, offered_rps, rest_rps = _loads(case, b, case.estimate.state.quarantined[b])
+        each_rps, _, rest_rps = _loads(case, b, case.estimate.state.quarantined[b])
         for r in np.flatnonzero(asks[b]):
-            needed[b, r] = offered_rps > MOST_LOAD_RATIO * (rest_rps - each_rps[r])
+            needed[b, r] = most_rps[b] > MOST_LOAD_RATIO * (rest_rps - each_rps[r])
             rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
     wanted[needed] = NONE
     return needed

@@ -171,6 +171,7 @@ class Chooser:
             (wished > self.kernels) | ((choice != shed) & (wished >= self.kernels)), before, wished
         )
         chosen = np.where(self._homeward(chosen, seen, state), self.home, chosen)
+        chosen = np.where(chosen == self.kernels, self._served(seen), chosen)
         memory = {name: array.copy() for name, array in state.items()}
         memory["choice"] = chosen.astype(np.int64)
         wanted = np.zeros(seen.table.shape)
@@ -179,6 +180,15 @@ class Chooser:
         rank, lost = self._refuges(seen, memory)
         memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
+
+    def _served(self, seen: Observation) -> NDArray[np.int64]:
+        """int64 [B, S], who serves a slice that chose shedding: home where that complies, else the first
+        failover target; shedding where nobody complies. What does not fit is for the shield to shed: whoever
+        stayed with a shedding that was forced on it would lose everything long after the kernels are back.
+        """
+        rank, own = failover_order(seen), np.arange(len(self.home))
+        best = np.where(np.isfinite(rank[:, own, self.home]), self.home, rank.argmin(axis=2))
+        return np.where(np.isfinite(rank).any(axis=2), best, self.kernels)
 
     def _refuges(
         self, seen: Observation, memory: PolicyState

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -122,3 +123,21 @@ def test_a_kernel_that_fails_alone_is_left(tmp_path: Path, policy: str) -> None:
     for record in episodes(tmp_path, policy, alone, 1.0):
         left = record.table[:, :, record.kernels.index("bf16")].sum(axis=1) == 0.0
         assert left[125:].all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential", "learned"])
+def test_nobody_stays_shed_once_the_fleet_is_back(tmp_path: Path, policy: str) -> None:
+    """Every replica dies for 40 s: what was shed for want of any is served a minute after they are back."""
+    dead: list[dict[str, Any]] = [
+        {"kind": "crash", "target": {"zone": zone}, "duration_s": 40.0} for zone in ("old", "new")
+    ]
+    file = write_scenario(tmp_path, dead, 1.0)
+    world = compile_scenario(load_as(Scenario, file), str(file))
+    driver = parse_configurations((policy,))[-1].driver(world)
+    for record in run_episodes(world, driver, SEEDS):
+        back = int(np.flatnonzero(record.in_rotation.any(axis=1))[-1])
+        assert not record.in_rotation[70].any()
+        assert back == len(record.table) - 1
+        assert (record.table[190:, :, -1] == 0.0).all()

@@ -88,6 +88,14 @@ def test_they_come_back_when_the_others_are_short_and_go_again_after_it() -> Non
     assert away[-1].all()
 
 
+def test_nobody_is_spared_at_the_trough_of_a_load() -> None:
+    """A load that was more than the others carry a moment ago: the replicas stay, and go minutes later."""
+    result = driven("sequential", 6.0, failing(HALF), offered(24, 60.0, 120.0), ticks=260)
+    away = result.quarantined()[:, [0, 2]]
+    assert not away[125:138].all(axis=1).any()
+    assert away[-1].all()
+
+
 def test_who_has_recovered_is_needed_no_more() -> None:
     """Failures end: the replicas that were kept are as all others."""
     result = driven("sequential", 2.0 * OFFERED / 7.0, failing(HALF, until_s=60.0), ticks=240)
