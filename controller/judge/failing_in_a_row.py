@@ -4,7 +4,8 @@ A gateway takes a replica out after so many failures in a row, because a healthy
 replica fails a fifth of its attempts, five in a row come by once in minutes, and where it is nine tenths they
 never end; who is taken out then leaves the others fuller and no better. So a row counts only if somebody who
 fails no more than all others do, together, would hardly have it: their share to the power of its length is
-below ``CHANCE``. Where nobody else fails every row counts, as ever.
+below ``CHANCE``. Where nobody else fails every row counts, as ever. Their share is that of this tick or of
+the seconds before, whichever is larger: a row grows from the first failure on.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.judge.departures import Case
+from controller.judge.departures import Case, Flags
 
 #: Of a row as long from a given attempt on: a busy replica begins one a million times a day.
 CHANCE = 1e-6
-#: Answers per second that the others are taken to give beside what they did: few attempts say little.
-_PRIOR_RPS = 0.5
+#: Answers, or answers per second, that the others are taken to give beside what they did: few attempts say
+#: little.
+_PRIOR = 0.5
 
 
 def telling_rows(case: Case) -> NDArray[np.int64]:
@@ -26,8 +28,15 @@ def telling_rows(case: Case) -> NDArray[np.int64]:
     if not bool((rows >= case.setup.options.failing_after).any()):
         return rows
     serving = case.ready & ~state.quarantined
-    failed_rps = np.where(serving, state.failed_rps, 0.0)
-    ended_rps = np.where(serving, state.answered_rps, 0.0) + failed_rps
-    others_rps = ended_rps.sum(axis=1, keepdims=True) - ended_rps + _PRIOR_RPS
-    share = np.clip((failed_rps.sum(axis=1, keepdims=True) - failed_rps) / others_rps, 0.0, 1.0)
-    return np.where(share ** np.maximum(rows, 1) < CHANCE, rows, 0)
+    of_late = _share_of_others(state.failed_rps, state.answered_rps, serving)
+    now = _share_of_others(case.telemetry.failed, case.telemetry.answered, serving)
+    return np.where(np.maximum(of_late, now) ** np.maximum(rows, 1) < CHANCE, rows, 0)
+
+
+def _share_of_others(
+    failed: NDArray[np.floating | np.integer], answered: NDArray[np.floating | np.integer], serving: Flags
+) -> NDArray[np.float64]:
+    """float64 [B, R], share of the attempts of all ``serving`` others that failed, by rates or counts."""
+    failed, ended = np.where(serving, failed, 0.0), np.where(serving, answered + failed, 0.0)
+    others = ended.sum(axis=1, keepdims=True) - ended + _PRIOR
+    return np.clip((failed.sum(axis=1, keepdims=True) - failed) / others, 0.0, 1.0)

@@ -14,13 +14,19 @@ from controller.judge.failing_in_a_row import CHANCE, telling_rows
 RATES = st.lists(st.floats(0.0, 50.0), min_size=4, max_size=4)
 
 
-def told(rows: list[int], answered: list[float], failed: list[float]) -> list[int]:
-    """What is left of ``rows`` of failures with such smoothed rates of each replica."""
+def told(
+    rows: list[int], answered: list[float], failed: list[float], now: list[float] | None = None
+) -> list[int]:
+    """What is left of ``rows`` with such smoothed rates of each replica, and failures ``now``, in a tick."""
     rates = {"answered_rps": np.array([answered]), "failed_rps": np.array([failed])}
     state = SimpleNamespace(quarantined=np.zeros((1, len(rows)), dtype=np.bool_), **rates)
     case: Any = SimpleNamespace(
         estimate=SimpleNamespace(state=state),
-        telemetry=SimpleNamespace(consecutive_failed=np.array([rows])),
+        telemetry=SimpleNamespace(
+            consecutive_failed=np.array([rows]),
+            failed=np.array([now or [0.0] * len(rows)]),
+            answered=np.zeros((1, len(rows))),
+        ),
         ready=np.ones((1, len(rows)), dtype=np.bool_),
         setup=SimpleNamespace(options=SimpleNamespace(failing_after=5)),
     )
@@ -52,4 +58,5 @@ def test_rows_of_a_fleet_that_fails_everywhere_are_chance() -> None:
     assert told([20, 8, 5, 30], busy, broken) == [0, 0, 0, 0]
     assert told([5, 0, 0, 0], [0.0, 50.0, 50.0, 50.0], [9.0, 0.0, 0.0, 0.0]) == [5, 0, 0, 0]
     assert told([5, 5, 5, 5], busy, idle) == [5, 5, 5, 5]
+    assert told([20, 8, 5, 30], busy, idle, now=[20.0, 9.0, 9.0, 30.0]) == [0, 0, 0, 0]
     assert 0.2**8 >= CHANCE > 0.2**9
