@@ -79,14 +79,20 @@ def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flag
     return np.asarray(silent & holds & known)
 
 
-def never_frees(telemetry: FleetTelemetry, known: Flags) -> Flags:
+def never_frees(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flags:
     """bool [B, R], whose KV blocks are held by nobody: nothing runs or waits, and more than ``LEAKED_RATIO``
     of them are in use all the same. vLLM counts blocks that only a prefix cache remembers as free.
 
-    known: bool [B, R], the replica is ready and its newest scrape is not stale.
+    Where half of those that serve use as much of theirs, blocks are short everywhere, and who is idle is no
+    worse than they are. known: bool [B, R], the replica is ready and its newest scrape is not stale; serving:
+    bool [B, R], in rotation.
     """
     idle = (telemetry.running == 0.0) & (telemetry.waiting == 0.0)
-    return np.asarray(idle & (telemetry.kv_used_ratio > LEAKED_RATIO) & known)
+    held = idle & (telemetry.kv_used_ratio > LEAKED_RATIO) & known
+    for b, r in np.argwhere(held):
+        others = telemetry.kv_used_ratio[b, serving[b] & known[b]]
+        held[b, r] = not others.size or np.median(others) < telemetry.kv_used_ratio[b, r]
+    return np.asarray(held)
 
 
 def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_s: Floats) -> Flags:

@@ -254,9 +254,10 @@ def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Kept, case: Ca
     """Bring back who has served its time and is re-certified, but for the ``kept``; in place."""
     state, setup = case.estimate.state, case.setup
     relapsed = np.zeros_like(kept.away) if kept.relapsed is None else kept.relapsed
+    leaks = never_frees(case.telemetry, _known(case), case.ready & ~bench.quarantined)
     recovery = Recovery(
         ready=case.ready,
-        kept=kept.away | who_waits(bench, condemned, case) | never_frees(case.telemetry, _known(case)),
+        kept=kept.away | who_waits(bench, condemned, case) | leaks,
         relapsed=relapsed,
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,

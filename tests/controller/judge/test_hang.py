@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.telemetry import EngineCounters, FleetTelemetry, ProbeOutcome
+from controller.judge.hang import never_frees
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.state_json import state_from_json, state_to_json
@@ -93,3 +98,23 @@ def test_memory_survives_a_restart() -> None:
     restored = state_from_json(state_to_json(before, SETUP), SETUP)
     assert restored.hang["timeouts"].tolist() == before.hang["timeouts"].tolist()
     assert before.hang["timeouts"][0, 0] > 0
+
+
+@given(
+    held=st.floats(0.51, 1.0),
+    used=st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5),
+)
+def test_who_holds_no_more_than_half_of_those_that_serve_use_may_come_back(
+    held: float, used: list[float]
+) -> None:
+    """An idle replica whose blocks stay held waits outside, unless blocks are as short everywhere."""
+    kv = np.array([[held, *used]])
+    seen: Any = SimpleNamespace(
+        running=np.array([[0.0, *[3.0] * 5]]), waiting=np.zeros((1, 6)), kv_used_ratio=kv
+    )
+    known = np.ones((1, 6), dtype=np.bool_)
+    serving = known & (np.arange(6) > 0)
+    kept = never_frees(seen, known, serving)
+    assert kept[0, 0] == (np.median(used) < held)
+    assert never_frees(seen, known, ~known)[0, 0]
+    assert not kept[0, 1:].any()
