@@ -39,4 +39,4 @@ def _share_of_others(
     """float64 [B, R], share of the attempts of all ``serving`` others that failed, by rates or counts."""
     failed, ended = np.where(serving, failed, 0.0), np.where(serving, answered + failed, 0.0)
     others = ended.sum(axis=1, keepdims=True) - ended + _PRIOR
-    return np.clip((failed.sum(axis=1, keepdims=True) - failed) / others, 0.0, 1.0)
+    return np.asarray(np.clip((failed.sum(axis=1, keepdims=True) - failed) / others, 0.0, 1.0))
