@@ -15,6 +15,7 @@ from controller.ports import Proposal, RoutingPlan
 from controller.shield.apply_plan import Change, Followed, follow_rows, turn
 from controller.shield.gate import Shielded
 from controller.state import ControllerState, altered
+from controller.supervise.switch_counter import unfollowed
 
 
 class Planned(NamedTuple):
@@ -87,9 +88,12 @@ def _blank(before: ControllerState, after: ControllerState) -> Followed:
 def without_plan(before: ControllerState, after: ControllerState) -> ControllerState:
     """``after`` without what its plan changed, because nobody put the plan in force.
 
-    Evidence, judgement and quarantine stand. A fleet whose quarantine changed keeps the new version: its next
-    plan differs from the one in force even where it moves no weight.
+    Evidence, judgement and quarantine stand, and so does what was executed before and is counted now. What
+    policy and baseline remember goes, because they remember having moved: they are asked anew. A fleet whose
+    quarantine changed keeps the new version: its next plan differs from the one in force even where it moves
+    no weight.
     """
+    rows = {name: before.own_moves[name] for name in ("capacity_rows",) if name in before.own_moves}
     stands = (after.quarantined != before.quarantined).any(axis=1)
     return altered(
         after,
@@ -99,6 +103,10 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
         pending=before.pending,
         row_moved_at_s=before.row_moved_at_s,
         row_move_began_at_s=before.row_move_began_at_s,
+        policy=before.policy,
+        baseline=before.baseline,
+        supervisor=unfollowed(before.supervisor, after.supervisor),
+        own_moves={**after.own_moves, **rows},
     )
 
 

@@ -125,6 +125,17 @@ def begin_anew(memory: PolicyState, fleets: NDArray[np.bool_]) -> PolicyState:
     return {**memory, **cleared, "started": np.asarray(memory["started"], dtype=np.bool_) & ~fleets}
 
 
+def unfollowed(before: PolicyState, after: PolicyState) -> PolicyState:
+    """``after`` without the table that was followed since ``before``, because nobody put it in force.
+
+    Where somebody else drives since then, the newest events stay forgotten.
+    """
+    if not after:
+        return after
+    restored = {**after, **{name: before[name] for name in (*RowMemory._fields, *Counts._fields)}}
+    return begin_anew(restored, np.asarray(after["demoted"] != before["demoted"]))
+
+
 def per_hour(events_at_s: NDArray[np.generic], now_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Most events of one slice in the hour before ``now_s``, float64 [B]; counts stop one above the limit."""
     recent = np.asarray(events_at_s, dtype=np.float64) > now_s[:, None, None] - HOUR_S

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import StateError
+from contracts.scoring.switch_law import RowMemory
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
 from controller.initial import initial_state
@@ -18,7 +19,9 @@ from controller.loop import Controller, tick
 from controller.options import ControllerOptions
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state_json import STATE_VERSION, state_from_json, state_to_json
+from controller.supervise.switch_counter import Counts
 from policies.registry import BASELINES, make_configuration
+from policies.supervised import shipped_meta, under
 from tests.support.builders import make_fleet, make_layout, with_traffic
 from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.support.port_suite import ClockSuite, RouteActuatorSuite, TelemetrySourceSuite
@@ -252,6 +255,28 @@ def test_a_refused_plan_changes_nothing_of_the_table() -> None:
     decision, acknowledged = controller.turn(source, actuator)
     assert acknowledged
     assert int(decision.plan.version[0]) == int(controller.state.version[0]) == int(before.version[0]) + 1
+
+
+def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
+    """Nothing that never ran is counted, and the policy is asked as if it had not moved."""
+    setup = under(shipped_meta(), make_configuration("threshold", FLEET))
+    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
+    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
+    for _ in range(10):
+        controller.turn(source, actuator)
+    before = controller.state
+    decision, acknowledged = controller.turn(source, actuator)
+    assert decision.moved[0]
+    assert not acknowledged
+    for name in (*RowMemory._fields, *Counts._fields):
+        np.testing.assert_array_equal(
+            controller.state.supervisor[name], before.supervisor[name], err_msg=name
+        )
+    assert controller.state.policy is before.policy
+    assert controller.state.baseline is before.baseline
+    _, acknowledged = controller.turn(source, actuator)
+    assert acknowledged
+    np.testing.assert_array_equal(controller.state.supervisor["followed"], controller.state.table)
 
 
 def test_a_quarantine_that_was_refused_keeps_its_version() -> None:
