@@ -22,8 +22,9 @@ from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.departures_pass import Alarms
 
-#: Looks at one memory of failures by which the chance of a departure is shared: one every other second.
-_LOOKS = 30.0
+#: Looks at one memory of failures by which the chance of a departure is shared: one in ten seconds, because
+#: those in between see nearly the same.
+_LOOKS = 6.0
 
 
 def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
