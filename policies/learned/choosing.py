@@ -51,7 +51,7 @@ SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
 
 
 #: Changes whenever what the rules of this module or of ``network`` do changes, beside their numbers.
-RULES_VERSION = 4
+RULES_VERSION = 5
 
 
 def fixed_rules() -> dict[str, float]:
