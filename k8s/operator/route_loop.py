@@ -21,7 +21,7 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
-from k8s.operator.fleet import controller_setup, frozen, kernel_services, pinned_table, route_shape
+from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
@@ -134,7 +134,7 @@ class RouteLoop:
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        self.discovery = PodDiscovery(parts.cluster, kernel_services(documents.pool))
+        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool))
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(

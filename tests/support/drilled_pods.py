@@ -27,7 +27,7 @@ from k8s.operator.drills.admission import Place
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
-from k8s.operator.replicas import IN_ROTATION
+from k8s.operator.endpoints import IN_ROTATION
 from k8s.resources.drill_extension import ALLOWED, DRILLS
 from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster_worlds import SHED, Bench, Object, pod, sample

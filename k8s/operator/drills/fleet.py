@@ -19,7 +19,7 @@ from k8s.operator.drills.chaos import NETWORK_KINDS, chaos_name
 from k8s.operator.drills.cluster import DrillCluster, DrillPod
 from k8s.operator.drills.ledger import StruckPod
 from k8s.operator.drills.pods import POD_KILL, Handed, PodFaults, Steering, drill_pods, steering_url
-from k8s.operator.fleet import kernel_services
+from k8s.operator.fleet import kernel_backends
 from k8s.operator.objects import ClusterError
 from k8s.operator.replicas import PodDiscovery, PodReplica
 from k8s.routes.rules import WHOLE, table_of
@@ -61,7 +61,7 @@ class ClusterFleet:
         handed_over: bool,
     ) -> None:
         self._cluster, self._site, self._entrance, self._steering = cluster, site, entrance, steering
-        self._discovery = PodDiscovery(cluster, kernel_services(site.documents.pool))
+        self._discovery = PodDiscovery(cluster, kernel_backends(site.documents.pool))
         self._handed_over = handed_over
         self._pods: dict[str, DrillPod] = {}
         self._struck: dict[str, DrillPod] = {}
