@@ -6,7 +6,7 @@ Whatever a port does, the table in force stays: a turn that fails is told by con
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from k8s.operator.replicas import PodDiscovery
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
+from live.artefacts.fetch import RegistryAccess
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
 from live.control.stacks import owned
 from live.control.together import Asked, setup_key
@@ -94,6 +95,8 @@ class Parts:
     """Whether this operator may still act."""
     rates: Callable[[KernelContract], SampleRates] = usual_rates
     """How often a replica is looked at."""
+    registries: RegistryAccess = field(default_factory=RegistryAccess)
+    """Where artefacts that documents name are fetched from."""
     journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
     """Who writes the turns of one policy down, from this state on."""
 

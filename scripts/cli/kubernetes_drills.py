@@ -14,6 +14,7 @@ import typer
 from contracts.errors import MissingPartError
 from k8s.resources.drill_extension import DRILL_PORT
 from scripts.cli.options import options
+from scripts.cli.registries import AUTH_FILE, REGISTRY, registry_access
 
 
 def drill_extension(
@@ -50,6 +51,9 @@ class DrillsRequest:
     records: Annotated[
         Path, typer.Option(help="Folder for what single calls note; the ConfigMap of a drill is what counts.")
     ] = Path(gettempdir(), "selvage-drills")
+    registry: REGISTRY = None
+    registry_auth_file: AUTH_FILE = None
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of a private authority, PEM.")] = None
     shed_service: Annotated[
         str, typer.Option("--shed-service", help="As the operator's: SERVICE:PORT that answers 429.")
     ] = "selvage-refuse:8080"
@@ -77,5 +81,6 @@ def drills(asked: DrillsRequest) -> None:
             entrance=Entrance(url=asked.gateway.rstrip("/"), model=asked.model),
             steering=Steering(token_file=asked.token_file, records=asked.records, port=asked.drill_port),
             shed=Backend(name=name, port=int(port)),
+            registries=registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file),
         )
     )
