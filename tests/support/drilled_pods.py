@@ -51,6 +51,8 @@ class DrillWorld:
     door: int = field(default_factory=free_port)
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     gateway: str = ""
+    key: str = ""
+    """That servers want of requests, "" for none."""
     engines: tuple[str, ...] = ()
     """Pods that are real vLLM servers; the others are stand-ins."""
 
@@ -64,7 +66,7 @@ class DrillWorld:
         """What servers and runner share."""
         return self.folder / "token"
 
-    def drills(self, cluster: ApiDrillCluster | None = None, allowed: str = "") -> Drills:
+    def drills(self, cluster: ApiDrillCluster | None = None, allowed: str = "", key: str = "") -> Drills:
         """A fresh runner, which takes drills of its own namespace, or of ``allowed`` alone."""
         own = self.bench.namespace
         place = Place(namespace=own, allowed=frozenset({allowed or own}), shed=SHED)
@@ -73,7 +75,7 @@ class DrillWorld:
         parts = DrillParts(
             cluster=found,
             place=place,
-            entrance=Entrance(url=self.gateway),
+            entrance=Entrance(url=self.gateway, api_key=key),
             steering=steering,
             now_s=time.time,
         )
@@ -185,10 +187,14 @@ def address(kernel: str, number: int) -> str:
 
 @contextmanager
 def drill_world(
-    bench: Bench, folder: Path, allowed: tuple[str, ...] = ("fp8", "bf16"), engines: tuple[str, ...] = ()
+    bench: Bench,
+    folder: Path,
+    allowed: tuple[str, ...] = ("fp8", "bf16"),
+    engines: tuple[str, ...] = (),
+    key: str = "",
 ) -> Iterator[DrillWorld]:
     """A world that serves. allowed: kernels whose pods carry the label; engines: pods of real servers."""
-    world = DrillWorld(bench=bench, folder=folder, engines=engines)
+    world = DrillWorld(bench=bench, folder=folder, engines=engines, key=key)
     world.token_file.write_text(TOKEN)
     for name in ("contract", "pool", "policy", "route"):
         bench.apply(name)
@@ -215,7 +221,7 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
     folder = world.folder / name
     started = drill_arguments(folder)
     own = {gate.TOKEN_FILE: str(world.token_file), gate.PORT: str(world.door),
-           gate.HOST: address(kernel, number), gate.REPLICA: name}  # fmt: skip
+           gate.HOST: address(kernel, number), gate.REPLICA: name, "MADE_UP_KEY": world.key}  # fmt: skip
     if name in world.engines:
         command, own = (
             engine_command(address(kernel, number), world.port, MODEL, started),
@@ -266,7 +272,8 @@ def gateway(world: DrillWorld) -> Iterator[str]:
             host = address(*places[next(turns) % len(places)])
             connection = http.client.HTTPConnection(host, world.port, timeout=10.0)
             try:
-                connection.request("POST", self.path, body, {"content-type": "application/json"})
+                told = {"authorization": self.headers.get("authorization", "")}
+                connection.request("POST", self.path, body, {"content-type": "application/json"} | told)
                 answer = connection.getresponse()
                 status, text = answer.status, answer.read()
                 replica = answer.headers.get("x-selvage-replica", "")
