@@ -101,10 +101,11 @@ def parse_manifest(content: bytes, place: str) -> tuple[Layer, ...]:
     """
     try:
         found = json_of(content)
-        kind = found.get("mediaType", MANIFEST_TYPE)
-        if kind != MANIFEST_TYPE or found.get("schemaVersion") != 2:
+        kind, version = found.get("mediaType", MANIFEST_TYPE), found.get("schemaVersion")
+        if kind != MANIFEST_TYPE or version != 2:
             hint = "push it as one artefact, without platforms: oras push"
-            raise _refused(place, f"a manifest of {MANIFEST_TYPE}", f"{kind!r:.100}", hint)
+            told = f"{kind!r:.100} of schemaVersion {version!r:.20}"
+            raise _refused(place, f"a manifest of {MANIFEST_TYPE}, schemaVersion 2", told, hint)
         layers = found["layers"]
         if not isinstance(layers, list) or not 1 <= len(layers) <= MOST_FILES:
             told = f"{len(layers)} layers"

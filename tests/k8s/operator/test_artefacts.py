@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kubernetes import client
 
 from contracts.loading.files import sha256_of
-from contracts.loading.oci import STORE_VARIABLE
+from contracts.loading.oci import STORE_VARIABLE, OciUri
+from k8s.api.cluster import ApiCluster
+from k8s.operator.drills.admission import Place, judge_drill
 from k8s.operator.namespace import NamespaceOperator
-from live.artefacts.fetch import RegistryAccess
+from k8s.resources.kinds import GROUP, VERSION
+from live.artefacts.fetch import RegistryAccess, fetch
 from live.artefacts.origins import Registry
-from tests.support.cluster_worlds import Bench, Object
+from tests.support.cluster_worlds import SHED, Bench, Object
+from tests.support.drilled_pods import drill_spec
 from tests.support.oci_registry import OciRegistry, oci_registry
 from tests.support.paths import ROOT
+from tests.support.promotions import CANDIDATE, everything, evidence, promote, until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -132,3 +138,35 @@ def test_an_operator_without_registries_asks_nobody(bench: Bench, registry: OciR
         time.sleep(0.2)
     assert f"--registry https://{registry.host}" in said(bench)
     assert registry.came == []
+
+
+def test_evidence_by_digest_lets_a_candidate_in(bench: Bench, registry: OciRegistry) -> None:
+    """A promotion whose evaluation lies in a registry waits for it, and goes on to its shadow."""
+    everything(bench)
+    kept = evidence(bench)
+    name = kept["uri"].removeprefix("configmap:").partition("/")[0]
+    text = client.CoreV1Api(bench.api).read_namespaced_config_map(name, bench.namespace).data
+    uri = registry.push({key: one.encode() for key, one in text.items()})
+    promote(bench, {**kept, "uri": uri})
+    operator = operator_of(bench, registry)
+    bench.turns(operator, 2)
+    offline = operator.promotions.attempts[CANDIDATE].offline
+    assert offline is not None
+    assert offline.reason == "ArtefactNotFetched"
+    until(bench, operator, "Shadow", most=90)
+
+
+def test_a_drill_waits_for_what_its_pool_names(bench: Bench, registry: OciRegistry) -> None:
+    """The drill runner says what is fetched, and tells who fetches it."""
+    uri = registry.folder(LIBRARY / "profiles", *PROFILE)
+    bench.everything(lambda pool: by_digest(pool["spec"]["kernels"], uri))
+    head = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "FaultDrill", "metadata": {"name": "late"}}
+    wanted: list[OciUri] = []
+    allowed = frozenset({bench.namespace})
+    place = Place(namespace=bench.namespace, allowed=allowed, shed=SHED, missing=wanted.append)
+    seen = ApiCluster(bench.api, bench.namespace, timeout_s=20.0).resources()
+    verdict = judge_drill({**head, "spec": drill_spec()}, seen, place)
+    assert (verdict.resolved.status, verdict.resolved.reason) == ("False", "ArtefactNotFetched")
+    assert [str(one) for one in wanted] == [uri]
+    fetch(wanted[0], RegistryAccess(registries=(Registry(origin=registry.url),)))
+    assert judge_drill({**head, "spec": drill_spec()}, seen, place).resolved.status == "True"

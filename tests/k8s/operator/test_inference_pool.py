@@ -9,10 +9,10 @@ import pytest
 import yaml
 from kubernetes import client
 
-from contracts.documents.pool import POOL_GROUP
+from contracts.documents.pool import POOL_GROUP, BackendRef
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
-from k8s.operator.endpoints import IN_ROTATION
+from k8s.operator.endpoints import IN_ROTATION, ready_url, selector_of
 from tests.support.cluster_worlds import SAMPLE, Bench, Object, pod
 from tests.support.live_fleets import until
 
@@ -108,6 +108,10 @@ def test_quarantine_takes_a_pod_out_of_the_pools_set(bench: Bench) -> None:
     assert pooled.selected("chat-bf16") == {"chat-bf16-0"}
     out = [one for one in operator.loops["chat"].discovery.pods if not one.in_rotation]
     assert [one.pod for one in out] == ["chat-bf16-1"]
+    backend = BackendRef(group=POOL_GROUP, kind="InferencePool", name="chat-bf16")
+    cluster = ApiCluster(bench.api, bench.namespace, timeout_s=20.0)
+    assert selector_of(cluster, backend) == bench_labels("bf16")
+    assert ready_url(cluster, backend) in {one.replica.url for one in operator.loops["chat"].discovery.pods}
     assert out[0].replica.url.endswith(":8000")
 
 
