@@ -72,14 +72,10 @@ class DrillWorld:
         place = Place(namespace=own, allowed=frozenset({allowed or own}), shed=SHED)
         found = cluster or ApiDrillCluster(self.bench.api, self.bench.namespace, timeout_s=20.0)
         steering = Steering(token_file=self.token_file, records=self.folder / "records", port=self.door)
-        parts = DrillParts(
-            cluster=found,
-            place=place,
-            entrance=Entrance(url=self.gateway, api_key=key),
-            steering=steering,
-            now_s=time.time,
+        entrance = Entrance(url=self.gateway, api_key=key)
+        return Drills(
+            DrillParts(cluster=found, place=place, entrance=entrance, steering=steering, now_s=time.time)
         )
-        return Drills(parts)
 
     def apply(self, name: str = "late", **changes: Any) -> Object:
         """Create a drill: one fp8 server is late from 4 s to 9 s; ``changes`` replace parts of its spec."""
