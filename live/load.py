@@ -16,6 +16,7 @@ import numpy as np
 
 from contracts.errors import MissingPartError
 from contracts.rng import stream
+from faults.client.wire import bearer
 
 SLICE_HEADER = "x-selvage-slice"
 REPLICA_HEADER = "x-selvage-replica"
@@ -39,6 +40,7 @@ class LoadPlan:
     seed: int = 1
     shares: tuple[float, ...] = ()  # of the slices; empty: in turn
     arrivals_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
+    api_key: str = field(default="", repr=False)  # goes with every request, and to no redirect
     lengths: tuple[tuple[int, int], ...] = ()  # prompt and answer tokens of these, instead of the same of all
 
 
@@ -143,7 +145,10 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
     started_s = time.monotonic()
     status, replica, error, first_s, last = 0, "", "", float("nan"), b""
     try:
-        call = session.post(f"{plan.url}/v1/completions", json=body, headers={SLICE_HEADER: due.slice})
+        headers = {SLICE_HEADER: due.slice, **bearer(plan.api_key)}
+        call = session.post(
+            f"{plan.url}/v1/completions", json=body, headers=headers, allow_redirects=not plan.api_key
+        )
         async with call as answer:
             status, replica = answer.status, answer.headers.get(REPLICA_HEADER, "")
             async for part in answer.content.iter_any():

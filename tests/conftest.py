@@ -19,7 +19,7 @@ from shutil import which
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.kube_assets import assets, gateway_crds
+from tests.support.kube_assets import assets, gateway_crds, pool_crd
 
 #: How long examples take to draw says how busy the machine is, and nothing of the code.
 settings.register_profile(
@@ -99,7 +99,9 @@ def _kube_api_missing() -> str:
         return reason
     if assets() is None:
         return "KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
-    return "" if gateway_crds() is not None else "GATEWAY_API_CRDS names no folder with httproutes.yaml"
+    if gateway_crds() is None:
+        return "GATEWAY_API_CRDS names no folder with httproutes.yaml"
+    return "" if pool_crd() is not None else "GATEWAY_API_CRDS names no folder with inferencepools.yaml"
 
 
 PARTS: dict[str, Part] = {

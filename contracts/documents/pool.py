@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -24,12 +24,19 @@ class EngineLimits(Strict):
     block_tokens: PositiveCount = 16
 
 
-class BackendRef(Strict):
-    """The Kubernetes Service of a kernel's replicas."""
+#: API group of an ``InferencePool``.
+POOL_GROUP: Final = "inference.networking.k8s.io"
 
+
+class BackendRef(Strict):
+    """The Kubernetes Service of a kernel's replicas, or the InferencePool that selects them."""
+
+    group: Literal["", "inference.networking.k8s.io"] = ""
+    kind: Literal["Service", "InferencePool"] = "Service"
     name: Name
     namespace: Name | None = None
-    port: Annotated[int, Field(ge=1, le=65535)]
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Of the Service; an InferencePool has a target port of its own."""
 
 
 class PoolKernel(Strict):

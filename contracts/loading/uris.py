@@ -1,6 +1,7 @@
-"""URIs inside documents: relative to the document's file, absolute, ``file://`` or ``package:`` data.
+"""URIs inside documents: relative to the document's file, absolute, ``file://``, ``package:`` or ``oci://``.
 
-Nothing is fetched: what a verdict rests on lies in files, pinned by sha256.
+Nothing is fetched here: what a verdict rests on lies in files, pinned by sha256. An ``oci://`` URI means a
+file of an artefact that was fetched before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from contracts.documents import FileRef
 from contracts.errors import DocumentError, Problem
+from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
 from contracts.regular_files import ARCHIVE_BYTES, hash_regular, read_regular
 
 PACKAGE_PREFIX = "package:"
@@ -22,11 +24,16 @@ _OWN = {"contracts": __name__.removesuffix(".loading.uris")}
 
 
 def resolve_uri(uri: str, document_file: Path | str) -> Path:
-    """Path that ``uri``, found in ``document_file``, stands for. It need not exist."""
+    """Path that ``uri``, found in ``document_file``, stands for. It need not exist.
+
+    MissingArtefactError for an ``oci://`` URI that was not fetched.
+    """
     if not uri.isprintable():
         raise _refused(document_file, "a URI without control characters", ascii(uri)[:80], "remove them")
     if uri.startswith(PACKAGE_PREFIX):
         return _shipped(uri, document_file)
+    if uri.startswith(OCI_PREFIX):
+        return stored_file(parse_oci(uri, document_file), document_file)
     try:
         parts = urlsplit(uri)
     except ValueError as error:

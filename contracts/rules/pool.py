@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from contracts.documents.pool import PoolKernel, PoolSpec
+from contracts.documents.pool import POOL_GROUP, BackendRef, PoolKernel, PoolSpec
 from contracts.documents.profile import HEALTHY, Condition, MeasuredMetric, ProfileSpec
 from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, repeated, unknown
@@ -18,6 +18,8 @@ def pool_breaches(spec: PoolSpec) -> Iterator[Breach]:
     for index, kernel in enumerate(spec.kernels):
         yield from _zones(kernel, ("kernels", index))
         yield from _servers(kernel, ("kernels", index))
+        if kernel.backend is not None:
+            yield from _backend(kernel.backend, ("kernels", index, "backend"))
     urls = [url for kernel in spec.kernels for url in kernel.servers or ()]
     yield from repeated(urls, ("kernels",), None)
     yield from _known_good(spec)
@@ -48,6 +50,25 @@ def _servers(kernel: PoolKernel, path: KeyPath) -> Iterator[Breach]:
             actual=f"{len(kernel.servers)} servers",
             next_step="state as many replicas as there are servers",
         )
+
+
+def _backend(backend: BackendRef, path: KeyPath) -> Iterator[Breach]:
+    """An InferencePool goes by its group and has its own port; a Service names one."""
+    is_pool = backend.kind == "InferencePool"
+    group = POOL_GROUP if is_pool else ""
+    if backend.group != group:
+        yield Breach(
+            path=(*path, "group"),
+            expected=f"group {group!r} for kind {backend.kind}",
+            actual=repr(backend.group),
+            next_step=f"write group: {POOL_GROUP} with kind: InferencePool, and neither for a Service",
+        )
+    if is_pool and backend.port is not None:
+        hint = "remove it; the target port of the InferencePool counts"
+        yield Breach(path=(*path, "port"), expected="no port", actual=str(backend.port), next_step=hint)
+    if not is_pool and backend.port is None:
+        hint = "name the port of the Service"
+        yield Breach(path=(*path, "port"), expected="a port", actual="none", next_step=hint)
 
 
 def _known_good(spec: PoolSpec) -> Iterator[Breach]:

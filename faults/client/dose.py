@@ -16,7 +16,7 @@ from contracts.documents.scenario import ScheduledFault
 from contracts.documents.trigger import LiveInjection
 from faults.client.errors import DoseError, DrillError
 from faults.client.replica import Injected, ReplicaFaults
-from faults.client.wire import call
+from faults.client.wire import bearer, call
 
 #: Doses that are tried: relative noise, or the distance of a scale from 1.
 LEAST, MOST = 1e-4, 10.0
@@ -73,7 +73,10 @@ class KlMeter:
     A lower bound of the full KL, from what a default server returns.
     """
 
-    def __init__(self, url: str, model: str, prompts: Sequence[Sequence[int]], top_k: int = 20) -> None:
+    def __init__(
+        self, url: str, model: str, prompts: Sequence[Sequence[int]], top_k: int = 20, *, api_key: str = ""
+    ) -> None:
+        self._headers = bearer(api_key)
         self._url, self._model, self._top_k = url.rstrip("/"), model, top_k
         self._prompts = [list(prompt) for prompt in prompts]
         self._clean = self._rows()
@@ -91,7 +94,7 @@ class KlMeter:
     def _scores(self, prompt: list[int]) -> Rows:
         body = {"model": self._model, "prompt": prompt, "max_tokens": 1, "temperature": 0.0,
                 "prompt_logprobs": self._top_k}  # fmt: skip
-        answer = call(f"{self._url}/v1/completions", body, within_s=_CALL_WITHIN_S)
+        answer = call(f"{self._url}/v1/completions", body, within_s=_CALL_WITHIN_S, headers=self._headers)
         if answer.status != 200:
             raise DrillError(f"{self._url} scores no prompt: HTTP {answer.status}")
         rows = answer.content["choices"][0]["prompt_logprobs"][1:]

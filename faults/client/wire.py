@@ -16,7 +16,16 @@ from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSil
 from faults.inside.gate import TOKEN_HEADER
 
 _TOKEN_BYTES = 4096
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer: what goes with a request goes to nobody else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +59,11 @@ def call(
         raise ReplicaGoneError(f"{url}: {error.reason}") from error
     except (ConnectionError, http.client.HTTPException) as error:
         raise ReplicaGoneError(f"{url}: {error!r}") from error
+
+
+def bearer(api_key: str) -> dict[str, str]:
+    """Headers that tell a server its key; none without one."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
 def steer(

@@ -11,10 +11,11 @@ from uuid import uuid4
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
+from contracts.documents.pool import POOL_GROUP
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
-from k8s.api.watched import NamespaceWatch
+from k8s.api.watched import POOL_VERSION, NamespaceWatch
 from k8s.operator.objects import ClusterError, EventNote, Manifest, Resources
-from k8s.operator.places import OF_SERVICE, Places
+from k8s.operator.places import OF_SERVICE, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
@@ -50,7 +51,7 @@ class ApiCluster:
         timeout_s: float = 5.0,
         watched: NamespaceWatch | None = None,
     ) -> None:
-        """watched: tells Services, EndpointSlices and pods while it is in touch; None: each call asks."""
+        """watched: tells Services, pods and what leads to them while it is in touch; None: each call asks."""
         self._namespace, self._timeout_s, self._watched = namespace, timeout_s, watched
         self._core, self._custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         self._discovery, self._api = client.DiscoveryV1Api(api), api
@@ -90,6 +91,15 @@ class ApiCluster:
         if (places := self._places) is not None:
             return places.service(name)
         return self._one(f"Service {name}", self._core.read_namespaced_service, name)
+
+    def inference_pool(self, name: str) -> Manifest | None:
+        """An InferencePool, None where there is none or nobody knows that kind."""
+        if self._watched is not None:
+            self._watched.want_pools()
+        if (places := self._places) is not None and places.lists(POOLS):
+            return places.inference_pool(name)
+        what = {"group": POOL_GROUP, "version": POOL_VERSION, "plural": POOLS, "name": name}
+        return self._custom_object(f"InferencePool {name}", what)
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
         """EndpointSlices of a Service."""
@@ -186,6 +196,19 @@ class ApiCluster:
             )
         own = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind}
         return {one["metadata"]["name"]: {**own, **one} for one in found["items"]}
+
+    def _custom_object(self, told: str, what: Mapping[str, str]) -> Manifest | None:
+        """A custom resource, None where there is none; ``what``: its group, version, plural and name."""
+        with answers(told):
+            try:
+                found: Manifest = self._custom.get_namespaced_custom_object(
+                    **what, namespace=self._namespace, _request_timeout=self._timeout_s
+                )
+            except client.ApiException as error:
+                if error.status == _NOT_FOUND:
+                    return None
+                raise
+        return found
 
     def _many(self, what: str, method: Callable[..., Any], selector: str) -> list[Manifest]:
         with answers(what):

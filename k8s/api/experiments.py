@@ -23,7 +23,7 @@ class ApiExperiment(ApiCluster):
 
     def policy(self, name: str) -> Manifest | None:
         """A RoutePolicy, None where there is none."""
-        return self._custom_one(_POLICIES, f"RoutePolicy {name}", name)
+        return self._ours(_POLICIES, f"RoutePolicy {name}", name)
 
     def put_policy(self, found: Manifest) -> Manifest | None:
         """Replace a RoutePolicy of the version that was read; what it is now, None where it has changed."""
@@ -46,7 +46,7 @@ class ApiExperiment(ApiCluster):
 
     def drill(self, name: str) -> Manifest | None:
         """A FaultDrill, None where there is none."""
-        return self._custom_one(_DRILLS, f"FaultDrill {name}", name)
+        return self._ours(_DRILLS, f"FaultDrill {name}", name)
 
     def create_drill(self, drill: Manifest) -> Manifest:
         """Create a FaultDrill; what it is now."""
@@ -77,14 +77,6 @@ class ApiExperiment(ApiCluster):
         renewed = datetime.fromisoformat(str(spec["renewTime"]).replace("Z", "+00:00"))
         return (datetime.now(UTC) - renewed).total_seconds()
 
-    def _custom_one(self, plural: str, what: str, name: str) -> Manifest | None:
-        with answers(what):
-            try:
-                found: Manifest = self._custom.get_namespaced_custom_object(
-                    GROUP, VERSION, self.namespace, plural, name, _request_timeout=self._timeout_s
-                )
-            except client.ApiException as error:
-                if error.status == _NOT_FOUND:
-                    return None
-                raise
-        return found
+    def _ours(self, plural: str, told: str, name: str) -> Manifest | None:
+        what = {"group": GROUP, "version": VERSION, "plural": plural, "name": name}
+        return self._custom_object(told, what)

@@ -1,8 +1,9 @@
-"""Services, EndpointSlices and pods of a namespace, listed once and then watched: one connection per kind.
+"""Services, EndpointSlices, pods and InferencePools of a namespace, listed once and then watched.
 
-Level-based: a watch that ends goes on where it stopped, one that failed or fell behind (410 Gone) begins with
-a new listing. While any of the three is out of touch ``places`` is None, and whoever asks reads the server
-itself.
+One connection per kind. Level-based: a watch that ends goes on where it stopped, one that failed or fell
+behind (410 Gone) begins with a new listing. While any of them is out of touch ``places`` is None, and whoever
+asks reads the server itself. InferencePools are watched from the first time that somebody asks for one: a
+cluster without that kind has none, and one where nobody asks need not let us read them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from kubernetes import client
 from kubernetes.watch.watch import iter_resp_lines
 from urllib3.exceptions import HTTPError
 
+from contracts.documents.pool import POOL_GROUP
 from k8s.operator.objects import Manifest
-from k8s.operator.places import KINDS, PODS, SERVICES, SLICES, Places
+from k8s.operator.places import BUILT_IN, PODS, POOLS, SERVICES, SLICES, Places
 
 _LOG = logging.getLogger(__name__)
 #: One watch lasts so long, then the next goes on from there: a connection that died unseen is found by then.
@@ -28,7 +31,9 @@ WINDOW_S = 10
 STALE_S = 2.0 * WINDOW_S
 #: After a failure.
 PAUSE_S = 1.0
-_OK, _GONE = 200, 410
+#: Version of InferencePool that is read.
+POOL_VERSION = "v1"
+_OK, _NOT_FOUND, _GONE = 200, 404, 410
 
 
 class _Gone(Exception):
@@ -40,32 +45,43 @@ class NamespaceWatch:
 
     def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
         core = client.CoreV1Api(api)
-        self._methods = {
+        self._methods: dict[str, Callable[..., Any]] = {
             SERVICES: core.list_namespaced_service,
             SLICES: client.DiscoveryV1Api(api).list_namespaced_endpoint_slice,
             PODS: core.list_namespaced_pod,
+            POOLS: partial(
+                client.CustomObjectsApi(api).list_namespaced_custom_object,
+                POOL_GROUP,
+                POOL_VERSION,
+                plural=POOLS,
+            ),
         }
         self._namespace, self._timeout_s = namespace, timeout_s
         self._stop = threading.Event()
         self._places = Places()
-        self._heard_at_s = dict.fromkeys(KINDS, float("-inf"))
+        self._heard_at_s = dict.fromkeys(BUILT_IN, float("-inf"))
         self._told: dict[str, str] = {}
         self.listings = 0
         """Listings of any kind so far."""
-        self._threads = [
-            threading.Thread(target=self._run, args=(kind,), name=f"watch-{kind}", daemon=True)
-            for kind in KINDS
-        ]
 
     def __enter__(self) -> NamespaceWatch:
         """Begin to watch."""
-        for thread in self._threads:
-            thread.start()
+        for kind in BUILT_IN:
+            self._start(kind)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End; a connection that is open ends with its window."""
         self._stop.set()
+
+    def want_pools(self) -> None:
+        """Watch InferencePools from now on."""
+        if POOLS not in self._heard_at_s:
+            self._heard_at_s = {**self._heard_at_s, POOLS: time.monotonic()}
+            self._start(POOLS)
+
+    def _start(self, kind: str) -> None:
+        threading.Thread(target=self._run, args=(kind,), name=f"watch-{kind}", daemon=True).start()
 
     @property
     def places(self) -> Places | None:
@@ -89,7 +105,14 @@ class NamespaceWatch:
 
     def _list(self, kind: str) -> str:
         """List all of ``kind``; the version that a watch goes on from."""
-        answer = self._get(kind)
+        try:
+            answer = self._get(kind)
+        except client.ApiException as error:
+            if (kind, error.status) != (POOLS, _NOT_FOUND):
+                raise
+            self._places.renew(kind, [])  # a kind that the cluster lacks
+            self._stop.wait(PAUSE_S)
+            return ""
         found = json.loads(answer.data)
         self._places.renew(kind, found["items"])
         self.listings += 1

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
+from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.objects import Cluster, ClusterError
-from k8s.operator.replicas import IN_ROTATION, PodReplica
+from k8s.operator.replicas import PodReplica
 from k8s.routes.rules import RouteShape, Rule, route_rules
 from k8s.routes.writer import OwnedRoute, RouteError, write_rules
 
@@ -76,9 +77,12 @@ class ClusterActuator:
         return True
 
     def _rotate(self, plan: RoutingPlan) -> None:
-        """Label the pods whose place in rotation changed: back in first, then out."""
+        """Label the pods whose place in rotation changed: back in first, then out.
+
+        Where no selector asks for the label it would change nothing but what is believed.
+        """
         wanted = dict(zip(self.target.layout.replicas, plan.in_rotation[0].tolist(), strict=True))
-        pods = [one for one in self._pods() if one.pod]
+        pods = [one for one in self._pods() if one.pod and one.movable]
         for one in pods:
             if wanted[one.slot] and not one.in_rotation:
                 self._cluster.label_pod(one.pod, IN_ROTATION, "true")

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from contracts.compiled.layout import FleetLayout
 from contracts.documents import KernelPool
-from contracts.documents.pool import PoolKernel
+from contracts.documents.pool import BackendRef, PoolKernel
 from contracts.documents.route import Freeze
 from contracts.telemetry import SampleRates
 from k8s.operator.admission import Documents
-from k8s.operator.replicas import KernelService
+from k8s.operator.replicas import KernelBackend
 from k8s.routes.rules import Backend, RouteShape
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
 
@@ -63,13 +63,18 @@ def serving(pool: KernelPool) -> tuple[PoolKernel, ...]:
     return tuple(kernel for kernel in pool.spec.kernels if kernel.role != "reference")
 
 
-def kernel_services(pool: KernelPool) -> tuple[KernelService, ...]:
+def kernel_backends(pool: KernelPool) -> tuple[KernelBackend, ...]:
     """Where the replicas of each serving kernel are found."""
     return tuple(
-        KernelService(kernel=one.name, service=one.backend.name, replicas=one.replicas)
+        KernelBackend(kernel=one.name, backend=one.backend, replicas=one.replicas)
         for one in serving(pool)
         if one.backend is not None
     )
+
+
+def backend_of(ref: BackendRef) -> Backend:
+    """A kernel's backend as a route names it."""
+    return Backend(group=ref.group, kind=ref.kind, name=ref.name, port=ref.port)
 
 
 def frozen(freeze: Freeze | None, now: datetime) -> bool:
@@ -101,4 +106,4 @@ def pinned_table(
 
 def _backend(kernel: PoolKernel) -> Backend:
     assert kernel.backend is not None  # a rule of the resource
-    return Backend(name=kernel.backend.name, port=kernel.backend.port)
+    return backend_of(kernel.backend)

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
+from contracts.loading.oci import MissingArtefactError
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judge_document
 from k8s.operator.advice import Advisor
+from k8s.operator.artefacts import Artefacts
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.calls import HookCaller
@@ -55,7 +57,8 @@ class NamespaceOperator:
         self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
         self.loops: dict[str, RouteLoop] = {}
-        self.promotions = Promotions(parts.cluster, caller)
+        self.artefacts = Artefacts(parts.registries)
+        self.promotions = Promotions(parts.cluster, caller, self.artefacts.want)
         self.problem = ""
         """What the server said against the last turn, "" for nothing."""
         self._seen: Resources | None = None
@@ -87,6 +90,7 @@ class NamespaceOperator:
     def turn(self) -> None:
         """One tick of every policy. Nothing is raised for what the server or a policy does."""
         now_s = self.parts.clock.now_ms() / MS_PER_S
+        self.artefacts.turn(now_s)
         self._list(now_s)
         if self._seen is None:
             return
@@ -173,17 +177,28 @@ class NamespaceOperator:
             return verdict
         if self._refused.get(name, ("", ""))[0] == wanted:
             return _with_problem(verdict, self._refused[name][1])
+        if told := self.artefacts.held(name, wanted):
+            return _with_problem(verdict, told, "ArtefactNotFetched")
+        return self._replaced(name, verdict, documents, wanted)
+
+    def _replaced(self, name: str, verdict: Verdict, documents: Documents, wanted: str) -> Verdict:
+        """A loop of ``documents``, whose fingerprint is ``wanted``, in the place of the one before."""
+        reason = "DoesNotFit"
         try:
             fresh = RouteLoop(documents, self.parts, self._kept(name))
+        except MissingArtefactError as error:
+            reason, told = "ArtefactNotFetched", self.artefacts.hold(name, wanted, error.uri)
         except (DocumentError, ValueError) as error:
-            self._refused[name] = wanted, str(error)
-            if loop is None:
-                self._last_good(name)
-            return _with_problem(verdict, str(error))
-        self._drop(name)
-        self.loops[name] = fresh
-        self._refused.pop(name, None)
-        return verdict
+            told = str(error)
+            self._refused[name] = wanted, told
+        else:
+            self._drop(name)
+            self.loops[name] = fresh
+            self._refused.pop(name, None)
+            return verdict
+        if name not in self.loops:
+            self._last_good(name)
+        return _with_problem(verdict, told, reason)
 
     def _drop(self, name: str) -> None:
         self._current.pop(name, None)
@@ -198,6 +213,8 @@ class NamespaceOperator:
             return
         try:
             self.loops[name] = RouteLoop(kept.documents, self.parts, kept)
+        except MissingArtefactError as error:
+            self.artefacts.want(error.uri)
         except (DocumentError, ValueError) as error:
             _LOG.warning("policy %s: the kept documents fit no more: %s", name, error)
 
@@ -246,8 +263,8 @@ def fingerprint(documents: Documents) -> str:
     return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + mirrors
 
 
-def _with_problem(verdict: Verdict, problem: str) -> Verdict:
-    resolved = condition("ResolvedRefs", False, "DoesNotFit", problem)
+def _with_problem(verdict: Verdict, problem: str, reason: str = "DoesNotFit") -> Verdict:
+    resolved = condition("ResolvedRefs", False, reason, problem)
     return Verdict(accepted=verdict.accepted, resolved=resolved, documents=None)
 
 

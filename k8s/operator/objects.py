@@ -49,8 +49,8 @@ class Cluster(Protocol):
 
     @property
     def places_version(self) -> int | None:
-        """Rises where ``service``, ``endpoint_slices`` or ``pods`` would answer otherwise than before; None:
-        nobody knows, ask.
+        """Rises where ``service``, ``inference_pool``, ``endpoint_slices`` or ``pods`` would answer otherwise
+        than before; None: nobody knows, ask.
         """
 
     def resources(self) -> Resources:
@@ -58,6 +58,9 @@ class Cluster(Protocol):
 
     def service(self, name: str) -> Manifest | None:
         """A Service, None where there is none."""
+
+    def inference_pool(self, name: str) -> Manifest | None:
+        """An InferencePool, None where there is none or nobody knows that kind."""
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
         """EndpointSlices of a Service."""

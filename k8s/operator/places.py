@@ -1,4 +1,4 @@
-"""Services, EndpointSlices and pods of one namespace as a watch last told them, looked up by name and label.
+"""What leads from a backend to its pods in one namespace, as a watch last told it, by name and label.
 
 Only what discovery reads of an object is kept, and ``version`` rises where that changed: a pod's heartbeat is
 no news. Safe for one writer per kind and any number of readers.
@@ -13,8 +13,10 @@ from typing import Any
 
 from k8s.operator.objects import Manifest
 
-SERVICES, SLICES, PODS = "services", "endpointslices", "pods"
-KINDS = (SERVICES, SLICES, PODS)
+SERVICES, SLICES, PODS, POOLS = "services", "endpointslices", "pods", "inferencepools"
+KINDS = (SERVICES, SLICES, PODS, POOLS)
+#: Of every cluster; InferencePools are a kind that a cluster may lack.
+BUILT_IN = (SERVICES, SLICES, PODS)
 #: Label of an EndpointSlice with the name of its Service.
 OF_SERVICE = "kubernetes.io/service-name"
 #: Annotations of pods that are ours.
@@ -22,7 +24,7 @@ _OURS = "selvage.dev/"
 
 
 class Places:
-    """All that leads from a Service to its pods."""
+    """All that leads from a backend to its pods."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -31,6 +33,7 @@ class Places:
             kind: defaultdict(set) for kind in (SLICES, PODS)
         }
         self._lock = threading.Lock()
+        self._listed: set[str] = set()
 
     def renew(self, kind: str, objects: Iterable[Manifest]) -> None:
         """``objects`` are all of ``kind``: a listing."""
@@ -40,6 +43,9 @@ class Places:
                 self._take(kind, name, None)
             for name, found in listed.items():
                 self._take(kind, name, _read(kind, found))
+            if kind not in self._listed:
+                self._listed.add(kind)
+                self.version += 1
 
     def put(self, kind: str, found: Manifest) -> None:
         """One object of ``kind`` came or changed."""
@@ -51,9 +57,17 @@ class Places:
         with self._lock:
             self._take(kind, name, None)
 
+    def lists(self, kind: str) -> bool:
+        """Whether ``kind`` was ever listed."""
+        return kind in self._listed
+
     def service(self, name: str) -> Manifest | None:
         """A Service, None where there is none."""
         return self._objects[SERVICES].get(name)
+
+    def inference_pool(self, name: str) -> Manifest | None:
+        """An InferencePool, None where there is none."""
+        return self._objects[POOLS].get(name)
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
         """EndpointSlices of a Service, by name."""
@@ -99,10 +113,14 @@ def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
     kept = {key: metadata[key] for key in ("name", "labels", "deletionTimestamp") if metadata.get(key)}
     if kind == SERVICES:
         return {"metadata": kept, "spec": {"selector": dict(found.get("spec", {}).get("selector") or {})}}
+    if kind == POOLS:
+        spec = found.get("spec") or {}
+        return {"metadata": kept, "spec": {key: spec.get(key) for key in ("selector", "targetPorts")}}
     if kind == SLICES:
         return {"metadata": kept, "ports": found.get("ports"), "endpoints": found.get("endpoints")}
     annotations = metadata.get("annotations") or {}
     kept["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OURS)}
     status = found.get("status") or {}
     conditions = [{"type": one["type"], "status": one["status"]} for one in status.get("conditions") or []]
-    return {"metadata": kept, "status": {"podIP": status.get("podIP", ""), "conditions": conditions}}
+    shown = {"podIP": status.get("podIP", ""), "phase": status.get("phase", ""), "conditions": conditions}
+    return {"metadata": kept, "status": shown}

@@ -160,7 +160,7 @@ class ClusterProber:
         kernels = sorted((one for one in kernels if one.backend is not None), key=lambda one: order[one.role])
         kernel = kernels[0]
         assert kernel.backend is not None
-        url = self._probing.options.reference_url or self._sensing.discovery.ready_url(kernel.backend.name)
+        url = self._probing.options.reference_url or self._sensing.discovery.ready_url(kernel.backend)
         if not url:
             self.problem = f"nothing is probed: no pod of {kernel.name}, which says what is right, is ready"
         return (kernel.name, url) if url else None

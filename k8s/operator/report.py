@@ -40,9 +40,16 @@ def policy_conditions(verdict: Verdict, loop: RouteLoop | None, suspended: bool)
 
 
 def _resolved(verdict: Verdict, loop: RouteLoop | None) -> Condition:
-    """With what is to be said of the documents before they are trusted."""
+    """With what is wrong with backends, and what is to be said of the documents before they are trusted."""
     found = verdict.resolved
-    if loop is None or found.status != "True" or not loop.told:
+    if loop is None or found.status != "True":
+        return found
+    if problems := loop.discovery.problems:
+        told = "; ".join(one.message for one in problems)
+        return condition("ResolvedRefs", False, problems[0].reason, told)
+    if loop.standing.discovery_error and not loop.discovery.pods:
+        return condition("ResolvedRefs", None, "BackendsUnread", loop.standing.discovery_error)
+    if not loop.told:
         return found
     return replace(found, message="; ".join((found.message, *loop.told)))
 

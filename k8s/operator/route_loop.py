@@ -6,7 +6,7 @@ Whatever a port does, the table in force stays: a turn that fails is told by con
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -21,12 +21,13 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
-from k8s.operator.fleet import controller_setup, frozen, kernel_services, pinned_table, route_shape
+from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
+from live.artefacts.fetch import RegistryAccess
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
 from live.control.stacks import owned
 from live.control.together import Asked, setup_key
@@ -94,6 +95,8 @@ class Parts:
     """Whether this operator may still act."""
     rates: Callable[[KernelContract], SampleRates] = usual_rates
     """How often a replica is looked at."""
+    registries: RegistryAccess = field(default_factory=RegistryAccess)
+    """Where artefacts that documents name are fetched from."""
     journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
     """Who writes the turns of one policy down, from this state on."""
 
@@ -134,7 +137,7 @@ class RouteLoop:
         found = controller_setup(documents, parts.rates(documents.contract))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        self.discovery = PodDiscovery(parts.cluster, kernel_services(documents.pool))
+        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool))
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(

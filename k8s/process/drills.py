@@ -6,11 +6,12 @@ import logging
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubernetes import client
 
 from k8s.api.drills import ApiDrillCluster
+from k8s.operator.artefacts import Artefacts
 from k8s.operator.drills.admission import Place
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
@@ -18,6 +19,7 @@ from k8s.operator.drills.pods import Steering
 from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
 from k8s.routes.rules import Backend
+from live.artefacts.fetch import RegistryAccess
 from live.control.pace import run
 
 _LOG = logging.getLogger(__name__)
@@ -36,14 +38,20 @@ class DrillSettings:
     entrance: Entrance
     steering: Steering
     shed: Backend
+    registries: RegistryAccess = field(default_factory=RegistryAccess)
 
 
-def drills_of(api: client.ApiClient, settings: DrillSettings) -> Drills:
-    """The drills of one namespace."""
+def drills_of(api: client.ApiClient, settings: DrillSettings, artefacts: Artefacts) -> Drills:
+    """The drills of one namespace; ``artefacts`` fetches what their documents name."""
     return Drills(
         DrillParts(
             cluster=ApiDrillCluster(api, settings.namespace),
-            place=Place(namespace=settings.namespace, allowed=settings.allowed, shed=settings.shed),
+            place=Place(
+                namespace=settings.namespace,
+                allowed=settings.allowed,
+                shed=settings.shed,
+                missing=artefacts.want,
+            ),
             entrance=settings.entrance,
             steering=settings.steering,
             now_s=time.time,
@@ -57,12 +65,16 @@ def serve_drills(settings: DrillSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with cluster_client() as api:
-        drills, leadership = (
-            drills_of(api, settings),
-            Leadership(api, settings.namespace, settings.identity, lease=LEASE),
-        )
+        artefacts = Artefacts(settings.registries)
+        drills = drills_of(api, settings, artefacts)
+        leadership = Leadership(api, settings.namespace, settings.identity, lease=LEASE)
+
+        def turn_both() -> None:
+            artefacts.turn(time.monotonic())
+            turn(drills, leadership)
+
         try:
-            run(lambda: turn(drills, leadership), _TICK_S, stop)
+            run(turn_both, _TICK_S, stop)
         finally:
             drills.leave()
 

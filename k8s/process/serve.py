@@ -35,6 +35,7 @@ from k8s.process.election import Leadership
 from k8s.process.metrics import Counts, OperatorCollector
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
+from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import SteadyClock
 from live.control.pace import run
 from live.observe.scraper import Scraper
@@ -62,6 +63,8 @@ class Settings:
     """Folder of decision logs; None: moves are told as log lines alone."""
     webhook_origins: tuple[str, ...] = ()
     """What webhooks of promotions may call, ``https://HOST:PORT``."""
+    registries: RegistryAccess = field(default_factory=RegistryAccess)
+    """Where artefacts that documents name are fetched from."""
 
 
 class Loop:
@@ -86,6 +89,7 @@ class Loop:
             shed=settings.shed,
             leads=self.leadership.leads,
             rates=self._rates,
+            registries=settings.registries,
             journal=partial(open_journal, settings.journal),
         )
         self.operator, self.counts = (

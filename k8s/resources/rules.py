@@ -83,7 +83,18 @@ POOL = (
     ),
     Rule(
         "self.kernels.all(k, k.role == 'reference' || has(k.backend))",
-        "kernels: in a cluster every serving kernel names its backend (Service and port)",
+        "kernels: in a cluster every serving kernel names its backend (Service and port, or InferencePool)",
+        "kernels",
+    ),
+    Rule(
+        "self.kernels.all(k, !has(k.backend) || (k.backend.kind == 'InferencePool') == "
+        "(k.backend.group == 'inference.networking.k8s.io'))",
+        "kernels: a backend of kind InferencePool has group inference.networking.k8s.io, a Service none",
+        "kernels",
+    ),
+    Rule(
+        "self.kernels.all(k, !has(k.backend) || (k.backend.kind == 'Service') == has(k.backend.port))",
+        "kernels: a backend of kind Service names its port, an InferencePool none: it has a target port",
         "kernels",
     ),
 )

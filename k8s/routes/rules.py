@@ -23,21 +23,31 @@ Rule = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """A Service that answers: a kernel's, or the one that refuses with 429."""
+    """What answers: a kernel's Service or InferencePool, or the Service that refuses with 429."""
 
     name: str
-    port: int
+    port: int | None
+    """None for an InferencePool, which has a target port of its own."""
     namespace: str | None = None
+    group: str = ""
+    kind: str = "Service"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Group, kind and name: a Service and an InferencePool may share a name."""
+        return self.group, self.kind, self.name
 
     def as_json(self, weight: int) -> dict[str, Any]:
         """As a backendRef of ``weight``."""
-        found = {"group": "", "kind": "Service", "name": self.name, "port": self.port, "weight": weight}
+        found: dict[str, Any] = {"group": self.group, "kind": self.kind, "name": self.name}
+        found |= {} if self.port is None else {"port": self.port}
+        found |= {"weight": weight}
         return found if self.namespace is None else {**found, "namespace": self.namespace}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """A share of every slice's requests that a Service is shown too; its answers are dropped."""
+    """A share of every slice's requests that a backend is shown too; its answers are dropped."""
 
     backend: Backend
     ratio: float  # 0 to 1
@@ -91,7 +101,7 @@ def rule_slices(shape: RouteShape) -> dict[str, str]:
 
 
 def backend_places(shape: RouteShape) -> dict[str, int]:
-    """Number and Service of each backend of a rule -> its place; the one that refuses is last."""
+    """Number and name of each backend of a rule -> its place; the one that refuses is last."""
     names = [one.name for one in (*shape.kernels, shape.shed)]
     return {str(at): at for at in range(len(names))} | {name: at for at, name in enumerate(names)}
 
@@ -102,9 +112,10 @@ def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | 
     by_name = {rule.get("name"): rule for rule in rules}
     for at, name in enumerate(shape.slices):
         rule = by_name.get(_rule_name(name))
-        weights = [one.get("weight", 1) for one in (rule or {}).get("backendRefs") or []]
-        names = [one.get("name") for one in (rule or {}).get("backendRefs") or []]
-        if names != [one.name for one in (*shape.kernels, shape.shed)] or not sum(weights) > 0:
+        written = (rule or {}).get("backendRefs") or []
+        weights = [one.get("weight", 1) for one in written]
+        keys = [(one.get("group", ""), one.get("kind", "Service"), one.get("name")) for one in written]
+        if keys != [one.key for one in (*shape.kernels, shape.shed)] or not sum(weights) > 0:
             return None
         found[at] = np.array(weights) / sum(weights)
     return found if len(rules) == len(shape.slices) else None

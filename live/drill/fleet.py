@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -16,10 +16,11 @@ from live.ports import HostCounters, LiveReplica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Where requests go, and the name of the model that they ask for."""
+    """Where requests go, and the model that they ask for. api_key: that servers want, "" for none."""
 
     url: str
     model: str
+    api_key: str = field(default="", repr=False)
 
 
 class DrillFleet(Protocol):

@@ -16,9 +16,10 @@ from contracts.errors import SelvageError
 from contracts.rng import stream
 from controller.healing.records import Flush, HealingPhase, drill_terms
 from faults.client.errors import DrillError
+from faults.client.wire import bearer
 from faults.drill.outcome import Mended
 from faults.drill.plan import HEAL_ATTEMPTS, HEAL_WAIT_S, DrillPlan
-from live.drill.fleet import DrillFleet
+from live.drill.fleet import DrillFleet, Front
 from live.errors import LiveError
 from live.heal.mender import ServerMender, Verification
 from live.heal.playbook import Playbook
@@ -87,11 +88,12 @@ class Mending:
     _books: dict[str, Playbook] = field(default_factory=dict)
     _lines: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
-    def remember(self, model: str) -> None:
-        """Ask every replica to be struck for ``model`` while nothing is wrong. MeasurementError where one
+    def remember(self, front: Front) -> None:
+        """Ask every replica to be struck for the model while nothing is wrong. MeasurementError where one
         does not answer, httpx's own errors where it is not there.
         """
-        self._model = model
+        self._model = front.model
+        self._client.headers.update(bearer(front.api_key))
         prompts = mending_prompts()
         for name in dict.fromkeys(one for strike in self.plan.strikes for one in strike.replicas):
             golden = right_answers(self._line(name), [one.question() for one in prompts])

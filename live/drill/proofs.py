@@ -20,7 +20,7 @@ from faults.client.errors import ReplicaGoneError
 from faults.client.replica import Injected, Proof
 from faults.drill.plan import Strike
 from faults.inside.document import FINAL_KINDS, WEIGHT_KINDS
-from live.drill.fleet import DrillFleet
+from live.drill.fleet import DrillFleet, Front
 from live.errors import LiveError
 from live.ports import LiveReplica
 
@@ -39,8 +39,8 @@ class Proofs:
     _meters: dict[str, KlMeter] = field(default_factory=dict)
     _pids: dict[str, int | None] = field(default_factory=dict)
 
-    def remember(self, strikes: tuple[Strike, ...], model: str) -> None:
-        """Take down what every replica to be struck is like while nothing is wrong; ``model``: its name."""
+    def remember(self, strikes: tuple[Strike, ...], front: Front) -> None:
+        """Take down what every replica to be struck is like while nothing is wrong."""
         rng = stream(0, "drill_proof_prompts")
         prompts = rng.integers(5, _LARGEST_TOKEN, (_PROMPTS, _PROMPT_TOKENS)).tolist()
         for strike in strikes:
@@ -48,7 +48,7 @@ class Proofs:
                 server = self._replica(name)
                 self._pids[name] = server.pid
                 if _of_weights(strike) and name not in self._meters:
-                    self._meters[name] = KlMeter(server.url, model, prompts)
+                    self._meters[name] = KlMeter(server.url, front.model, prompts, api_key=front.api_key)
 
     def meter(self, name: str) -> KlMeter:
         """What measures the mean KL of a replica to its own clean answers."""

@@ -82,9 +82,9 @@ class LiveTarget:
     def begin(self) -> None:
         """Let the load and whoever heals begin."""
         front = self._fleet.front()
-        self._proofs.remember(self._frame.plan.strikes, front.model)
+        self._proofs.remember(self._frame.plan.strikes, front)
         try:
-            self._mending.remember(front.model)
+            self._mending.remember(front)
         except (MeasurementError, httpx.HTTPError) as error:
             raise DrillError(f"a replica to be struck does not answer beforehand: {error}") from None
         load, plan = self._frame.plan.load, self._frame.plan
@@ -96,6 +96,7 @@ class LiveTarget:
             slices=tuple(part.slice for part in plan.slices),
             shares=tuple(part.share for part in plan.slices),
             model=front.model,
+            api_key=front.api_key,
             prompt_tokens=load.prompt_tokens,
             answer_tokens=load.answer_tokens,
             streamed_ratio=load.streamed_ratio,

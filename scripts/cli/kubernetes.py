@@ -16,12 +16,14 @@ from k8s.resources.manifests import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
 from scripts.cli.options import options
 from scripts.cli.profile_request import read_key
+from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
 from scripts.guard import EXIT_BUG
 
 if TYPE_CHECKING:
     from k8s.operator.probing import Access
     from k8s.operator.watching import Watching
     from k8s.process.serve import Settings
+    from live.artefacts.fetch import RegistryAccess
 
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
 app.command("drill-extension")(drill_extension)
@@ -71,7 +73,14 @@ class OperatorRequest:
         typer.Option(help="Or the file that holds it, a mounted Secret; none where it is absent."),
     ] = None
     ca_file: Annotated[Path | None, typer.Option(help="Certificates of a private authority, PEM.")] = None
-    prompts: Annotated[Path | None, typer.Option(help="Golden prompts; the shipped ones without.")] = None
+    registry: REGISTRY = None
+    registry_auth_file: AUTH_FILE = None
+    prompts: Annotated[
+        str, typer.Option(help="Golden prompts, a file or an oci:// URI; the shipped ones without.")
+    ] = ""
+    references_from: Annotated[
+        str, typer.Option(help="oci:// URI of answers of the reference, copied to --references at the start.")
+    ] = ""
     references: Annotated[
         Path, typer.Option(help="Folder on a volume that keeps what the reference answered.")
     ] = Path("/var/lib/selvage/references")
@@ -127,6 +136,9 @@ def _settings(asked: OperatorRequest) -> Settings:
     file = asked.api_key_file if asked.api_key_file is not None and asked.api_key_file.exists() else None
     key = read_key("--api-key", asked.api_key_env, file)
     access = Access(api_key=key, ca_file=asked.ca_file, model=asked.model)
+    registries = registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file)
+    if asked.references_from:
+        copied(asked.references_from, registries, asked.references, "--references-from")
     return Settings(
         namespace=asked.namespace,
         identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
@@ -135,14 +147,15 @@ def _settings(asked: OperatorRequest) -> Settings:
         advises=asked.advise,
         health_port=asked.health_port or None,
         access=access,
-        watching=_watching(asked, access),
+        watching=_watching(asked, access, registries),
         journal=asked.decision_log,
         webhook_origins=_origins(asked.webhook_origin or ()),
+        registries=registries,
     )
 
 
 def _origins(given: Sequence[str]) -> tuple[str, ...]:
-    from k8s.operator.promotion.calls import allowed_origin
+    from live.origins import allowed_origin
 
     try:
         return tuple(allowed_origin(one) for one in given)
@@ -150,15 +163,16 @@ def _origins(given: Sequence[str]) -> tuple[str, ...]:
         raise typer.BadParameter(str(error), param_hint="--webhook-origin") from None
 
 
-def _watching(asked: OperatorRequest, access: Access) -> Watching:
+def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess) -> Watching:
     from k8s.operator.probing import Probing
     from k8s.operator.watching import ENVOY_GATEWAY, Watching
     from live.run.options import ProbeOptions
 
     probing = None
     if asked.probe_tokens:
+        prompts = pulled_or_path(asked.prompts, registries, "--prompts") if asked.prompts else None
         options = ProbeOptions(
-            prompts=asked.prompts or ProbeOptions().prompts,
+            prompts=prompts or ProbeOptions().prompts,
             tokens_per_s=asked.probe_tokens,
             limit_s=asked.probe_limit,
             reference_url=asked.reference,

@@ -14,6 +14,8 @@ import typer
 from contracts.errors import MissingPartError
 from k8s.resources.drill_extension import DRILL_PORT
 from scripts.cli.options import options
+from scripts.cli.profile_request import read_key
+from scripts.cli.registries import AUTH_FILE, REGISTRY, registry_access
 
 
 def drill_extension(
@@ -44,12 +46,20 @@ class DrillsRequest:
     ] = None
     drill_port: Annotated[int, typer.Option(min=1, max=65535, help="Where servers are steered.")] = DRILL_PORT
     model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="Or the file that holds it, a mounted Secret; none where it is absent."),
+    ] = None
     token_file: Annotated[Path, typer.Option(help="The servers' drill token, a mounted Secret.")] = Path(
         "/etc/selvage-drill/token"
     )
     records: Annotated[
         Path, typer.Option(help="Folder for what single calls note; the ConfigMap of a drill is what counts.")
     ] = Path(gettempdir(), "selvage-drills")
+    registry: REGISTRY = None
+    registry_auth_file: AUTH_FILE = None
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of registries' authority, PEM.")] = None
     shed_service: Annotated[
         str, typer.Option("--shed-service", help="As the operator's: SERVICE:PORT that answers 429.")
     ] = "selvage-refuse:8080"
@@ -69,13 +79,16 @@ def drills(asked: DrillsRequest) -> None:
     if not name or not port.isdecimal():
         expected = f"expected SERVICE:PORT, got {asked.shed_service!r}"
         raise typer.BadParameter(expected, param_hint="--shed-service")
+    file = asked.api_key_file if asked.api_key_file is not None and asked.api_key_file.exists() else None
+    key = read_key("--api-key", asked.api_key_env, file)
     serve_drills(
         DrillSettings(
             namespace=asked.namespace,
             allowed=frozenset(asked.allow_namespace or ()),
             identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
-            entrance=Entrance(url=asked.gateway.rstrip("/"), model=asked.model),
+            entrance=Entrance(url=asked.gateway.rstrip("/"), model=asked.model, api_key=key),
             steering=Steering(token_file=asked.token_file, records=asked.records, port=asked.drill_port),
             shed=Backend(name=name, port=int(port)),
+            registries=registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file),
         )
     )

@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "train": (("train",), "Train routing policies by a recipe, several seeds."),
     "bench": (("bench",), "Print the figures of a benchmark."),
     "offline": (("offline",), "Log incidents; learn and judge policies from logs."),
+    "oci": (("oci",), "Fetch artefacts that documents name from OCI registries."),
     "kubernetes": (("kubernetes",), "Custom resources and operator for Kubernetes."),
     "doctor": (("doctor",), "Say what is installed, shadowed or missing."),
 }

@@ -19,9 +19,9 @@ from faults.drill.plan import plan_drill
 from faults.inside.gate import RefusedError
 from k8s.operator.admission import Documents, judge_policy
 from k8s.operator.conditions import Condition
-from k8s.operator.fleet import controller_setup, kernel_services, serving
+from k8s.operator.fleet import controller_setup, kernel_backends, serving
 from k8s.operator.objects import Manifest, Resources
-from k8s.operator.replicas import KernelService
+from k8s.operator.replicas import KernelBackend
 from k8s.resources.objects import object_of
 from scripts.drill.documents import check_live, find_drill
 from scripts.drill.healer import shipped_artefact
@@ -66,7 +66,7 @@ class ClusterSuite(Suite):
     before: Mapping[str, Any]
     specs: Mapping[str, dict[str, Any]]
     homes: Mapping[str, str]
-    services: tuple[KernelService, ...]
+    backends: tuple[KernelBackend, ...]
 
     @property
     def key(self) -> str:
@@ -114,7 +114,7 @@ def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
         before=found["spec"],
         specs=specs,
         homes={home.slice: home.kernel for home in documents.pool.spec.home},
-        services=kernel_services(documents.pool),
+        backends=kernel_backends(documents.pool),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.telemetry import ReplicaState
+from k8s.operator.endpoints import selector_of
 from k8s.operator.objects import Manifest
 from k8s.operator.replicas import PodDiscovery
 from scripts.e5_cluster.borrowed import BorrowedPolicy
@@ -51,8 +52,8 @@ class ExperimentPool:
     def _images(self) -> tuple[str, ...]:
         found = {
             str(container.get("image", ""))
-            for one in self._suite.services
-            for pod in self._cluster.pods(_own_labels(self._cluster.service(one.service)))
+            for one in self._suite.backends
+            for pod in self._cluster.pods(selector_of(self._cluster, one.backend))
             for container in (pod.get("spec") or {}).get("containers") or []
         }
         return tuple(sorted(found))
@@ -70,7 +71,7 @@ class ExperimentPool:
         return away or self._not_serving()
 
     def _not_serving(self) -> str:
-        discovery = PodDiscovery(self._cluster, self._suite.services)
+        discovery = PodDiscovery(self._cluster, self._suite.backends)
         discovery.refresh()
         ready = {
             one.slot for one in discovery.pods if one.in_rotation and one.replica.state == ReplicaState.READY
@@ -119,8 +120,3 @@ def _weight(row: Mapping[str, Any] | None, kernel: str) -> float:
 
 def _status(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     return str(conditions.get(kind, {}).get("status", "Unknown"))
-
-
-def _own_labels(service: Manifest | None) -> dict[str, str]:
-    """The labels that a Service selects its pods by."""
-    return dict(((service or {}).get("spec") or {}).get("selector") or {})

@@ -1,7 +1,8 @@
 """Fetch what tests of the cluster world start: ``python -m scripts.setup.kube_assets [--into DIR]``.
 
-etcd and kube-apiserver as published for controller-runtime's envtest, and the HTTPRoute definition of the
-Gateway API. Prints the two variables to set. What is there already is kept. Nothing is fetched by a test.
+etcd and kube-apiserver as published for controller-runtime's envtest, the HTTPRoute definition of the
+Gateway API, and the InferencePool of its inference extension. Prints the two variables to set. What is there
+already is kept. Nothing is fetched by a test.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from pathlib import Path
 
 import httpx
 
-#: Releases, pinned: the API server's, and the Gateway API's.
-ENVTEST, GATEWAY_API = "1.34.0", "1.4.0"
+#: Releases, pinned: the API server's, the Gateway API's, and its inference extension's.
+ENVTEST, GATEWAY_API, INFERENCE = "1.34.0", "1.4.0", "1.0.0"
 _ENVTEST_URL = (
     "https://github.com/kubernetes-sigs/controller-tools/releases/download/"
     "envtest-v{version}/envtest-v{version}-{system}-{machine}.tar.gz"
 )
-_ROUTES_URL = (
-    "https://raw.githubusercontent.com/kubernetes-sigs/gateway-api/v{version}/"
-    "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"
-)
+DEFINITIONS = {
+    "httproutes.yaml": (
+        f"https://raw.githubusercontent.com/kubernetes-sigs/gateway-api/v{GATEWAY_API}/"
+        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"
+    ),
+    "inferencepools.yaml": (
+        "https://raw.githubusercontent.com/kubernetes-sigs/gateway-api-inference-extension/"
+        f"v{INFERENCE}/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"
+    ),
+}
 PROGRAMS = ("etcd", "kube-apiserver")
 _MACHINES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -35,9 +42,10 @@ def main(argv: list[str] | None = None) -> int:
     folder: Path = parser.parse_args(argv).into
     try:
         fetch_programs(folder)
-        fetch_routes(folder)
+        fetch_definitions(folder)
     except (httpx.HTTPError, KeyError, OSError) as error:
-        print(f"cannot fetch: {error}; put {', '.join(PROGRAMS)} and httproutes.yaml into {folder} by hand")
+        wanted = ", ".join((*PROGRAMS, *DEFINITIONS))
+        print(f"cannot fetch: {error}; put {wanted} into {folder} by hand")
         return 1
     print(f"export KUBEBUILDER_ASSETS={folder} GATEWAY_API_CRDS={folder}")
     return 0
@@ -58,11 +66,11 @@ def fetch_programs(folder: Path) -> None:
                 _write(folder / name, content.read(), mode=0o755)
 
 
-def fetch_routes(folder: Path) -> None:
-    """The definition of HTTPRoute into ``folder``, unless it is there."""
-    target = folder / "httproutes.yaml"
-    if not target.is_file():
-        _write(target, _download(_ROUTES_URL.format(version=GATEWAY_API)), mode=0o644)
+def fetch_definitions(folder: Path) -> None:
+    """The definitions of HTTPRoute and InferencePool into ``folder``, unless they are there."""
+    for name, url in DEFINITIONS.items():
+        if not (folder / name).is_file():
+            _write(folder / name, _download(url), mode=0o644)
 
 
 def _download(url: str) -> bytes:

@@ -1,4 +1,4 @@
-"""One API server for all tests of the cluster world, with our definitions and the Gateway API's."""
+"""One API server for all tests of the cluster world, with our definitions and those that routes need."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from kubernetes import client
 
 from k8s.resources.definition import definitions
 from tests.support.kube_api import api_server, install_definitions
-from tests.support.kube_assets import assets, gateway_crds
+from tests.support.kube_assets import assets, gateway_crds, pool_crd
 
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[client.ApiClient]:
     """A client of a fresh API server."""
-    programs, gateway = assets(), gateway_crds()
+    programs, gateway, pool = assets(), gateway_crds(), pool_crd()
     assert programs is not None
     assert gateway is not None
+    assert pool is not None
     with api_server(programs) as configuration, client.ApiClient(configuration) as found:
-        gateways = [yaml.safe_load((gateway / "httproutes.yaml").read_text(encoding="utf-8"))]
-        install_definitions(found, [*definitions(), *gateways])
+        others = [
+            yaml.safe_load(one.read_text(encoding="utf-8")) for one in (gateway / "httproutes.yaml", pool)
+        ]
+        install_definitions(found, [*definitions(), *others])
         yield found
 
 

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from k8s.operator.advice import ADVICE, BROKEN
+from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import Cluster
-from k8s.operator.replicas import IN_ROTATION
 from k8s.operator.route_loop import Parts
 from k8s.process.metrics import Counts, OperatorCollector
 from tests.support.cluster_worlds import SAMPLE, SHED, Bench

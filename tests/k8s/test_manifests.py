@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from k8s.operator.replicas import IN_ROTATION
+from k8s.operator.endpoints import IN_ROTATION
 from tests.support.cluster_worlds import SAMPLE, Bench
 from tests.support.paths import ROOT
 from tests.support.promotions import promote
@@ -102,7 +102,8 @@ def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClien
     for one in drill:
         del one["metadata"]["namespace"]
     e5 = [*objects(SAMPLE.parent / "e5"), *objects(SAMPLE.parent / "e5" / "suite")]
-    for found in [*objects(SAMPLE), *objects(SAMPLE.parent / "promotion"), *drill, *e5]:
+    others = [*objects(SAMPLE.parent / "promotion"), *objects(SAMPLE.parent / "inference-pool")]
+    for found in [*objects(SAMPLE), *others, *drill, *e5]:
         path = _path(found, namespace)
         api.call_api(
             "POST",
@@ -160,7 +161,11 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
     from tests.support.live_fleets import until
 
     bench, recorded = Bench(api=api, namespace=namespace), Recorded(api.configuration)
-    bench.everything()
+    bench.everything(_pooled)
+    for found in objects(SAMPLE.parent / "inference-pool"):
+        if found["kind"] == "InferencePool":
+            place = found["apiVersion"].split("/")
+            bench.custom.create_namespaced_custom_object(*place, namespace, "inferencepools", found)
     promote(bench, {"uri": "configmap:nothing/nowhere", "sha256": "0" * 64})
     operator = bench.operator(ApiCluster(recorded.api, namespace, timeout_s=20.0))
     leadership = Leadership(recorded.api, namespace, "one", timeout_s=20.0)
@@ -178,9 +183,16 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
         for verb in rule["verbs"]
     }
     with NamespaceWatch(recorded.api, namespace) as watched:
-        until(lambda: watched.places is not None)
+        watched.want_pools()
+        until(lambda: watched.places is not None and watched.places.lists("inferencepools"))
     watches = {one for one in allowed if one[0] == "watch"}  # kopf's, by a client of its own
     assert recorded.calls == allowed - watches
+
+
+def _pooled(pool: dict[str, Any]) -> None:
+    """One kernel behind an InferencePool, the other behind its Service."""
+    found = named("KernelPool", "chat-pool", SAMPLE.parent / "inference-pool")
+    pool["spec"]["kernels"][0] = found["spec"]["kernels"][0]
 
 
 @pytest.mark.needs("kube_api")

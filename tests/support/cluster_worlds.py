@@ -14,9 +14,9 @@ from kubernetes import client
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from k8s.api.cluster import ApiCluster
+from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.promotion.calls import HookCaller
-from k8s.operator.replicas import IN_ROTATION
 from k8s.operator.route_loop import Parts, Sensing
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend

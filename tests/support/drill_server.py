@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
 import uvicorn
 from selvage_inject.inside.middleware import DrillMiddleware
+
+#: That requests must tell, as vLLM's --api-key; "": none.
+KEY = os.environ.get("MADE_UP_KEY", "")
 
 
 class Engine:
@@ -55,6 +59,10 @@ class App:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
+        if KEY and dict(scope["headers"]).get(b"authorization", b"").decode() != f"Bearer {KEY}":
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b'{"error": "Unauthorized"}'})
+            return
         await asyncio.sleep(0.01)
         asked = json.loads(body) if body else {}
         streamed = asked.get("stream")

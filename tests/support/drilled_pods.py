@@ -27,7 +27,7 @@ from k8s.operator.drills.admission import Place
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
-from k8s.operator.replicas import IN_ROTATION
+from k8s.operator.endpoints import IN_ROTATION
 from k8s.resources.drill_extension import ALLOWED, DRILLS
 from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster_worlds import SHED, Bench, Object, pod, sample
@@ -51,6 +51,8 @@ class DrillWorld:
     door: int = field(default_factory=free_port)
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     gateway: str = ""
+    key: str = ""
+    """That servers want of requests, "" for none."""
     engines: tuple[str, ...] = ()
     """Pods that are real vLLM servers; the others are stand-ins."""
 
@@ -64,20 +66,16 @@ class DrillWorld:
         """What servers and runner share."""
         return self.folder / "token"
 
-    def drills(self, cluster: ApiDrillCluster | None = None, allowed: str = "") -> Drills:
+    def drills(self, cluster: ApiDrillCluster | None = None, allowed: str = "", key: str = "") -> Drills:
         """A fresh runner, which takes drills of its own namespace, or of ``allowed`` alone."""
         own = self.bench.namespace
         place = Place(namespace=own, allowed=frozenset({allowed or own}), shed=SHED)
         found = cluster or ApiDrillCluster(self.bench.api, self.bench.namespace, timeout_s=20.0)
         steering = Steering(token_file=self.token_file, records=self.folder / "records", port=self.door)
-        parts = DrillParts(
-            cluster=found,
-            place=place,
-            entrance=Entrance(url=self.gateway),
-            steering=steering,
-            now_s=time.time,
+        entrance = Entrance(url=self.gateway, api_key=key)
+        return Drills(
+            DrillParts(cluster=found, place=place, entrance=entrance, steering=steering, now_s=time.time)
         )
-        return Drills(parts)
 
     def apply(self, name: str = "late", **changes: Any) -> Object:
         """Create a drill: one fp8 server is late from 4 s to 9 s; ``changes`` replace parts of its spec."""
@@ -185,10 +183,14 @@ def address(kernel: str, number: int) -> str:
 
 @contextmanager
 def drill_world(
-    bench: Bench, folder: Path, allowed: tuple[str, ...] = ("fp8", "bf16"), engines: tuple[str, ...] = ()
+    bench: Bench,
+    folder: Path,
+    allowed: tuple[str, ...] = ("fp8", "bf16"),
+    engines: tuple[str, ...] = (),
+    key: str = "",
 ) -> Iterator[DrillWorld]:
     """A world that serves. allowed: kernels whose pods carry the label; engines: pods of real servers."""
-    world = DrillWorld(bench=bench, folder=folder, engines=engines)
+    world = DrillWorld(bench=bench, folder=folder, engines=engines, key=key)
     world.token_file.write_text(TOKEN)
     for name in ("contract", "pool", "policy", "route"):
         bench.apply(name)
@@ -215,7 +217,7 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
     folder = world.folder / name
     started = drill_arguments(folder)
     own = {gate.TOKEN_FILE: str(world.token_file), gate.PORT: str(world.door),
-           gate.HOST: address(kernel, number), gate.REPLICA: name}  # fmt: skip
+           gate.HOST: address(kernel, number), gate.REPLICA: name, "MADE_UP_KEY": world.key}  # fmt: skip
     if name in world.engines:
         command, own = (
             engine_command(address(kernel, number), world.port, MODEL, started),
@@ -266,7 +268,8 @@ def gateway(world: DrillWorld) -> Iterator[str]:
             host = address(*places[next(turns) % len(places)])
             connection = http.client.HTTPConnection(host, world.port, timeout=10.0)
             try:
-                connection.request("POST", self.path, body, {"content-type": "application/json"})
+                told = {"authorization": self.headers.get("authorization", "")}
+                connection.request("POST", self.path, body, {"content-type": "application/json"} | told)
                 answer = connection.getresponse()
                 status, text = answer.status, answer.read()
                 replica = answer.headers.get("x-selvage-replica", "")

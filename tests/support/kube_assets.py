@@ -19,3 +19,12 @@ def gateway_crds() -> Path | None:
     named = os.environ.get("GATEWAY_API_CRDS")
     folder = Path(named) if named else None
     return folder if folder is not None and (folder / "httproutes.yaml").is_file() else None
+
+
+def pool_crd() -> Path | None:
+    """The definition of InferencePool: in the folder of the Gateway API's, or in one beside it."""
+    folder = gateway_crds()
+    if folder is None:
+        return None
+    found = [folder / "inferencepools.yaml", *sorted(folder.parent.glob("*/*inferencepools.yaml"))]
+    return next((one for one in found if one.is_file()), None)

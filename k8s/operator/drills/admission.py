@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from contracts.compiled.layout import FleetLayout
 from contracts.documents import FaultDrill
 from contracts.errors import DocumentError
+from contracts.loading.oci import MissingArtefactError, OciUri
 from controller.fleet import USUAL_RATES
 from faults.client.replica import wire_form
 from faults.drill.guards import check_metrics
@@ -52,11 +54,14 @@ class DrillVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where drills run. allowed: namespaces; shed: what routes name for what is refused."""
+    """Where drills run. allowed: namespaces; shed: what routes name for what is refused; missing: told of
+    artefacts that were not fetched.
+    """
 
     namespace: str
     allowed: frozenset[str]
     shed: Backend
+    missing: Callable[[OciUri], None] = lambda _: None
 
 
 def judge_drill(found: Manifest, seen: Resources, place: Place) -> DrillVerdict:
@@ -123,6 +128,9 @@ def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: Place)
     try:
         plan = plan_drill(drill, origin(found), pool)
         layout = controller_setup(documents, USUAL_RATES).setup.layout
+    except MissingArtefactError as error:
+        place.missing(error.uri)
+        return unresolved(verdict, "ArtefactNotFetched", f"{error.uri} is being fetched")
     except (DocumentError, ValueError) as error:
         return unresolved(verdict, "DoesNotFit", str(error))
     header = documents.policy.spec.route.slice_header

@@ -6,20 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from contracts.telemetry import ReplicaState
 from faults.client.errors import DrillError, DrillRefusedError
-from faults.client.wire import call
+from faults.client.wire import bearer, call
 from faults.drill.runner import TargetGoneError
 from k8s.operator.drills.admission import DrillSite
 from k8s.operator.drills.chaos import NETWORK_KINDS, chaos_name
 from k8s.operator.drills.cluster import DrillCluster, DrillPod
 from k8s.operator.drills.ledger import StruckPod
 from k8s.operator.drills.pods import POD_KILL, Handed, PodFaults, Steering, drill_pods, steering_url
-from k8s.operator.fleet import kernel_services
+from k8s.operator.fleet import kernel_backends
 from k8s.operator.objects import ClusterError
 from k8s.operator.replicas import PodDiscovery, PodReplica
 from k8s.routes.rules import WHOLE, table_of
@@ -31,14 +31,18 @@ from live.ports import HostCounters, LiveReplica
 #: For so long the last sight of the cluster counts where its server does not answer, s.
 BLIND_S = 10.0
 _POLL_S = 0.5
+_UNAUTHORISED = (401, 403)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Where the load of drills enters. model: that it asks for, "" for the first that a pod names."""
+    """Where the load of drills enters. model: that it asks for, "" for the first that a pod names; api_key:
+    that servers and gateway want, "" for none.
+    """
 
     url: str
     model: str = ""
+    api_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class ClusterFleet:
         handed_over: bool,
     ) -> None:
         self._cluster, self._site, self._entrance, self._steering = cluster, site, entrance, steering
-        self._discovery = PodDiscovery(cluster, kernel_services(site.documents.pool))
+        self._discovery = PodDiscovery(cluster, kernel_backends(site.documents.pool))
         self._handed_over = handed_over
         self._pods: dict[str, DrillPod] = {}
         self._struck: dict[str, DrillPod] = {}
@@ -103,8 +107,9 @@ class ClusterFleet:
             except DrillRefusedError as error:
                 step = "start its Deployment with the drills component, and the Secret of its token"
                 raise DrillRefusedError(f"{error}; {step}") from None
-        model = self._entrance.model or _first_model(self._ready_url())
-        return Front(url=self._entrance.url, model=model)
+        known = self._entrance
+        model = known.model or _first_model(self._ready_url(), known.api_key)
+        return Front(url=known.url, model=model, api_key=known.api_key)
 
     def warm_up(self, prompt_tokens: int, answer_tokens: int) -> None:
         """Nothing: pods are in service."""
@@ -259,9 +264,13 @@ def _last_ready(pods: Sequence[PodReplica], struck: set[str]) -> Refusal | None:
     return None
 
 
-def _first_model(url: str) -> str:
-    """The first model that the server at ``url`` names; DrillError without one."""
-    listed = call(f"{url}/v1/models", within_s=10.0).content.get("data") or []
+def _first_model(url: str, api_key: str) -> str:
+    """The first model that the server at ``url`` names; DrillError without one, or where it wants a key."""
+    answer = call(f"{url}/v1/models", within_s=10.0, headers=bearer(api_key))
+    if answer.status in _UNAUTHORISED:
+        given = "another key" if api_key else "a key"
+        raise DrillError(f"{url} wants {given} (HTTP {answer.status}); give --api-key-file or --api-key-env")
+    listed = answer.content.get("data") or []
     if not listed or not isinstance(listed[0], dict) or not listed[0].get("id"):
         raise DrillError(f"{url} names no model at /v1/models; give --model")
     return str(listed[0]["id"])

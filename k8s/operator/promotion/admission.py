@@ -10,8 +10,8 @@ from contracts.errors import DocumentError
 from k8s.operator.admission import Documents
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import Manifest
-from k8s.operator.promotion.calls import origin_of
 from k8s.resources.objects import document_of
+from live.origins import origin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ that the operator was started with, or nowhere. Nothing is sent but the body; no
 from __future__ import annotations
 
 import asyncio
-import ssl
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -17,11 +16,13 @@ from pathlib import Path
 
 import httpx
 
+from live.certificates import trusted
+from live.origins import allowed_origin, origin_of
+
 #: No more of an answer is read.
 MOST_BYTES = 4096
 #: Characters of it that are shown.
 SHOWN = 120
-_PORTS = {"http": 80, "https": 443}
 #: Who ends waits so long for the thread; a name that is still being looked up may take longer.
 _END_S = 5.0
 _HEADERS = {
@@ -57,26 +58,6 @@ class Answer:
         if self.status is None:
             return self.said
         return f"HTTP {self.status}: {self.said}" if self.said else f"HTTP {self.status}"
-
-
-def origin_of(url: str) -> str:
-    """Scheme, host and port of ``url`` as ``https://host:443``; ValueError where one is missing."""
-    try:
-        parts = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"{url!r:.200} is no URL: {error}") from None
-    port, host = parts.port or _PORTS.get(parts.scheme), parts.raw_host.decode("ascii").lower()
-    if not host or port is None or parts.scheme not in _PORTS:
-        raise ValueError(f"{url!r:.200} has no origin of http or https")
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def allowed_origin(text: str) -> str:
-    """The origin that an option names; ValueError where it names more or less than an origin."""
-    found, parts = origin_of(text), httpx.URL(text)
-    if parts.userinfo or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(f"expected an origin as {found}, got more")
-    return found
 
 
 class HookCaller:
@@ -143,15 +124,12 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
 
 def _client(ca_file: Path | None) -> httpx.AsyncClient:
     """Times are of whole calls, so the client has none; proxies as the environment names them."""
-    trusted = ssl.create_default_context()
-    if ca_file is not None:
-        trusted.load_verify_locations(ca_file)
     return httpx.AsyncClient(
         timeout=None,  # a call has one as a whole
         follow_redirects=False,
         cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
         headers=_HEADERS,
-        verify=trusted,
+        verify=trusted(ca_file),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from contracts.assess.gate import GateOutcome
 from contracts.compiled.contract import Level
 from contracts.errors import StateError
+from contracts.loading.oci import OciUri
 from controller.promotion.kept import state_of
 from controller.promotion.machine import step
 from controller.promotion.records import PromotionSight, PromotionStage, PromotionState
@@ -41,8 +43,14 @@ class _Policy:
 class Promotions:
     """Every promotion of one namespace; only who leads calls it."""
 
-    def __init__(self, cluster: Cluster, caller: HookCaller | None = None) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        caller: HookCaller | None = None,
+        missing: Callable[[OciUri], None] = lambda _: None,
+    ) -> None:
+        """missing: told of artefacts that were not fetched."""
+        self._cluster, self._missing = cluster, missing
         self._webhooks = Webhooks(caller or HookCaller(), cluster.namespace)
         self.attempts: dict[str, Attempt] = {}
         self._judged: dict[str, Judged] = {}
@@ -133,7 +141,7 @@ class Promotions:
         now_s, result = loop.standing.turn.at_s, attempt.offline
         failed = result is not None and result.outcome is GateOutcome.ERROR
         if result is None or (failed and now_s - attempt.read_at_s >= RETRY_S):
-            attempt.offline = offline_result(self._cluster, attempt.document, documents)
+            attempt.offline = offline_result(self._cluster, attempt.document, documents, self._missing)
             attempt.read_at_s = now_s
 
     def _sight(self, name: str, attempt: Attempt, loop: RouteLoop) -> PromotionSight:

@@ -6,6 +6,7 @@ It lies in a file, in the package or in a ConfigMap, pinned by its content.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from contracts.assess.evidence import Build, evidence_in
@@ -14,6 +15,7 @@ from contracts.assess.register import RegisterEntry, register_entries
 from contracts.documents import FileRef, KernelProfile, KernelPromotion
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.oci import MissingArtefactError, OciUri
 from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.regular_files import TEXT_BYTES
 from controller.promotion.records import OfflineResult
@@ -30,10 +32,20 @@ _OUTCOMES = {
 }
 
 
-def offline_result(cluster: Cluster, document: KernelPromotion, documents: Documents) -> OfflineResult:
-    """What the evidence says of the candidate; whatever cannot be read or fits another build is an Error."""
+def offline_result(
+    cluster: Cluster, document: KernelPromotion, documents: Documents, missing: Callable[[OciUri], None]
+) -> OfflineResult:
+    """What the evidence says of the candidate; whatever cannot be read or fits another build is an Error.
+
+    ``missing`` is told of an artefact that was not fetched.
+    """
     try:
         return _result(cluster, document, documents)
+    except MissingArtefactError as error:
+        missing(error.uri)
+        return OfflineResult(
+            outcome=GateOutcome.ERROR, reason="ArtefactNotFetched", message=f"{error.uri} is being fetched"
+        )
     except (DocumentError, ClusterError, OSError) as error:
         return OfflineResult(outcome=GateOutcome.ERROR, reason="EvidenceRefused", message=str(error)[:2000])
 

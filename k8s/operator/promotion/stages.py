@@ -14,8 +14,9 @@ from typing import Literal
 from contracts.documents.pool import Home, PoolKernel
 from controller.promotion.records import PromotionStage, PromotionState, mirrored_ratio, most_ratio
 from k8s.operator.admission import Documents
+from k8s.operator.fleet import backend_of
 from k8s.operator.promotion.records import Attempt
-from k8s.routes.rules import Backend, Mirror
+from k8s.routes.rules import Mirror
 
 PoolStage = Literal["shadow", "canary", "active"]
 
@@ -73,6 +74,5 @@ def _mirrors(kernels: Sequence[PoolKernel], by_kernel: dict[str, Attempt]) -> tu
         attempt = by_kernel.get(kernel.name)
         ratio = 0.0 if attempt is None else mirrored_ratio(attempt.state, attempt.terms)
         if ratio > 0.0 and kernel.backend is not None:
-            backend = Backend(name=kernel.backend.name, port=kernel.backend.port)
-            found.append(Mirror(backend=backend, ratio=ratio))
+            found.append(Mirror(backend=backend_of(kernel.backend), ratio=ratio))
     return tuple(found)

@@ -10,9 +10,9 @@ import numpy as np
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
+from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.replicas import IN_ROTATION
 from k8s.operator.route_loop import Parts, Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
@@ -68,6 +68,11 @@ class MemoryCluster:
         """One that selects by the label."""
         self.calls += 1
         return {"spec": {"selector": {"selvage.dev/kernel": name, IN_ROTATION: "true"}}}
+
+    def inference_pool(self, name: str) -> Manifest | None:  # noqa: ARG002 - the port's
+        """None: every kernel of this world has a Service."""
+        self.calls += 1
+        return None
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
         """Every pod of the Service, ready."""

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
+from contracts.documents.pool import BackendRef
 from contracts.errors import DocumentError
 from contracts.telemetry import ReplicaState, SampleRates
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup
 from k8s.operator.objects import Cluster
 from k8s.operator.probing import Access, Probing, probe_rates
-from k8s.operator.replicas import KernelService, PodDiscovery
+from k8s.operator.replicas import KernelBackend, PodDiscovery
 from k8s.operator.route_loop import Sensing
 from k8s.operator.watching import Watching
 from k8s.resources.objects import document_of
@@ -122,7 +123,8 @@ def test_a_pod_that_takes_the_place_of_another_is_seen_to_be_new() -> None:
     """The place of a pod that went is empty once, so nobody takes the next pod for it."""
     endpoints = Endpoints(pods=["a"])
     discovery = PodDiscovery(
-        cast(Cluster, endpoints), [KernelService(kernel="fp8", service="chat-fp8", replicas=1)]
+        cast(Cluster, endpoints),
+        [KernelBackend(kernel="fp8", backend=BackendRef(name="chat-fp8", port=8000), replicas=1)],
     )
     seen = []
     for pods in (["a"], ["b"], ["b"]):
@@ -132,4 +134,4 @@ def test_a_pod_that_takes_the_place_of_another_is_seen_to_be_new() -> None:
     assert seen == [[("a", "fp8-0")], [], [("b", "fp8-0")]]
     assert discovery.replicas()[0].url == "http://[::1]:8000"
     assert discovery.replicas()[0].state == ReplicaState.READY
-    assert discovery.ready_url("chat-fp8") == "http://[::1]:8000"
+    assert discovery.ready_url(BackendRef(name="chat-fp8", port=8000)) == "http://[::1]:8000"

@@ -17,6 +17,7 @@ from contracts.loading.uris import resolve_uri
 from k8s.resources.definition import definition
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION, ResourceKind, resource_named
 from k8s.resources.objects import document_of, object_of
+from tests.support.backend_cases import BROKEN_BACKENDS
 from tests.support.documents_written import envelope
 from tests.support.drills import DRILL
 
@@ -245,6 +246,11 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
         "should match",
     ),
     "fault after the drill": ("FaultDrill", _set("faults", 0, "onset_s", to=1e6), "before time_to_live_s"),
+}
+
+BROKEN |= {
+    name: ("KernelPool", _set("kernels", 0, "backend", to=backend), said)
+    for name, (backend, said) in BROKEN_BACKENDS.items()
 }
 
 #: What only a cluster asks for.

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from k8s.routes.rules import MOST_BACKENDS, WHOLE, Backend, RouteShape, integer_weights, route_rules
+from k8s.routes.rules import (
+    MOST_BACKENDS,
+    WHOLE,
+    Backend,
+    Mirror,
+    RouteShape,
+    integer_weights,
+    route_rules,
+    table_of,
+)
 
 shares = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=MOST_BACKENDS).filter(lambda row: sum(row) > 1e-3)
 
@@ -78,3 +89,29 @@ def test_what_no_route_can_hold_is_refused() -> None:
         shape_of(1, MOST_BACKENDS)
     with pytest.raises(ValueError, match="at most 16 slices, got 17"):
         shape_of(17, 1)
+
+
+def pooled(kernels: int, name: str = "k{}") -> RouteShape:
+    """A route whose kernels stand behind InferencePools."""
+    group = "inference.networking.k8s.io"
+    behind = [
+        Backend(group=group, kind="InferencePool", name=name.format(at), port=None) for at in range(kernels)
+    ]
+    return replace(shape_of(2, kernels), kernels=behind)
+
+
+def test_a_table_behind_pools_is_read_back_and_no_other_kind_is_taken_for_it() -> None:
+    """Rules give their table back by group, kind and name; those of Services of the same names do not."""
+    table = np.array([[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]])
+    read = table_of(route_rules(table, pooled(2)), pooled(2))
+    assert read is not None
+    assert np.array_equal(read, table)
+    assert table_of(route_rules(table, shape_of(2, 2)), pooled(2)) is None
+    assert table_of(route_rules(table, pooled(2)), shape_of(2, 2)) is None
+
+
+def test_a_mirror_to_a_pool_names_no_port() -> None:
+    """A candidate in shadow behind an InferencePool is mirrored to by group, kind and name."""
+    (backend,) = pooled(1).kernels
+    found = Mirror(backend=backend, ratio=0.5).as_json()["requestMirror"]["backendRef"]
+    assert found == {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "k0"}

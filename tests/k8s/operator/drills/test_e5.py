@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from k8s.api.experiments import ApiExperiment
 from scripts.e5_cluster.borrowed import UNDO
 from scripts.e5_cluster.experiment import run_on
 from scripts.e5_cluster.plan import ClusterOptions
@@ -55,6 +56,8 @@ def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tm
     before = cluster.policy()["spec"]
     recorded = Recorded(cluster.world.bench.api.configuration)
     run_on(recorded.api, options(cluster, tmp_path))
+    pool = ApiExperiment(recorded.api, cluster.world.bench.namespace).inference_pool("none")
+    assert pool is None  # asked of kernels behind one
     assert recorded.calls == allowed()
     content = json.loads((tmp_path / "out" / "e5.json").read_text())
     header = content["header"]

@@ -67,6 +67,7 @@ def test_the_role_is_what_the_drill_runner_uses(world: DrillWorld) -> None:
         assert leadership.step()
     finally:
         extensions.delete_custom_resource_definition("networkchaos.chaos-mesh.org")
+    assert cluster.inference_pool("none") is None  # asked of kernels behind one
     allowed = {
         (verb, group, resource)
         for rule in named("Role", "selvage-drills", MANIFESTS / "components")["rules"]

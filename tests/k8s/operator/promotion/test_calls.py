@@ -11,10 +11,9 @@ from k8s.operator.promotion.calls import (
     Answer,
     Call,
     HookCaller,
-    allowed_origin,
     answer_of,
-    origin_of,
 )
+from live.origins import allowed_origin, origin_of
 from tests.support.hook_server import HookServer, hook_server
 from tests.support.kube_api import free_port
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from k8s.operator.promotion.calls import HookCaller, origin_of
+from k8s.operator.promotion.calls import HookCaller
+from live.origins import origin_of
 from tests.support.cluster_worlds import Bench, Object
 from tests.support.hook_server import HookServer, hook_server
 from tests.support.promotions import CANDIDATE, everything, evidence, promote, status, until

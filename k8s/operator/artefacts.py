@@ -1,0 +1,100 @@
+"""OCI artefacts that documents name, fetched beside the operator's loop, which never waits for a registry."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from contracts.errors import DocumentError
+from contracts.loading.oci import OciUri
+from live.artefacts.fetch import RegistryAccess, fetch
+
+_LOG = logging.getLogger(__name__)
+#: What could not be fetched is tried again after so long.
+RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """wanted: documents that lack ``uri``, by fingerprint; version: artefacts that had come then."""
+
+    wanted: str
+    version: int
+    uri: OciUri
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """uri: of it; problem: why it is not there; again_at_s: when it is fetched next."""
+
+    uri: OciUri
+    problem: str = ""
+    again_at_s: float = float("-inf")
+
+
+class Artefacts:
+    """What one operator fetches, one at a time in a thread that ends with the process."""
+
+    def __init__(self, access: RegistryAccess) -> None:
+        self._access = access
+        self._held: dict[str, _Held] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        self._thread: threading.Thread | None = None
+        self._asked: _Wanted | None = None
+        self.version = 0
+        """Artefacts that came so far: what waits is tried again where this rises."""
+
+    def want(self, uri: OciUri) -> None:
+        """Fetch ``uri`` from the next turn on."""
+        self._wanted.setdefault(uri.artefact, _Wanted(uri))
+
+    def hold(self, name: str, wanted: str, uri: OciUri) -> str:
+        """Documents ``wanted`` of policy ``name`` wait for ``uri``; what to say of that."""
+        self.want(uri)
+        self._held[name] = _Held(wanted, self.version, uri)
+        return self._problem(uri)
+
+    def held(self, name: str, wanted: str) -> str:
+        """Why documents ``wanted`` of policy ``name`` still wait, "" where they may be tried again."""
+        known = self._held.get(name)
+        if known is None or (known.wanted, known.version) != (wanted, self.version):
+            return ""
+        return self._problem(known.uri)
+
+    def _problem(self, uri: OciUri) -> str:
+        """Why ``uri`` is not there yet."""
+        known = self._wanted.get(uri.artefact)
+        return f"{uri.artefact} is being fetched" if known is None or not known.problem else known.problem
+
+    def turn(self, now_s: float) -> None:
+        """Settle what has ended and begin what is due. Never waits."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        if self._asked is not None:
+            self._settle(self._asked, now_s)
+        due = [one for one in self._wanted.values() if now_s >= one.again_at_s]
+        if due:
+            self._asked = min(due, key=lambda one: one.again_at_s)
+            self._thread = threading.Thread(target=self._fetch, args=(self._asked,), daemon=True, name="oci")
+            self._thread.start()
+
+    def _settle(self, asked: _Wanted, now_s: float) -> None:
+        self._asked = self._thread = None
+        if asked.problem:
+            asked.again_at_s = now_s + RETRY_S
+            _LOG.warning("not fetched: %s", asked.problem)
+            return
+        self._wanted.pop(asked.uri.artefact, None)
+        self.version += 1
+
+    def _fetch(self, asked: _Wanted) -> None:
+        try:
+            fetch(asked.uri, self._access)
+        except DocumentError as error:
+            asked.problem = str(error)
+        except Exception as error:  # whatever a registry answers, the loop goes on
+            _LOG.exception("fetching %s failed unforeseen", asked.uri.artefact)
+            asked.problem = f"{asked.uri.artefact}: not fetched ({type(error).__name__})"
+        else:
+            asked.problem = ""

@@ -1,0 +1,201 @@
+"""The servers behind one backend: EndpointSlices of a Service, or the pods that an InferencePool selects.
+
+A pod that was taken out of rotation has left what the gateway selects; it is found by its other labels, is
+not ready for traffic, and is still scraped and probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contracts.documents.pool import BackendRef
+from contracts.telemetry import ReplicaState
+from k8s.operator.objects import Cluster, Manifest
+
+#: Label of a pod, "true" in its template; part of the backend's selector and never of a Deployment's.
+IN_ROTATION = "selvage.dev/in-rotation"
+#: Annotation of a pod with the fingerprint that its server states.
+FINGERPRINT = "selvage.dev/fingerprint"
+#: Pods of these phases have ended and will not serve again.
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One server."""
+
+    key: str
+    """Pod, or address and port."""
+    pod: str
+    address: str
+    port: int
+    state: ReplicaState
+    in_rotation: bool
+    fingerprint: str = ""
+    movable: bool = True
+    """Whether the label takes it out of what the gateway selects."""
+
+    @property
+    def url(self) -> str:
+        """Of its server."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What stands behind a backend. reason: one word for a condition, "" where nothing is wrong."""
+
+    endpoints: tuple[Endpoint, ...]
+    port: int | None
+    """That servers listen on; None while nobody knows."""
+    reason: str = ""
+    message: str = ""
+
+
+def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> Found:
+    """Servers of ``backend``, in rotation and out of it; ``port``: where they listened last.
+
+    Raises ClusterError.
+    """
+    if backend.kind == "InferencePool":
+        return _behind_pool(cluster, backend.name)
+    return _behind_service(cluster, backend.name, port)
+
+
+def ready_url(cluster: Cluster, backend: BackendRef) -> str:
+    """Address of a ready pod that is in rotation, "" where there is none. Raises ClusterError."""
+    found = behind(cluster, backend, None).endpoints
+    return next((one.url for one in found if one.in_rotation and one.state == ReplicaState.READY), "")
+
+
+def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
+    """The labels that ``backend`` selects its pods by, empty where it is not there. Raises ClusterError."""
+    if backend.kind == "InferencePool":
+        spec = (cluster.inference_pool(backend.name) or {}).get("spec") or {}
+        return dict((spec.get("selector") or {}).get("matchLabels") or {})
+    return dict(((cluster.service(backend.name) or {}).get("spec") or {}).get("selector") or {})
+
+
+def _behind_service(cluster: Cluster, name: str, port: int | None) -> Found:
+    service = cluster.service(name)
+    selector = dict((service or {}).get("spec", {}).get("selector") or {})
+    reason, message = _selector_problem(f"Service {name}", selector) if _own(selector) else ("", "")
+    endpoints = _listed(cluster.endpoint_slices(name))
+    port = endpoints[0].port if endpoints else port
+    own = _own(selector)
+    pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
+    movable = IN_ROTATION in selector
+    found = [replace(one, fingerprint=_fingerprint(pods.get(one.pod)), movable=movable) for one in endpoints]
+    known = {one.key for one in found}
+    if port is not None:
+        apart = [pod for name, pod in pods.items() if name not in known and _is_out(pod)]
+        found += [_of_pod(pod, port, in_rotation=False, movable=movable) for pod in apart]
+    return Found(endpoints=tuple(found), port=port, reason=reason, message=message)
+
+
+def _behind_pool(cluster: Cluster, name: str) -> Found:
+    pool, what = cluster.inference_pool(name), f"InferencePool {name}"
+    if pool is None:
+        told = f"there is no {what} in this namespace; install its definition and apply it"
+        return Found(endpoints=(), port=None, reason="BackendNotFound", message=told)
+    spec = pool.get("spec") or {}
+    ports = [int(one["number"]) for one in spec.get("targetPorts") or []]
+    if len(ports) != 1:
+        told = (
+            f"{what}: expected one target port, got {ports}; "
+            "a pod leaves rotation with all its ports, so run one server per pod"
+        )
+        return Found(endpoints=(), port=None, reason="NotOneTargetPort", message=told)
+    selector = {str(k): str(v) for k, v in ((spec.get("selector") or {}).get("matchLabels") or {}).items()}
+    reason, message = _selector_problem(what, selector)
+    own = _own(selector)
+    pods = [one for one in (cluster.pods(own) if own else []) if _serves(one)]
+    movable = selector.get(IN_ROTATION) == "true"
+    endpoints = tuple(
+        _of_pod(pod, ports[0], in_rotation=_selected(pod, selector), movable=movable) for pod in pods
+    )
+    return Found(endpoints=endpoints, port=ports[0], reason=reason, message=message)
+
+
+def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]:
+    """Reason and message where the label cannot take a single pod out; "" where it can."""
+    if not _own(selector):
+        told = (
+            f"{what}: expected labels of this kernel's pods in its selector, got {dict(selector)}; add them"
+        )
+        return "SelectsNobody", told
+    if selector.get(IN_ROTATION) != "true":
+        got = selector.get(IN_ROTATION, "no such label")
+        return "NotInSelector", (
+            f'{what}: expected {IN_ROTATION}: "true" in its selector, got {got}; '
+            "add it there and to the pods' template, else no pod can be taken out of rotation"
+        )
+    return "", ""
+
+
+def _own(selector: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a kernel's pods, in rotation or not."""
+    return {key: value for key, value in selector.items() if key != IN_ROTATION}
+
+
+def _listed(slices: Sequence[Manifest]) -> list[Endpoint]:
+    found = []
+    for one in slices:
+        ports = [port["port"] for port in one.get("ports") or [] if port.get("port")]
+        listed = one.get("endpoints") or [] if ports else []
+        found += [_of_slice(endpoint, int(ports[0])) for endpoint in listed]
+    return found
+
+
+def _of_slice(endpoint: Mapping[str, Any], port: int) -> Endpoint:
+    said = endpoint.get("conditions") or {}
+    ready = said.get("ready", True)
+    state = ReplicaState.READY if ready is not False else ReplicaState.STARTING
+    if said.get("terminating"):
+        state = ReplicaState.DRAINING
+    pod = str((endpoint.get("targetRef") or {}).get("name", ""))
+    address = str(endpoint["addresses"][0])
+    key = pod or f"{address}:{port}"
+    return Endpoint(key=key, pod=pod, address=address, port=port, state=state, in_rotation=True)
+
+
+def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> Endpoint:
+    """A pod by itself: as ready as its own condition says."""
+    status = pod.get("status") or {}
+    conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
+    state = ReplicaState.READY if conditions.get("Ready") == "True" else ReplicaState.STARTING
+    if pod["metadata"].get("deletionTimestamp"):
+        state = ReplicaState.DRAINING
+    name = str(pod["metadata"]["name"])
+    return Endpoint(
+        key=name,
+        pod=name,
+        address=str(status.get("podIP", "")),
+        port=port,
+        state=state,
+        in_rotation=in_rotation,
+        fingerprint=_fingerprint(pod),
+        movable=movable,
+    )
+
+
+def _selected(pod: Manifest, selector: Mapping[str, str]) -> bool:
+    return selector.items() <= (pod["metadata"].get("labels") or {}).items()
+
+
+def _serves(pod: Manifest) -> bool:
+    """Whether it has an address and has not ended, as the cluster's own endpoints ask."""
+    status = pod.get("status") or {}
+    return bool(status.get("podIP")) and status.get("phase") not in _ENDED
+
+
+def _is_out(pod: Manifest) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(IN_ROTATION) == "false")
+
+
+def _fingerprint(pod: Manifest | None) -> str:
+    annotations = {} if pod is None else pod["metadata"].get("annotations") or {}
+    return str(annotations.get(FINGERPRINT, ""))

@@ -1,0 +1,1 @@
+"""OCI artefacts fetched from registries by digest: credentials, the distribution API, the store."""

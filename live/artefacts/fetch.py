@@ -1,0 +1,159 @@
+"""Artefacts fetched into the store: the manifest by its digest, every file by its own, all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import BinaryIO
+
+import httpx
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.oci import (
+    FILES,
+    MANIFEST_BYTES,
+    MANIFEST_FILE,
+    MANIFEST_TYPE,
+    Layer,
+    OciUri,
+    parse_manifest,
+    store_folder,
+)
+from contracts.regular_files import ARCHIVE_BYTES
+from live.artefacts.credentials import Credential, read_credentials
+from live.artefacts.origins import Registry, allowed
+from live.artefacts.registry import Repository, registry_client
+
+#: Bytes of one artefact, and seconds that fetching it may take.
+MOST_BYTES, WITHIN_S = 2 * ARCHIVE_BYTES, 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryAccess:
+    """Which registries are asked, and how. auth_file: as ``docker login`` writes it, read at every fetch;
+    ca_file: authorities beside the usual ones, PEM.
+    """
+
+    registries: tuple[Registry, ...] = ()
+    auth_file: Path | None = None
+    ca_file: Path | None = None
+    within_s: float = WITHIN_S
+    transport: httpx.AsyncBaseTransport | None = None
+
+
+def fetch(uri: OciUri, access: RegistryAccess) -> Path:
+    """The folder with the files of ``uri``, which are fetched where they are not there yet.
+
+    DocumentError where they cannot be had, or are not what their digests say: nothing is kept of them then.
+    """
+    folder = store_folder() / uri.digest
+    if (folder / MANIFEST_FILE).is_file():
+        return folder / FILES
+    registry = allowed(uri.registry, access.registries)
+    if registry is None:
+        hint = f"where it may be asked: --registry https://{uri.registry}"
+        raise _refused(uri, "a registry that was named", uri.registry, hint)
+    credential = _credential(uri, access)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(mkdtemp(prefix=".part-", dir=folder.parent))
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise _refused(uri, f"a folder to write to at {folder.parent}", told, "check its rights") from None
+    try:
+        _fetched(uri, access, registry, credential, part)
+        _settle(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder / FILES
+
+
+def _credential(uri: OciUri, access: RegistryAccess) -> Credential:
+    found = {} if access.auth_file is None else read_credentials(access.auth_file)
+    return found.get(uri.registry.lower(), Credential())
+
+
+def _fetched(
+    uri: OciUri, access: RegistryAccess, registry: Registry, credential: Credential, part: Path
+) -> None:
+    """Fetch into ``part``; every failure is a DocumentError that names the artefact."""
+    try:
+        asyncio.run(_whole(uri, access, registry, credential, part))
+    except TimeoutError:
+        told = f"nothing whole within {access.within_s:g} s"
+        raise _refused(uri, f"an answer of {registry.origin}", told, "try again") from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        told = type(error).__name__  # its text may name an address with a signature
+        raise _refused(uri, f"an answer of {registry.origin}", told, "is it reachable?") from None
+    except OSError as error:
+        told = error.strerror or type(error).__name__
+        raise _refused(
+            uri, "room for its files and certificates that can be read", told, "check both"
+        ) from None
+
+
+async def _whole(
+    uri: OciUri, access: RegistryAccess, registry: Registry, credential: Credential, part: Path
+) -> None:
+    async with asyncio.timeout(access.within_s), registry_client(access.ca_file, access.transport) as client:
+        repository = Repository(client, registry, credential, uri)
+        manifest = Layer(name=MANIFEST_FILE, digest=uri.digest, size=MANIFEST_BYTES)
+        path = part / MANIFEST_FILE
+        await _file(repository, f"manifests/sha256:{uri.digest}", MANIFEST_TYPE, manifest, path)
+        layers = parse_manifest(path.read_bytes(), str(uri))
+        if (total := sum(one.size for one in layers)) > MOST_BYTES:
+            raise _refused(uri, f"at most {MOST_BYTES} bytes", str(total), "push it in parts")
+        for layer in layers:
+            target = part / FILES / layer.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            await _file(repository, f"blobs/sha256:{layer.digest}", "*/*", layer, target)
+
+
+async def _file(repository: Repository, path: str, accept: str, layer: Layer, target: Path) -> None:
+    """One file; DocumentError where more comes than ``layer`` allows, or something else."""
+    with target.open("wb") as stream:
+        counted = _Counted(repository, layer, stream)
+        await repository.get(path, accept, counted.take)
+    counted.check()
+
+
+class _Counted:
+    """Writes what comes, and no more than was said."""
+
+    def __init__(self, repository: Repository, layer: Layer, stream: BinaryIO) -> None:
+        self._repository, self._layer, self._stream = repository, layer, stream
+        self._hash, self._bytes = hashlib.sha256(), 0
+
+    def take(self, piece: bytes) -> None:
+        """A piece of the answer."""
+        self._bytes += len(piece)
+        if self._bytes > self._layer.size:
+            expected = f"at most {self._layer.size} bytes of {self._layer.name}"
+            raise self._repository.refused(expected, "more", "push it again")
+        self._hash.update(piece)
+        self._stream.write(piece)
+
+    def check(self) -> None:
+        """Whether all of it came."""
+        if (found := self._hash.hexdigest()) != self._layer.digest:
+            expected = f"sha256 {self._layer.digest} of {self._layer.name}"
+            told = f"sha256 {found} in {self._bytes} bytes"
+            raise self._repository.refused(expected, told, "somebody changed it, or it did not come whole")
+
+
+def _settle(part: Path, folder: Path) -> None:
+    """Put the whole artefact in its place; somebody may have put the same there meanwhile."""
+    try:
+        os.replace(part, folder)
+    except OSError:
+        if not (folder / MANIFEST_FILE).is_file():
+            raise
+
+
+def _refused(uri: OciUri, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(uri.artefact, 0, "", expected, actual, next_step)])

@@ -1,0 +1,177 @@
+"""One registry asked for blobs and manifests of one repository (OCI distribution API, pull alone).
+
+Only origins that somebody named are called. Credentials go to the registry itself and to its token service,
+never along a redirect; no cookie is kept, nothing is unpacked on the way, and messages name origins alone,
+because the address of a blob may hold a signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import httpx
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.json_values import json_of
+from contracts.loading.malformed import MALFORMED
+from contracts.loading.oci import OciUri
+from live.artefacts.challenge import Challenge, challenge_of
+from live.artefacts.credentials import Credential
+from live.artefacts.origins import Registry
+from live.certificates import trusted
+from live.origins import origin_of
+
+#: Redirects of one request.
+MOST_HOPS = 3
+_TOKEN_BYTES, _TOKEN_CHARACTERS = 2**16, 2**14
+_REDIRECTS = (301, 302, 303, 307, 308)
+_HEADERS = {"User-Agent": "selvage", "Accept-Encoding": "identity"}
+#: Takes pieces of an answer; raises DocumentError where it wants no more.
+Take = Callable[[bytes], None]
+_AUTH = "--registry-auth-file"
+
+
+def registry_client(
+    ca_file: Path | None, transport: httpx.AsyncBaseTransport | None = None
+) -> httpx.AsyncClient:
+    """Times are of whole fetches, so the client has none; proxies as the environment names them."""
+    return httpx.AsyncClient(
+        timeout=None,  # a fetch has one as a whole
+        follow_redirects=False,
+        cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
+        headers=_HEADERS,
+        verify=trusted(ca_file),
+        transport=transport,
+    )
+
+
+class Repository:
+    """The repository of ``uri`` at ``registry``."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, registry: Registry, credential: Credential, uri: OciUri
+    ) -> None:
+        self._client, self._registry, self._credential, self._uri = client, registry, credential, uri
+        self._authorization = ""
+
+    async def get(self, path: str, accept: str, take: Take) -> None:
+        """Give ``take`` the answer to ``GET /v2/REPOSITORY/path``; DocumentError where there is none."""
+        url = f"{self._registry.origin}/v2/{self._uri.repository}/{path}"
+        asked = await self._ask(url, accept, take)
+        if asked is None:
+            return
+        self._authorization = await self._authorised(asked)
+        if await self._ask(url, accept, take) is not None:
+            told = "HTTP 401 again with what it asked for"
+            raise self.refused("an answer", told, f"check the rights of {_AUTH}")
+
+    def refused(self, expected: str, actual: str, next_step: str) -> DocumentError:
+        """About this artefact."""
+        return DocumentError([Problem(self._uri.artefact, 0, "", expected, actual, next_step)])
+
+    async def _ask(self, url: str, accept: str, take: Take) -> list[str] | None:
+        """One request with its redirects; what a 401 asks for, None where ``take`` has it all."""
+        for _ in range(MOST_HOPS + 1):
+            origin = origin_of(url)
+            headers = {"Accept": accept}
+            if self._authorization and origin == self._registry.origin:
+                headers["Authorization"] = self._authorization
+            async with self._client.stream("GET", url, headers=headers) as answer:
+                if answer.status_code in _REDIRECTS:
+                    url = self._next(url, answer.headers.get("Location", ""))
+                    continue
+                if answer.status_code == httpx.codes.UNAUTHORIZED and origin == self._registry.origin:
+                    return answer.headers.get_list("WWW-Authenticate")
+                self._check(answer.status_code, origin)
+                async for piece in answer.aiter_raw():
+                    take(piece)
+                return None
+        raise self.refused(f"at most {MOST_HOPS} redirects", "more", "ask whoever runs the registry")
+
+    def _next(self, url: str, location: str) -> str:
+        """Where a redirect leads."""
+        try:
+            target = urljoin(url, location)
+            origin = origin_of(target)
+        except ValueError:
+            raise self.refused("a redirect to a URL", "something else", "ask its operator") from None
+        self._check_origin(origin, "a redirect")
+        return target
+
+    def _check_origin(self, origin: str, what: str) -> None:
+        if origin in self._registry.origins:
+            return
+        known = ",".join((self._registry.origin, *sorted(self._registry.beside), origin))
+        told = f"{what} to {origin}"
+        raise self.refused("origins that were named", told, f"where that is right: --registry {known}")
+
+    def _check(self, status: int, origin: str) -> None:
+        if status == httpx.codes.OK:
+            return
+        hint = "check the URI, and the rights of whoever asks"
+        raise self.refused(f"an answer of {origin}", f"HTTP {status}", hint)
+
+    async def _authorised(self, headers: list[str]) -> str:
+        """Value of the ``Authorization`` header that was asked for."""
+        challenge, known = challenge_of(headers), self._credential
+        if challenge is None:
+            told = "HTTP 401 without a challenge that we know"
+            raise self.refused("Bearer or Basic in WWW-Authenticate", told, "is this a registry?")
+        if known.registry_token:
+            return f"Bearer {known.registry_token}"
+        if challenge.scheme == "basic":
+            if not known.basic:
+                raise self.refused("credentials", "none for this registry", f"name them by {_AUTH}")
+            return known.basic
+        return f"Bearer {await self._token(challenge)}"
+
+    async def _token(self, challenge: Challenge) -> str:
+        """A token for this repository alone, whatever scope the registry names."""
+        try:
+            origin = origin_of(challenge.realm)
+        except ValueError:
+            raise self.refused("a realm that is a URL", "something else", "is this a registry?") from None
+        self._check_origin(origin, "a token service")
+        scope = f"repository:{self._uri.repository}:pull"
+        asked = {"service": challenge.service, "scope": scope, "client_id": "selvage"}
+        known = self._credential
+        if known.identity_token:
+            form = {**asked, "grant_type": "refresh_token", "refresh_token": known.identity_token}
+            request = self._client.build_request("POST", challenge.realm, data=form)
+        else:
+            headers = {"Authorization": known.basic} if known.basic else {}
+            request = self._client.build_request("GET", challenge.realm, params=asked, headers=headers)
+        return self._token_in(await self._answer(request, origin))
+
+    async def _answer(self, request: httpx.Request, origin: str) -> bytes:
+        """What the token service says, up to a limit."""
+        content = b""
+        answer = await self._client.send(request, stream=True)
+        try:
+            self._check(answer.status_code, origin)
+            async for piece in answer.aiter_raw():
+                content += piece
+                if len(content) > _TOKEN_BYTES:
+                    raise self.refused(f"a token of {origin}", "too much", "is this a token service?")
+        finally:
+            await answer.aclose()
+        return content
+
+    def _token_in(self, content: bytes) -> str:
+        try:
+            found: Any = json_of(content)
+            token = found.get("token") or found["access_token"]
+            if (
+                len(token) <= _TOKEN_CHARACTERS
+                and token.isascii()
+                and token.isprintable()
+                and " " not in token
+            ):
+                return str(token)
+        except MALFORMED:
+            pass
+        raise self.refused("JSON with a token", "something else", "is this a token service?")

@@ -1,0 +1,27 @@
+"""Origins of URLs: scheme, host and port, by which it is said whom we may call."""
+
+from __future__ import annotations
+
+import httpx
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of ``url`` as ``https://host:443``; ValueError where one is missing."""
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{url!r:.200} is no URL: {error}") from None
+    port, host = parts.port or _PORTS.get(parts.scheme), parts.raw_host.decode("ascii").lower()
+    if not host or port is None or parts.scheme not in _PORTS:
+        raise ValueError(f"{url!r:.200} has no origin of http or https")
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def allowed_origin(text: str) -> str:
+    """The origin that an option names; ValueError where it names more or less than an origin."""
+    found, parts = origin_of(text), httpx.URL(text)
+    if parts.userinfo or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(f"expected an origin as {found}, got more")
+    return found

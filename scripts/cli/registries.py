@@ -1,0 +1,82 @@
+"""Options that name registries, for every command that fetches artefacts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
+
+if TYPE_CHECKING:
+    from live.artefacts.fetch import RegistryAccess
+
+REGISTRY = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--registry",
+        help="Registry to fetch artefacts from, https://HOST, and after commas the origins of its token "
+        "service and storage; once for each registry.",
+    ),
+]
+AUTH_FILE = Annotated[
+    Path | None,
+    typer.Option(
+        "--registry-auth-file",
+        help="Their credentials, a config.json of docker login; none where it is absent.",
+    ),
+]
+
+
+def registry_access(
+    registries: Sequence[str], auth_file: Path | None, ca_file: Path | None
+) -> RegistryAccess:
+    """What the options allow."""
+    from live.artefacts.fetch import RegistryAccess
+    from live.artefacts.origins import registry_of
+
+    try:
+        found = tuple(registry_of(one) for one in registries)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--registry") from None
+    there = auth_file if auth_file is not None and auth_file.exists() else None
+    return RegistryAccess(registries=found, auth_file=there, ca_file=ca_file)
+
+
+def pulled(uri: str, access: RegistryAccess, option: str) -> Path:
+    """The file that the ``oci://`` URI of ``option`` means, fetched where it is not there yet."""
+    from live.artefacts.fetch import fetch
+
+    found = parse_oci(uri, option)
+    fetch(found, access)
+    return stored_file(found, option)
+
+
+def pulled_or_path(given: str, access: RegistryAccess, option: str) -> Path:
+    """The file of an ``oci://`` URI, or the path that is given."""
+    return pulled(given, access, option) if given.startswith(OCI_PREFIX) else Path(given)
+
+
+def copied(uri: str, access: RegistryAccess, folder: Path, option: str) -> None:
+    """Every file of the artefact ``uri`` copied into ``folder``, but those that are there."""
+    from live.artefacts.fetch import fetch
+
+    named = parse_oci(uri, option)
+    source = fetch(named, access)
+    stored_file(named, option)  # each file is what its digest says
+    for file in (one for one in sorted(source.rglob("*")) if one.is_file()):
+        target = folder / file.relative_to(source)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():
+                part = target.with_name(f".{target.name}.part")
+                shutil.copyfile(file, part)
+                part.replace(target)
+        except OSError as error:
+            told = error.strerror or str(error)
+            problem = Problem(str(target), 0, "", "a file that can be written", told, "check its folder")
+            raise DocumentError([problem]) from None
