@@ -235,7 +235,8 @@ class NamespaceOperator:
             loop = routed.get(name)
             accepted = judge_document(found, KernelPool, reader)
             body = {} if loop is None else pool_body(loop)
-            key = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
+            rows = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
+            key = [rows, body.get("weights")]
             conditions = pool_conditions(accepted, loop)
             self.publisher.say(Said(about=found, conditions=conditions, body=body, key=key), now_s)
         for found in seen.contracts.values():

@@ -1,4 +1,4 @@
-"""The manifests in another namespace than the sample's: kustomize rewrites fields, and no text inside others."""
+"""The manifests in another namespace than the sample's: kustomize rewrites fields, and no text inside one."""
 
 from __future__ import annotations
 
