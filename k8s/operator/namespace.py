@@ -27,6 +27,7 @@ from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
+from k8s.operator.told import fields
 from live.control.loop import Begun
 from live.control.together import Together
 from live.control.turns import Decided
@@ -157,7 +158,7 @@ class NamespaceOperator:
             if self.advisor is not None:
                 self.advisor.turned(loop)
             if problem := loop.keep(begun.found):
-                _LOG.warning("policy %s: %s", name, problem)
+                _LOG.warning("policy %s: %s", name, problem, extra=fields(policy=name))
         body = {} if begun.suspended else policy_body(loop)
         conditions = policy_conditions(verdict, loop, begun.suspended)
         self.publisher.say(Said(about=begun.found, conditions=conditions, body=body, key=body), now_s)
@@ -195,6 +196,8 @@ class NamespaceOperator:
             self._drop(name)
             self.loops[name] = fresh
             self._refused.pop(name, None)
+            about = fields(policy=name, route=documents.policy.spec.route.name)
+            _LOG.info("policy %s: its documents are in force", name, extra=about)
             return verdict
         if name not in self.loops:
             self._last_good(name)
@@ -216,7 +219,9 @@ class NamespaceOperator:
         except MissingArtefactError as error:
             self.artefacts.want(error.uri)
         except (DocumentError, ValueError) as error:
-            _LOG.warning("policy %s: the kept documents fit no more: %s", name, error)
+            _LOG.warning(
+                "policy %s: the kept documents fit no more: %s", name, error, extra=fields(policy=name)
+            )
 
     def _kept(self, name: str) -> Snapshot:
         loop = self.loops.get(name)
@@ -253,7 +258,7 @@ def _guarded(policy: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        _LOG.exception("policy %s: the turn failed, its route stays", policy)
+        _LOG.exception("policy %s: the turn failed, its route stays", policy, extra=fields(policy=policy))
 
 
 def fingerprint(documents: Documents) -> str:
