@@ -15,6 +15,7 @@ from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
 from contracts.loading.oci import MissingArtefactError
+from contracts.loading.profiles import ProfileDiffersError
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judge_document
 from k8s.operator.advice import Advisor
@@ -48,6 +49,15 @@ class _Begun:
     turn: Begun | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """Documents that are not taken into force. wanted: their fingerprint."""
+
+    wanted: str
+    told: str
+    reason: str
+
+
 class NamespaceOperator:
     """Drives every RoutePolicy of one namespace; only who leads calls ``turn``. caller: of promotions'
     webhooks; None: none may be called.
@@ -65,7 +75,7 @@ class NamespaceOperator:
         self._seen: Resources | None = None
         self._listed_at_s = float("-inf")
         self._nudged = threading.Event()
-        self._refused: dict[str, tuple[str, str]] = {}
+        self._refused: dict[str, _Refused] = {}
         self._judge = Judge(parts.cluster.namespace)
         self._batches = Together()
         self.together = 0
@@ -176,22 +186,22 @@ class NamespaceOperator:
         if loop is not None and fingerprint(loop.documents) == wanted:
             self._current[name] = documents
             return verdict
-        if self._refused.get(name, ("", ""))[0] == wanted:
-            return _with_problem(verdict, self._refused[name][1])
+        refused = self._refused.get(name)
+        if refused is not None and refused.wanted == wanted:
+            return _with_problem(verdict, refused.told, refused.reason)
         if told := self.artefacts.held(name, wanted):
             return _with_problem(verdict, told, "ArtefactNotFetched")
         return self._replaced(name, verdict, documents, wanted)
 
     def _replaced(self, name: str, verdict: Verdict, documents: Documents, wanted: str) -> Verdict:
         """A loop of ``documents``, whose fingerprint is ``wanted``, in the place of the one before."""
-        reason = "DoesNotFit"
         try:
             fresh = RouteLoop(documents, self.parts, self._kept(name))
         except MissingArtefactError as error:
             reason, told = "ArtefactNotFetched", self.artefacts.hold(name, wanted, error.uri)
         except (DocumentError, ValueError) as error:
-            told = str(error)
-            self._refused[name] = wanted, told
+            told, reason = str(error), _reason(error)
+            self._refused[name] = _Refused(wanted=wanted, told=told, reason=reason)
         else:
             self._drop(name)
             self.loops[name] = fresh
@@ -272,6 +282,11 @@ def fingerprint(documents: Documents) -> str:
 def _with_problem(verdict: Verdict, problem: str, reason: str = "DoesNotFit") -> Verdict:
     resolved = condition("ResolvedRefs", False, reason, problem)
     return Verdict(accepted=verdict.accepted, resolved=resolved, documents=None)
+
+
+def _reason(error: Exception) -> str:
+    """Of ResolvedRefs, where documents are refused for ``error``."""
+    return "ProfileDiffers" if isinstance(error, ProfileDiffersError) else "DoesNotFit"
 
 
 def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -> dict[str, str]:

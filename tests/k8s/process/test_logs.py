@@ -72,7 +72,7 @@ def test_a_traceback_goes_with_its_line(form: LogFormat) -> None:
 
 
 def test_levels_are_kept_and_libraries_are_quiet() -> None:
-    """Below the level nothing is told, and clients of HTTP and Kubernetes tell no URL and no object at any."""
+    """Below the level nothing is told, and HTTP and Kubernetes clients tell no URL and no object."""
     stream = told("json", "debug")
     _OWN.debug("seen")
     for name in (
