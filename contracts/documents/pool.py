@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from contracts.documents.envelope import Document, Name, Positive, PositiveCount, Strict, Uri
+from contracts.documents.envelope import Document, Name, Positive, PositiveCount, Sha256, Strict, Uri
 from contracts.documents.profile import Fingerprint
 
 Role = Literal["candidate", "serving", "known_good", "reference"]
@@ -44,6 +44,9 @@ class PoolKernel(Strict):
 
     name: Name
     profile: Uri
+    profile_sha256: Sha256 | None = None
+    """Of the profile's canonical form, as `selvage contract validate` prints it; it and the samples that it
+    pins are then compared wherever the pool is put to work. Absent: any profile at that place."""
     replicas: Annotated[int, Field(ge=1, le=1024)]
     role: Role
     stage: Literal["shadow", "canary", "active"] = "active"

@@ -30,6 +30,7 @@ from contracts.documents.scenario import FaultTarget
 from contracts.documents.suite import SuiteSpec
 from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import load_as
+from contracts.loading.profiles import kernel_profile
 from contracts.loading.uris import check_pinned, resolve_uri
 from contracts.loading.yaml_positions import dotted, parse
 from contracts.rules import Breach
@@ -96,7 +97,10 @@ class _Follower:
 
     def _profiles(self, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
         for index, kernel in enumerate(pool.kernels):
-            yield from self._loads(KernelProfile, kernel.profile, (*place, "kernels", index, "profile"))
+            try:
+                kernel_profile(kernel, resolve_uri(self.file, "selvage"))
+            except DocumentError as error:
+                yield from _retold(error, (*place, "kernels", index, "profile"))
 
     def _suites(self, spec: MetaSpec) -> Iterator[Breach]:
         if spec.certification is None:

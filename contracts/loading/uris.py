@@ -23,6 +23,10 @@ PINNED_BYTES = ARCHIVE_BYTES
 _OWN = {"contracts": __name__.removesuffix(".loading.uris")}
 
 
+class OtherContentError(DocumentError):
+    """A file is there, and is not what was pinned."""
+
+
 def resolve_uri(uri: str, document_file: Path | str) -> Path:
     """Path that ``uri``, found in ``document_file``, stands for. It need not exist.
 
@@ -67,7 +71,8 @@ def check_pinned(ref: FileRef, document_file: Path | str) -> None:
 def _check_pin(ref: FileRef, found: str, path: Path, document_file: Path | str) -> None:
     if found != ref.sha256:
         hint = f"{document_file} pins another content; restore the file or measure again"
-        raise _refused(path, f"sha256 {ref.sha256}", f"sha256 {found}", hint)
+        refused = _refused(path, f"sha256 {ref.sha256}", f"sha256 {found}", hint)
+        raise OtherContentError(list(refused.problems))
 
 
 def _local(parts: SplitResult, uri: str, document_file: Path | str) -> Path:

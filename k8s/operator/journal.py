@@ -14,7 +14,8 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from k8s.operator.fleet import slots
 from k8s.operator.route_loop import Sensing
-from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_lines
+from k8s.operator.told import fields
+from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_told
 from live.control.loop import Turn
 from live.control.setup import LiveDocuments
 from live.run.options import RunOptions, recipe
@@ -32,12 +33,16 @@ class PolicyJournal:
     policy: str
     setup: ControllerSetup
     log: DecisionLog | None
+    route: str = ""
+    """Name of the HTTPRoute, for log lines."""
 
     def turn(self, turn: Turn) -> None:
         """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
         if _moved(turn):
-            for line in turn_lines(turn, self.setup):
-                _LOG.info("policy %s: %s", self.policy, line)
+            for one in turn_told(turn, self.setup):
+                about = fields(policy=self.policy, route=self.route, slice=one.slice, kernel=one.kernel,
+                               replica=one.replica)  # fmt: skip
+                _LOG.info("policy %s: %s", self.policy, one.text, extra=about)
         if self.log is None:
             return
         self.log.turn(turn)
@@ -73,8 +78,9 @@ def open_journal(folder: Path | None, sensing: Sensing, state: ControllerState) 
             )
             log = DecisionLog(place, beginning)
         except (OSError, SelvageError) as error:
-            _LOG.warning("policy %s: no decision log: %s", name, error)
-    return PolicyJournal(policy=name, setup=sensing.setup, log=log)
+            _LOG.warning("policy %s: no decision log: %s", name, error, extra=fields(policy=name))
+    route = sensing.documents.policy.spec.route.name
+    return PolicyJournal(policy=name, setup=sensing.setup, log=log, route=route)
 
 
 def _written(place: Path, sensing: Sensing) -> tuple[LiveDocuments, RunOptions]:

@@ -15,6 +15,7 @@ from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
 from contracts.loading.oci import MissingArtefactError
+from contracts.loading.profiles import ProfileDiffersError
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judge_document
 from k8s.operator.advice import Advisor
@@ -27,6 +28,7 @@ from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
+from k8s.operator.told import fields
 from live.control.loop import Begun
 from live.control.together import Together
 from live.control.turns import Decided
@@ -47,6 +49,15 @@ class _Begun:
     turn: Begun | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """Documents that are not taken into force. wanted: their fingerprint."""
+
+    wanted: str
+    told: str
+    reason: str
+
+
 class NamespaceOperator:
     """Drives every RoutePolicy of one namespace; only who leads calls ``turn``. caller: of promotions'
     webhooks; None: none may be called.
@@ -64,7 +75,7 @@ class NamespaceOperator:
         self._seen: Resources | None = None
         self._listed_at_s = float("-inf")
         self._nudged = threading.Event()
-        self._refused: dict[str, tuple[str, str]] = {}
+        self._refused: dict[str, _Refused] = {}
         self._judge = Judge(parts.cluster.namespace)
         self._batches = Together()
         self.together = 0
@@ -157,7 +168,7 @@ class NamespaceOperator:
             if self.advisor is not None:
                 self.advisor.turned(loop)
             if problem := loop.keep(begun.found):
-                _LOG.warning("policy %s: %s", name, problem)
+                _LOG.warning("policy %s: %s", name, problem, extra=fields(policy=name))
         body = {} if begun.suspended else policy_body(loop)
         conditions = policy_conditions(verdict, loop, begun.suspended)
         self.publisher.say(Said(about=begun.found, conditions=conditions, body=body, key=body), now_s)
@@ -175,26 +186,28 @@ class NamespaceOperator:
         if loop is not None and fingerprint(loop.documents) == wanted:
             self._current[name] = documents
             return verdict
-        if self._refused.get(name, ("", ""))[0] == wanted:
-            return _with_problem(verdict, self._refused[name][1])
+        refused = self._refused.get(name)
+        if refused is not None and refused.wanted == wanted:
+            return _with_problem(verdict, refused.told, refused.reason)
         if told := self.artefacts.held(name, wanted):
             return _with_problem(verdict, told, "ArtefactNotFetched")
         return self._replaced(name, verdict, documents, wanted)
 
     def _replaced(self, name: str, verdict: Verdict, documents: Documents, wanted: str) -> Verdict:
         """A loop of ``documents``, whose fingerprint is ``wanted``, in the place of the one before."""
-        reason = "DoesNotFit"
         try:
             fresh = RouteLoop(documents, self.parts, self._kept(name))
         except MissingArtefactError as error:
             reason, told = "ArtefactNotFetched", self.artefacts.hold(name, wanted, error.uri)
         except (DocumentError, ValueError) as error:
-            told = str(error)
-            self._refused[name] = wanted, told
+            told, reason = str(error), _reason(error)
+            self._refused[name] = _Refused(wanted=wanted, told=told, reason=reason)
         else:
             self._drop(name)
             self.loops[name] = fresh
             self._refused.pop(name, None)
+            about = fields(policy=name, route=documents.policy.spec.route.name)
+            _LOG.info("policy %s: its documents are in force", name, extra=about)
             return verdict
         if name not in self.loops:
             self._last_good(name)
@@ -216,7 +229,9 @@ class NamespaceOperator:
         except MissingArtefactError as error:
             self.artefacts.want(error.uri)
         except (DocumentError, ValueError) as error:
-            _LOG.warning("policy %s: the kept documents fit no more: %s", name, error)
+            _LOG.warning(
+                "policy %s: the kept documents fit no more: %s", name, error, extra=fields(policy=name)
+            )
 
     def _kept(self, name: str) -> Snapshot:
         loop = self.loops.get(name)
@@ -235,7 +250,8 @@ class NamespaceOperator:
             loop = routed.get(name)
             accepted = judge_document(found, KernelPool, reader)
             body = {} if loop is None else pool_body(loop)
-            key = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
+            rows = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
+            key = [rows, body.get("weights")]
             conditions = pool_conditions(accepted, loop)
             self.publisher.say(Said(about=found, conditions=conditions, body=body, key=key), now_s)
         for found in seen.contracts.values():
@@ -252,7 +268,7 @@ def _guarded(policy: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        _LOG.exception("policy %s: the turn failed, its route stays", policy)
+        _LOG.exception("policy %s: the turn failed, its route stays", policy, extra=fields(policy=policy))
 
 
 def fingerprint(documents: Documents) -> str:
@@ -266,6 +282,11 @@ def fingerprint(documents: Documents) -> str:
 def _with_problem(verdict: Verdict, problem: str, reason: str = "DoesNotFit") -> Verdict:
     resolved = condition("ResolvedRefs", False, reason, problem)
     return Verdict(accepted=verdict.accepted, resolved=resolved, documents=None)
+
+
+def _reason(error: Exception) -> str:
+    """Of ResolvedRefs, where documents are refused for ``error``."""
+    return "ProfileDiffers" if isinstance(error, ProfileDiffersError) else "DoesNotFit"
 
 
 def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -> dict[str, str]:

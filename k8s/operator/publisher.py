@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,12 @@ from typing import Any
 from contracts.loading.files import canonical_sha256
 from k8s.operator.conditions import Condition, as_json, transitions
 from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
+from k8s.operator.told import fields
 
+_LOG = logging.getLogger(__name__)
+
+#: Levels of log lines about conditions: ordinary ones, and those that somebody should look at.
+_LEVELS = (logging.INFO, logging.WARNING)
 #: Numbers that drift while nothing changes are written so seldom.
 REST_S = 60.0
 
@@ -87,6 +93,9 @@ class Publisher:
             each = one.condition
             reason = f"{each.type}{each.reason}" if each.status == "True" else f"Not{each.type}{each.reason}"
             told = f"{each.type} is {each.status}: {each.message}"
+            kind, name = found.about["kind"], found.about["metadata"]["name"]
+            about = fields(kind=kind, name=name, condition=each.type, status=each.status, reason=each.reason)
+            _LOG.log(_LEVELS[each.bad], "%s %s: %s", kind, name, told[:1024], extra=about)
             self._cluster.note(
                 EventNote(about=found.about, reason=reason[:128], message=told[:1024], warning=each.bad)
             )

@@ -13,6 +13,7 @@ from controller.decision import Decision
 from k8s.operator.admission import Verdict
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.route_loop import RouteLoop
+from k8s.operator.summary import policy_summary, pool_summary
 
 _READY = int(ReplicaState.READY)
 
@@ -171,7 +172,8 @@ def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
         rows.append(
             {"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed}
         )
-    return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows}
+    told = policy_summary(rows)
+    return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows, **told}
 
 
 def pool_body(loop: RouteLoop) -> dict[str, Any]:
@@ -193,7 +195,7 @@ def pool_body(loop: RouteLoop) -> dict[str, Any]:
                 "clause": contract.clause_ids[worst] if worst >= 0 else "",
             }
         )
-    return {"kernels": rows}
+    return {"kernels": rows, **pool_summary(rows, float(table[:, -1].mean()))}
 
 
 def pool_conditions(accepted: Condition, loop: RouteLoop | None) -> tuple[Condition, ...]:

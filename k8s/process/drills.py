@@ -16,6 +16,7 @@ from k8s.operator.drills.admission import Place
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
+from k8s.operator.told import fields
 from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
 from k8s.routes.rules import Backend
@@ -68,6 +69,8 @@ def serve_drills(settings: DrillSettings) -> None:
         artefacts = Artefacts(settings.registries)
         drills = drills_of(api, settings, artefacts)
         leadership = Leadership(api, settings.namespace, settings.identity, lease=LEASE)
+        about = fields(namespace=settings.namespace, identity=settings.identity)
+        _LOG.info("the drill runner begins", extra=about)
 
         def turn_both() -> None:
             artefacts.turn(time.monotonic())
@@ -77,6 +80,7 @@ def serve_drills(settings: DrillSettings) -> None:
             run(turn_both, _TICK_S, stop)
         finally:
             drills.leave()
+            _LOG.info("the drill runner ends", extra=about)
 
 
 def turn(drills: Drills, leadership: Leadership) -> None:

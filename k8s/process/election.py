@@ -13,6 +13,9 @@ from kubernetes.leaderelection.leaderelection import LeaderElection
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from urllib3.exceptions import HTTPError
 
+from k8s.operator.told import fields
+
+_LOG = logging.getLogger(__name__)
 #: A lease that nobody renewed for so long goes to the next one, who asked; who holds it stops acting earlier.
 LEASE_S, RENEW_S, RETRY_S = 15, 10, 2
 LEASE = "selvage-operator"
@@ -41,6 +44,7 @@ class Leadership:
         )
         self._election = LeaderElection(config)
         self._renewed_s = self._asked_s = float("-inf")
+        self._identity, self._led = identity, False
         logging.getLogger("leaderelection").setLevel(logging.WARNING)
 
     def step(self) -> bool:
@@ -53,11 +57,19 @@ class Leadership:
                     self._renewed_s = now_s
             except (client.ApiException, HTTPError, OSError):
                 pass  # not renewed: the right to act ends by itself
-        return self.leads()
+        self._tell(self.leads())
+        return self._led
 
     def leads(self) -> bool:
         """Whether the lease was renewed so lately that nobody else can have it."""
         return time.monotonic() - self._renewed_s < RENEW_S
+
+    def _tell(self, leads: bool) -> None:
+        """Say it where the lead was won or lost."""
+        if leads is not self._led:
+            told = "this replica leads" if leads else "this replica leads no more"
+            _LOG.info("%s", told, extra=fields(identity=self._identity))
+        self._led = leads
 
 
 class _Timed:

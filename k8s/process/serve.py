@@ -29,6 +29,7 @@ from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, probe_rates
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import Parts, Sensing
+from k8s.operator.told import fields
 from k8s.operator.watching import PoolSource, Watching
 from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
@@ -175,11 +176,13 @@ def serve(settings: Settings) -> bool:
     Raises kopf's or the client's errors where there is no cluster.
     """
     stop = threading.Event()
+    about = fields(namespace=settings.namespace, identity=settings.identity)
     with (
         cluster_client() as api,
         Asking(settings.access, settings.webhook_origins) as asking,
         NamespaceWatch(api, settings.namespace) as watched,
     ):
+        _LOG.info("the operator begins", extra=about)
         loop = Loop(settings, api, asking, stop, watched)
         if settings.metrics_port is not None:
             collector = OperatorCollector(loop.operator, loop.counts, loop.leadership.leads)
@@ -195,6 +198,7 @@ def serve(settings: Settings) -> bool:
             )
         finally:
             loop.end()
+            _LOG.info("the operator ends; routes stay as they are", extra=about)
     return not loop.failed
 
 

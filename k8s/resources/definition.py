@@ -26,7 +26,7 @@ def definition(kind: ResourceKind) -> Manifest:
                 "listKind": f"{kind.name}List",
                 "plural": kind.plural,
                 "singular": kind.name.lower(),
-                "shortNames": [kind.short],
+                "shortNames": list(kind.shorts),
                 "categories": [CATEGORY],
             },
             "versions": [_version(kind)],

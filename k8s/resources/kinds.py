@@ -25,7 +25,7 @@ class Column:
 
     name: str
     path: str
-    """JSONPath in the resource."""
+    """JSONPath in the resource, of one value: of a list a column would show the first."""
     type: str = "string"
     """``string``, ``integer``, ``number`` or ``date``."""
     wide: bool = False
@@ -48,7 +48,7 @@ class ResourceKind:
 
     model: type[Document]
     plural: str
-    short: str
+    shorts: tuple[str, ...]
     columns: tuple[Column, ...]
 
     @property
@@ -68,7 +68,7 @@ RESOURCES: tuple[ResourceKind, ...] = (
     ResourceKind(
         model=KernelContract,
         plural="kernelcontracts",
-        short="kc",
+        shorts=("kc",),
         columns=(
             condition_column("Accepted"),
             Column(name="Uncertified", path=".spec.escalation.when_uncertified", wide=True),
@@ -78,35 +78,34 @@ RESOURCES: tuple[ResourceKind, ...] = (
     ResourceKind(
         model=KernelPool,
         plural="kernelpools",
-        short="kp",
+        shorts=("kpool", "kp"),
         columns=(
             condition_column("Ready"),
-            Column(name="Kernels", path=".status.kernels[*].name"),
-            Column(name="Weights", path=".status.kernels[*].weight"),
-            Column(name="Health", path=".status.kernels[*].health"),
-            Column(name="Clause", path=".status.kernels[*].clause", wide=True),
+            Column(name="Weights", path=".status.weights"),
+            Column(name="Worst", path=".status.worstKernel"),
+            Column(name="Health", path=".status.worstHealth", type="number"),
+            Column(name="Clause", path=".status.worstClause"),
             _AGE,
         ),
     ),
     ResourceKind(
         model=RoutePolicy,
         plural="routepolicies",
-        short="rpol",
+        shorts=("rpol",),
         columns=(
             Column(name="Mode", path=".spec.mode"),
             Column(name="Driving", path=".status.driving"),
             condition_column("Ready"),
             condition_column("Degraded"),
-            Column(name="Slices", path=".status.slices[*].name", wide=True),
-            Column(name="Kernels", path=".status.slices[*].kernel", wide=True),
-            Column(name="Weights", path=".status.slices[*].weight", wide=True),
+            Column(name="Kernels", path=".status.kernels", wide=True),
+            Column(name="Weights", path=".status.weights", wide=True),
             _AGE,
         ),
     ),
     ResourceKind(
         model=FaultDrill,
         plural="faultdrills",
-        short="drill",
+        shorts=("drill",),
         columns=(
             Column(name="Pool", path=".spec.pool"),
             Column(name="Phase", path=".status.phase"),
@@ -117,7 +116,7 @@ RESOURCES: tuple[ResourceKind, ...] = (
     ResourceKind(
         model=KernelPromotion,
         plural="kernelpromotions",
-        short="kprom",
+        shorts=("kprom",),
         columns=(
             Column(name="Candidate", path=".spec.candidate"),
             Column(name="Stage", path=".status.stage"),

@@ -116,11 +116,21 @@ _OWN: dict[str, dict[str, Schema]] = {
     "KernelContract": {
         "sha256": _described(_TEXT, "Hash of the canonical document, the same for file and cluster."),
     },
-    "KernelPool": {"kernels": _listed(_POOL_KERNEL, "Kernels as they serve now.")},
+    "KernelPool": {
+        "kernels": _listed(_POOL_KERNEL, "Kernels as they serve now."),
+        "weights": _described(_TEXT, "Their shares of all offered requests, as fp8 0.7, bf16 0.3."),
+        "worstKernel": _described(_TEXT, "Kernel of the worst health; empty: none has any excess."),
+        "worstHealth": _described(_NUMBER, "Worst contract health H of any kernel; 0 is without excess."),
+        "worstClause": _described(_TEXT, "Clause in alarm of that kernel that weighs most; empty: none."),
+    },
     "RoutePolicy": {
         "driving": _described(_TEXT, "Policy whose proposals are routed: the chosen one or the fallback."),
         "version": _described(_COUNT, "Of the table in force; counts tables that differ."),
         "slices": _listed(_ROUTE_SLICE, "Slices as they are routed now."),
+        "kernels": _described(_TEXT, "Each slice with its largest kernel, as prose fp8, numbers bf16."),
+        "weights": _described(
+            _TEXT, "Each slice with its shares, as prose: fp8 0.7, bf16 0.3; numbers: bf16 1."
+        ),
     },
     "FaultDrill": {
         "phase": _described(

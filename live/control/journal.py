@@ -130,20 +130,53 @@ def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
     }
 
 
-def lines_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One line about a turn, and what it is about; "" for nothing."""
+
+    text: str
+    slice: str = ""
+    kernel: str = ""
+    replica: str = ""
+
+
+def told_of(row: Mapping[str, Any]) -> tuple[Told, ...]:
     """What a decision record did, a line each."""
-    lines = [f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}" for m in row["moves"]]
-    lines += [f"{one['replica']} quarantined: {one['reason']}" for one in row["quarantined"] if one["new"]]
-    return (*lines, *(f"{name} back in rotation" for name in row["readmitted"]))
+    moved = [
+        Told(
+            text=f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}",
+            slice=m["slice"],
+            kernel=m["target"],
+        )
+        for m in row["moves"]
+    ]
+    out = [
+        Told(text=f"{one['replica']} quarantined: {one['reason']}", replica=one["replica"])
+        for one in row["quarantined"]
+        if one["new"]
+    ]
+    back = [Told(text=f"{name} back in rotation", replica=name) for name in row["readmitted"]]
+    return (*moved, *out, *back)
 
 
-def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
+def lines_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of ``told_of``."""
+    return tuple(one.text for one in told_of(row))
+
+
+def turn_told(turn: Turn, setup: ControllerSetup) -> tuple[Told, ...]:
     """What a turn moved, or would have, with its reasons; nothing for a quiet one."""
     if turn.decision is None:
         return ()
     row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
     reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
-    return (*lines_of(row), *(f"  because: {reason}" for reason in reasons), *turn.healing)
+    others = (*(f"  because: {reason}" for reason in reasons), *turn.healing)
+    return (*told_of(row), *(Told(text=text) for text in others))
+
+
+def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
+    """The texts of ``turn_told``."""
+    return tuple(one.text for one in turn_told(turn, setup))
 
 
 def code_version() -> str:

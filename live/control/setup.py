@@ -22,6 +22,7 @@ from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
 from contracts.documents.profile import ServingPath, StepTime
 from contracts.loading.loader import load_as
+from contracts.loading.profiles import check_pinned_profiles
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS, metric
 from contracts.rules.estimators import AsMeasured, as_measured
@@ -66,8 +67,10 @@ def live_setup(
 ) -> LiveSetup:
     """The controller of a fleet whose kernels have these ``replicas`` (kernel -> names).
 
-    Raises DocumentError where pool, contract and policy do not fit each other, or the policy may not drive.
+    Raises DocumentError where pool, contract and policy do not fit each other, or the policy may not drive,
+    and ProfileDiffersError where a profile is not what the pool pins.
     """
+    check_pinned_profiles(documents.pool, documents.pool_file)
     judged = as_measured(documents.contract, COLUMNS)
     contract = _judgeable(judged)
     layout = live_layout(documents.pool, contract, replicas)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from contracts.compiled.layout import FleetLayout
-from contracts.documents import KernelPool, KernelProfile, PoolKernel
+from contracts.documents import KernelPool, PoolKernel
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
+from contracts.loading.profiles import kernel_profile
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from live.measure.checkpoint import checkpoint_sha256, find_checkpoint, read_config
 from live.measure.kernels import VLLM_KERNELS, EngineOption, Kernel
@@ -156,7 +157,7 @@ def _kernel(kernel: PoolKernel, file: Path) -> Kernel:
     known = {one.name: one for one in VLLM_KERNELS}
     if kernel.name in known:
         return known[kernel.name]
-    stated = kernel.fingerprint or load_as(KernelProfile, resolve_uri(kernel.profile, file)).spec.fingerprint
+    stated = kernel.fingerprint or kernel_profile(kernel, file)[0].spec.fingerprint
     values = {"dtype": stated.dtype}
     values |= {"quantization": stated.quantization} if stated.quantization not in ("", "none") else {}
     values |= {"kv_cache_dtype": stated.kv_cache_dtype} if stated.kv_cache_dtype else {}

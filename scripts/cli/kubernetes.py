@@ -14,6 +14,7 @@ import typer
 from contracts.errors import MissingPartError
 from k8s.resources.manifests import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
+from scripts.cli.logs import LOG_FORMAT, LOG_LEVEL
 from scripts.cli.options import options
 from scripts.cli.profile_request import read_key
 from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
@@ -104,6 +105,8 @@ class OperatorRequest:
         list[str] | None,
         typer.Option(help="Origin that webhooks of promotions may call, https://HOST:PORT; once for each."),
     ] = None
+    log_format: LOG_FORMAT = "json"
+    log_level: LOG_LEVEL = "info"
     advise: Annotated[
         bool, typer.Option(help="Label pods with their contract's health, so that others act on it.")
     ] = False
@@ -117,9 +120,11 @@ def operator(asked: OperatorRequest) -> None:
     Exit code 70 where its loop ended of an unforeseen error: routes stay, and the pod is to be restarted.
     """
     try:
+        from k8s.process.logs import set_up_logs
         from k8s.process.serve import serve
     except ModuleNotFoundError as error:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    set_up_logs(asked.log_format, asked.log_level)
     if not serve(_settings(asked)):
         raise typer.Exit(EXIT_BUG)
 

@@ -13,6 +13,7 @@ import typer
 
 from contracts.errors import MissingPartError
 from k8s.resources.drill_extension import DRILL_PORT
+from scripts.cli.logs import LOG_FORMAT, LOG_LEVEL
 from scripts.cli.options import options
 from scripts.cli.profile_request import read_key
 from scripts.cli.registries import AUTH_FILE, REGISTRY, registry_access
@@ -60,6 +61,8 @@ class DrillsRequest:
     registry: REGISTRY = None
     registry_auth_file: AUTH_FILE = None
     ca_file: Annotated[Path | None, typer.Option(help="Certificates of registries' authority, PEM.")] = None
+    log_format: LOG_FORMAT = "json"
+    log_level: LOG_LEVEL = "info"
     shed_service: Annotated[
         str, typer.Option("--shed-service", help="As the operator's: SERVICE:PORT that answers 429.")
     ] = "selvage-refuse:8080"
@@ -72,6 +75,7 @@ def drills(asked: DrillsRequest) -> None:
         from k8s.operator.drills.fleet import Entrance
         from k8s.operator.drills.pods import Steering
         from k8s.process.drills import DrillSettings, serve_drills
+        from k8s.process.logs import set_up_logs
         from k8s.routes.rules import Backend
     except ModuleNotFoundError as error:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
@@ -81,6 +85,7 @@ def drills(asked: DrillsRequest) -> None:
         raise typer.BadParameter(expected, param_hint="--shed-service")
     file = asked.api_key_file if asked.api_key_file is not None and asked.api_key_file.exists() else None
     key = read_key("--api-key", asked.api_key_env, file)
+    set_up_logs(asked.log_format, asked.log_level)
     serve_drills(
         DrillSettings(
             namespace=asked.namespace,

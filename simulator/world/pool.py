@@ -23,6 +23,7 @@ from contracts.documents.profile import HEALTHY, KernelProfile
 from contracts.documents.scenario import ScenarioSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
+from contracts.loading.profiles import check_profile
 from contracts.loading.uris import resolve_uri
 from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
@@ -207,6 +208,7 @@ def _pool(spec: ScenarioSpec, file: str) -> tuple[PoolSpec, str]:
 def _measured(entry: PoolKernel, pool_file: str) -> MeasuredKernel:
     path = resolve_uri(entry.profile, pool_file).absolute()
     profile, samples = _profile(str(path), _stamp(path))
+    check_profile(entry, profile, path)
     return MeasuredKernel(entry=entry, path=str(path), profile=profile, samples=samples)
 
 

@@ -14,6 +14,7 @@ from k8s.operator.drills.fleet import ClusterFleet
 from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import Manifest
+from k8s.operator.told import fields
 from live.drill.episode import Frame
 from live.drill.target import LiveTarget, Nobody
 
@@ -97,7 +98,8 @@ class DrillWork:
     def _say(self, text: str) -> None:
         self.phase = _PHASES.get(text.split()[0].rstrip(":"), self.phase)
         self.told = text
-        _LOG.info("drill %s: %s", self.drill["metadata"]["name"], text)
+        name = self.drill["metadata"]["name"]
+        _LOG.info("drill %s: %s", name, text, extra=fields(drill=name))
 
     def _report(self, outcome: DrillOutcome) -> None:
         try:

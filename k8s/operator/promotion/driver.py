@@ -26,6 +26,7 @@ from k8s.operator.promotion.report import change_key, promotion_body, promotion_
 from k8s.operator.promotion.stages import with_promotions
 from k8s.operator.publisher import Publisher, Said
 from k8s.operator.route_loop import RouteLoop
+from k8s.operator.told import fields
 
 _LOG = logging.getLogger(__name__)
 #: Evidence that could not be read is asked for again after so long.
@@ -97,8 +98,9 @@ class Promotions:
             attempt.state = step(before, self._sight(name, attempt, loop), attempt.terms)
             self._webhooks.changed(name, attempt)
             if attempt.state.stage is not before.stage:
+                about = fields(promotion=name, policy=policy, stage=str(attempt.state.stage))
                 _LOG.info("promotion %s: %s to %s: %s", name, before.stage, attempt.state.stage,
-                          attempt.state.message)  # fmt: skip
+                          attempt.state.message, extra=about)  # fmt: skip
 
     def say(self, publisher: Publisher, seen: Resources, now_s: float) -> None:
         """Status and events of every promotion."""

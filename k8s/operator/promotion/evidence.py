@@ -12,11 +12,12 @@ from pathlib import Path
 from contracts.assess.evidence import Build, evidence_in
 from contracts.assess.gate import GateOutcome
 from contracts.assess.register import RegisterEntry, register_entries
-from contracts.documents import FileRef, KernelProfile, KernelPromotion
+from contracts.documents import FileRef, KernelPromotion
 from contracts.errors import DocumentError, Problem
-from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.loader import document_sha256
 from contracts.loading.oci import MissingArtefactError, OciUri
-from contracts.loading.uris import read_pinned, resolve_uri
+from contracts.loading.profiles import kernel_profile
+from contracts.loading.uris import read_pinned
 from contracts.regular_files import TEXT_BYTES
 from controller.promotion.records import OfflineResult
 from k8s.operator.admission import Documents
@@ -99,8 +100,8 @@ def _entry_result(
 
 def _build(document: KernelPromotion, documents: Documents) -> Build:
     (kernel,) = (one for one in documents.pool.spec.kernels if one.name == document.spec.candidate)
-    place = resolve_uri(kernel.profile, _ORIGIN)
-    return Build(profile=load_as(KernelProfile, place), profile_file=place, contract=documents.contract)
+    profile, place = kernel_profile(kernel, _ORIGIN)
+    return Build(profile=profile, profile_file=place, contract=documents.contract)
 
 
 def _content(cluster: Cluster, ref: FileRef) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -69,6 +72,23 @@ def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> No
     raise AssertionError(f"{bench.conditions()}\n{log.read_text()[-4000:]}")
 
 
+def assert_lines(rows: list[dict[str, Any]], namespace: str) -> None:
+    """Beginning, lead, documents, conditions and end stand in the log, each with its fields."""
+    for row in rows:
+        assert {"time", "level", "logger", "message"} <= row.keys()
+        datetime.fromisoformat(row["time"])
+    begun = next(row for row in rows if row["message"] == "the operator begins")
+    assert (begun["level"], begun["namespace"]) == ("info", namespace)
+    assert any(row["message"] == "this replica leads" for row in rows)
+    taken = next(row for row in rows if row["message"] == "policy chat: its documents are in force")
+    assert (taken["policy"], taken["route"]) == ("chat", "chat")
+    ready = [row for row in rows if row.get("condition") == "Ready" and row["name"] == "chat"]
+    assert ready[-1]["status"] == "True"
+    assert any(row["logger"].startswith("kopf.") for row in rows)
+    assert not any(row["logger"].startswith(("httpx", "kubernetes")) for row in rows)
+    assert any(row["message"] == "the operator ends; routes stay as they are" for row in rows)
+
+
 def test_a_process_makes_the_sample_ready_and_leaves_its_route(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
@@ -99,6 +119,8 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
             finally:
                 process.kill()
                 process.wait()
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert_lines(rows, namespace)
     assert 'selvage_weight_ratio{kernel="fp8",policy="chat",slice="prose"} 1.0' in told
     assert 'selvage_probe_tokens_total{kernel="fp8",policy="chat"}' in told
     assert any(row["kind"] == "tick" for row in read_log(tmp_path / "log" / "chat"))

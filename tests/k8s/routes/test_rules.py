@@ -115,3 +115,13 @@ def test_a_mirror_to_a_pool_names_no_port() -> None:
     (backend,) = pooled(1).kernels
     found = Mirror(backend=backend, ratio=0.5).as_json()["requestMirror"]["backendRef"]
     assert found == {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "k0"}
+
+
+@pytest.mark.parametrize(("ratio", "numerator"), [(0.1, 1000), (0.0333, 333), (1.0, WHOLE), (1e-9, 1)])
+def test_a_mirror_carries_its_share_in_every_rule(ratio: float, numerator: int) -> None:
+    """Every rule of a route mirrors the stated share and no more: without a fraction all would be shown."""
+    shape = replace(shape_of(2, 2), mirrors=[Mirror(backend=Backend(name="next", port=8000), ratio=ratio)])
+    for rule in route_rules(np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]), shape):
+        (found,) = rule["filters"]
+        assert found["type"] == "RequestMirror"
+        assert found["requestMirror"]["fraction"] == {"numerator": numerator, "denominator": WHOLE}

@@ -28,6 +28,14 @@ def mirrors(bench: Bench) -> list[str]:
     return [one["requestMirror"]["backendRef"]["name"] for one in rule.get("filters") or []]
 
 
+def mirrored_share(bench: Bench) -> float:
+    """Share of the slice prose that the stored route mirrors, 0 to 1."""
+    rule = next(one for one in bench.route()["spec"]["rules"] if one.get("name") == "prose")
+    (only,) = rule["filters"]
+    fraction = only["requestMirror"]["fraction"]
+    return float(fraction["numerator"] / fraction["denominator"])
+
+
 def test_a_candidate_goes_through_every_stage(bench: Bench) -> None:
     """A candidate is mirrored to, then a bounded canary, then takes over; conditions and events say so."""
     everything(bench)
@@ -36,6 +44,8 @@ def test_a_candidate_goes_through_every_stage(bench: Bench) -> None:
     until(bench, operator, "Shadow")
     bench.turns(operator, 2)
     assert mirrors(bench) == [OWN]
+    stated = bench.read("KernelPromotion", CANDIDATE)["spec"]["shadow"]["mirror_ratio"]
+    assert mirrored_share(bench) == pytest.approx(stated)
     shadow = until(bench, operator, "Canary")
     assert all(seen[OWN] == 0 for seen in shadow)
     canary = until(bench, operator, "Full")

@@ -1,0 +1,81 @@
+"""The manifests in another namespace than the sample's: kustomize rewrites fields, and no text inside one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.k8s.test_manifests import MANIFESTS
+
+Object = dict[str, Any]
+
+ELSEWHERE = "elsewhere"
+#: Who each admission policy is about.
+ACCOUNTS = {"selvage-quarantine-label": "selvage-operator", "selvage-drill-pods": "selvage-drills"}
+
+
+def built(folder: Path, resources: list[str], components: list[str]) -> list[Object]:
+    """What ``kubectl kustomize`` makes of parts of the manifests for the namespace ELSEWHERE."""
+    places = {part: os.path.relpath(MANIFESTS / part, folder) for part in (*resources, *components)}
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": ELSEWHERE,
+        "resources": [places[part] for part in resources],
+        "components": [places[part] for part in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def user_matched(policy: Object, namespace: str) -> str:
+    """Who the one match condition of ``policy`` is true of, for a request in ``namespace``.
+
+    Evaluates what the policies are written in: equality of the user's name with joined texts.
+    """
+    (condition,) = policy["spec"]["matchConditions"]
+    subject, _, terms = condition["expression"].partition(" == ")
+    assert subject == "request.userInfo.username"
+    known = {"request.namespace": namespace}
+    return "".join(
+        known[term] if term in known else term.removeprefix("'").removesuffix("'")
+        for term in terms.split(" + ")
+    )
+
+
+@pytest.mark.needs("kubectl")
+def test_admission_policies_match_the_accounts_of_any_namespace(tmp_path: Path) -> None:
+    """Built for another namespace, each admission policy matches the account that acts there."""
+    found = built(tmp_path, ["operator", "admission"], ["components/drills"])
+    policies = [one for one in found if one["kind"] == "ValidatingAdmissionPolicy"]
+    accounts = {
+        (one["metadata"]["namespace"], one["metadata"]["name"])
+        for one in found
+        if one["kind"] == "ServiceAccount"
+    }
+    assert {one["metadata"]["name"] for one in policies} == set(ACCOUNTS)
+    for policy in policies:
+        account = ACCOUNTS[policy["metadata"]["name"]]
+        assert (ELSEWHERE, account) in accounts
+        for namespace in (ELSEWHERE, "chat"):
+            assert user_matched(policy, namespace) == f"system:serviceaccount:{namespace}:{account}"
+
+
+@pytest.mark.needs("kubectl")
+def test_no_expression_names_a_namespace(tmp_path: Path) -> None:
+    """Of what is built for another namespace no admission policy and no right names the sample's."""
+    found = built(tmp_path, ["operator", "admission"], ["components/drills"])
+    kinds = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "Role", "RoleBinding"}
+    judged = [one for one in found if one["kind"] in kinds]
+    assert {one["kind"] for one in judged} == kinds
+    for one in judged:
+        assert "chat:" not in str(one)
+        assert one["metadata"].get("namespace", ELSEWHERE) == ELSEWHERE
+        for subject in one.get("subjects", []):
+            assert subject.get("namespace", ELSEWHERE) == ELSEWHERE
