@@ -50,7 +50,7 @@ def of_kernels(found: Flags, contract: CompiledContract) -> Flags:
 
     What replicas show of traffic is of all their requests: it holds on whatever slice.
     """
-    return np.where(from_traffic(contract), _anywhere(found, contract), found)
+    return np.where(from_traffic(contract), _pooled_over_slices(found, contract), found)
 
 
 def _of_replicas(found: Flags, contract: CompiledContract) -> Flags:
@@ -59,7 +59,7 @@ def _of_replicas(found: Flags, contract: CompiledContract) -> Flags:
     return np.where(from_traffic(contract), somewhere, found)
 
 
-def _anywhere(found: Flags, contract: CompiledContract) -> Flags:
+def _pooled_over_slices(found: Flags, contract: CompiledContract) -> Flags:
     """bool [B, K, 1, C]: found where evidence of replicas is booked."""
     return np.asarray((found & replica_places(contract)).any(axis=2, keepdims=True))
 

@@ -101,7 +101,7 @@ class LiveController:
         self.turns = 0
         self.errors = 0
         self.last_error = ""
-        self._owed = True
+        self._pending = True
         self._applied_at_s = -np.inf
         self._states: bytes = b""
         self._hung: set[str] = set()
@@ -182,7 +182,7 @@ class LiveController:
             shares = dict(returns.shares)
             if shares != self._shares:
                 admits.admit(shares)
-                self._shares, self._owed = shares, True
+                self._shares, self._pending = shares, True
         except Exception as error:  # who is on its way keeps the share that it has
             return (), f"healing: {told(error)}"
         return lines, ""
@@ -194,14 +194,14 @@ class LiveController:
             return False, ""
         now_s, states = self.ports.clock.now_ms() / MS_PER_S, telemetry.replica_state.tobytes()
         old = now_s - self._applied_at_s >= REASSERT_S
-        if not (bool(decision.moved[0]) or self._owed or states != self._states or old):
+        if not (bool(decision.moved[0]) or self._pending or states != self._states or old):
             return True, ""
         try:
             taken = actuator.apply(decision.plan)
             problem = "" if taken else str(getattr(actuator, "last_error", "")) or "the plan was refused"
         except Exception as error:  # a gateway that fails keeps the last plan
             taken, problem = False, told(error)
-        self._owed = not taken
+        self._pending = not taken
         if taken:
             self._applied_at_s, self._states = now_s, states
         return taken, f"plan: {problem}" if problem else ""

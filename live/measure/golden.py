@@ -13,23 +13,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.loading.files import write_pinned
 from contracts.metrics.numeric import top_tokens
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference
 
 TOP_TOKENS = 10
-
-
-def save_golden(path: Path, prompts: Sequence[Prompt], reference: AnyReference) -> str:
-    """Write the file at once or not at all; returns its sha256 (hex). Equal scores give equal bytes."""
-    return write_pinned(path, golden_bytes(prompts, reference))
 
 
 def golden_bytes(prompts: Sequence[Prompt], reference: AnyReference) -> bytes:

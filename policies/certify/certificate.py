@@ -139,7 +139,7 @@ def _empty(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Ju
 
 
 def _lag(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
-    """Censored at the horizon; incidents that were guarded before they began have none."""
+    """Censored at the horizon; incidents that were mitigated before they began have none."""
     return _mean(
         "detection_lag_s", episodes, lambda e: _of(e.incident, "detection_lag_s", mitigated=math.nan)
     )

@@ -166,9 +166,11 @@ class Chooser:
         """Proposal for ``choice`` int [B, S] in 0..kernels_max; a padded kernel is read as staying."""
         before = np.asarray(state["choice"])
         shed = self.layout.encoder.kernels_max
-        wished = np.where(choice == shed, self.kernels, choice)
+        wanted_choice = np.where(choice == shed, self.kernels, choice)
         chosen = np.where(
-            (wished > self.kernels) | ((choice != shed) & (wished >= self.kernels)), before, wished
+            (wanted_choice > self.kernels) | ((choice != shed) & (wanted_choice >= self.kernels)),
+            before,
+            wanted_choice,
         )
         chosen = np.where(self._homeward(chosen, seen, state), self.home, chosen)
         chosen = np.where(chosen == self.kernels, self._served(seen), chosen)
@@ -177,7 +179,7 @@ class Chooser:
         wanted = np.zeros(seen.table.shape)
         _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
         moved = memory["choice"] != before
-        rank, lost = self._refuges(seen, memory)
+        rank, lost = self._failover_targets(seen, memory)
         memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
 
@@ -190,7 +192,7 @@ class Chooser:
         best = np.where(np.isfinite(rank[:, own, self.home]), self.home, rank.argmin(axis=2))
         return np.where(np.isfinite(rank).any(axis=2), best, self.kernels)
 
-    def _refuges(
+    def _failover_targets(
         self, seen: Observation, memory: PolicyState
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """``(rank, lost)``: order of failover targets [B, S, K] without the kernels that the slice left
@@ -201,8 +203,8 @@ class Chooser:
         lowered = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
         rank = np.where(lowered, np.inf, failover_order(seen))
         chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
-        spilled = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
-        return rank, (spilled & ~np.isfinite(rank)).any(axis=2)
+        overflows = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
+        return rank, (overflows & ~np.isfinite(rank)).any(axis=2)
 
     def _homeward(
         self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState

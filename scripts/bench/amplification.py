@@ -26,7 +26,7 @@ SEEDS = (1, 2)
 CONFIGURATIONS = tuple(sorted(name for name, policy in POLICIES.items() if policy.shield))
 #: A surplus of fewer attempts of a minute than this share is the luck of single requests.
 NOTICEABLE = 0.01
-GROUPS = ("silent_numeric", "silent_other", "loud")
+GROUPS = ("silent_numeric", "silent_other", "visible")
 
 
 def run() -> dict[str, object]:

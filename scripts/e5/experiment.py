@@ -46,7 +46,7 @@ from scripts.provenance import git_sha, machine_facts, sources_sha256
 from scripts.workers import Workers
 
 #: Version of the layout of ``e5.json``.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ Leaf = dict[str, float]
 
 def run_tables(found: dict[str, Any], mark: str, order: Iterable[str]) -> dict[str, list[str]]:
     """Both tables of a comparison: every configuration by itself, and the candidate minus the others."""
-    silent, visible = (found["groups"][group]["configurations"] for group in ("silent_numeric", "loud"))
+    silent, visible = (found["groups"][group]["configurations"] for group in ("silent_numeric", "visible"))
     names = [name for name in order if name in silent]
     head = (
         "policy",
@@ -151,7 +151,7 @@ def main(
         (*load_suite(file)[0].spec.policies, "learned", "informed", "informed:program=0", TUNED)
     )
     found = compare(load_run(run, file), candidate)
-    fill(folder / PAGE, run_tables(found, mark, [arm.name for arm in named]))
+    fill(folder / PAGE, run_tables(found, mark, [one.name for one in named]))
 
 
 if __name__ == "__main__":

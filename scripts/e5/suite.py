@@ -18,11 +18,11 @@ from faults.catalogue import CATALOGUE, Channel
 SHIPPED_SUITE = "package:contracts/library/suites/e5.yaml"
 
 #: Groups of scenarios that are reported together, in report order.
-GROUPS: tuple[str, ...] = ("silent_numeric", "silent_other", "loud", "near_miss", "control")
+GROUPS: tuple[str, ...] = ("silent_numeric", "silent_other", "visible", "near_miss", "control")
 GROUP_LABELS: dict[str, str] = {
     "silent_numeric": "silent numeric faults",
     "silent_other": "other silent faults",
-    "loud": "visible faults",
+    "visible": "visible faults",
     "near_miss": "drift that keeps the contract",
     "control": "controls (no fault)",
 }
@@ -125,12 +125,12 @@ def _overrides(base: Scenario, row: SuiteScenario, trace: Path | None) -> dict[s
 
 
 def group_of(faults: Iterable[ScheduledFault]) -> str:
-    """Group of a scenario by its faults: one loud fault makes it loud, then numeric, then other silent."""
+    """Group of a scenario by its faults: one visible fault makes it visible, then numeric, then other silent."""
     kinds = [CATALOGUE[fault.kind] for fault in faults]
     if not kinds:
         return "control"
     if any(not kind.silent for kind in kinds):
-        return "loud"
+        return "visible"
     return "silent_numeric" if any(k.channel is Channel.NUMERIC for k in kinds) else "silent_other"
 
 

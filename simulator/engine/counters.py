@@ -81,11 +81,6 @@ class Counters:
         return self.cells[..., ATTEMPTS_FAILED]
 
     @property
-    def attempts_timed_out(self) -> NDArray[np.int64]:
-        """Those of ``attempts_failed`` that had no whole answer in time, [B, R, S]."""
-        return self.cells[..., TIMED_OUT]
-
-    @property
     def attempts_rejected(self) -> NDArray[np.int64]:
         """Attempts answered 429, [B, R, S]."""
         return self.cells[..., ATTEMPTS_REJECTED]

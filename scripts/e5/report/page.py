@@ -115,7 +115,7 @@ def _sections(report: ReportInput) -> list[Section]:
     found += [_front_section(report), _timeline_section(report), _slice_section(report)]
     found += [
         _group_section(report, group)
-        for group in ("silent_other", "loud", "near_miss", "control")
+        for group in ("silent_other", "visible", "near_miss", "control")
         if group in content["groups"]
     ]
     found += [_budget_section(report)] if content.get("budgets") else []

@@ -22,7 +22,7 @@ def compared() -> dict[str, Any]:
     known = {name: dict.fromkeys(MEASURES, leaf(0.5)) for name in ("learned", "sequential", tuned()[0])}
     known["sequential"] |= {"false_switches_per_slice_month": leaf(5546.42)}
     others = {name: dict.fromkeys(MEASURES, leaf(-0.25)) for name in known if name != "learned"}
-    groups = {"silent_numeric": {"configurations": known}, "loud": {"configurations": known}}
+    groups = {"silent_numeric": {"configurations": known}, "visible": {"configurations": known}}
     return {"candidate": "learned", "groups": groups, "differences": others}
 
 

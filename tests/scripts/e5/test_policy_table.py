@@ -65,8 +65,8 @@ def test_groups_of_scenarios_are_told_apart(tmp_path: Path) -> None:
     """Each group has its own means, exact limits of false switches over its exposure, and differences."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.0, "hysteresis": 2.0})
     groups = compare(load_run(tmp_path / "out", suite), "learned")["groups"]
-    assert {"silent_numeric", "loud", "control"} <= set(groups)
-    for group, mttr_s in (("silent_numeric", 100.0), ("loud", 100.0)):
+    assert {"silent_numeric", "visible", "control"} <= set(groups)
+    for group, mttr_s in (("silent_numeric", 100.0), ("visible", 100.0)):
         part = groups[group]
         assert part["configurations"]["learned"]["mttr_s"]["mean"] == pytest.approx(mttr_s)
         assert part["configurations"]["learned"]["false_switches_per_slice_month"]["mean"] == pytest.approx(
@@ -74,7 +74,7 @@ def test_groups_of_scenarios_are_told_apart(tmp_path: Path) -> None:
         )
         assert part["differences"]["hysteresis"]["false_switches_per_slice_month"]["mean"] == -4.0
     # Six switches in 1.5 slice-months: the exact limits of 6 events are 2.202 and 13.06.
-    rate = groups["loud"]["configurations"]["learned"]["false_switches_per_slice_month"]
+    rate = groups["visible"]["configurations"]["learned"]["false_switches_per_slice_month"]
     assert (rate["ci_low"], rate["ci_high"]) == pytest.approx((2.202 / 1.5, 13.06 / 1.5), rel=1e-3)
 
 

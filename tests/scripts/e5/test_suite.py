@@ -22,7 +22,7 @@ def test_overrides_are_added_to_the_base(tmp_path: Path) -> None:
     entries = expand_suite(suite, file)
     assert [(e.name, e.group) for e in entries] == [
         ("requantise", "silent_numeric"),
-        ("crash", "loud"),
+        ("crash", "visible"),
         ("surge", "control"),
     ]
     numeric = entries[0].scenario()
@@ -141,7 +141,7 @@ def test_the_stress_suite_asks_everything_with_and_without_a_fault() -> None:
         calm, broken = entries[name].scenario().spec, entries[f"{name}-3-bits"].scenario().spec
         assert calm == broken.model_copy(update={"faults": ()})
         assert [fault.condition for fault in broken.faults] == ["requantise-w3"]
-    assert entries["reproduction-slow-replica"].group == "loud"
+    assert entries["reproduction-slow-replica"].group == "visible"
     gaps = [entries[f"burst-{cv}"].scenario().spec.workload.gamma for cv in (2, 3)]
     assert [gap.gap_cv for gap in gaps if gap is not None] == [2.0, 3.0]
     plan_run(Options(out=Path("unused"), suite=file, seeds=1))

@@ -87,11 +87,11 @@ def test_what_is_not_there_is_refused(tmp_path: Path, changes: dict[str, Any], m
 
 
 def test_the_suite_of_the_sample_can_run(tmp_path: Path) -> None:
-    """One silent fault and three loud ones, all on a server that is labelled for drills."""
+    """One silent fault and three visible ones, all on a server that is labelled for drills."""
     folder = ROOT / "k8s" / "examples" / "e5" / "suite"
     files = tuple(str(folder / f"{name}.yaml") for name in ("silent", "crash", "hang", "slow"))
     suite = planned(tmp_path, drills=files)
-    assert [one.group for one in suite.entries] == ["silent_numeric", "loud", "loud", "loud"]
+    assert [one.group for one in suite.entries] == ["silent_numeric", "visible", "visible", "visible"]
     assert {one.plan.undo_at_s for one in suite.entries} == {100.0}
     assert {name for one in suite.entries for strike in one.plan.strikes for name in strike.replicas} == {
         "fp8-0"

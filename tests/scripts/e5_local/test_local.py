@@ -96,7 +96,13 @@ def test_the_shipped_suite_can_run(tmp_path: Path) -> None:
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"))
     plan = plan_local(options)
     assert [one.name for one in plan.entries] == ["silent", "crash", "hang", "slow", "healthy"]
-    assert [one.group for one in plan.entries] == ["silent_numeric", "loud", "loud", "loud", "control"]
+    assert [one.group for one in plan.entries] == [
+        "silent_numeric",
+        "visible",
+        "visible",
+        "visible",
+        "control",
+    ]
     assert len(plan.episodes) == 25
     assert plan.entries[-1].plan.strikes == ()
     assert len({one.plan.total_s for one in plan.entries}) == 1
@@ -119,7 +125,7 @@ def test_results_have_the_form_of_the_simulators(tmp_path: Path) -> None:
     assert groups["sequential"]["mttr_s"]["mean"] == 10.0
     assert groups["fixed"]["unrecovered"]["mean"] == 1.0
     assert groups["sequential"]["mttr_s"]["n"] == 2
-    assert content["format"] == 3
+    assert content["format"] == 4
     wanted = {"results", "groups", "scenarios", "slices", "differences", "harm", "front", "budgets"}
     assert wanted < set(content)
     assert content["header"]["served_by"] == ["vLLM 0"]
