@@ -89,7 +89,15 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
         files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
         generated |= {one["path"] for one in listed.get("patches", []) if "path" in one}
-        apart = {"alerts", "dashboard", "components", "late", "suite", "webhooks"}  # applied by themselves
+        apart = {
+            "alerts",
+            "dashboard",
+            "components",
+            "late",
+            "monitor",
+            "suite",
+            "webhooks",
+        }  # applied by themselves
         folders = {path.name for path in folder.iterdir() if path.is_dir()} - apart
         own = {one for one in listed.get("resources", []) if not one.startswith("..")}
         assert files | folders == own | generated
