@@ -1,0 +1,49 @@
+"""The drill runner as a process: it leads, says so line by line, and ends at a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from tests.support.kube_api import kubeconfig
+from tests.support.paths import ROOT
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
+
+#: Seconds to wait for anything; a quiet machine takes a tenth of it.
+PATIENCE_S = 120.0
+
+
+def test_the_runner_tells_its_beginning_its_lead_and_its_end(
+    api: client.ApiClient, namespace: str, tmp_path: Path
+) -> None:
+    """A drill runner without drills tells its beginning, its lead and its end, a JSON object a line."""
+    log = tmp_path / "drills.log"
+    command = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "drills", "--namespace", namespace]
+    command += ["--gateway", "http://127.0.0.1:9", "--token-file", str(tmp_path / "token")]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path))}
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
+        try:
+            until_s = time.monotonic() + PATIENCE_S
+            while b"this replica leads" not in log.read_bytes() and time.monotonic() < until_s:
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    # What a busy API server said meanwhile is a warning, and none of these.
+    told = [row["message"] for row in rows if row["level"] == "info"]
+    assert told == ["the drill runner begins", "this replica leads", "the drill runner ends"]
+    assert rows[0]["namespace"] == namespace

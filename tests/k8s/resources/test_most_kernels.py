@@ -1,0 +1,35 @@
+"""How many kernels a pool may have on a cluster, where each is a backend of every rule of a route."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from kubernetes import client
+
+from k8s.routes.rules import MOST_BACKENDS
+from tests.k8s.resources.test_definition import Change, Object, create, pool, refusal
+
+
+def kernels(count: int) -> Change:
+    """So many serving kernels, copies of the first but for their names."""
+
+    def change(spec: Object) -> None:
+        known_good = [one for one in spec["kernels"] if one["role"] == "known_good"]
+        first = next(one for one in spec["kernels"] if one["role"] == "serving")
+        more = [{**copy.deepcopy(first), "name": f"more-{at}"} for at in range(count - 1)]
+        spec["kernels"] = [*known_good, *more]
+        for home in spec["home"]:
+            home["kernel"] = known_good[0]["name"]
+
+    return change
+
+
+@pytest.mark.needs("kube_api")
+def test_as_many_kernels_as_a_rule_holds_are_taken(api: client.ApiClient, namespace: str) -> None:
+    """The server takes a pool of 15 serving kernels and refuses one more: a rule holds 16 backends."""
+    most, over = pool(), pool()
+    kernels(MOST_BACKENDS - 1)(most["spec"])
+    assert len(create(api, namespace, most)["spec"]["kernels"]) == MOST_BACKENDS - 1
+    kernels(MOST_BACKENDS)(over["spec"])
+    assert "an HTTPRoute rule holds 16 backends" in refusal(api, namespace, over)
