@@ -70,27 +70,32 @@ def bench(api: client.ApiClient, namespace: str) -> Bench:
     return Bench(api=api, namespace=namespace)
 
 
+def steady_s() -> float:
+    """A clock that goes faster than ours."""
+    return time.monotonic() * FASTER
+
+
+def race(candidate: Leadership, stopped: threading.Event, ended: threading.Event) -> None:
+    """Ask and renew until ``ended``; not any more once ``stopped``."""
+    while not ended.is_set():
+        if not stopped.is_set():
+            candidate.step()
+        ended.wait(0.02)
+
+
 def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> None:
     """Of four threads that race at most one leads at any look; when it stops renewing another one comes."""
     stopped, ended = [threading.Event() for _ in range(4)], threading.Event()
-
-    def steady_s() -> float:
-        return time.monotonic() * FASTER
 
     candidates = [
         Leadership(bench.api, bench.namespace, f"racer-{n}", timeout_s=1.0, steady_s=steady_s)
         for n in range(4)
     ]
 
-    def race(number: int) -> None:
-        while not ended.is_set():
-            if not stopped[number].is_set():
-                candidates[number].step()
-            ended.wait(0.02)
-
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
+    threads = [
+        threading.Thread(target=race, args=(one, stop, ended))
+        for one, stop in zip(candidates, stopped, strict=True)
+    ]
     leaders: list[int] = []
 
     def looked() -> list[int]:
@@ -104,6 +109,8 @@ def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> No
         leaders.extend(fresh)
         return bool(fresh)
 
+    for thread in threads:
+        thread.start()
     try:
         for _ in range(LEAST_CHANGES + 1):
             until(led_by_another, timeout_s=60.0)
