@@ -19,7 +19,7 @@ from shutil import which
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.kube_assets import assets, gateway_crds, pool_crd
+from tests.support.kube_assets import assets, full_cluster, gateway_crds, pool_crd
 
 #: How long examples take to draw says how busy the machine is, and nothing of the code.
 settings.register_profile(
@@ -40,7 +40,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 #: Tests that need one of these have every core to themselves: servers keep time, and start processes.
-ALONE = frozenset({"aiohttp", "envoy", "gpu", "kube_api", "ray", "vllm"})
+ALONE = frozenset({"aiohttp", "envoy", "full_cluster", "gpu", "kube_api", "own_api", "ray", "vllm"})
 #: Name of a report's property: a part that was missing.
 MISSING = "missing part"
 
@@ -93,8 +93,32 @@ def _gpu_missing() -> str:
     return "" if list(Path("/dev").glob("nvidia[0-9]*")) else "no NVIDIA device is visible"
 
 
+_CLUSTER_MISSING = "KUBECONFIG names no file, or GATEWAY_API_CRDS no definitions"
+
+
+def _endpoints_missing() -> str:
+    """Reason when endpoints of the tests may not be addresses of this machine."""
+    return "a full cluster takes no loopback address as an endpoint" if full_cluster() else ""
+
+
+def _full_cluster_missing() -> str:
+    """Reason when tests have no full cluster."""
+    own = "the API server of the tests has no admission policies, network policies or garbage collection"
+    return _kube_api_missing() if full_cluster() else own
+
+
 def _kube_api_missing() -> str:
-    """Reason when no API server can be started for tests."""
+    """Reason when tests have no API server."""
+    if reason := module_missing("kubernetes")() or module_missing("trustme")():
+        return reason
+    if full_cluster():
+        named = os.environ.get("KUBECONFIG", "")
+        return "" if Path(named).is_file() and gateway_crds() else _CLUSTER_MISSING
+    return _own_api_missing()
+
+
+def _own_api_missing() -> str:
+    """Reason when no API server of a test's own can be started."""
     if reason := module_missing("kubernetes")() or module_missing("trustme")():
         return reason
     if assets() is None:
@@ -106,6 +130,11 @@ def _kube_api_missing() -> str:
 
 PARTS: dict[str, Part] = {
     "kube_api": Part(reason=_kube_api_missing, command="python -m scripts.setup.kube_assets"),
+    "own_api": Part(reason=_own_api_missing, command="python -m scripts.setup.kube_assets"),
+    "own_endpoints": Part(reason=_endpoints_missing, command="unset SELVAGE_CLUSTER"),
+    "full_cluster": Part(
+        reason=_full_cluster_missing, command="SELVAGE_CLUSTER=1 KUBECONFIG=/path/to/config make test"
+    ),
     "torch": Part(reason=module_missing("torch"), command="make setup-test"),
     "transformers": Part(reason=module_missing("transformers"), command="make setup-test"),
     "vllm": Part(reason=module_missing("vllm"), command="make setup-test"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from contracts.documents import KernelPool
 from contracts.documents.pool import BackendRef, PoolKernel
 from contracts.documents.route import Freeze
 from contracts.telemetry import SampleRates
+from contracts.units import MS_PER_S
+from controller.ports import Clock
 from k8s.operator.admission import Documents
 from k8s.operator.replicas import KernelBackend
 from k8s.routes.rules import Backend, RouteShape
@@ -86,6 +89,11 @@ def frozen(freeze: Freeze | None, now: datetime) -> bool:
     except ValueError:
         return False
     return now < until
+
+
+def earlier_of(now: Callable[[], datetime], clock: Clock) -> Callable[[], datetime]:
+    """The instant of the system clock or of ``clock``, whichever is behind: a jump ahead ends no freeze."""
+    return lambda: min(now(), datetime.fromtimestamp(clock.now_ms() / MS_PER_S, UTC))
 
 
 def pinned_table(

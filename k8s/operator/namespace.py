@@ -111,7 +111,7 @@ class NamespaceOperator:
             if not self.parts.leads():
                 return
             with _guarded(name):
-                begun[name] = self._begin(name, seen, now_s)
+                begun[name] = self._begin(name, seen)
         decided = self._decided(begun)
         for name, one in begun.items():
             if not self.parts.leads():
@@ -133,14 +133,14 @@ class NamespaceOperator:
         for name in self.loops.keys() - self._seen.policies.keys():
             self._drop(name)  # its route stays as it is
 
-    def _begin(self, name: str, seen: Resources, now_s: float) -> _Begun:
+    def _begin(self, name: str, seen: Resources) -> _Begun:
         """Judge a policy, and read where its tick is due."""
         found = seen.policies[name]
         verdict = self._judge.policy(name, seen)
         verdict = self._in_force(name, self.promotions.admit(name, verdict, seen))
         loop = self.loops.get(name)
         suspended = bool(found["spec"].get("suspend"))
-        due = loop is not None and not suspended and loop.due(now_s)
+        due = loop is not None and not suspended and loop.due()
         return _Begun(
             found=found,
             verdict=verdict,

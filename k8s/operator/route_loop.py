@@ -28,6 +28,7 @@ from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
 from live.artefacts.fetch import RegistryAccess
+from live.control.clocks import LaterClock
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
 from live.control.stacks import owned
 from live.control.together import Asked, setup_key
@@ -147,20 +148,21 @@ class RouteLoop:
         )
         self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
         self._switch = _Switched(self.actuator)
+        state, problem = kept_state(kept, self.setup)
+        self.clock = parts.clock if state is None else LaterClock(parts.clock, float(state.now_s[0]))
         sensing = Sensing(
             setup=self.setup,
             documents=documents,
             discovery=self.discovery,
-            clock=parts.clock,
+            clock=self.clock,
             namespace=parts.cluster.namespace,
         )
         self.source = parts.source(sensing)
         ports = ControlPorts(
             source=self.source,
-            clock=parts.clock,
+            clock=self.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
-        state, problem = kept_state(kept, self.setup)
         self.standing = Standing(state_problem=problem)
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
         self._journal = parts.journal(sensing, self.controller.state)
@@ -178,10 +180,10 @@ class RouteLoop:
         """Whether plans are carried out."""
         return not self.controller.observes
 
-    def due(self, now_s: float) -> bool:
+    def due(self) -> bool:
         """Whether the policy's tick has passed since the last turn."""
         turn = self.standing.turn
-        return turn is None or now_s - turn.at_s >= 0.9 * self.setup.fleet.tick_s
+        return turn is None or self.clock.now_ms() / MS_PER_S - turn.at_s >= 0.9 * self.setup.fleet.tick_s
 
     def turn(self, documents: Documents) -> Standing:
         """One tick. ``documents``: as they are now, for break-glass and suspension."""
@@ -239,7 +241,7 @@ class RouteLoop:
         """Keep the state where that is due; what went wrong, "" for nothing. An observer keeps nothing."""
         standing, state = self.standing, self.controller.state
         version = int(state.version[0]), state.quarantined.tobytes()
-        now_s = self.parts.clock.now_ms() / MS_PER_S
+        now_s = self.clock.now_ms() / MS_PER_S
         due = version != standing.kept_version or now_s - standing.kept_at_s >= KEEP_S
         if not (self.enforces and due):
             return ""

@@ -1,16 +1,18 @@
-"""Who leads, by the official client's Lease: asked step by step, so that no thread outlives its right."""
+"""Who leads, by a Lease: asked step by step, so that no thread outlives its right.
+
+As client-go does, a candidate measures on its own steady clock for how long it saw one record unchanged. The
+instants in the record are another host's wall clock: they are written for people and decide nothing.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from functools import partial
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes import client
-from kubernetes.leaderelection.electionconfig import Config
-from kubernetes.leaderelection.leaderelection import LeaderElection
-from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from urllib3.exceptions import HTTPError
 
 from k8s.operator.told import fields
@@ -19,10 +21,15 @@ _LOG = logging.getLogger(__name__)
 #: A lease that nobody renewed for so long goes to the next one, who asked; who holds it stops acting earlier.
 LEASE_S, RENEW_S, RETRY_S = 15, 10, 2
 LEASE = "selvage-operator"
+_NOT_FOUND = 404
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
 
 
 class Leadership:
-    """One candidate."""
+    """One candidate. steady_s: its clock, which no step of the system clock moves; wall: what people read."""
 
     def __init__(
         self,
@@ -31,29 +38,23 @@ class Leadership:
         identity: str,
         timeout_s: float = 3.0,
         lease: str = LEASE,
+        steady_s: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = _wall,
     ) -> None:
-        lock = LeaseLock(lease, namespace, identity)
-        lock.api_instance = _Timed(client.CoordinationV1Api(api), timeout_s)
-        config = Config(
-            lock,
-            lease_duration=LEASE_S,
-            renew_deadline=RENEW_S,
-            retry_period=RETRY_S,
-            onstarted_leading=_nothing,
-            onstopped_leading=_nothing,
-        )
-        self._election = LeaderElection(config)
-        self._renewed_s = self._asked_s = float("-inf")
-        self._identity, self._led = identity, False
-        logging.getLogger("leaderelection").setLevel(logging.WARNING)
+        self._leases, self._timeout_s = client.CoordinationV1Api(api), timeout_s
+        self._namespace, self._name, self._identity = namespace, lease, identity
+        self._steady_s, self._wall = steady_s, wall
+        self._renewed_s = self._asked_s = self._seen_at_s = float("-inf")
+        self._seen: dict[str, Any] | None = None
+        self._led = False
 
     def step(self) -> bool:
         """Ask or renew where that is due; whether this candidate leads now."""
-        now_s = time.monotonic()
+        now_s = self._steady_s()
         if now_s - self._asked_s >= RETRY_S:
             self._asked_s = now_s
             try:
-                if self._election.try_acquire_or_renew():
+                if self._acquired():
                     self._renewed_s = now_s
             except (client.ApiException, HTTPError, OSError):
                 pass  # not renewed: the right to act ends by itself
@@ -62,7 +63,7 @@ class Leadership:
 
     def leads(self) -> bool:
         """Whether the lease was renewed so lately that nobody else can have it."""
-        return time.monotonic() - self._renewed_s < RENEW_S
+        return self._steady_s() - self._renewed_s < RENEW_S
 
     def _tell(self, leads: bool) -> None:
         """Say it where the lead was won or lost."""
@@ -71,16 +72,43 @@ class Leadership:
             _LOG.info("%s", told, extra=fields(identity=self._identity))
         self._led = leads
 
+    def _acquired(self) -> bool:
+        """Write the lease where it is free or ours; the client's errors where somebody was quicker."""
+        try:
+            found = self._leases.read_namespaced_lease(
+                self._name, self._namespace, _request_timeout=self._timeout_s
+            )
+        except client.ApiException as error:
+            if error.status != _NOT_FOUND:
+                raise
+            fresh = client.V1Lease(metadata={"name": self._name}, spec=self._record(None))
+            self._leases.create_namespaced_lease(self._namespace, fresh, _request_timeout=self._timeout_s)
+            return True
+        if self._held_by_other(found.spec):
+            return False
+        found.spec = self._record(found.spec)
+        self._leases.replace_namespaced_lease(  # by the version that was read
+            self._name, self._namespace, found, _request_timeout=self._timeout_s
+        )
+        return True
 
-class _Timed:
-    """The client's API with a time limit on every call."""
+    def _held_by_other(self, spec: client.V1LeaseSpec | None) -> bool:
+        """Whether somebody else's record was seen to change less than a lease ago."""
+        seen = None if spec is None else spec.to_dict()
+        if seen != self._seen:
+            self._seen, self._seen_at_s = seen, self._steady_s()
+        holder = "" if spec is None else spec.holder_identity or ""
+        return holder not in ("", self._identity) and self._steady_s() - self._seen_at_s < LEASE_S
 
-    def __init__(self, inner: client.CoordinationV1Api, timeout_s: float) -> None:
-        self._inner, self._timeout_s = inner, timeout_s
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(getattr(self._inner, name), _request_timeout=self._timeout_s)
-
-
-def _nothing() -> None:
-    """Nothing to do: ``step`` answers."""
+    def _record(self, before: client.V1LeaseSpec | None) -> client.V1LeaseSpec:
+        now = self._wall()
+        now = now.replace(microsecond=max(now.microsecond, 1))  # a server refuses an instant without them
+        ours = before is not None and before.holder_identity == self._identity
+        changes = 0 if before is None else (before.lease_transitions or 0) + (not ours)
+        return client.V1LeaseSpec(
+            holder_identity=self._identity,
+            lease_duration_seconds=LEASE_S,
+            acquire_time=before.acquire_time if ours and before is not None else now,
+            renew_time=now,
+            lease_transitions=changes,
+        )

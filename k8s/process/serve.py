@@ -24,6 +24,7 @@ from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
+from k8s.operator.fleet import earlier_of
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, probe_rates
@@ -82,11 +83,12 @@ class Loop:
         self._settings, self._stop, self._asking = settings, stop, asking
         self.failed = False
         self.leadership = Leadership(api, settings.namespace, settings.identity)
+        clock = SteadyClock()
         parts = Parts(
             cluster=ApiCluster(api, settings.namespace, watched=watched),
-            clock=SteadyClock(),
+            clock=clock,
             source=self._source,
-            now=lambda: datetime.now(UTC),
+            now=earlier_of(lambda: datetime.now(UTC), clock),
             shed=settings.shed,
             leads=self.leadership.leads,
             rates=self._rates,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from contracts.units import MS_PER_S
+from controller.ports import Clock
 
 
 class SteadyClock:
@@ -25,6 +26,21 @@ class SteadyClock:
     def step_s(self) -> float:
         """How far the system clock has since moved ahead of this one (behind: < 0)."""
         return time.time() - self.now_ms() / MS_PER_S
+
+
+class LaterClock:
+    """``inner``, ahead by what it lacks to ``not_before_s`` now.
+
+    For one of several controllers on one clock, whose state comes from a host whose clock was ahead.
+    """
+
+    def __init__(self, inner: Clock, not_before_s: float) -> None:
+        self._inner = inner
+        self._ahead_ms = max(0.0, not_before_s * MS_PER_S - inner.now_ms())
+
+    def now_ms(self) -> float:
+        """Milliseconds since 1970, and what it is ahead."""
+        return self._inner.now_ms() + self._ahead_ms
 
 
 class CpuClock:

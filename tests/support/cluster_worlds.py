@@ -21,6 +21,8 @@ from k8s.operator.route_loop import Parts, Sensing
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from tests.support.builders import quiet_telemetry, with_probes
+from tests.support.full_cluster import unstarted
+from tests.support.kube_assets import full_cluster
 from tests.support.paths import ROOT
 
 Object = dict[str, Any]
@@ -132,7 +134,7 @@ class Bench:
             "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
             "endpoints": [
                 {
-                    "addresses": [f"127.0.0.{n + 1}"],
+                    "addresses": [f"{LOCAL}.{n + 1}"],
                     "conditions": {"ready": True},
                     "targetRef": {"kind": "Pod", "name": pod, "namespace": self.namespace},
                 }
@@ -195,7 +197,8 @@ class MadeUp:
 
     def __init__(self, bench: Bench, sensing: Sensing) -> None:
         self._bench, self._layout, self._discovery = bench, sensing.setup.layout, sensing.discovery
-        self._last_s = bench.now_s
+        self._clock = sensing.clock
+        self._last_s = self._clock.now_ms() / MS_PER_S
         self._rng = np.random.Generator(np.random.PCG64(7))
 
     @property
@@ -209,7 +212,8 @@ class MadeUp:
     def read(self) -> FleetTelemetry:
         """What the bench says."""
         bench, layout = self._bench, self._layout
-        at_s = self._last_s if bench.silent else bench.now_s
+        now_ms = self._clock.now_ms()
+        at_s = self._last_s if bench.silent else now_ms / MS_PER_S
         seen = quiet_telemetry(layout, at_s)
         states = {one.name: one.state for one in self._discovery.replicas()}
         _, slices, _ = layout.shape
@@ -219,14 +223,15 @@ class MadeUp:
             kernel = layout.kernels[layout.replica_kernel[r]]
             clean[0, r] += bench.drift.get(name, bench.drift.get(kernel, 0.0))
             seen.replica_state[0, r] = int(states.get(name, ReplicaState.ABSENT))
-        seen.now_ms[:] = bench.now_ms()
+        seen.now_ms[:] = now_ms
         seen.offered[:] = _OFFERED
         if bench.silent:
             return seen
-        self._last_s = bench.now_s
+        self._last_s = now_ms / MS_PER_S
         return with_probes(seen, layout, clean)
 
 
+LOCAL = "10.254.0" if full_cluster() else "127.0.0"
 _MERGE = "application/merge-patch+json"
 
 
@@ -234,7 +239,7 @@ def pod(name: str, labels: dict[str, str]) -> Object:
     """A pod of one server."""
     return {
         "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [{"name": "vllm", "image": "vllm"}]},
+        "spec": {"containers": [{"name": "vllm", "image": "vllm"}], **unstarted()},
     }
 
 

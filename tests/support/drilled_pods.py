@@ -192,8 +192,7 @@ def drill_world(
     """A world that serves. allowed: kernels whose pods carry the label; engines: pods of real servers."""
     world = DrillWorld(bench=bench, folder=folder, engines=engines, key=key)
     world.token_file.write_text(TOKEN)
-    for name in ("contract", "pool", "policy", "route"):
-        bench.apply(name)
+    _ = [bench.apply(name) for name in ("contract", "pool", "policy", "route")]
     with ExitStack() as stack:
         for kernel in _KERNELS:
             _, service = sample(kernel)

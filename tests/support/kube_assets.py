@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 
+def full_cluster() -> bool:
+    """Whether tests go to the cluster that KUBECONFIG names, and not to a server of their own."""
+    return bool(os.environ.get("SELVAGE_CLUSTER"))
+
+
 def assets() -> Path | None:
     """Folder with ``etcd`` and ``kube-apiserver``; None where the variable names none."""
     named = os.environ.get("KUBEBUILDER_ASSETS")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from kubernetes import client, watch
+from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
 from k8s.operator.objects import ClusterError, Manifest, Resources
@@ -16,6 +14,7 @@ from k8s.resources.definition import definition
 from k8s.resources.kinds import resource_named
 from tests.support.cluster_worlds import Bench
 from tests.support.kube_api import install_definitions
+from tests.support.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -53,50 +52,6 @@ class Failing(ApiCluster):
             raise ClusterError("the API server does not answer")
 
 
-@contextmanager
-def every_revision(bench: Bench) -> Iterator[list[dict[str, Any]]]:
-    """Every revision of the route from here on, up to the end of the block."""
-    seen: list[dict[str, Any]] = []
-    begin = bench.route()["metadata"]["resourceVersion"]
-    watcher = watch.Watch()
-    ended = threading.Event()
-
-    def follow() -> None:
-        arguments = ("gateway.networking.k8s.io", "v1", bench.namespace, "httproutes")
-        while not ended.is_set():
-            stream = watcher.stream(
-                client.CustomObjectsApi(bench.api).list_namespaced_custom_object,
-                *arguments,
-                resource_version=begin if not seen else seen[-1]["metadata"]["resourceVersion"],
-                timeout_seconds=1,
-            )
-            seen.extend(event["object"] for event in stream)
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        yield seen
-        bench.edit_route(lambda found: found["metadata"].update(labels={"last": "revision"}))
-        for _ in range(300):
-            if seen and seen[-1]["metadata"].get("labels") == {"last": "revision"}:
-                break
-            ended.wait(0.1)
-    finally:
-        ended.set()
-        thread.join()
-
-
-def assert_never_empty(seen: list[dict[str, Any]]) -> None:
-    """Every rule of every revision has a kernel with a positive weight."""
-    assert seen, "the watch saw nothing"
-    assert seen[-1]["metadata"].get("labels") == {"last": "revision"}, "the watch missed the end"
-    for found in seen:
-        for rule in found["spec"]["rules"]:
-            kernels = {one["name"]: one.get("weight", 1) for one in rule["backendRefs"]}
-            kernels.pop("selvage-refuse", None)
-            assert max(kernels.values()) > 0, (found["metadata"]["resourceVersion"], rule)
-
-
 def _server_gone(bench: Bench, cluster: Failing) -> None:
     cluster.gone = True
     bench.turns(bench.operator(cluster), 5)
@@ -129,11 +84,94 @@ def _killed_mid_write(bench: Bench, cluster: Failing) -> None:
     cluster.dies_after_route = False
 
 
+def _definitions_made_again(bench: Bench, cluster: Failing) -> None:
+    operator, kind = bench.operator(cluster), resource_named("RoutePolicy")
+    bench.turns(operator, 3)
+    extensions = client.ApiextensionsV1Api(bench.api)
+    extensions.delete_custom_resource_definition(kind.crd_name)
+    bench.turns(operator, 8)
+    _await_gone(extensions, kind.crd_name)
+    install_definitions(bench.api, [definition(kind)])
+    bench.turns(operator, 8)
+    bench.apply("policy")
+    bench.turns(operator, 8)
+
+
+def _new_leaders(bench: Bench, cluster: Failing) -> None:
+    """Three leaders in turn, in the middle of a move."""
+    for drift in (0.02, 0.0, 0.02):
+        bench.drift["fp8"] = drift
+        bench.turns(bench.operator(cluster), 12)
+
+
+def _state_lost(bench: Bench, cluster: Failing) -> None:
+    bench.drift["fp8"] = 0.02
+    bench.turns(bench.operator(cluster), 20)
+    client.CoreV1Api(bench.api).delete_namespaced_config_map("selvage-state-chat", bench.namespace)
+    bench.turns(bench.operator(cluster), 20)
+
+
+def _state_torn(bench: Bench, cluster: Failing) -> None:
+    torn = {"data": {"documents.json": "{", "state-sha256": "0"}}
+    client.CoreV1Api(bench.api).patch_namespaced_config_map("selvage-state-chat", bench.namespace, torn)
+    bench.turns(bench.operator(cluster), 20)
+
+
+def _foreign_edit(bench: Bench, cluster: Failing) -> None:
+    """Somebody turns a rule round; it stays so until the route is handed back."""
+    operator = bench.operator(cluster)
+    bench.edit_route(_turned_round)
+    edited = bench.route()["spec"]
+    bench.drift["fp8"] = 0.02
+    bench.turns(operator, 20)
+    assert bench.route()["spec"] == edited
+    assert bench.conditions()["Programmed"] == ("False", "ForeignEdit")
+    bench.edit_route(lambda found: found["metadata"]["annotations"].pop("selvage.dev/rules-sha256"))
+    bench.turns(operator, 8)
+    assert bench.conditions()["Programmed"][0] == "True"
+
+
+def _turned_round(route: Manifest) -> None:
+    refs = route["spec"]["rules"][0]["backendRefs"]
+    refs[0]["weight"], refs[1]["weight"] = refs[1]["weight"], refs[0]["weight"]
+
+
+def _refused_artefact(bench: Bench, cluster: Failing) -> None:
+    """A profile that nobody may fetch, and a network that is not the one that was pinned, come and go."""
+    operator = bench.operator(cluster)
+    bench.turns(operator, 2)
+
+    def changed(kind: str, name: str, spec: Manifest) -> str:
+        bench.change(kind, name, spec)
+        operator.nudge()
+        bench.turns(operator, 6)
+        return bench.conditions()["ResolvedRefs"][0]
+
+    kernels = bench.read("KernelPool", "chat-pool")["spec"]["kernels"]
+    unfetched = _profiled(kernels[0], f"oci://registry.invalid/kernels@sha256:{'0' * 64}")
+    assert changed("KernelPool", "chat-pool", {"kernels": [unfetched, *kernels[1:]]}) == "False"
+    assert changed("KernelPool", "chat-pool", {"kernels": kernels}) == "True"
+    other = {"uri": "package:contracts/library/policies/routing.yaml", "sha256": "0" * 64}
+    assert changed("RoutePolicy", "chat", {"policy": "learned", "artifact": other}) == "False"
+    assert changed("RoutePolicy", "chat", {"policy": "hysteresis", "artifact": None}) == "True"
+
+
+def _profiled(kernel: Manifest, uri: str) -> Manifest:
+    """By a profile that has to be read, because it alone says what a replica carries."""
+    return {key: one for key, one in kernel.items() if key != "capacity_rps"} | {"profile": uri}
+
+
 FAILURES: dict[str, Callable[[Bench, Failing], None]] = {
     "server gone": _server_gone,
     "pods gone": _pods_gone,
     "silence": _silence,
     "killed mid-write": _killed_mid_write,
+    "definitions made again": _definitions_made_again,
+    "new leaders": _new_leaders,
+    "state lost": _state_lost,
+    "state torn": _state_torn,
+    "foreign edit": _foreign_edit,
+    "refused artefact": _refused_artefact,
 }
 
 

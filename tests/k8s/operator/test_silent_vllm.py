@@ -13,7 +13,7 @@ from tests.support.drilled_server import TTL_S, Server, drilled_server, measured
 from tests.support.probed_worlds import probed_world
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "torch"),
+    pytest.mark.needs("kube_api", "vllm", "torch", "own_endpoints"),
     pytest.mark.slow,
     pytest.mark.timeout(900),
 ]

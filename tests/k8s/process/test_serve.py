@@ -6,12 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,42 +20,12 @@ from scripts.guard import EXIT_BUG
 from tests.support.cluster_worlds import Bench
 from tests.support.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
+from tests.support.scraped_server import scraped_server
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api", "own_endpoints"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Seconds to wait for anything; a quiet machine takes a tenth of it.
 PATIENCE_S = 240.0
-METRICS = (
-    "process_start_time_seconds 1.0\nvllm:num_requests_running 0.0\nvllm:num_requests_waiting 0.0\n"
-    "vllm:kv_cache_usage_perc 0.1\nvllm:request_success_total 7.0\n"
-)
-
-
-class Server(BaseHTTPRequestHandler):
-    """A vLLM server as far as a scrape sees it."""
-
-    def do_GET(self) -> None:
-        """Answer /metrics."""
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(METRICS.encode())
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def scraped_server() -> Iterator[int]:
-    """A server on every loopback address; its port."""
-    server = ThreadingHTTPServer(("0.0.0.0", 0), Server)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -16,7 +16,8 @@ from tests.support.cluster_worlds import Bench
 from tests.support.drilled_pods import DrillWorld, drill_world
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.slow, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 KEY = "sk-of-the-servers-4711"

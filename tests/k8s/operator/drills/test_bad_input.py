@@ -13,7 +13,8 @@ from tests.support.cluster_worlds import Bench
 from tests.support.drilled_pods import DrillWorld, drill_spec, drill_world
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.slow, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 

@@ -23,9 +23,11 @@ from tests.support.drilled_pods import DrillWorld
 from tests.support.e5_clusters import E5World, drill_file, running_cluster
 from tests.support.kube_api import kubeconfig
 from tests.support.paths import ROOT
+from tests.support.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(900),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.slow, pytest.mark.timeout(900),
 ]  # fmt: skip
 
 HOLD_S = 16.0
@@ -52,10 +54,12 @@ def options(cluster: E5World, folder: Path) -> ClusterOptions:
 
 
 def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tmp_path: Path) -> None:
-    """Both are measured on the same drill, by the rights of the Role alone; a second run finds it done."""
+    """Both are measured on one drill by the rights of the Role alone, and no revision empties a rule."""
     before = cluster.policy()["spec"]
     recorded = Recorded(cluster.world.bench.api.configuration)
-    run_on(recorded.api, options(cluster, tmp_path))
+    with every_revision(cluster.world.bench) as seen:
+        run_on(recorded.api, options(cluster, tmp_path))
+    assert_never_empty(seen)
     pool = ApiExperiment(recorded.api, cluster.world.bench.namespace).inference_pool("none")
     assert pool is None  # asked of kernels behind one
     assert recorded.calls == allowed()

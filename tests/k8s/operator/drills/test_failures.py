@@ -20,7 +20,8 @@ from tests.support.kube_api import kubeconfig
 from tests.support.paths import ROOT
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.slow, pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]  # fmt: skip
 

@@ -16,7 +16,8 @@ from tests.support.drilled_pods import DrillWorld, drill_spec
 from tests.support.kube_api import install_definitions
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.slow, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 _CHAOS = ("chaos-mesh.org", "v1alpha1")

@@ -12,7 +12,8 @@ from k8s.operator.objects import Manifest
 from tests.support.drilled_pods import DrillWorld, drill_spec
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp"), pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.slow, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tests.support.drilled_pods import drill_spec, drill_world
 from tests.support.drilled_server import START_S
 
 pytestmark = [
-    pytest.mark.needs("kube_api", "vllm", "aiohttp", "torch"),
+    pytest.mark.needs("kube_api", "vllm", "aiohttp", "torch", "own_endpoints"),
     pytest.mark.slow,
     pytest.mark.timeout(900),
 ]

@@ -1,0 +1,107 @@
+"""From evidence to weights by counts: the tick that sees a clause broken writes the route, in two calls."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from kubernetes import client
+
+from k8s.api.cluster import ApiCluster
+from tests.support.cluster_worlds import Bench
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+HARD = 0.02
+
+
+class Calls:
+    """A client that notes verb and resource of each call in its order."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.api = client.ApiClient(bench.api.configuration)
+        self.seen: list[tuple[str, str]] = []
+        inner = self.api.rest_client.request
+
+        def request(method: str, url: str, **arguments: Any) -> Any:
+            parts = urlsplit(url).path.split("/")
+            rest = parts[parts.index("namespaces") + 2 :]
+            self.seen.append((method, "/".join(rest)))
+            return inner(method, url, **arguments)
+
+        self.api.rest_client.request = request
+
+    def of(self, resource: str) -> list[str]:
+        """Verbs of the calls on ``resource``."""
+        return [method for method, path in self.seen if path == resource]
+
+
+def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(bench: Bench) -> None:
+    """At the tick whose decision moves, the route is read and written once, before any later tick."""
+    bench.everything()
+    calls = Calls(bench)
+    operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
+    bench.turns(operator, 16)
+    bench.drift["fp8"] = HARD
+    prose = list(operator.loops["chat"].setup.layout.slices).index("prose")
+    for _ in range(40):
+        before, calls.seen = bench.weights("prose"), []
+        table = operator.loops["chat"].controller.state.table[0, prose].copy()
+        bench.turns(operator, 1)
+        turn = operator.loops["chat"].standing.turn
+        assert turn is not None
+        assert turn.decision is not None
+        moved = bool(turn.decision.moved[0])
+        assert moved == (bench.weights("prose") != before or calls.of("httproutes/chat").count("PUT") == 1)
+        if not moved:
+            assert "PUT" not in calls.of("httproutes/chat")
+            continue
+        assert calls.of("httproutes/chat")[:2] == ["GET", "PUT"]
+        assert calls.of("httproutes/chat").count("PUT") == 1
+        assert not np.array_equal(operator.loops["chat"].controller.state.table[0], table)
+        return
+    raise AssertionError("nothing moved")
+
+
+def test_nothing_stands_between_the_decision_and_its_write(bench: Bench) -> None:
+    """In a tick that moves, the route is written before state, status and events are."""
+    bench.everything()
+    calls = Calls(bench)
+    operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
+    bench.turns(operator, 16)
+    bench.drift["fp8"] = HARD
+    for _ in range(40):
+        calls.seen = []
+        bench.turns(operator, 1)
+        writes = [path for method, path in calls.seen if method != "GET"]
+        if "httproutes/chat" in writes:
+            assert writes[0] == "httproutes/chat"
+            return
+    raise AssertionError("nothing moved")
+
+
+def test_a_changing_pool_writes_its_status_at_most_once_a_tick(bench: Bench) -> None:
+    """While pods come and go at every tick, and events wake the operator, a status is written once a tick."""
+    bench.everything()
+    calls = Calls(bench)
+    operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
+    bench.turns(operator, 4)
+    statuses = (
+        "kernelpools/chat-pool/status",
+        "routepolicies/chat/status",
+        "kernelcontracts/chat-contract/status",
+    )
+    written = 0
+    for n in range(20):
+        calls.seen = []
+        bench.endpoints("fp8", [f"chat-fp8-{k}" for k in range(n % 2 + 1)])
+        operator.nudge()
+        bench.turns(operator, 1)
+        operator.nudge()
+        operator.turn()  # within the same tick
+        counts = [len(calls.of(one)) for one in statuses]
+        assert max(counts) <= 1, (n, counts)
+        written += counts[0]
+    assert written >= 10, "the pool's status did not follow"

@@ -1,0 +1,94 @@
+"""What a full cluster alone can show: admission policies, network policies and garbage collection.
+
+``SELVAGE_CLUSTER=1 KUBECONFIG=...`` runs these, and the rest of tests/k8s, against that cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes import client
+
+from tests.support.cluster_worlds import Bench, Object, pod
+from tests.support.kube_api import kubeconfig
+from tests.support.kubectl import Kubectl
+from tests.support.live_fleets import until
+from tests.support.paths import ROOT
+
+pytestmark = [pytest.mark.needs("full_cluster", "kubectl"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+POLICY = ROOT / "k8s" / "manifests" / "admission" / "quarantine-label.yaml"
+OPERATOR = "system:serviceaccount:chat:selvage-operator"
+
+
+@pytest.fixture
+def kubectl(api: client.ApiClient, tmp_path: Path) -> Kubectl:
+    """On the cluster."""
+    return Kubectl(kubeconfig=kubeconfig(api.configuration, tmp_path), folder=tmp_path)
+
+
+@pytest.fixture
+def judged(api: client.ApiClient) -> Iterator[client.ApiClient]:
+    """The cluster with the admission policy in force under a name of the tests' own."""
+    admission = client.AdmissionregistrationV1Api(api)
+    policy, binding = _renamed(yaml.safe_load_all(POLICY.read_text(encoding="utf-8")))
+    admission.create_validating_admission_policy(policy)
+    admission.create_validating_admission_policy_binding(binding)
+    try:
+        yield api
+    finally:
+        admission.delete_validating_admission_policy_binding(binding["metadata"]["name"])
+        admission.delete_validating_admission_policy(policy["metadata"]["name"])
+
+
+def _renamed(found: Iterator[Object]) -> tuple[Object, Object]:
+    policy, binding = found
+    for one in (policy, binding):
+        one["metadata"]["name"] = "selvage-tests"
+    binding["spec"]["policyName"] = "selvage-tests"
+    return policy, binding
+
+
+def test_the_admission_policy_allows_the_operator_two_labels(
+    judged: client.ApiClient, namespace: str, kubectl: Kubectl
+) -> None:
+    """As the operator's account a pod's label of rotation may be set, and nothing else of it."""
+    client.CoreV1Api(judged).create_namespaced_pod(namespace, pod("one", {"app": "chat"}))
+    as_operator = (f"--namespace={namespace}", f"--as={OPERATOR}", "--as-group=system:masters", "--overwrite")
+
+    def refused(what: str, *change: str) -> bool:
+        done = kubectl.run(what, "pod", "one", *change, *as_operator, "--dry-run=server")
+        return done.returncode != 0 and "selvage-tests" in done.stderr
+
+    until(lambda: refused("label", "app=other"))  # a policy counts some time after it was made
+    assert refused("annotate", "a=b")
+    assert refused("label", "selvage.dev/in-rotation=maybe")
+    assert not refused("label", "selvage.dev/in-rotation=false")
+
+
+@pytest.mark.parametrize("folder", ["k8s/manifests", "k8s/examples/drills"])
+def test_a_full_cluster_takes_every_kind_of_a_folder(kubectl: Kubectl, namespace: str, folder: str) -> None:
+    """Network and admission policies, too, pass a server-side dry run with strict validation."""
+    if kubectl.run("get", "namespace", "chat").returncode:
+        pytest.skip("a dry run of objects in the namespace chat needs it: kubectl create namespace chat")
+    assert kubectl.apply(folder, "--dry-run=server") == set()
+
+
+def test_the_kept_state_goes_with_its_policy(api: client.ApiClient, namespace: str) -> None:
+    """The cluster collects the state of a policy that is deleted, and the route stays."""
+    bench = Bench(api=api, namespace=namespace)
+    bench.everything()
+    bench.turns(bench.operator(), 3)
+    core = client.CoreV1Api(api)
+
+    def kept() -> list[str]:
+        return [one.metadata.name for one in core.list_namespaced_config_map(namespace).items]
+
+    assert "selvage-state-chat" in kept()
+    rules = bench.route()["spec"]
+    bench.delete("RoutePolicy", "chat")
+    until(lambda: "selvage-state-chat" not in kept())
+    assert bench.route()["spec"] == rules
