@@ -27,6 +27,7 @@ from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
+from k8s.operator.tally import Tally
 from live.control.loop import Begun
 from live.control.together import Together
 from live.control.turns import Decided
@@ -57,6 +58,7 @@ class NamespaceOperator:
         self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
         self.loops: dict[str, RouteLoop] = {}
+        self.tallies: dict[str, Tally] = {}
         self.artefacts = Artefacts(parts.registries)
         self.promotions = Promotions(parts.cluster, caller, self.artefacts.want)
         self.problem = ""
@@ -121,6 +123,7 @@ class NamespaceOperator:
         self._listed_at_s = now_s
         for name in self.loops.keys() - self._seen.policies.keys():
             self._drop(name)  # its route stays as it is
+            self.tallies.pop(name, None)
 
     def _begin(self, name: str, seen: Resources, now_s: float) -> _Begun:
         """Judge a policy, and read where its tick is due."""
@@ -152,7 +155,9 @@ class NamespaceOperator:
         if loop is not None and begun.suspended:
             loop.leave_batch()
         if loop is not None and begun.turn is not None:
-            loop.finish(verdict.documents or loop.documents, begun.turn, decided)
+            standing = loop.finish(verdict.documents or loop.documents, begun.turn, decided)
+            if standing.turn is not None:
+                self.tallies.setdefault(name, Tally()).turned(standing.turn)
             self.promotions.turned(name, loop)
             if self.advisor is not None:
                 self.advisor.turned(loop)

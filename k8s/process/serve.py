@@ -115,9 +115,7 @@ class Loop:
             return
         began_s = time.monotonic()
         self.operator.turn()
-        self.counts.turns += 1
-        self.counts.failed_turns += bool(self.operator.problem)
-        self.counts.turn_s = time.monotonic() - began_s
+        self.counts.turned(time.monotonic() - began_s, failed=bool(self.operator.problem))
 
     def _run(self) -> None:
         try:
