@@ -78,9 +78,10 @@ def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
     if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
         told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
         return condition("TelemetryFresh", False, "NeverSeen", told)
-    if loop.source.problem:
-        told = f"replicas answer scrapes, but not all is seen: {loop.source.problem}"
-        return condition("TelemetryFresh", True, "PartlySeen", told)
+    if loop.unseen:
+        reason = "MoreThanDeclared" if loop.discovery.beyond else "PartlySeen"
+        told = f"replicas answer scrapes, but not all is seen: {loop.unseen}"
+        return condition("TelemetryFresh", True, reason, told)
     return condition("TelemetryFresh", True, "Scraped", "replicas answer scrapes")
 
 
@@ -115,10 +116,9 @@ def _degraded(verdict: Verdict, loop: RouteLoop, decision: Decision) -> Conditio
     ]
     if gone:
         return condition("Degraded", True, "KernelGone", f"no replica in rotation: {', '.join(gone)}")
-    if loop.source.problem:
-        return condition(
-            "Degraded", True, "NotSeen", f"a wrong kernel may stay unseen: {loop.source.problem}"
-        )
+    if loop.unseen:
+        reason = "MoreThanDeclared" if loop.discovery.beyond else "NotSeen"
+        return condition("Degraded", True, reason, f"a wrong kernel may stay unseen: {loop.unseen}")
     return condition("Degraded", False, "Healthy", "every kernel serves and keeps its contract")
 
 

@@ -178,6 +178,11 @@ class RouteLoop:
         """Whether plans are carried out."""
         return not self.controller.observes
 
+    @property
+    def unseen(self) -> str:
+        """What should be seen and is not, "" for nothing."""
+        return "; ".join(one for one in (*self.discovery.beyond, self.source.problem) if one)
+
     def due(self, now_s: float) -> bool:
         """Whether the policy's tick has passed since the last turn."""
         turn = self.standing.turn

@@ -84,7 +84,8 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
     )
     unseen = GaugeMetricFamily(
-        "selvage_unseen_bool", "1: probes or gateway counts are lacking; see TelemetryFresh.",
+        "selvage_unseen_bool",
+        "1: probes, gateway counts or places of servers are lacking; see TelemetryFresh.",
         labels=["policy"],
     )  # fmt: skip
     for name, loop in loops.items():
@@ -109,7 +110,7 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
 def _note_seeing(name: str, loop: RouteLoop, tokens: CounterMetricFamily, unseen: GaugeMetricFamily) -> None:
     """What probes cost and whether something is not seen."""
     layout, sent = loop.setup.layout, loop.source.sent_tokens
-    unseen.add_metric([name], float(bool(loop.source.problem)))
+    unseen.add_metric([name], float(bool(loop.unseen)))
     for k, kernel in enumerate(layout.kernels):
         own = [replica for replica, at in zip(layout.replicas, layout.replica_kernel, strict=True) if at == k]
         tokens.add_metric([name, kernel], float(sum(sent.get(replica, 0) for replica in own)))
