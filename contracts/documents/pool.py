@@ -96,6 +96,9 @@ class PoolSpec(Strict):
     """Builds that may serve; exactly one is known good."""
     home: Annotated[tuple[Home, ...], Field(min_length=1, max_length=16)]
     """One entry for each slice."""
+    known_good_headroom_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of the usual load, above 0 to 1, that ready servers of the known-good kernel must be able to
+    take; below it there is a warning and no other decision. Absent: nobody asks."""
 
 
 class KernelPool(Document):

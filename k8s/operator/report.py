@@ -12,6 +12,7 @@ from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import Verdict
 from k8s.operator.conditions import Condition, condition
+from k8s.operator.headroom import headroom_conditions
 from k8s.operator.route_loop import RouteLoop
 
 _READY = int(ReplicaState.READY)
@@ -208,4 +209,5 @@ def pool_conditions(accepted: Condition, loop: RouteLoop | None) -> tuple[Condit
         accepted,
         condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", told),
         _fresh(decision, loop),
+        *headroom_conditions(loop, decision),
     )

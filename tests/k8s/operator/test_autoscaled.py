@@ -7,7 +7,7 @@ import pytest
 from kubernetes import client
 
 from k8s.operator.namespace import NamespaceOperator
-from tests.support.cluster_worlds import Bench, pod, sample
+from tests.support.cluster_worlds import Bench, Object, pod, sample
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -100,8 +100,31 @@ def test_a_fallback_counts_on_ready_servers_alone(bench: Bench) -> None:
     assert np.allclose(table[:, layout.known_good] + table[:, -1], 1.0)
 
 
-def _roomy(pool: dict[str, object]) -> None:
+def test_a_declared_headroom_warns_and_moves_nothing(bench: Bench) -> None:
+    """Below the declared share of the load the pool warns, above it does not, and nothing moves for it."""
+    bench.everything(_half)
+    operator, scaler = bench.operator(), Autoscaled(bench, "bf16")
+    bench.turns(operator, 4)
+    assert bench.conditions("KernelPool", "chat-pool")["KnownGoodHeadroom"] == ("True", "Enough")
+    before = operator.loops["chat"].controller.state.table.copy()
+    bench.change("KernelPool", "chat-pool", {"known_good_headroom_ratio": 1.0})
+    operator.nudge()
+    bench.turns(operator, 3)
+    found = bench.conditions("KernelPool", "chat-pool")
+    assert (found["KnownGoodHeadroom"], found["Ready"][0]) == (("False", "TooLittle"), "True")
+    assert (operator.loops["chat"].controller.state.table == before).all()
+    scaler.scale(4)
+    bench.turns(operator, 3)
+    assert bench.conditions("KernelPool", "chat-pool")["KnownGoodHeadroom"] == ("True", "Enough")
+
+
+def _half(pool: Object) -> None:
+    _roomy(pool)
+    pool["spec"]["known_good_headroom_ratio"] = 0.5
+
+
+def _roomy(pool: Object) -> None:
     """Places for the most that the autoscaler may reach, of 2 requests per second each."""
-    for kernel in pool["spec"]["kernels"]:  # type: ignore[index]
+    for kernel in pool["spec"]["kernels"]:
         if kernel["name"] == "bf16":
             kernel.update(replicas=6, capacity_rps=2.0)
