@@ -5,10 +5,10 @@ Whatever a port does, the table in force stays: a turn that fails is told by con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
@@ -67,6 +67,9 @@ class Source(TelemetrySource, Protocol):
 
 class Journal(TurnWatcher, Protocol):
     """Who writes every turn down, until ``close``."""
+
+    def promoted(self, change: Mapping[str, Any]) -> None:
+        """A promotion's stage or verdict changed; nothing is raised."""
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -163,15 +166,15 @@ class RouteLoop:
         state, problem = kept_state(kept, self.setup)
         self.standing = Standing(state_problem=problem)
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
-        self._journal = parts.journal(sensing, self.controller.state)
-        if self._journal is not None:
-            self.controller.watch(self._journal)
+        self.journal = parts.journal(sensing, self.controller.state)
+        if self.journal is not None:
+            self.controller.watch(self.journal)
 
     def close(self) -> None:
         """Stop looking; the route stays as it is."""
         self.source.close()
-        if self._journal is not None:
-            self._journal.close()
+        if self.journal is not None:
+            self.journal.close()
 
     @property
     def enforces(self) -> bool:
