@@ -28,7 +28,7 @@ from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
 from k8s.operator.tally import Tally
-from live.control.loop import Begun
+from live.control.loop import Begun, Turn
 from live.control.together import Together
 from live.control.turns import Decided
 
@@ -157,7 +157,7 @@ class NamespaceOperator:
         if loop is not None and begun.turn is not None:
             standing = loop.finish(verdict.documents or loop.documents, begun.turn, decided)
             if standing.turn is not None:
-                self.tallies.setdefault(name, Tally()).turned(standing.turn)
+                self._counted(name, loop, standing.turn)
             self.promotions.turned(name, loop)
             if self.advisor is not None:
                 self.advisor.turned(loop)
@@ -166,6 +166,12 @@ class NamespaceOperator:
         body = {} if begun.suspended else policy_body(loop)
         conditions = policy_conditions(verdict, loop, begun.suspended)
         self.publisher.say(Said(about=begun.found, conditions=conditions, body=body, key=body), now_s)
+
+    def _counted(self, name: str, loop: RouteLoop, turn: Turn) -> None:
+        """Count a turn, and tell its verdicts where somebody wants to know."""
+        self.tallies.setdefault(name, Tally()).turned(turn)
+        if self.parts.evaluations is not None:
+            self.parts.evaluations.turned(name, loop.setup, turn)
 
     def _in_force(self, name: str, verdict: Verdict) -> Verdict:
         """Take the documents of ``verdict`` into force; the verdict with what speaks against that."""

@@ -21,6 +21,7 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
+from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import PodDiscovery
@@ -102,6 +103,8 @@ class Parts:
     """Where artefacts that documents name are fetched from."""
     journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
     """Who writes the turns of one policy down, from this state on."""
+    evaluations: Evaluations | None = None
+    """Who is told of changed verdicts."""
 
 
 @dataclass(slots=True)

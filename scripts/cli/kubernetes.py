@@ -104,6 +104,9 @@ class OperatorRequest:
         list[str] | None,
         typer.Option(help="Origin that webhooks of promotions may call, https://HOST:PORT; once for each."),
     ] = None
+    otel_events: Annotated[
+        bool, typer.Option("--otel-events", help="Send changed verdicts by OTLP; OTEL_* variables say where.")
+    ] = False
     advise: Annotated[
         bool, typer.Option(help="Label pods with their contract's health, so that others act on it.")
     ] = False
@@ -150,6 +153,7 @@ def _settings(asked: OperatorRequest) -> Settings:
         watching=_watching(asked, access, registries),
         journal=asked.decision_log,
         webhook_origins=_origins(asked.webhook_origin or ()),
+        otel_events=asked.otel_events,
         registries=registries,
     )
 
