@@ -84,8 +84,7 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
     )
     unseen = GaugeMetricFamily(
-        "selvage_unseen_bool",
-        "1: probes, gateway counts or places of servers are lacking; see TelemetryFresh.",
+        "selvage_unseen_bool", "1: something that should be seen is not; see TelemetryFresh.",
         labels=["policy"],
     )  # fmt: skip
     for name, loop in loops.items():
