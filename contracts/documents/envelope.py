@@ -88,6 +88,7 @@ class FileRef(Strict):
     uri: Uri
     """Relative to the document's file, absolute, or ``package:`` for shipped data."""
     sha256: Sha256
+    """Of the file's bytes, 64 hexadecimal digits."""
 
 
 class Document(Strict):

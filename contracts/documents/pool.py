@@ -19,9 +19,13 @@ class EngineLimits(Strict):
     """Scheduler limits of one replica (vLLM: max_num_seqs, max_num_batched_tokens, KV blocks)."""
 
     max_sequences: PositiveCount = 64
+    """Requests in one engine step."""
     max_batch_tokens: PositiveCount = 2048
+    """Tokens in one engine step."""
     kv_blocks: PositiveCount = 4096
+    """Blocks of the KV cache."""
     block_tokens: PositiveCount = 16
+    """Tokens of one block."""
 
 
 #: API group of an ``InferencePool``.
@@ -32,9 +36,13 @@ class BackendRef(Strict):
     """The Kubernetes Service of a kernel's replicas, or the InferencePool that selects them."""
 
     group: Literal["", "inference.networking.k8s.io"] = ""
+    """Of the API: "" for a Service, inference.networking.k8s.io for an InferencePool."""
     kind: Literal["Service", "InferencePool"] = "Service"
+    """Service or InferencePool."""
     name: Name
+    """Of the Service or the InferencePool."""
     namespace: Name | None = None
+    """Must be the pool's own; absent: that one."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Of the Service; an InferencePool has a target port of its own."""
 
@@ -43,13 +51,19 @@ class PoolKernel(Strict):
     """One kernel of the pool."""
 
     name: Name
+    """Its own in this pool."""
     profile: Uri
+    """Its measured ``KernelProfile``: a path, a ``package:`` or an ``oci://`` URI."""
     profile_sha256: Sha256 | None = None
     """Of the profile's canonical form, as `selvage contract validate` prints it; it and the samples that it
     pins are then compared wherever the pool is put to work. Absent: any profile at that place."""
     replicas: Annotated[int, Field(ge=1, le=1024)]
+    """Places for servers; more servers than this are neither scraped nor probed."""
     role: Role
+    """serving takes traffic, known_good is fallen back to, candidate waits for a promotion, reference says
+    what is right."""
     stage: Literal["shadow", "canary", "active"] = "active"
+    """shadow: weight 0; canary: a capped weight; active: no cap of its own."""
     zone: Name | None = None
     """One zone for all replicas."""
     zones: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1024)] | None = None
@@ -73,14 +87,21 @@ class Home(Strict):
     """The kernel that serves a slice when all is well."""
 
     slice: Name
+    """A slice of the contract."""
     kernel: Name
+    """A serving or known-good kernel of this pool."""
 
 
 class PoolSpec(Strict):
     """Kernels and homes."""
 
     kernels: Annotated[tuple[PoolKernel, ...], Field(min_length=1, max_length=64)]
+    """Builds that may serve; exactly one is known good."""
     home: Annotated[tuple[Home, ...], Field(min_length=1, max_length=16)]
+    """One entry for each slice."""
+    known_good_headroom_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of the usual load, above 0 to 1, that ready servers of the known-good kernel must be able to
+    take; below it there is a warning and no other decision. Absent: nobody asks."""
 
 
 class KernelPool(Document):

@@ -35,15 +35,25 @@ class Fingerprint(Strict):
     """What tells one kernel from another; empty text where the engine does not say."""
 
     engine: Words
+    """Name of the engine, for example vllm."""
     engine_version: Words
+    """As the engine states it."""
     dtype: Words
+    """Of weights and activations."""
     quantization: Words = "none"
+    """Of the weights; none: as trained."""
     kv_cache_dtype: Words = "auto"
+    """Of the KV cache; auto: the dtype."""
     attention_backend: Words = ""
+    """That the engine chose."""
     compile_mode: Words = ""
+    """How the engine compiles its graph."""
     hardware: Words = ""
+    """Of the accelerator or the processor."""
     isa: Words = ""
+    """Instruction set that was used."""
     system_fingerprint: Words = ""
+    """As answers of the server state it."""
 
 
 class Reference(Strict):

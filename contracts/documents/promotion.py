@@ -64,8 +64,11 @@ class ShadowStage(StageTerms):
     """Requests are mirrored to the candidate, and its answers are dropped."""
 
     stability_s: Positive = 600.0
+    """Judged seconds without a clause of L2 or L3 in alarm, before Canary."""
     least_probes: Count = 100
+    """Answered probes on every slice in that window."""
     deadline_s: Positive = 7200.0
+    """Judged seconds in Shadow after which it is inconclusive."""
     mirror_ratio: Share = 0.05
     """Share of every slice's requests that is mirrored."""
 
@@ -74,8 +77,11 @@ class CanaryStage(StageTerms):
     """A bounded share of every slice."""
 
     stability_s: Positive = 3600.0
+    """Judged seconds without a clause of L2 or L3 in alarm, before Full."""
     least_probes: Count = 300
+    """Answered probes on every slice in that window."""
     deadline_s: Positive = 21600.0
+    """Judged seconds in Canary after which it is inconclusive."""
     weight_ratio: Share = 0.05
     """Largest weight of the candidate on a slice."""
     guard_ratio: Annotated[float, Field(ge=0.0, le=0.5)] = 0.01
@@ -106,6 +112,7 @@ class PromotionSpec(Strict):
     """One candidate on its way."""
 
     description: Text
+    """What the candidate is, for people."""
     policy: DnsName
     """The RoutePolicy whose route, pool and contract it is about."""
     candidate: Name

@@ -49,22 +49,29 @@ class OwnedRoute(Strict):
     """The HTTPRoute that is owned whole."""
 
     name: DnsName
+    """Of the HTTPRoute."""
     namespace: DnsName | None = None
+    """Must be the policy's own; absent: that one."""
     slice_header: Name = "x-selvage-slice"
+    """Request header whose value names the slice."""
 
 
 class PinnedWeight(Strict):
     """One kernel's share of a pinned slice."""
 
     kernel: Name
+    """A kernel of the pool."""
     weight: Ratio
+    """Of the slice's requests, 0..1; a row adds up to 1."""
 
 
 class PinnedRow(Strict):
     """One slice of a pinned table; kernels that are not named get nothing."""
 
     slice: Name
+    """A slice of the contract."""
     weights: Annotated[tuple[PinnedWeight, ...], Field(min_length=1, max_length=15)]
+    """Shares of its kernels."""
 
 
 class Freeze(Strict):
@@ -82,14 +89,21 @@ class RoutePolicySpec(Strict):
     """A policy in charge."""
 
     description: Text
+    """What is decided by it, for people."""
     policy: Name
+    """Who proposes: a registered policy, for example hysteresis or learned."""
     artifact: FileRef | None = None
     """A ``PolicyArtifact`` document; absent for built-in policies."""
     mode: Literal["observe", "enforce"] = "observe"
+    """observe: decide and write nothing but status; enforce: move weights."""
     tick_s: Positive = 1.0
+    """Seconds from one decision to the next."""
     pool: Name
+    """Name of the ``KernelPool``."""
     contract: Name
+    """Name of the ``KernelContract``."""
     meta_contract: Uri
+    """The ``MetaContract`` that the policy itself must keep: a path, a ``package:`` or an ``oci://`` URI."""
     meta_contract_sha256: Sha256 | None = None
     """Of its canonical form, as `selvage contract validate` prints it; absent: pinned by the artefact's
     certificate alone, or for a built-in policy not at all."""

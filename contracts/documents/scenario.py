@@ -93,7 +93,9 @@ class SliceShare(Strict):
     """Share of the offered requests that belongs to a slice."""
 
     slice: Name
+    """Name of a slice."""
     share: Ratio
+    """Of all offered requests, 0..1; the shares add up to 1."""
 
 
 class TokenLengths(Strict):
@@ -186,11 +188,13 @@ class FaultTarget(Strict):
     """Where a fault strikes; nothing set means the whole fleet (or the workload)."""
 
     kernel: Name | None = None
+    """Replicas of this kernel; absent: of every kernel."""
     kernels: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] | None = None
     """Several kernels at once, for correlated faults."""
     replica: Count | None = None
     """Index among the replicas of ``kernel``."""
     zone: Name | None = None
+    """Replicas of this zone; absent: of every zone."""
     replica_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Share of the replicas that the rest selects, rounded down, one at least, spread evenly over them."""
 
@@ -199,35 +203,43 @@ class RampShape(Strict):
     """Dose grows linearly over ``rise_s``."""
 
     rise_s: Positive
+    """Seconds from nothing to the whole dose."""
 
 
 class IntermittentShape(Strict):
     """On for ``duty_ratio`` of every ``period_s``."""
 
     period_s: Positive
+    """Seconds from one onset to the next."""
     duty_ratio: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """Share of a period in which the fault acts, between 0 and 1."""
 
 
 class SlowOnsetShape(Strict):
     """Dose grows quadratically over ``rise_s``: hardly there at first."""
 
     rise_s: Positive
+    """Seconds from nothing to the whole dose."""
 
 
 class ScheduledFault(Strict):
     """One fault of the schedule. The block of a shape other than step must be present."""
 
     name: Name
+    """Its own among the faults of this schedule."""
     kind: FaultKind
+    """What happens, an entry of the fault catalogue."""
     target: FaultTarget = FaultTarget()
     condition: Name | None = None
     """Profile condition whose measured values the target then shows."""
     dose: NonNegative | None = None
     """Meaning by kind, see the fault catalogue."""
     onset_s: NonNegative
+    """Seconds from the start to its onset."""
     duration_s: Positive | None = None
     """Absent: to the horizon."""
     shape: FaultShape = "step"
+    """How the dose goes over time; all but step have a block of that name."""
     ramp: RampShape | None = None
     intermittent: IntermittentShape | None = None
     slow_onset: SlowOnsetShape | None = None

@@ -17,8 +17,11 @@ class PromptResidue(Strict):
     """Prompts whose length modulo ``block_tokens`` lies in ``lowest..highest``."""
 
     block_tokens: PositiveCount
+    """The modulus, tokens."""
     lowest: Count = 0
+    """Smallest residue that counts, tokens."""
     highest: Count
+    """Largest residue that counts, tokens."""
 
 
 class Trigger(Strict):

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from contracts.documents import ContractSpec, Document, FaultDrill, KernelContract
+from contracts.documents import ContractSpec, Document, FaultDrill, KernelContract, KernelPool
+from contracts.documents.pool import PoolSpec
 from contracts.errors import KeyPath
 from contracts.loading.measured_notes import measured_notes
 from contracts.loading.yaml_positions import dotted, parse
@@ -34,7 +35,7 @@ def notes(document: Document, text: str, file: str) -> list[Note]:
     unkept = ((path, f"{NOT_ENFORCED}: {why}") for path, why in _not_enforced(document))
     return [
         Note(file=file, line=written.line_of(path), path=dotted(path), text=told)
-        for path, told in (*unkept, *measured_notes(document, file))
+        for path, told in (*unkept, *_explained(document), *measured_notes(document, file))
     ]
 
 
@@ -48,6 +49,31 @@ def _not_enforced(document: Document) -> Iterator[tuple[KeyPath, str]]:
             yield ("spec", "undo", "reset_caches"), why
         case _:
             pass
+
+
+def _explained(document: Document) -> Iterator[tuple[KeyPath, str]]:
+    """What a declared headroom comes to."""
+    match document:
+        case KernelPool(spec=spec) if spec.known_good_headroom_ratio is not None:
+            yield ("spec", "known_good_headroom_ratio"), _headroom(spec, spec.known_good_headroom_ratio)
+        case _:
+            pass
+
+
+def _headroom(spec: PoolSpec, ratio: float) -> str:
+    """What the known-good kernel, of which a rule wants exactly one, must be able to take."""
+    kernel = next(one for one in spec.kernels if one.role == "known_good")
+    if kernel.capacity_rps is None:
+        return (
+            f"kernel {kernel.name} must be able to take {ratio:.0%} of the usual load; "
+            "state its capacity_rps to read here up to what load that is"
+        )
+    carried_rps = kernel.replicas * kernel.capacity_rps
+    return (
+        f"kernel {kernel.name} carries {carried_rps:g} requests/s with all {kernel.replicas} replicas, "
+        f"which is {ratio:.0%} of a usual load of {carried_rps / ratio:g} requests/s; "
+        "above that the operator warns, and decides nothing by it"
+    )
 
 
 def _of_contract(spec: ContractSpec) -> Iterator[tuple[KeyPath, str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contracts.documents import Document
 from contracts.errors import SelvageError
@@ -48,6 +50,15 @@ class PolicyJournal:
         self.log.turn(turn)
         for old in segments(self.log.folder)[:-KEPT]:
             old.unlink(missing_ok=True)
+
+    def promoted(self, change: Mapping[str, Any]) -> None:
+        """Take note of a promotion's stage or verdict; a full volume is said and nothing is raised."""
+        if self.log is None:
+            return
+        try:
+            self.log.promoted(change)
+        except OSError as error:
+            _LOG.warning("policy %s: a change of a promotion is not in the log: %s", self.policy, error)
 
     def close(self) -> None:
         """Close the file."""

@@ -28,8 +28,9 @@ from k8s.operator.publisher import Publisher, Said
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
+from k8s.operator.tally import Tally
 from k8s.operator.told import fields
-from live.control.loop import Begun
+from live.control.loop import Begun, Turn
 from live.control.together import Together
 from live.control.turns import Decided
 
@@ -68,6 +69,7 @@ class NamespaceOperator:
         self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
         self.loops: dict[str, RouteLoop] = {}
+        self.tallies: dict[str, Tally] = {}
         self.artefacts = Artefacts(parts.registries)
         self.promotions = Promotions(parts.cluster, caller, self.artefacts.want)
         self.problem = ""
@@ -132,6 +134,7 @@ class NamespaceOperator:
         self._listed_at_s = now_s
         for name in self.loops.keys() - self._seen.policies.keys():
             self._drop(name)  # its route stays as it is
+            self.tallies.pop(name, None)
 
     def _begin(self, name: str, seen: Resources) -> _Begun:
         """Judge a policy, and read where its tick is due."""
@@ -163,7 +166,9 @@ class NamespaceOperator:
         if loop is not None and begun.suspended:
             loop.leave_batch()
         if loop is not None and begun.turn is not None:
-            loop.finish(verdict.documents or loop.documents, begun.turn, decided)
+            standing = loop.finish(verdict.documents or loop.documents, begun.turn, decided)
+            if standing.turn is not None:
+                self._counted(name, loop, standing.turn)
             self.promotions.turned(name, loop)
             if self.advisor is not None:
                 self.advisor.turned(loop)
@@ -172,6 +177,12 @@ class NamespaceOperator:
         body = {} if begun.suspended else policy_body(loop)
         conditions = policy_conditions(verdict, loop, begun.suspended)
         self.publisher.say(Said(about=begun.found, conditions=conditions, body=body, key=body), now_s)
+
+    def _counted(self, name: str, loop: RouteLoop, turn: Turn) -> None:
+        """Count a turn, and tell its verdicts where somebody wants to know."""
+        self.tallies.setdefault(name, Tally()).turned(turn)
+        if self.parts.evaluations is not None:
+            self.parts.evaluations.turned(name, loop.setup, turn)
 
     def _in_force(self, name: str, verdict: Verdict) -> Verdict:
         """Take the documents of ``verdict`` into force; the verdict with what speaks against that."""

@@ -6,10 +6,11 @@ that was freed goes to the next new pod.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.documents.pool import BackendRef
+from contracts.telemetry import ReplicaState
 from k8s.operator import endpoints
 from k8s.operator.endpoints import Endpoint
 from k8s.operator.objects import Cluster
@@ -58,6 +59,8 @@ class PodDiscovery:
         self.pods: tuple[PodReplica, ...] = ()
         #: Backends that are not there, or from which no single pod can be taken out.
         self.problems: tuple[BackendProblem, ...] = ()
+        #: Kernels with more servers in traffic than places, a line each; those are not looked at.
+        self.beyond: tuple[str, ...] = ()
 
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every pod that has a slot, ready or not, in the order of kernels and slots."""
@@ -79,7 +82,7 @@ class PodDiscovery:
     def _see(self) -> None:
         """Ask the server."""
         pods: list[PodReplica] = []
-        problems = []
+        problems, beyond = [], []
         for kernel in self._kernels:
             found = endpoints.behind(self._cluster, kernel.backend, self._ports.get(kernel.kernel))
             self._ports[kernel.kernel] = found.port
@@ -87,7 +90,8 @@ class PodDiscovery:
                 told = f"kernel {kernel.kernel}: {found.message}"
                 problems.append(BackendProblem(reason=found.reason, message=told))
             pods += self._slotted(kernel, found.endpoints)
-        self.pods, self.problems = tuple(pods), tuple(problems)
+            beyond += _beyond(kernel, found.endpoints, self._slots[kernel.kernel])
+        self.pods, self.problems, self.beyond = tuple(pods), tuple(problems), tuple(beyond)
 
     def _slotted(self, kernel: KernelBackend, found: Sequence[Endpoint]) -> list[PodReplica]:
         """The endpoints in their slots; those beyond the declared number of replicas have none.
@@ -107,6 +111,20 @@ class PodDiscovery:
             _pod_replica(present[key], slot, kernel.kernel)
             for key, slot in sorted(slots.items(), key=lambda item: item[1])
         ]
+
+
+def _beyond(kernel: KernelBackend, found: Sequence[Endpoint], slots: Mapping[str, str]) -> list[str]:
+    """What is to be said of servers that take traffic and have no place; nothing where there are none."""
+    unseen = [
+        one for one in found if one.key not in slots and one.in_rotation and one.state == ReplicaState.READY
+    ]
+    if not unseen:
+        return []
+    return [
+        f"kernel {kernel.kernel}: {len(unseen)} ready servers beyond its replicas ({kernel.replicas}) take "
+        "traffic and are neither scraped nor probed; raise replicas in the KernelPool to the most that a "
+        "rollout or an autoscaler may reach, because places without a server cost nothing"
+    ]
 
 
 def _pod_replica(found: Endpoint, slot: str, kernel: str) -> PodReplica:

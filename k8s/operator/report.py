@@ -12,6 +12,7 @@ from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import Verdict
 from k8s.operator.conditions import Condition, condition
+from k8s.operator.headroom import headroom_conditions
 from k8s.operator.route_loop import RouteLoop
 from k8s.operator.summary import policy_summary, pool_summary
 
@@ -79,9 +80,10 @@ def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
     if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
         told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
         return condition("TelemetryFresh", False, "NeverSeen", told)
-    if loop.source.problem:
-        told = f"replicas answer scrapes, but not all is seen: {loop.source.problem}"
-        return condition("TelemetryFresh", True, "PartlySeen", told)
+    if loop.unseen:
+        reason = "MoreThanDeclared" if loop.discovery.beyond else "PartlySeen"
+        told = f"replicas answer scrapes, but not all is seen: {loop.unseen}"
+        return condition("TelemetryFresh", True, reason, told)
     return condition("TelemetryFresh", True, "Scraped", "replicas answer scrapes")
 
 
@@ -116,10 +118,9 @@ def _degraded(verdict: Verdict, loop: RouteLoop, decision: Decision) -> Conditio
     ]
     if gone:
         return condition("Degraded", True, "KernelGone", f"no replica in rotation: {', '.join(gone)}")
-    if loop.source.problem:
-        return condition(
-            "Degraded", True, "NotSeen", f"a wrong kernel may stay unseen: {loop.source.problem}"
-        )
+    if loop.unseen:
+        reason = "MoreThanDeclared" if loop.discovery.beyond else "NotSeen"
+        return condition("Degraded", True, reason, f"a wrong kernel may stay unseen: {loop.unseen}")
     return condition("Degraded", False, "Healthy", "every kernel serves and keeps its contract")
 
 
@@ -210,4 +211,5 @@ def pool_conditions(accepted: Condition, loop: RouteLoop | None) -> tuple[Condit
         accepted,
         condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", told),
         _fresh(decision, loop),
+        *headroom_conditions(loop, decision),
     )

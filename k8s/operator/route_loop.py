@@ -5,10 +5,10 @@ Whatever a port does, the table in force stays: a turn that fails is told by con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
@@ -21,6 +21,7 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
+from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import PodDiscovery
@@ -69,6 +70,9 @@ class Source(TelemetrySource, Protocol):
 class Journal(TurnWatcher, Protocol):
     """Who writes every turn down, until ``close``."""
 
+    def promoted(self, change: Mapping[str, Any]) -> None:
+        """A promotion's stage or verdict changed; nothing is raised."""
+
     def close(self) -> None:
         """Nothing more comes."""
 
@@ -100,6 +104,8 @@ class Parts:
     """Where artefacts that documents name are fetched from."""
     journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
     """Who writes the turns of one policy down, from this state on."""
+    evaluations: Evaluations | None = None
+    """Who is told of changed verdicts."""
 
 
 @dataclass(slots=True)
@@ -165,20 +171,25 @@ class RouteLoop:
         )
         self.standing = Standing(state_problem=problem)
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
-        self._journal = parts.journal(sensing, self.controller.state)
-        if self._journal is not None:
-            self.controller.watch(self._journal)
+        self.journal = parts.journal(sensing, self.controller.state)
+        if self.journal is not None:
+            self.controller.watch(self.journal)
 
     def close(self) -> None:
         """Stop looking; the route stays as it is."""
         self.source.close()
-        if self._journal is not None:
-            self._journal.close()
+        if self.journal is not None:
+            self.journal.close()
 
     @property
     def enforces(self) -> bool:
         """Whether plans are carried out."""
         return not self.controller.observes
+
+    @property
+    def unseen(self) -> str:
+        """What should be seen and is not, "" for nothing."""
+        return "; ".join(one for one in (*self.discovery.beyond, self.source.problem) if one)
 
     def due(self) -> bool:
         """Whether the policy's tick has passed since the last turn."""

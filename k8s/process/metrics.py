@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from contracts.units import MS_PER_S
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.route_loop import RouteLoop
+from k8s.process.decision_metrics import evidence_metrics, tally_metrics, tick_histogram
 from k8s.process.promotion_metrics import promotion_metrics
 
 
@@ -22,6 +23,14 @@ class Counts:
     turns: int = 0
     failed_turns: int = 0
     turn_s: float = 0.0
+    tick_seconds: Histogram = field(default_factory=tick_histogram)
+
+    def turned(self, spent_s: float, *, failed: bool) -> None:
+        """Count a turn."""
+        self.turns += 1
+        self.failed_turns += failed
+        self.turn_s = spent_s
+        self.tick_seconds.observe(spent_s)
 
 
 class OperatorCollector:
@@ -34,6 +43,7 @@ class OperatorCollector:
         """A registry of its own with these metrics."""
         registry = CollectorRegistry()
         registry.register(self)
+        registry.register(self._counts.tick_seconds)
         return registry
 
     def collect(self) -> Iterator[Metric]:
@@ -47,7 +57,10 @@ class OperatorCollector:
         yield GaugeMetricFamily("selvage_turn_seconds", "Time of the last turn.", value=counts.turn_s)
         writes = operator.publisher.writes
         yield CounterMetricFamily("selvage_status_writes", "Statuses written.", value=writes)
-        yield from _of_policies(dict(operator.loops))
+        loops = dict(operator.loops)
+        yield from _of_policies(loops)
+        yield from evidence_metrics(loops)
+        yield from tally_metrics(dict(operator.tallies))
         yield from promotion_metrics(dict(operator.promotions.attempts))
 
 
@@ -71,7 +84,7 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
     )
     unseen = GaugeMetricFamily(
-        "selvage_unseen_bool", "1: probes or gateway counts are lacking; see TelemetryFresh.",
+        "selvage_unseen_bool", "1: something that should be seen is not; see TelemetryFresh.",
         labels=["policy"],
     )  # fmt: skip
     for name, loop in loops.items():
@@ -96,7 +109,7 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
 def _note_seeing(name: str, loop: RouteLoop, tokens: CounterMetricFamily, unseen: GaugeMetricFamily) -> None:
     """What probes cost and whether something is not seen."""
     layout, sent = loop.setup.layout, loop.source.sent_tokens
-    unseen.add_metric([name], float(bool(loop.source.problem)))
+    unseen.add_metric([name], float(bool(loop.unseen)))
     for k, kernel in enumerate(layout.kernels):
         own = [replica for replica, at in zip(layout.replicas, layout.replica_kernel, strict=True) if at == k]
         tokens.add_metric([name, kernel], float(sum(sent.get(replica, 0) for replica in own)))

@@ -24,6 +24,7 @@ from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
+from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import earlier_of
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
@@ -32,6 +33,7 @@ from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import Parts, Sensing
 from k8s.operator.told import fields
 from k8s.operator.watching import PoolSource, Watching
+from k8s.process import otel
 from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
 from k8s.process.metrics import Counts, OperatorCollector
@@ -65,6 +67,8 @@ class Settings:
     """Folder of decision logs; None: moves are told as log lines alone."""
     webhook_origins: tuple[str, ...] = ()
     """What webhooks of promotions may call, ``https://HOST:PORT``."""
+    otel_events: bool = False
+    """Changed verdicts are sent as OpenTelemetry events."""
     registries: RegistryAccess = field(default_factory=RegistryAccess)
     """Where artefacts that documents name are fetched from."""
 
@@ -94,6 +98,7 @@ class Loop:
             rates=self._rates,
             registries=settings.registries,
             journal=partial(open_journal, settings.journal),
+            evaluations=asking.evaluations,
         )
         self.operator, self.counts = (
             NamespaceOperator(parts, advises=settings.advises, caller=asking.webhooks),
@@ -118,9 +123,7 @@ class Loop:
             return
         began_s = time.monotonic()
         self.operator.turn()
-        self.counts.turns += 1
-        self.counts.failed_turns += bool(self.operator.problem)
-        self.counts.turn_s = time.monotonic() - began_s
+        self.counts.turned(time.monotonic() - began_s, failed=bool(self.operator.problem))
 
     def _run(self) -> None:
         try:
@@ -142,13 +145,17 @@ class Loop:
 
 
 class Asking:
-    """Connections that all policies share: to servers with their key, to gateways and webhooks without it."""
+    """Connections that policies share: to servers with their key, to gateways and others without it."""
 
-    def __init__(self, access: Access, webhook_origins: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, access: Access, webhook_origins: tuple[str, ...] = (), *, otel_events: bool = False
+    ) -> None:
         self._scraper = Scraper(client=access.endpoint("http://pods").client())
         self.scrapes = SharedScrapes(self._scraper)
         self.gateways = httpx.Client()
         self.webhooks = HookCaller(webhook_origins, access.ca_file)
+        self._events = otel.provider() if otel_events else None
+        self.evaluations = None if self._events is None else Evaluations(otel.sink(self._events))
 
     def __enter__(self) -> Asking:
         """Itself."""
@@ -160,6 +167,8 @@ class Asking:
         self.webhooks.__exit__()
         self._scraper.close()
         self.gateways.close()
+        if self._events is not None:
+            self._events.shutdown()
 
 
 class SharedScrapes:
@@ -181,7 +190,7 @@ def serve(settings: Settings) -> bool:
     about = fields(namespace=settings.namespace, identity=settings.identity)
     with (
         cluster_client() as api,
-        Asking(settings.access, settings.webhook_origins) as asking,
+        Asking(settings.access, settings.webhook_origins, otel_events=settings.otel_events) as asking,
         NamespaceWatch(api, settings.namespace) as watched,
     ):
         _LOG.info("the operator begins", extra=about)

@@ -2,7 +2,8 @@
 
 Lines of kind ``start`` hold the documents and the state that a controller began with; lines of kind ``tick``
 are the decision records that ``selvage simulate --out`` writes as well, with telemetry, whether the plan was
-in force and what deciding took; lines of kind ``note`` say what a port said when nothing could be decided.
+in force and what deciding took; lines of kind ``note`` say what a port said when nothing could be decided;
+lines of kind ``promotion`` tell stages and verdicts of a candidate kernel, after the tick that led there.
 ``selvage explain`` reads them, ``selvage replay`` decides them again.
 """
 
@@ -81,6 +82,10 @@ class DecisionLog:
             self._next(turn.before)
         self._writer.append(tick_row(turn, self._beginning.setup), durable=bool(turn.decision.moved[0]))
         self._last_note = ""
+
+    def promoted(self, change: Mapping[str, Any]) -> None:
+        """Append a change of a promotion's stage or verdict. Raises OSError where it cannot be written."""
+        self._writer.append({**change, "kind": "promotion"}, durable=True)
 
     def _note(self, turn: Turn) -> None:
         """A failure that lasts is noted once."""

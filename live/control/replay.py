@@ -45,6 +45,7 @@ class Replayed:
     ticks: int
     starts: int
     notes: int
+    promotions: int  # changes of stage or verdict that stand in the log; nothing is decided by them
     moved_logged: int  # ticks in which a weight or the rotation changed
     moved_replayed: int
     differences: tuple[Difference, ...] = field(default=())
@@ -97,6 +98,7 @@ class _Replay:
             ticks=self.counts["tick"],
             starts=self.counts["start"],
             notes=self.counts["note"],
+            promotions=self.counts["promotion"],
             moved_logged=self.counts["moved logged"],
             moved_replayed=self.counts["moved replayed"],
             differences=tuple(self.found),

@@ -107,6 +107,9 @@ class OperatorRequest:
     ] = None
     log_format: LOG_FORMAT = "json"
     log_level: LOG_LEVEL = "info"
+    otel_events: Annotated[
+        bool, typer.Option("--otel-events", help="Send changed verdicts by OTLP; OTEL_* variables say where.")
+    ] = False
     advise: Annotated[
         bool, typer.Option(help="Label pods with their contract's health, so that others act on it.")
     ] = False
@@ -155,6 +158,7 @@ def _settings(asked: OperatorRequest) -> Settings:
         watching=_watching(asked, access, registries),
         journal=asked.decision_log,
         webhook_origins=_origins(asked.webhook_origin or ()),
+        otel_events=asked.otel_events,
         registries=registries,
     )
 

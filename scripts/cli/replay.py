@@ -55,7 +55,7 @@ def replay(
 def _show(found: Replayed, other: bool) -> None:
     console = Console(highlight=False)
     console.print(
-        f"{found.ticks} ticks, {found.starts} starts, {found.notes} notes; "
+        f"{found.ticks} ticks, {found.starts} starts, {found.notes} notes, {found.promotions} of promotions; "
         f"{found.moved_logged} ticks moved something, {found.moved_replayed} in the replay"
     )
     if found.identical:

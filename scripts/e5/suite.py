@@ -125,7 +125,7 @@ def _overrides(base: Scenario, row: SuiteScenario, trace: Path | None) -> dict[s
 
 
 def group_of(faults: Iterable[ScheduledFault]) -> str:
-    """Group of a scenario by its faults: one visible fault makes it visible, then numeric, then other silent."""
+    """Group by faults: one visible fault makes a scenario visible, then numeric, then other silent."""
     kinds = [CATALOGUE[fault.kind] for fault in faults]
     if not kinds:
         return "control"

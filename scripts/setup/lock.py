@@ -14,7 +14,7 @@ from pathlib import Path
 from pip._vendor.packaging.requirements import Requirement
 
 TARGET = Path(__file__).resolve().parents[2] / "requirements" / "constraints.txt"
-EXTRAS = ("dev", "torch", "rl", "sign", "live", "k8s", "ray")
+EXTRAS = ("dev", "torch", "rl", "sign", "live", "k8s", "otel", "ray")
 HEADER = "# Versions that the tests run with; written by `make lock`, read by the set-up step.\n"
 
 

@@ -89,15 +89,8 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
         files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
         generated |= {one["path"] for one in listed.get("patches", []) if "path" in one}
-        apart = {
-            "alerts",
-            "dashboard",
-            "components",
-            "late",
-            "monitor",
-            "suite",
-            "webhooks",
-        }  # applied by themselves
+        # Applied by themselves:
+        apart = {"alerts", "dashboard", "components", "late", "monitor", "namespace", "suite", "webhooks"}
         folders = {path.name for path in folder.iterdir() if path.is_dir()} - apart
         own = {one for one in listed.get("resources", []) if not one.startswith("..")}
         assert files | folders == own | generated
@@ -219,8 +212,25 @@ def test_kustomize_builds_both() -> None:
     for folder in (
         MANIFESTS,
         MANIFESTS / "dashboard",
+        MANIFESTS / "namespace",
         late,
         *(p for p in SAMPLE.parent.iterdir() if p.is_dir()),
     ):
         done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True)
         assert done.stdout
+
+
+@pytest.mark.needs("kubectl")
+def test_deleting_the_manifests_deletes_nothing_of_the_users() -> None:
+    """What `kubectl delete -k` removes has no namespace, route, server or document of the user's in it."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(MANIFESTS)], capture_output=True, check=True, text=True
+    )
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    names = {one["metadata"]["name"].partition(".")[2] or one["metadata"]["name"] for one in found}
+    assert all(one == "selvage.dev" or one.startswith("selvage-") for one in names)
+    kinds = {one["kind"] for one in found}
+    assert kinds.isdisjoint({"Namespace", "HTTPRoute", "Gateway", "InferencePool", "Secret"})
+    assert kinds.isdisjoint({"KernelContract", "KernelPool", "RoutePolicy", "KernelPromotion", "FaultDrill"})
+    own = {"selvage-operator", "selvage-refuse"}
+    assert {one["metadata"]["name"] for one in found if one["kind"] == "Deployment"} == own

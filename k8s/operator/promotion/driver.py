@@ -21,7 +21,7 @@ from k8s.operator.promotion.admission import Judged, judge_promotion
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.evidence import offline_result
 from k8s.operator.promotion.hooks import Webhooks
-from k8s.operator.promotion.records import Attempt, approvals, subject_of, terms_of
+from k8s.operator.promotion.records import Attempt, approvals, change_of, subject_of, terms_of
 from k8s.operator.promotion.report import change_key, promotion_body, promotion_conditions
 from k8s.operator.promotion.stages import with_promotions
 from k8s.operator.publisher import Publisher, Said
@@ -97,6 +97,8 @@ class Promotions:
             self._read(attempt, known.documents, loop)
             attempt.state = step(before, self._sight(name, attempt, loop), attempt.terms)
             self._webhooks.changed(name, attempt)
+            if loop.journal is not None and (change := change_of(name, attempt, before)):
+                loop.journal.promoted(change)
             if attempt.state.stage is not before.stage:
                 about = fields(promotion=name, policy=policy, stage=str(attempt.state.stage))
                 _LOG.info("promotion %s: %s to %s: %s", name, before.stage, attempt.state.stage,

@@ -100,6 +100,25 @@ def approvals(annotations: dict[str, Any], subject: str) -> frozenset[PromotionS
     return frozenset(found)
 
 
+def change_of(name: str, attempt: Attempt, before: PromotionState) -> dict[str, Any]:
+    """What the decision log keeps of a step from ``before``; empty where stage and verdict stayed."""
+    state = attempt.state
+    if (state.stage, state.verdict) == (before.stage, before.verdict):
+        return {}
+    return {
+        "now_s": state.judged_at_s,
+        "promotion": name,
+        "candidate": attempt.candidate,
+        "subject": state.subject,
+        "before": str(before.stage),
+        "stage": str(state.stage),
+        "verdict": None if state.verdict is None else str(state.verdict),
+        "reason": state.reason,
+        "message": state.message,
+        "evidence_sha256": state.evidence_sha256,
+    }
+
+
 def _stage(spec: StageSpec) -> StageTerms:
     return StageTerms(
         stability_s=spec.stability_s,

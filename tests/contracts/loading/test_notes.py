@@ -69,3 +69,21 @@ def test_a_drill_is_told_and_a_scenario_is_not() -> None:
     kept = spec | {"undo": {"reset_caches": False, "readmit_over_s": 5.0}}
     assert list(told(envelope("FaultDrill", "made", kept))) == ["spec.undo.reset_caches"]
     assert told(scenario_document()) == {}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "word"),
+    [(5.0, "carries 10 requests/s with all 2 replicas, which is 80%"), (None, "state its")],
+)
+def test_a_declared_headroom_is_explained(capacity: float | None, word: str) -> None:
+    """A pool that declares a headroom is told up to what load it is kept; others are told nothing."""
+    kernel = {"name": "bf16", "profile": "none.yaml", "replicas": 2, "role": "known_good"}
+    kernel |= {} if capacity is None else {"capacity_rps": capacity}
+    spec: dict[str, Any] = {"kernels": [kernel], "home": [{"slice": "prose", "kernel": "bf16"}]}
+    plain, declared = (dump(envelope("KernelPool", "made", one)) for one in (
+        spec, spec | {"known_good_headroom_ratio": 0.8}
+    ))  # fmt: skip
+    assert notes(load_text(plain, "made.yaml"), plain, "made.yaml") == []
+    (found,) = notes(load_text(declared, "made.yaml"), declared, "made.yaml")
+    assert found.path == "spec.known_good_headroom_ratio"
+    assert word in found.text

@@ -87,12 +87,22 @@ def test_every_resource_has_a_valid_example() -> None:
     assert {kind.name for kind in RESOURCES} == set(VALID)
 
 
+def unexplained(schema: Object, path: str) -> list[str]:
+    """Paths of fields of ``schema``, nested ones too, without a description."""
+    found = []
+    for name, field in schema.get("properties", {}).items():
+        found += [] if field.get("description", "").strip() else [f"{path}.{name}"]
+        found += unexplained(field, f"{path}.{name}")
+    return found + (unexplained(schema["items"], f"{path}[]") if "items" in schema else [])
+
+
 @pytest.mark.parametrize("kind", RESOURCES, ids=lambda kind: kind.name)
-def test_every_field_of_the_status_and_every_rule_is_explained(kind: ResourceKind) -> None:
-    """Every field of the status and every rule is explained."""
+def test_every_field_and_every_rule_is_explained(kind: ResourceKind) -> None:
+    """`kubectl explain` has words for every field of spec and status, however deep, and so has every rule."""
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for name, field in schema["properties"]["status"]["properties"].items():
-        assert field["description"], name
+    assert schema["description"]
+    for part in ("spec", "status"):
+        assert unexplained({"properties": {part: schema["properties"][part]}}, "") == []
     for rule in schema["properties"]["spec"]["x-kubernetes-validations"]:
         assert ":" in rule["message"]
 

@@ -1,0 +1,54 @@
+"""Upgrade and uninstall: routes stay as they were written last."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from k8s.resources.definition import definitions
+from k8s.resources.kinds import GROUP, RESOURCES, VERSION
+from tests.support.cluster_worlds import Bench
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+HARD = 0.02
+_MERGE = "application/merge-patch+json"
+
+
+def test_an_upgrade_goes_on_with_the_table_in_force(bench: Bench) -> None:
+    """Definitions that are applied again and a new operator leave route and version as they were."""
+    bench.everything()
+    old = bench.operator()
+    bench.turns(old, 16)
+    bench.drift["fp8"] = HARD
+    bench.turns(old, 40)
+    old.forget()
+    before, version = bench.route(), bench.read("RoutePolicy", "chat")["status"]["version"]
+    extensions = client.ApiextensionsV1Api(bench.api)
+    for one in definitions():
+        extensions.patch_custom_resource_definition(one["metadata"]["name"], one, _content_type=_MERGE)
+    assert bench.route() == before
+    bench.turns(bench.operator(), 5)
+    assert bench.route()["spec"] == before["spec"]
+    assert bench.weights("prose")["chat-bf16"] == 10_000
+    assert bench.read("RoutePolicy", "chat")["status"]["version"] == version
+
+
+@pytest.mark.parametrize("operator_first", [True, False])
+def test_an_uninstall_leaves_the_route_as_it_is(bench: Bench, operator_first: bool) -> None:
+    """Whichever goes first, the operator or every document of ours, the route is the very object it was."""
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 4)
+    before = bench.route()
+    assert "ownerReferences" not in before["metadata"]
+    if operator_first:
+        operator.forget()
+    for kind in RESOURCES:
+        bench.custom.delete_collection_namespaced_custom_object(GROUP, VERSION, bench.namespace, kind.plural)
+    if not operator_first:
+        operator.nudge()
+        bench.turns(operator, 5)
+        assert not operator.loops
+        operator.forget()
+    assert bench.route() == before

@@ -1,0 +1,86 @@
+"""Verdicts as OpenTelemetry events, read from an exporter in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from k8s.operator.evaluations import MOST, Evaluated, Evaluations
+from k8s.process import otel
+from live.control.loop import Turn
+from tests.support.paths import ROOT
+
+
+def turn(*failing: tuple[int, int, int], clauses: int = 2) -> tuple[Any, Turn]:
+    """A set-up of two kernels, two slices and so many clauses, and a turn with these in alarm."""
+    layout = SimpleNamespace(kernels=("fp8", "bf16"), slices=("prose", "numbers"))
+    contract = SimpleNamespace(clause_ids=tuple(f"N-{n}" for n in range(clauses)))
+    alarm = np.zeros((1, 2, 2, clauses), dtype=np.bool_)
+    for place in failing:
+        alarm[(0, *place)] = True
+    judgement = SimpleNamespace(alarm=alarm, excess=np.where(alarm, 1.5, 0.25))
+    nobody = cast(Any, None)
+    decision = cast(Any, SimpleNamespace(judgement=judgement))
+    setup = SimpleNamespace(layout=layout, contract=contract)
+    return setup, Turn(number=1, at_s=0.0, before=nobody, after=nobody, decision=decision)
+
+
+def told(*turns: tuple[Any, Turn]) -> list[Evaluated]:
+    """What is told of these turns of one policy."""
+    found: list[Evaluated] = []
+    evaluations = Evaluations(found.append)
+    for setup, one in turns:
+        evaluations.turned("chat", setup, one)
+    return found
+
+
+def test_a_verdict_is_told_when_it_changes_and_not_while_it_stands() -> None:
+    """A clause that comes into alarm is told once, once more when it leaves, and quiet ones never."""
+    found = told(turn(), turn((0, 0, 1)), turn((0, 0, 1)), turn(), turn())
+    assert [(one.clause, one.kernel, one.slice, one.label) for one in found] == [
+        ("N-1", "fp8", "prose", "fail"), ("N-1", "fp8", "prose", "pass"),
+    ]  # fmt: skip
+    assert [one.excess for one in found] == [1.5, 0.0]
+
+
+def test_a_turn_tells_a_bounded_number_and_the_rest_follows() -> None:
+    """Of many changes at once no turn tells more than its bound, and none is lost."""
+    places = [(k, s, c) for k in range(2) for s in range(2) for c in range(40)]
+    assert len(told(turn(*places, clauses=40))) == MOST
+    found = told(*[turn(*places, clauses=40)] * 4)
+    assert len(found) == len(set(found)) == 160
+
+
+def test_events_have_the_names_of_the_semantic_conventions() -> None:
+    """An event has the conventions' name and attributes, and says kernel, slice and policy."""
+    sdk = pytest.importorskip("opentelemetry.sdk._logs", reason="install the extra otel")
+    from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+
+    kept, provider = InMemoryLogRecordExporter(), sdk.LoggerProvider()
+    provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
+    setup, one = turn((1, 0, 0))
+    Evaluations(otel.sink(provider)).turned("chat", setup, one)
+    (found,) = kept.get_finished_logs()
+    assert found.log_record.event_name == "gen_ai.evaluation.result"
+    assert dict(found.log_record.attributes or {}) == {
+        "gen_ai.evaluation.name": "N-0",
+        "gen_ai.evaluation.score.value": 1.5,
+        "gen_ai.evaluation.score.label": "fail",
+        "selvage.policy": "chat",
+        "selvage.kernel": "bf16",
+        "selvage.slice": "prose",
+    }
+    provider.shutdown()
+
+
+def test_nothing_of_it_is_imported_unasked() -> None:
+    """The operator's process imports nothing of OpenTelemetry until it is asked to."""
+    code = (
+        "import k8s.process.serve, sys; sys.exit(any(one.startswith('opentelemetry') for one in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
