@@ -13,18 +13,17 @@ from dataclasses import dataclass
 
 from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
-from contracts.loading.loader import document_sha256
 from contracts.loading.oci import MissingArtefactError
-from contracts.loading.profiles import ProfileDiffersError
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
-from k8s.operator.conditions import Condition, condition
+from k8s.operator.conditions import Condition
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
 from k8s.operator.publisher import Publisher, Said
+from k8s.operator.refusals import fingerprint, reason_of, with_problem
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import Parts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
@@ -199,9 +198,9 @@ class NamespaceOperator:
             return verdict
         refused = self._refused.get(name)
         if refused is not None and refused.wanted == wanted:
-            return _with_problem(verdict, refused.told, refused.reason)
+            return with_problem(verdict, refused.told, refused.reason)
         if told := self.artefacts.held(name, wanted):
-            return _with_problem(verdict, told, "ArtefactNotFetched")
+            return with_problem(verdict, told, "ArtefactNotFetched")
         return self._replaced(name, verdict, documents, wanted)
 
     def _replaced(self, name: str, verdict: Verdict, documents: Documents, wanted: str) -> Verdict:
@@ -211,7 +210,7 @@ class NamespaceOperator:
         except MissingArtefactError as error:
             reason, told = "ArtefactNotFetched", self.artefacts.hold(name, wanted, error.uri)
         except (DocumentError, ValueError) as error:
-            told, reason = str(error), _reason(error)
+            told, reason = str(error), reason_of(error)
             self._refused[name] = _Refused(wanted=wanted, told=told, reason=reason)
         else:
             self._drop(name)
@@ -222,7 +221,7 @@ class NamespaceOperator:
             return verdict
         if name not in self.loops:
             self._last_good(name)
-        return _with_problem(verdict, told, reason)
+        return with_problem(verdict, told, reason)
 
     def _drop(self, name: str) -> None:
         self._current.pop(name, None)
@@ -280,24 +279,6 @@ def _guarded(policy: str) -> Iterator[None]:
         yield
     except Exception:
         _LOG.exception("policy %s: the turn failed, its route stays", policy, extra=fields(policy=policy))
-
-
-def fingerprint(documents: Documents) -> str:
-    """What of the documents a running loop depends on; break-glass and suspension change nothing of it."""
-    spec = documents.policy.spec.model_copy(update={"freeze": None, "suspend": None})
-    policy = documents.policy.model_copy(update={"spec": spec})
-    mirrors = repr(documents.mirrors) if documents.mirrors else ""
-    return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + mirrors
-
-
-def _with_problem(verdict: Verdict, problem: str, reason: str = "DoesNotFit") -> Verdict:
-    resolved = condition("ResolvedRefs", False, reason, problem)
-    return Verdict(accepted=verdict.accepted, resolved=resolved, documents=None)
-
-
-def _reason(error: Exception) -> str:
-    """Of ResolvedRefs, where documents are refused for ``error``."""
-    return "ProfileDiffers" if isinstance(error, ProfileDiffersError) else "DoesNotFit"
 
 
 def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -> dict[str, str]:

@@ -11,21 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import StateError
-from contracts.scoring.switch_law import RowMemory
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
 from controller.initial import initial_state
-from controller.loop import Controller, tick
+from controller.loop import tick
 from controller.options import ControllerOptions
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state_json import STATE_VERSION, state_from_json, state_to_json
-from controller.supervise.switch_counter import Counts
 from policies.registry import BASELINES, make_configuration
-from policies.supervised import shipped_meta, under
 from tests.support.builders import make_fleet, make_layout, with_traffic
 from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.support.port_suite import ClockSuite, RouteActuatorSuite, TelemetrySourceSuite
-from tests.support.worlds import Edit, drift, run, script, silence
+from tests.support.worlds import run, script, silence
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)
@@ -221,75 +218,6 @@ def test_healthy_fleets_are_left_alone() -> None:
         assert (result.tables()[:, :, 0] == 1.0).all()
         assert not result.quarantined().any()
         assert int(result.state.version[0]) == 0
-
-
-def test_a_failed_apply_is_tried_again() -> None:
-    """A plan that was not acknowledged leaves the old table remembered, so the next turn moves again."""
-    edit: Edit = drift(LAYOUT, [0, 1], 0.0)
-    controller = Controller(make_configuration("threshold", FLEET))
-    source, actuator = ScriptedTelemetry(script(LAYOUT, 14, edit)), RecordingActuator(refuses=(11,))
-    seen = [controller.turn(source, actuator) for _ in range(14)]
-    moved = [index for index, (decision, _) in enumerate(seen) if decision.moved[0]]
-    assert [acknowledged for _, acknowledged in seen].count(False) == 1
-    assert moved == [10, 11]
-    assert actuator.in_force is not None
-    np.testing.assert_array_equal(actuator.in_force.table, seen[-1][0].table)
-
-
-def test_a_refused_plan_changes_nothing_of_the_table() -> None:
-    """After a refusal the state holds the old table with all that belongs to it, and what was learned."""
-    setup = make_configuration("threshold", FLEET)
-    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
-    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
-    for _ in range(10):
-        controller.turn(source, actuator)
-    before = controller.state
-    decision, acknowledged = controller.turn(source, actuator)
-    assert decision.moved[0]
-    assert not acknowledged
-    of_plan = ("table", "version", "ejected", "pending", "row_moved_at_s", "row_move_began_at_s")
-    for name in of_plan:
-        np.testing.assert_array_equal(getattr(controller.state, name), getattr(before, name), err_msg=name)
-    assert controller.state.condemned.any()
-    assert int(controller.state.ticks[0]) == 11
-    decision, acknowledged = controller.turn(source, actuator)
-    assert acknowledged
-    assert int(decision.plan.version[0]) == int(controller.state.version[0]) == int(before.version[0]) + 1
-
-
-def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
-    """Nothing that never ran is counted, and the policy is asked as if it had not moved."""
-    setup = under(shipped_meta(), make_configuration("threshold", FLEET))
-    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
-    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
-    for _ in range(10):
-        controller.turn(source, actuator)
-    before = controller.state
-    decision, acknowledged = controller.turn(source, actuator)
-    assert decision.moved[0]
-    assert not acknowledged
-    for name in (*RowMemory._fields, *Counts._fields):
-        np.testing.assert_array_equal(
-            controller.state.supervisor[name], before.supervisor[name], err_msg=name
-        )
-    assert controller.state.policy is before.policy
-    assert controller.state.baseline is before.baseline
-    _, acknowledged = controller.turn(source, actuator)
-    assert acknowledged
-    np.testing.assert_array_equal(controller.state.supervisor["followed"], controller.state.table)
-
-
-def test_a_quarantine_that_was_refused_keeps_its_version() -> None:
-    """A plan that only took a replica out is told apart from the one in force after it was refused."""
-    setup = make_configuration("fixed", FLEET)
-    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
-    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0], 0.0)))
-    for _ in range(12):
-        controller.turn(source, actuator)
-    assert controller.state.quarantined.tolist() == [[True, False, False, False, False, False]]
-    assert actuator.in_force is not None
-    assert actuator.in_force.in_rotation.tolist() == [[False, True, True, True, True, True]]
-    assert int(actuator.in_force.version[0]) == 1
 
 
 class TestScriptedTelemetry(TelemetrySourceSuite):

@@ -14,8 +14,7 @@ from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.loading.uris import resolve_uri
-from k8s.resources.definition import definition
-from k8s.resources.kinds import GROUP, RESOURCES, VERSION, ResourceKind, resource_named
+from k8s.resources.kinds import GROUP, RESOURCES, VERSION, resource_named
 from k8s.resources.objects import document_of, object_of
 from tests.support.backend_cases import BROKEN_BACKENDS
 from tests.support.documents_written import envelope
@@ -85,26 +84,6 @@ def create(api: client.ApiClient, namespace: str, given: Object) -> Object:
 def test_every_resource_has_a_valid_example() -> None:
     """Every resource has a valid example."""
     assert {kind.name for kind in RESOURCES} == set(VALID)
-
-
-def unexplained(schema: Object, path: str) -> list[str]:
-    """Paths of fields of ``schema``, nested ones too, without a description."""
-    found = []
-    for name, field in schema.get("properties", {}).items():
-        found += [] if field.get("description", "").strip() else [f"{path}.{name}"]
-        found += unexplained(field, f"{path}.{name}")
-    return found + (unexplained(schema["items"], f"{path}[]") if "items" in schema else [])
-
-
-@pytest.mark.parametrize("kind", RESOURCES, ids=lambda kind: kind.name)
-def test_every_field_and_every_rule_is_explained(kind: ResourceKind) -> None:
-    """`kubectl explain` has words for every field of spec and status, however deep, and so has every rule."""
-    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert schema["description"]
-    for part in ("spec", "status"):
-        assert unexplained({"properties": {part: schema["properties"][part]}}, "") == []
-    for rule in schema["properties"]["spec"]["x-kubernetes-validations"]:
-        assert ":" in rule["message"]
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:

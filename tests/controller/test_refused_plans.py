@@ -1,0 +1,86 @@
+"""Laws of a plan that nobody put in force: as if it had not been made, and what was seen stays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.scoring.switch_law import RowMemory
+from controller.loop import Controller
+from controller.supervise.switch_counter import Counts
+from policies.registry import make_configuration
+from policies.supervised import shipped_meta, under
+from tests.support.builders import make_fleet, make_layout
+from tests.support.fakes import RecordingActuator, ScriptedTelemetry
+from tests.support.worlds import Edit, drift, script
+
+LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
+FLEET = make_fleet(LAYOUT)
+
+
+def test_a_failed_apply_is_tried_again() -> None:
+    """A plan that was not acknowledged leaves the old table remembered, so the next turn moves again."""
+    edit: Edit = drift(LAYOUT, [0, 1], 0.0)
+    controller = Controller(make_configuration("threshold", FLEET))
+    source, actuator = ScriptedTelemetry(script(LAYOUT, 14, edit)), RecordingActuator(refuses=(11,))
+    seen = [controller.turn(source, actuator) for _ in range(14)]
+    moved = [index for index, (decision, _) in enumerate(seen) if decision.moved[0]]
+    assert [acknowledged for _, acknowledged in seen].count(False) == 1
+    assert moved == [10, 11]
+    assert actuator.in_force is not None
+    np.testing.assert_array_equal(actuator.in_force.table, seen[-1][0].table)
+
+
+def test_a_refused_plan_changes_nothing_of_the_table() -> None:
+    """After a refusal the state holds the old table with all that belongs to it, and what was learned."""
+    setup = make_configuration("threshold", FLEET)
+    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
+    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
+    for _ in range(10):
+        controller.turn(source, actuator)
+    before = controller.state
+    decision, acknowledged = controller.turn(source, actuator)
+    assert decision.moved[0]
+    assert not acknowledged
+    of_plan = ("table", "version", "ejected", "pending", "row_moved_at_s", "row_move_began_at_s")
+    for name in of_plan:
+        np.testing.assert_array_equal(getattr(controller.state, name), getattr(before, name), err_msg=name)
+    assert controller.state.condemned.any()
+    assert int(controller.state.ticks[0]) == 11
+    decision, acknowledged = controller.turn(source, actuator)
+    assert acknowledged
+    assert int(decision.plan.version[0]) == int(controller.state.version[0]) == int(before.version[0]) + 1
+
+
+def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
+    """Nothing that never ran is counted, and the policy is asked as if it had not moved."""
+    setup = under(shipped_meta(), make_configuration("threshold", FLEET))
+    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
+    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
+    for _ in range(10):
+        controller.turn(source, actuator)
+    before = controller.state
+    decision, acknowledged = controller.turn(source, actuator)
+    assert decision.moved[0]
+    assert not acknowledged
+    for name in (*RowMemory._fields, *Counts._fields):
+        np.testing.assert_array_equal(
+            controller.state.supervisor[name], before.supervisor[name], err_msg=name
+        )
+    assert controller.state.policy is before.policy
+    assert controller.state.baseline is before.baseline
+    _, acknowledged = controller.turn(source, actuator)
+    assert acknowledged
+    np.testing.assert_array_equal(controller.state.supervisor["followed"], controller.state.table)
+
+
+def test_a_quarantine_that_was_refused_keeps_its_version() -> None:
+    """A plan that only took a replica out is told apart from the one in force after it was refused."""
+    setup = make_configuration("fixed", FLEET)
+    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
+    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0], 0.0)))
+    for _ in range(12):
+        controller.turn(source, actuator)
+    assert controller.state.quarantined.tolist() == [[True, False, False, False, False, False]]
+    assert actuator.in_force is not None
+    assert actuator.in_force.in_rotation.tolist() == [[False, True, True, True, True, True]]
+    assert int(actuator.in_force.version[0]) == 1
