@@ -1,0 +1,1 @@
+"""Random worlds that no suite was drawn for, and whether a policy does harm there."""

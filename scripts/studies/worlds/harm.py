@@ -1,0 +1,98 @@
+"""Whether policies do harm in random worlds: ``python -m scripts.studies.worlds.harm 0 100``.
+
+A line per world: useful tokens against ``fixed-bare`` in percentage points, by policy and seed, and what was
+drawn. A world in which the mean of a policy is below -0.5 is marked HARM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from contracts.scoring.measures import measure_episode
+from contracts.scoring.quality import healthy_quality, pool_quality
+from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
+from scripts.studies.worlds.drawn import MOST_RPS, Spec, draw_spec, scenario_of
+from simulator.fleet import run_episodes
+from simulator.truth.optimum import demand_at, true_rps
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import compile_scenario
+
+HARM_POINTS = -0.5
+
+
+def world(number: int) -> tuple[CompiledScenario, Spec]:
+    """World ``number``, at its share of what its homes truly carry."""
+    spec, load = draw_spec(number)
+    calm = _compiled(number, spec)
+    rate_rps = round(load * _carried_rps(calm, spec), 2)
+    spec["workload"]["rate_rps"] = float(np.clip(rate_rps, 0.2, MOST_RPS))
+    return _compiled(number, spec), spec
+
+
+def _carried_rps(calm: CompiledScenario, spec: Spec) -> float:
+    """The rate at which the fullest home carries its slices, and no more."""
+    kernels = calm.layout.kernels
+    replicas = np.bincount(calm.layout.replica_kernel, minlength=len(kernels))
+    home = {one["slice"]: kernels.index(one["kernel"]) for one in spec["pool"]["home"]}
+    share = np.zeros(len(kernels))
+    for one in spec["workload"]["slice_mix"]:
+        share[home[one["slice"]]] += one["share"]
+    carried = true_rps(calm, demand_at(calm, 0.0)) * replicas
+    return float((carried[share > 0.0] / share[share > 0.0]).min())
+
+
+def differences(
+    scenario: CompiledScenario, policies: tuple[str, ...], seeds: tuple[int, ...]
+) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Policy and useful tokens less those of ``fixed-bare``, float64 [seeds], in percentage points."""
+    healthy, bare = None, np.zeros(len(seeds))
+    for one in parse_configurations((BASELINE_CONFIGURATION, *policies)):
+        records = run_episodes(scenario, one.driver(scenario), list(seeds), batch=len(seeds))
+        healthy = healthy or pool_quality([healthy_quality(record) for record in records])
+        measured = [measure_episode(record, healthy) for record in records]
+        useful = 100.0 * np.array([episode.service.useful_ratio for episode in measured])
+        if one.name == BASELINE_CONFIGURATION:
+            bare = useful
+        else:
+            yield one.name, useful - bare
+
+
+def told(number: int, policies: tuple[str, ...], seeds: tuple[int, ...]) -> str:
+    """The line of world ``number``."""
+    scenario, spec = world(number)
+    found = dict(differences(scenario, policies, seeds))
+    harm = "HARM " if min(each.mean() for each in found.values()) < HARM_POINTS else ""
+    by_policy = [f"{name} {each.mean():+.2f} {np.round(each, 2).tolist()}" for name, each in found.items()]
+    about = [f"{one['kind']} {_dose(one)} {one['target']}" for one in spec["faults"]]
+    kernels = [f"{one['name']} x{one['replicas']}" for one in spec["pool"]["kernels"]]
+    rate_rps = spec["workload"]["rate_rps"]
+    return f"{number}: {harm}{'; '.join(by_policy)}; {kernels}, {rate_rps} rps, {about}"
+
+
+def _dose(fault: Spec) -> str:
+    return str(fault.get("dose", fault.get("condition", "")))
+
+
+def main(
+    first: Annotated[int, typer.Argument(help="Number of the first world.")],
+    last: Annotated[int, typer.Argument(help="Number after the last one.")],
+    policies: str = "sequential,hysteresis,learned",
+    seeds: Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")] = 2,
+) -> None:
+    """Print a line for every world."""
+    for number in range(first, last):
+        print(told(number, tuple(policies.split(",")), tuple(range(1, seeds + 1))), flush=True)
+
+
+def _compiled(number: int, spec: Spec) -> CompiledScenario:
+    return compile_scenario(scenario_of(number, spec), str(Path.cwd() / f"world-{number}.yaml"))
+
+
+if __name__ == "__main__":
+    typer.run(main)
