@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from contracts.scoring.switch_law import RowMemory
+from controller.decision import Decision
 from controller.loop import Controller
+from controller.options import ControllerSetup
+from controller.state import ControllerState
 from controller.supervise.switch_counter import Counts
 from policies.registry import make_configuration
 from policies.supervised import shipped_meta, under
@@ -15,6 +20,21 @@ from tests.support.worlds import Edit, drift, script
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)
+
+
+def after_a_refusal(
+    setup: ControllerSetup,
+) -> tuple[Controller, Callable[[], tuple[Decision, bool]], ControllerState]:
+    """A controller whose eleventh plan, a move, was refused; its next turn; and its state before that."""
+    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
+    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
+    for _ in range(10):
+        controller.turn(source, actuator)
+    before = controller.state
+    decision, acknowledged = controller.turn(source, actuator)
+    assert decision.moved[0]
+    assert not acknowledged
+    return controller, lambda: controller.turn(source, actuator), before
 
 
 def test_a_failed_apply_is_tried_again() -> None:
@@ -33,20 +53,13 @@ def test_a_failed_apply_is_tried_again() -> None:
 def test_a_refused_plan_changes_nothing_of_the_table() -> None:
     """After a refusal the state holds the old table with all that belongs to it, and what was learned."""
     setup = make_configuration("threshold", FLEET)
-    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
-    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
-    for _ in range(10):
-        controller.turn(source, actuator)
-    before = controller.state
-    decision, acknowledged = controller.turn(source, actuator)
-    assert decision.moved[0]
-    assert not acknowledged
+    controller, turn, before = after_a_refusal(setup)
     of_plan = ("table", "version", "ejected", "pending", "row_moved_at_s", "row_move_began_at_s")
     for name in of_plan:
         np.testing.assert_array_equal(getattr(controller.state, name), getattr(before, name), err_msg=name)
     assert controller.state.condemned.any()
     assert int(controller.state.ticks[0]) == 11
-    decision, acknowledged = controller.turn(source, actuator)
+    decision, acknowledged = turn()
     assert acknowledged
     assert int(decision.plan.version[0]) == int(controller.state.version[0]) == int(before.version[0]) + 1
 
@@ -54,21 +67,14 @@ def test_a_refused_plan_changes_nothing_of_the_table() -> None:
 def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
     """Nothing that never ran is counted, and the policy is asked as if it had not moved."""
     setup = under(shipped_meta(), make_configuration("threshold", FLEET))
-    controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
-    source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
-    for _ in range(10):
-        controller.turn(source, actuator)
-    before = controller.state
-    decision, acknowledged = controller.turn(source, actuator)
-    assert decision.moved[0]
-    assert not acknowledged
+    controller, turn, before = after_a_refusal(setup)
     for name in (*RowMemory._fields, *Counts._fields):
         np.testing.assert_array_equal(
             controller.state.supervisor[name], before.supervisor[name], err_msg=name
         )
     assert controller.state.policy is before.policy
     assert controller.state.baseline is before.baseline
-    _, acknowledged = controller.turn(source, actuator)
+    _, acknowledged = turn()
     assert acknowledged
     np.testing.assert_array_equal(controller.state.supervisor["followed"], controller.state.table)
 

@@ -266,30 +266,6 @@ def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, nam
     assert said in refusal(api, namespace, broken)
 
 
-def _kernels(count: int) -> Change:
-    """So many serving kernels, copies of the first but for their names."""
-
-    def change(spec: Object) -> None:
-        known_good = [one for one in spec["kernels"] if one["role"] == "known_good"]
-        first = next(one for one in spec["kernels"] if one["role"] == "serving")
-        more = [{**copy.deepcopy(first), "name": f"more-{at}"} for at in range(count - 1)]
-        spec["kernels"] = [*known_good, *more]
-        for home in spec["home"]:
-            home["kernel"] = known_good[0]["name"]
-
-    return change
-
-
-@pytest.mark.needs("kube_api")
-def test_as_many_kernels_as_a_rule_holds_are_taken(api: client.ApiClient, namespace: str) -> None:
-    """The server takes a pool of 15 serving kernels and refuses one more: a rule holds 16 backends."""
-    most, over = pool(), pool()
-    _kernels(15)(most["spec"])
-    assert len(create(api, namespace, most)["spec"]["kernels"]) == 15
-    _kernels(16)(over["spec"])
-    assert "an HTTPRoute rule holds 16 backends" in refusal(api, namespace, over)
-
-
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_the_loader_refuses_the_same_nonsense(name: str) -> None:
     """The loader refuses the same nonsense."""
