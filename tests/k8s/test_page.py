@@ -35,14 +35,15 @@ UNKNOWN = {
     ("argoproj.io/v1alpha1", "AnalysisTemplate"),
     ("flagger.app/v1beta1", "MetricTemplate"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
+    ("monitoring.coreos.com/v1", "PodMonitor"),
 }
 FOLDERS = [
     str(path.parent.relative_to(ROOT))
     for path in sorted((ROOT / "k8s").rglob("kustomization.yaml"))
     if "components" not in path.parts  # built by who names them: k8s/examples/drills
 ]
-#: Nothing of a server is asked: it copies from a container, and no kubelet is there.
-WITHOUT_A_SERVER = ("kubectl cp ",)
+#: Nothing of a server is asked: these ask a container, and no kubelet is there.
+WITHOUT_A_SERVER = ("kubectl cp ", "kubectl exec ", "kubectl logs ")
 
 
 def lines() -> list[str]:
@@ -118,7 +119,7 @@ def _carry_out(kubectl: Kubectl, line: str) -> None:
 
 def _adapted(line: str) -> str:
     """Without long waiting, without lasting effects where those were there already."""
-    if line.startswith("kubectl create "):
+    if line.startswith(("kubectl create ", "kubectl delete ", "kubectl label ")):
         return f"{line} --dry-run=server"
     if line.startswith(("kubectl wait ", "kubectl rollout ")):
         return re.sub(r"--timeout=\w+", "--timeout=1s", line)
@@ -155,9 +156,10 @@ def test_every_block_fits_its_resource(kubectl: Kubectl) -> None:
 def _placed(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The object of the sample with ``block`` in its place."""
     if set(block) == {"spec"}:
-        found = dict(yaml.safe_load((SAMPLE / "policy.yaml").read_text(encoding="utf-8")))
+        kind = "pool" if "known_good_headroom_ratio" in block["spec"] else "policy"
+        found = dict(yaml.safe_load((SAMPLE / f"{kind}.yaml").read_text(encoding="utf-8")))
         found["spec"] |= block["spec"]
-        return "policy", found
+        return kind, found
     assert set(block) == {"backend"}, f"nobody knows where this belongs: {block}"
     found = dict(yaml.safe_load((SAMPLE / "pool.yaml").read_text(encoding="utf-8")))
     found["spec"]["kernels"][0] |= block
