@@ -93,7 +93,6 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
     quarantine changed keeps the new version: its next plan differs from the one in force even where it moves
     no weight.
     """
-    rows = {name: before.own_moves[name] for name in ("capacity_rows",) if name in before.own_moves}
     stands = (after.quarantined != before.quarantined).any(axis=1)
     return altered(
         after,
@@ -106,7 +105,7 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
         policy=before.policy,
         baseline=before.baseline,
         supervisor=unfollowed(before.supervisor, after.supervisor),
-        own_moves={**after.own_moves, **rows},
+        own_moves={**after.own_moves, "capacity_rows": before.own_moves["capacity_rows"]},
     )
 
 

@@ -87,14 +87,14 @@ def judge_kernels(
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
     judged, memory = _pooled(case, state, consume)
-    found = _with_capped(_with_spread(judged, apart, case), judged, state, case)
+    seen = _with_capped(_with_spread(judged, apart, case), judged, state, case)
     blame = follow_failures(state, case)
-    alarm, excess, shared = without_shared(found, state, blame, case)
+    alarm, excess, shared = without_shared(seen, state, blame, case)
     state = altered(state, condemned=state.condemned & ~shared, **blame._asdict())
     down_until_at_s = _down_until_at_s(state, apart, case)
     down = state.now_s[:, None] < down_until_at_s
     standing = _standing(state, _said(alarm, judged, contract), down, contract)
-    health = _health(alarm, excess, down, contract)
+    found = _health(alarm, excess, down, contract)
     count = np.zeros(alarm.shape[:3])
     ratio = _evidence_ratio(memory, judged, shared, case.setup)
     count_evidence(count, ratio, judged.judged, alarm, probe_clauses(contract), moves)
@@ -102,8 +102,8 @@ def judge_kernels(
     judgement = Judgement(
         alarm=alarm,
         excess=excess,
-        health=health.health,
-        level=health.level,
+        health=found.health,
+        level=found.level,
         hard_violated=standing.hard_violated,
         certified=standing.certified,
         evidence_count=count,

@@ -28,11 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import ProbeOutcome
+from controller.cells import kernel_count
 from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, OVER, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
 from controller.judge.more_failures_pass import AT_FAULT, SAME, Sides, follow_evidence
+from controller.perceive.excuse_pass import counting_shares
 from controller.state import ControllerState, speaks_for_nobody
 
 Floats = NDArray[np.float64]
@@ -77,7 +79,8 @@ def _attempts(state: ControllerState, case: Case) -> tuple[Floats, Floats]:
     serving, owner, seen = case.ready & ~speaks_for_nobody(state), case.owner, case.telemetry
     failed = _by_kernel(np.where(serving, seen.failed, 0), owner, case.kernels)
     answered = _by_kernel(np.where(serving, seen.answered, 0), owner, case.kernels)
-    failed *= _counting(case)
+    late = np.ascontiguousarray(seen.gateway.timed_out)
+    failed *= counting_shares(np.ascontiguousarray(seen.gateway.failed), late, case.estimate.overload)
     probes = seen.probes
     mine = np.take_along_axis(serving, probes.replica, axis=1)
     by_probe = owner[probes.replica]
@@ -86,23 +89,13 @@ def _attempts(state: ControllerState, case: Case) -> tuple[Floats, Floats]:
     return np.rint(answered) + np.rint(failed) + asked, np.rint(failed) + badly
 
 
-def _counting(case: Case) -> Floats:
-    """float64 [B, K], share of the failed attempts that is evidence."""
-    before, gateway = case.estimate.state, case.telemetry.gateway
-    explained_at_s = np.asarray(before.own_moves["explained_at_s"], dtype=np.float64)
-    excused_at_s = np.maximum(before.overloaded_at_s, explained_at_s)
-    excused = before.now_s[:, None] - excused_at_s < case.setup.contract.window_s
-    failed, late = gateway.failed.sum(axis=1), gateway.timed_out.sum(axis=1)
-    return np.where(excused, 1.0 - late / np.maximum(failed, 1), 1.0)
-
-
 def _able(state: ControllerState, case: Case) -> Flags:
     """bool [B, K], who could take traffic: up, active, and certified somewhere but for failures."""
     contract, stage = case.setup.contract, case.setup.fleet.stage
     moves = moves_traffic(contract).copy()
     moves[failing_clauses(contract)] = False
     certified = np.asarray(~(state.condemned & moves).any(axis=3))
-    serving = _by_kernel(case.ready & ~state.quarantined, case.owner, case.kernels) > 0.0
+    serving = kernel_count(case.ready & ~state.quarantined, case.owner, case.kernels) > 0
     up = serving & (state.now_s[:, None] >= state.down_until_at_s)
     active = True if stage is None else stage == int(Stage.ACTIVE)
     return np.asarray(up & certified.any(axis=2) & active)

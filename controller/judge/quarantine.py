@@ -48,6 +48,7 @@ from controller.judge.quarantine_pass import (
     ReturnLimits,
     admit,
     find_hung,
+    keep_ill,
     recertify,
     release,
 )
@@ -125,11 +126,10 @@ class Kept(NamedTuple):
 
 def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
     """bool [B, R]: in quarantine, and ``down`` [B, R], in alarm or not yet re-certified [B, R, S, C]."""
-    away = case.estimate.state.quarantined
-    if not bool(away.any()):
-        return away
-    broken = severe | (condemned & moves_traffic(case.setup.contract))
-    return np.asarray(away & (down | broken.any(axis=(2, 3))))
+    ill = case.estimate.state.quarantined.copy()
+    if bool(ill.any()):
+        keep_ill(ill, down, condemned, severe, moves_traffic(case.setup.contract))
+    return ill
 
 
 def _tell_kinds(

@@ -174,6 +174,15 @@ def release(bench, recovery, owner, now_s, limits):
 
 
 @compiled
+def keep_ill(away, down, condemned, severe, moves):
+    """Of ``away`` [B, R] keep who is ``down`` [B, R] or whose clauses speak against a return."""
+    condemned, severe = borrowed(condemned), borrowed(severe)
+    for b in range(away.shape[0]):
+        for r in range(away.shape[1]):
+            away[b, r] &= down[b, r] or _broken(condemned[b, r], severe[b, r], moves)
+
+
+@compiled
 def _broken(condemned, severe, moves):
     """A clause that moves traffic is in alarm, or condemned and not re-certified, on some slice."""
     found = False

@@ -61,6 +61,7 @@ class Estimate:
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
     late_s: NDArray[np.float64]  # [B, R], time between gateway and server where it counts: ``on_the_way``
     failing_now: NDArray[np.bool_]  # [B, R], failed answers arrived that overload does not explain
+    overload: Overload  # whose late answers are no evidence
     received: NDArray[np.bool_]  # [B, P], probes that count as evidence
     since_s: NDArray[np.float64]  # [B], time since the last tick, >= 0
     sums: Sums  # [B, R, S, C, 4], of this tick alone; B = 0 where the detector judges windows alone
@@ -104,6 +105,7 @@ def accumulate(
         fresh=clocks.fresh,
         late_s=way.late_s,
         failing_now=rates.failing_now,
+        overload=overload,
         received=clocks.received,
         since_s=np.maximum(clocks.since_s, 0.0),
         sums=sinks.sums,

@@ -173,35 +173,36 @@ class Chooser:
             wanted_choice,
         )
         chosen = np.where(self._homeward(chosen, seen, state), self.home, chosen)
-        chosen = np.where(chosen == self.kernels, self._served(seen), chosen)
+        order = failover_order(seen)
+        chosen = np.where(chosen == self.kernels, self._served(order), chosen)
         memory = {name: array.copy() for name, array in state.items()}
         memory["choice"] = chosen.astype(np.int64)
         wanted = np.zeros(seen.table.shape)
         _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
         moved = memory["choice"] != before
-        rank, lost = self._failover_targets(seen, memory)
+        rank, lost = self._failover_targets(order, seen, memory)
         memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
 
-    def _served(self, seen: Observation) -> NDArray[np.int64]:
+    def _served(self, order: NDArray[np.float64]) -> NDArray[np.int64]:
         """int64 [B, S], who serves a slice that chose shedding: home where that complies, else the first
         failover target; shedding where nobody complies. What does not fit is for the shield to shed: whoever
         stayed with a shedding that was forced on it would lose everything long after the kernels are back.
         """
-        rank, own = failover_order(seen), np.arange(len(self.home))
-        best = np.where(np.isfinite(rank[:, own, self.home]), self.home, rank.argmin(axis=2))
-        return np.where(np.isfinite(rank).any(axis=2), best, self.kernels)
+        own = np.arange(len(self.home))
+        best = np.where(np.isfinite(order[:, own, self.home]), self.home, order.argmin(axis=2))
+        return np.where(np.isfinite(order).any(axis=2), best, self.kernels)
 
     def _failover_targets(
-        self, seen: Observation, memory: PolicyState
+        self, order: NDArray[np.float64], seen: Observation, memory: PolicyState
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """``(rank, lost)``: order of failover targets [B, S, K] without the kernels that the slice left
+        """``(rank, lost)``: ``order`` of failover targets [B, S, K] without the kernels that the slice left
         lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
         target any more.
         """
         left_s = np.asarray(memory["left_s"], dtype=np.float64).transpose(0, 2, 1)
         lowered = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
-        rank = np.where(lowered, np.inf, failover_order(seen))
+        rank = np.where(lowered, np.inf, order)
         chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
         overflows = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
         return rank, (overflows & ~np.isfinite(rank)).any(axis=2)
