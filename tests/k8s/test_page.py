@@ -112,6 +112,9 @@ def _carry_out(kubectl: Kubectl, line: str) -> None:
     if folder := re.fullmatch(r"kubectl apply --server-side -k (\S+)", line):
         assert kubectl.apply(folder[1]) <= UNKNOWN
         return
+    if folder := re.fullmatch(r"kubectl delete -k (\S+)", line):
+        assert kubectl.would_delete(folder[1]) <= UNKNOWN
+        return
     done = kubectl.line(_adapted(line))
     waits = line.startswith(("kubectl wait ", "kubectl rollout "))
     assert done.returncode == 0 or (waits and _only_waited(done)), f"{line}\n{done.stderr}"
@@ -119,10 +122,10 @@ def _carry_out(kubectl: Kubectl, line: str) -> None:
 
 def _adapted(line: str) -> str:
     """Without long waiting, without lasting effects where those were there already."""
-    if line.startswith(("kubectl create ", "kubectl delete ", "kubectl label ")):
+    if line.startswith(("kubectl create ", "kubectl label ")):
         return f"{line} --dry-run=server"
     if line.startswith(("kubectl wait ", "kubectl rollout ")):
-        return re.sub(r"--timeout=\w+", "--timeout=1s", line)
+        return f"{re.sub(r' --timeout=[^ ]+', '', line)} --timeout=1s"
     if line.startswith("kubectl patch faultdrill NAME"):
         return line.replace("NAME", "late-answers --namespace chat")
     assert line.startswith(("kubectl annotate ", "kubectl get ")), f"nobody runs this line: {line}"

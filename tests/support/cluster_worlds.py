@@ -178,6 +178,15 @@ class Bench:
         )
         return NamespaceOperator(replace(parts, **others), advises=advises, caller=caller)
 
+    def struck(self, whom: str, kl: float = 0.02) -> NamespaceOperator:
+        """An operator of everything, at rest, that then acted on a kernel's or replica's wrong numbers."""
+        self.everything()
+        operator = self.operator()
+        self.turns(operator, 16)
+        self.drift[whom] = kl
+        self.turns(operator, 40)
+        return operator
+
     def turns(self, operator: NamespaceOperator, count: int) -> None:
         """So many ticks of one second."""
         for _ in range(count):

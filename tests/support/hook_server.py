@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.listening import Listening, listening
 
 
 @dataclass
@@ -30,32 +32,12 @@ class HookServer:
 @contextmanager
 def hook_server() -> Iterator[HookServer]:
     """A server on a port of its own; ``/hang`` never answers, ``/drip`` never ends its head."""
-    known = HookServer()
-    server = _Listening(known)
-    known.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with listening(HookServer(), _Handler) as known:
         yield known
-    finally:
-        known.ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Listening(ThreadingHTTPServer):
-    """A server that knows what it is to answer."""
-
-    daemon_threads = True
-
-    def __init__(self, known: HookServer) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.known = known
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Listening
+    server: Listening[HookServer]
 
     def do_POST(self) -> None:
         """Keep what came, and answer as the path says."""

@@ -40,14 +40,21 @@ class Kubectl:
 
     def apply(self, folder: str, *flags: str) -> set[tuple[str, str]]:
         """Apply what kustomize builds of ``folder``, strictly validated; the kinds that the server lacks."""
+        flags = ("--server-side", "--force-conflicts", "--validate=strict", *flags)
+        return self._of_folder(folder, "apply", *flags)
+
+    def would_delete(self, folder: str) -> set[tuple[str, str]]:
+        """A dry run of deleting what kustomize builds of ``folder``; the kinds that the server lacks."""
+        return self._of_folder(folder, "delete", "--dry-run=server")
+
+    def _of_folder(self, folder: str, *command: str) -> set[tuple[str, str]]:
         built = self.run("kustomize", str(ROOT / folder))
         assert built.returncode == 0, built.stderr
         objects: list[dict[str, Any]] = [one for one in yaml.safe_load_all(built.stdout) if one]
         served = self.served()
         known = [one for one in objects if (one["apiVersion"], one["kind"]) in served]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": known})
-        flags = ("apply", "--server-side", "--force-conflicts", "--validate=strict", *flags, "-f", "-")
-        done = self.run(*flags, stdin=text) if known else built
+        done = self.run(*command, "-f", "-", stdin=text) if known else built
         assert done.returncode == 0, f"{folder}: {done.stderr}"
         return {(one["apiVersion"], one["kind"]) for one in objects} - served
 

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import trustme
 
 from contracts.loading.oci import MANIFEST_TYPE, TITLE
+from tests.support.listening import Listening, listening
 
 TOKEN = "a-token-of-this-repository"
 
@@ -82,37 +83,16 @@ class OciRegistry:
 @contextmanager
 def oci_registry(certificate: trustme.LeafCert | None = None) -> Iterator[OciRegistry]:
     """A registry on a port of its own, over TLS with ``certificate``."""
-    known = OciRegistry()
-    server = _Listening(known)
-    known.url = f"http://127.0.0.1:{server.server_port}"
+    secure = None
     if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        known.url = known.url.replace("http:", "https:")
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+        secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(secure)
+    with listening(OciRegistry(), _Handler, secure) as known:
         yield known
-    finally:
-        known.ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Listening(ThreadingHTTPServer):
-    """A server that knows what it is to answer."""
-
-    daemon_threads = True
-
-    def __init__(self, known: OciRegistry) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.known = known
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Listening
+    server: Listening[OciRegistry]
 
     def do_GET(self) -> None:
         """As a registry answers, or as the test says."""

@@ -54,11 +54,7 @@ def test_a_freeze_outlives_a_jump_of_the_system_clock_and_ends(bench: Bench, jum
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 def test_a_leader_whose_clock_is_an_hour_off_goes_on_from_the_kept_state(bench: Bench, jump_s: float) -> None:
     """A leader whose clock is wrong keeps the table and the quarantine, and still acts on a fault."""
-    bench.everything()
-    operator = bench.operator()
-    bench.turns(operator, 16)
-    bench.drift["bf16-1"] = 0.02
-    bench.turns(operator, 40)
+    operator = bench.struck("bf16-1")
     before = operator.loops["chat"].controller.state
     assert before.quarantined.any()
     rules = bench.route()["spec"]["rules"]

@@ -191,11 +191,7 @@ def test_no_revision_of_the_route_leaves_a_slice_without_a_kernel(bench: Bench, 
 
 def test_a_new_leader_goes_on_with_dwell_and_quarantine(bench: Bench) -> None:
     """A new leader goes on with the table in force and the quarantines of its predecessor."""
-    bench.everything()
-    operator = bench.operator()
-    bench.turns(operator, 16)
-    bench.drift["bf16-1"] = 0.02
-    bench.turns(operator, 40)
+    operator = bench.struck("bf16-1")
     before = operator.loops["chat"].controller.state
     assert before.quarantined.any()
     second = bench.operator()

@@ -17,11 +17,7 @@ _MERGE = "application/merge-patch+json"
 
 def test_an_upgrade_goes_on_with_the_table_in_force(bench: Bench) -> None:
     """Definitions that are applied again and a new operator leave route and version as they were."""
-    bench.everything()
-    old = bench.operator()
-    bench.turns(old, 16)
-    bench.drift["fp8"] = HARD
-    bench.turns(old, 40)
+    old = bench.struck("fp8", HARD)
     old.forget()
     before, version = bench.route(), bench.read("RoutePolicy", "chat")["status"]["version"]
     extensions = client.ApiextensionsV1Api(bench.api)

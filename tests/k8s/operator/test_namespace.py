@@ -31,11 +31,7 @@ def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
 
 def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
     """A fault moves the weights to the kernel that keeps the contract, and conditions and events say so."""
-    bench.everything()
-    operator = bench.operator()
-    bench.turns(operator, 16)
-    bench.drift["fp8"] = HARD
-    bench.turns(operator, 40)
+    bench.struck("fp8", HARD)
     assert bench.weights("prose")["chat-bf16"] == 10_000
     assert bench.conditions()["Degraded"][0] == "True"
     events = client.CoreV1Api(bench.api).list_namespaced_event(bench.namespace).items
@@ -45,11 +41,7 @@ def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
 
 def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench) -> None:
     """A replica that departs from its sibling is labelled out of its Service, its sibling never."""
-    bench.everything()
-    operator = bench.operator()
-    bench.turns(operator, 16)
-    bench.drift["bf16-1"] = HARD
-    bench.turns(operator, 40)
+    operator = bench.struck("bf16-1", HARD)
     found = bench.labels()
     assert found["chat-bf16-1"] == "false"
     assert [name for name, place in found.items() if place == "true"] == [

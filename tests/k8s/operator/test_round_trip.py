@@ -10,6 +10,7 @@ import pytest
 from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
+from k8s.operator.namespace import NamespaceOperator
 from tests.support.cluster_worlds import Bench
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -38,12 +39,18 @@ class Calls:
         return [method for method, path in self.seen if path == resource]
 
 
-def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(bench: Bench) -> None:
-    """At the tick whose decision moves, the route is read and written once, before any later tick."""
+def counted(bench: Bench, turns: int) -> tuple[NamespaceOperator, Calls]:
+    """An operator of everything after so many ``turns``, and its calls from the first on."""
     bench.everything()
     calls = Calls(bench)
     operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
-    bench.turns(operator, 16)
+    bench.turns(operator, turns)
+    return operator, calls
+
+
+def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(bench: Bench) -> None:
+    """At the tick whose decision moves, the route is read and written once, before any later tick."""
+    operator, calls = counted(bench, 16)
     bench.drift["fp8"] = HARD
     prose = list(operator.loops["chat"].setup.layout.slices).index("prose")
     for _ in range(40):
@@ -67,10 +74,7 @@ def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(ben
 
 def test_nothing_stands_between_the_decision_and_its_write(bench: Bench) -> None:
     """In a tick that moves, the route is written before state, status and events are."""
-    bench.everything()
-    calls = Calls(bench)
-    operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
-    bench.turns(operator, 16)
+    operator, calls = counted(bench, 16)
     bench.drift["fp8"] = HARD
     for _ in range(40):
         calls.seen = []
@@ -84,10 +88,7 @@ def test_nothing_stands_between_the_decision_and_its_write(bench: Bench) -> None
 
 def test_a_changing_pool_writes_its_status_at_most_once_a_tick(bench: Bench) -> None:
     """While pods come and go at every tick, and events wake the operator, a status is written once a tick."""
-    bench.everything()
-    calls = Calls(bench)
-    operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
-    bench.turns(operator, 4)
+    operator, calls = counted(bench, 4)
     statuses = (
         "kernelpools/chat-pool/status",
         "routepolicies/chat/status",

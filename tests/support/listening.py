@@ -1,0 +1,50 @@
+"""A local HTTP server of a test, on a port of its own; handlers find what they are to answer in ``known``."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Generic, Protocol, TypeVar
+
+
+class Known(Protocol):
+    """What handlers read and write. url: set before the first request; ended: who stalls may stop."""
+
+    url: str
+    ended: threading.Event
+
+
+KnownT = TypeVar("KnownT", bound=Known)
+
+
+class Listening(ThreadingHTTPServer, Generic[KnownT]):
+    """A server that knows what it is to answer."""
+
+    daemon_threads = True
+
+    def __init__(self, known: KnownT, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.known = known
+
+
+@contextmanager
+def listening(
+    known: KnownT, handler: type[BaseHTTPRequestHandler], secure: ssl.SSLContext | None = None
+) -> Iterator[KnownT]:
+    """``known``, while ``handler`` answers at its ``url``; over TLS with ``secure``."""
+    server = Listening(known, handler)
+    if secure is not None:
+        server.socket = secure.wrap_socket(server.socket, server_side=True)
+    known.url = f"{'http' if secure is None else 'https'}://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield known
+    finally:
+        known.ended.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
