@@ -6,8 +6,9 @@ It also knows what every kernel truly carries of this traffic. Everything else i
 planner (the linear program, or the two-threshold rule), the sequential detector, quarantine, shield and slew.
 A single replica is ejected while its fault is known; one that answers all the same, late or most requests,
 only while the others carry what is offered; and a kernel that fails a share of its requests only while
-another that could serve fails a smaller one. It returns when it knows that the fault is over and home is
-certified.
+another that could serve fails a smaller one. Where such a kernel has to go on at home, it takes no other
+slice's traffic as long as there is room elsewhere. It returns when it knows that the fault is over and home
+is certified.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class InformedPolicy:
     def left(self, seen: Observation) -> tuple[Flags, Flags]:
         """What is to be left: cells bool [B, K, S] and single replicas bool [B, R].
 
-        Kernels that answer all the same are left only where the others carry what is offered.
+        Kernels that answer all the same are left only where the others carry what is offered; slices that
+        are at home elsewhere leave them as soon as the others and the homes do.
         """
         replicas, answers = seen.in_rotation.shape[1], self.notices.answers
         if answers is None:
@@ -116,10 +118,17 @@ class InformedPolicy:
         poor, late = self.known(seen.now_s, replicas, answers & ~self._fails)
         worse_cells, worse = self._failing_more(lost, gone, seen)
         poor, late = poor | worse_cells, late | worse
-        others_rps = (self.with_capacity(seen).planned_rps * ~(lost | poor).any(axis=2)).sum(axis=1)
-        enough = MOST_LOAD_RATIO * others_rps >= seen.offered_rps.sum(axis=1)
-        cells = lost | (poor & enough[:, None, None])
+        at_home = np.arange(self.kernels)[:, None] == seen.home
+        others = ~(lost | poor).any(axis=2)
+        alone = self._carry(others, seen)
+        with_homes = self._carry(others | (at_home.any(axis=1) & ~lost.any(axis=2)), seen)
+        cells = lost | (poor & (alone[:, None, None] | (with_homes[:, None, None] & ~at_home)))
         return cells, gone | self._spared(late & ~gone, gone, seen)
+
+    def _carry(self, serving: Flags, seen: Observation) -> Flags:
+        """bool [B]: the ``serving`` kernels, bool [B, K], carry what is offered with a little to spare."""
+        carried_rps = (self.with_capacity(seen).planned_rps * serving).sum(axis=1)
+        return np.asarray(MOST_LOAD_RATIO * carried_rps >= seen.offered_rps.sum(axis=1))
 
     @property
     def _fails(self) -> Flags:

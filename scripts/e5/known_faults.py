@@ -10,8 +10,9 @@ kernel's stream over all slices, which the detector has not, may alarm as often 
 slice: an alarm there moves every slice.
 
 Other faults: a crash shows at the next tick (discovery); a hang by answers that do not come, a failing
-replica by the gateway's counts, each by a CUSUM with known rates; what shows in scrapes alone (slow hosts,
-late answers, held blocks, fingerprints, trace fields) by the next scrape, which no detector can beat.
+replica by the gateway's counts, each by a CUSUM with known rates, of requests and probes alike; what shows in
+scrapes alone (slow hosts, late answers, held blocks, fingerprints, trace fields) by the next scrape, which no
+detector can beat.
 
 Known is where the *contract* is broken, as truth has it. A ramp is known as soon as any of its steps is. An
 intermittent fault counts as one from its first burst to its end. A fault of some replicas ejects them as
@@ -193,7 +194,7 @@ def lower_bound_s(
     if channel is Channel.NUMERIC:
         found = _numeric_s(scenario, kernel, effect.condition, count if whole else 0)
     elif channel is Channel.HANG:
-        found = math.log(_traffic_arl0(scenario)) / max(float(scenario.fair_rps[kernel]), 1e-9)
+        found = math.log(_traffic_arl0(scenario)) / _attempts_per_s(scenario, kernel)
     elif channel is Channel.HTTP_ERROR:
         found = _failing_s(scenario, kernel, effect.http_error_ratio)
     return wait_s + found + scenario.tick_s
@@ -204,7 +205,12 @@ def _failing_s(scenario: CompiledScenario, kernel: int, ratio: float) -> float:
     law = KnownLaw(
         before=np.array([1.0 - FAILED_BEFORE, FAILED_BEFORE]), after=np.array([1.0 - after, after])
     )
-    return delay(law, _traffic_arl0(scenario)) / max(float(scenario.fair_rps[kernel]), 1e-9)
+    return delay(law, _traffic_arl0(scenario)) / _attempts_per_s(scenario, kernel)
+
+
+def _attempts_per_s(scenario: CompiledScenario, kernel: int) -> float:
+    """Requests and one replica's probes: an idle kernel is known by its probes."""
+    return max(float(scenario.fair_rps[kernel]) + scenario.telemetry.probes_per_s, 1e-9)
 
 
 def _arl0(scenario: CompiledScenario) -> tuple[Floats, Floats]:

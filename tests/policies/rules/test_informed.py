@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.compiled.contract import Level
 from controller.ports import Observation, Proposal
 from policies.registry import make_configuration
-from policies.rules.informed import MOST_LOAD_RATIO, Notices, no_notices
+from policies.rules.informed import MOST_LOAD_RATIO, InformedPolicy, Notices, no_notices
 from tests.support.builders import make_fleet, make_layout
 from tests.support.seen import calm, unhealthy
 
@@ -152,3 +152,22 @@ def test_a_kernel_that_answers_all_the_same_is_left_where_the_others_carry(offer
     seen = replace(calm(FLEET, 50.0), offered_rps=np.array([[offered_rps / 2.0] * 2]))
     left = bool(propose(notices, seen).table[0, 0, 0] == 0.0)
     assert left is (offered_rps < 40.0)
+
+
+@pytest.mark.parametrize(("offered_rps", "left"), [(15.0, [0, 1]), (30.0, [1]), (45.0, [])])
+def test_nobody_moves_into_a_kernel_that_answers_badly(offered_rps: float, left: list[int]) -> None:
+    """Kernels 0, at home, and 1, at home nowhere, answer badly; each carries twenty a second."""
+    both = Notices(
+        from_s=np.full(2, 10.0),
+        until_s=np.full(2, 100.0),
+        kernel=np.array([0, 1]),
+        replica=np.array([-1, -1]),
+        slices=np.array([[True, False]] * 2),
+        replica_rps=np.full((1, 3), 10.0),
+        answers=np.array([True, True]),
+    )
+    seen = replace(calm(FLEET, 50.0), home=np.array([0, 2]), offered_rps=np.array([[offered_rps / 2.0] * 2]))
+    policy = make_configuration("informed", FLEET, notices=both).policy
+    assert isinstance(policy, InformedPolicy)
+    cells, _ = policy.left(seen)
+    assert np.flatnonzero(cells[0, :, 0]).tolist() == left

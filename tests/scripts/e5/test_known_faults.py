@@ -115,6 +115,17 @@ def test_a_crash_is_known_at_the_next_tick(tmp_path: Path) -> None:
     assert known_faults(scenario).from_s.tolist() == [47.0 + 2.0 * scenario.tick_s]
 
 
+@pytest.mark.parametrize("kind", ["hang", "http_errors"])
+def test_an_idle_kernel_is_known_by_its_probes(tmp_path: Path, kind: str) -> None:
+    """Nothing is sent to the known-good kernel, and every probe of it shows what is wrong."""
+    dose = {"dose": 0.5} if kind == "http_errors" else {}
+    scenario = told_of(tmp_path, kind=kind, target={"kernel": "fp32"}, **dose)
+    notices = known_faults(scenario)
+    assert scenario.fair_rps[notices.kernel].max(initial=0.0) == 0.0
+    assert notices.from_s.size > 0
+    assert (notices.from_s < scenario.horizon_s).all()
+
+
 def test_no_fault_no_notice(tmp_path: Path) -> None:
     """A scenario without a fault, or with the neutral dose, tells nothing."""
     scenario = told_of(tmp_path, kind="slow", target={"kernel": "bf16"}, dose=1.0)
