@@ -15,7 +15,7 @@ from contracts.loading.oci import OciUri
 from controller.promotion.kept import state_of
 from controller.promotion.machine import step
 from controller.promotion.records import PromotionSight, PromotionStage, PromotionState
-from k8s.operator.admission import Documents, Verdict
+from k8s.operator.admission import Documents, PolicyAdmission
 from k8s.operator.objects import Cluster, Manifest, Resources
 from k8s.operator.promotion.admission import Judged, judge_promotion
 from k8s.operator.promotion.calls import HookCaller
@@ -64,7 +64,7 @@ class Promotions:
         self._policies.clear()
         self._webhooks.forget()
 
-    def admit(self, policy: str, verdict: Verdict, seen: Resources) -> Verdict:
+    def admit(self, policy: str, verdict: PolicyAdmission, seen: Resources) -> PolicyAdmission:
         """``verdict`` with the documents as the policy's promotions let them be in force."""
         names = _of_policy(policy, seen)
         before = self._policies.get(policy)
