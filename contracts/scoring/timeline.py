@@ -25,7 +25,7 @@ class Timeline:
     at_s: float64 [T]. weights: float64 [T, K + 1], routing weights averaged over slices by offered
     traffic, last column shed. health: float64 [T, K], worst over slices, as the controller believed.
     quality: float64 [T], 1 - (excess TV + lost) per offered token, over the trailing 10 s.
-    onset_s: fault onset. recovered_s: end of the incident, NaN while it lasts.
+    onset_at_s: fault onset. recovered_at_s: end of the incident, NaN while it lasts.
     """
 
     policy: str
@@ -34,8 +34,8 @@ class Timeline:
     weights: NDArray[np.float64]
     health: NDArray[np.float64]
     quality: NDArray[np.float64]
-    onset_s: float
-    recovered_s: float
+    onset_at_s: float
+    recovered_at_s: float
 
 
 def timeline(record: EpisodeRecord, health: NDArray[np.float64], policy: str) -> Timeline:
@@ -51,8 +51,8 @@ def timeline(record: EpisodeRecord, health: NDArray[np.float64], policy: str) ->
         weights=(record.table * share[None, :, None]).sum(axis=1),
         health=health.max(axis=2),
         quality=trailing_quality(record),
-        onset_s=record.incident.onset_at_s if record.incident else np.nan,
-        recovered_s=found.onset_at_s + found.mttr_s if found is not None and recovered else np.nan,
+        onset_at_s=record.incident.onset_at_s if record.incident else np.nan,
+        recovered_at_s=found.onset_at_s + found.mttr_s if found is not None and recovered else np.nan,
     )
 
 
@@ -93,8 +93,8 @@ def timeline_of(found: Mapping[str, Any]) -> Timeline:
     return Timeline(
         policy=str(found["policy"]),
         kernels=kernels,
-        onset_s=_number(found["onset_s"]),
-        recovered_s=_number(found["recovered_s"]),
+        onset_at_s=_number(found["onset_at_s"]),
+        recovered_at_s=_number(found["recovered_at_s"]),
         **arrays,
     )
 

@@ -148,7 +148,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
     found = live_setup(documents, world.by_kernel(), rates)
     setup = found.setup
     state, why = kept_state(world.folder, setup, world.fleet)
-    clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
+    clock = SteadyClock(not_before_at_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
         watches = _Watches(prober=prober, passive=PassiveWatch(), crowding=Crowding(plan.tokens_per_s))

@@ -43,7 +43,7 @@ class BreakerPolicy:
             "ejected_at_s": np.zeros(shape),
             "ejections": np.zeros(shape, dtype=np.int64),
             "discounted": np.zeros(shape, dtype=np.int64),
-            "swept_s": np.full(batch, -np.inf),
+            "swept_at_s": np.full(batch, -np.inf),
         }
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
@@ -52,7 +52,7 @@ class BreakerPolicy:
         ejected_at_s = np.array(state["ejected_at_s"], dtype=np.float64)
         ejections = np.array(state["ejections"], dtype=np.int64)
         discounted = self._discounted(seen, state)
-        sweep = seen.now_s - np.asarray(state["swept_s"], dtype=np.float64) >= self.interval_s
+        sweep = seen.now_s - np.asarray(state["swept_at_s"], dtype=np.float64) >= self.interval_s
         _sweep(
             ejected,
             ejected_at_s,
@@ -83,7 +83,7 @@ class BreakerPolicy:
             "ejected_at_s": ejected_at_s,
             "ejections": ejections,
             "discounted": discounted,
-            "swept_s": np.where(sweep, seen.now_s, np.asarray(state["swept_s"], dtype=np.float64)),
+            "swept_at_s": np.where(sweep, seen.now_s, np.asarray(state["swept_at_s"], dtype=np.float64)),
         }
         balanced = ejected & ~self._panic(seen, ejected, present)
         return Proposal(table=home_table(seen), ejected=balanced), memory

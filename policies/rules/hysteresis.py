@@ -1,9 +1,9 @@
 """Hysteresis: away at once, back slowly.
 
 Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
-level normal and re-certified on the slice, ``dwell_s`` after it was last ill (doubled with each relapse,
-at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more every
-``step_s`` while the home kernel stays clean. At most one slice of a kernel begins to return in
+level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
+relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
+every ``step_s`` while the home kernel stays clean. At most one slice of a kernel begins to return in
 ``readmit_every_s``. The failover target is kept while it complies, so that the best of two equals does not
 change with the weather.
 """
@@ -53,19 +53,19 @@ class HysteresisPolicy:
     def initial(self, batch: int) -> PolicyState:
         """Every slice whole at home.
 
-        home_share: float64 [B, S]; left_s: float64 [B, S], when home was last ill; stepped_s: float64 [B, S],
-        last step back; relapses: int64 [B, S]; failover: int64 [B, S] (-1: none);
-        readmitted_s: float64 [B, K], last begin of a return.
+        home_share: float64 [B, S]; left_at_s: float64 [B, S], when home was last unhealthy; stepped_at_s:
+        float64 [B, S], last step back; relapses: int64 [B, S]; failover: int64 [B, S] (-1: none);
+        readmitted_at_s: float64 [B, K], last begin of a return.
         """
         shape = (batch, self.slices)
         return {
             **capacity_memory(batch, self.slices, self.kernels),
             "home_share": np.ones(shape),
-            "left_s": np.full(shape, -np.inf),
-            "stepped_s": np.full(shape, -np.inf),
+            "left_at_s": np.full(shape, -np.inf),
+            "stepped_at_s": np.full(shape, -np.inf),
             "relapses": np.zeros(shape, dtype=np.int64),
             "failover": np.full(shape, -1, dtype=np.int64),
-            "readmitted_s": np.full((batch, self.kernels), -np.inf),
+            "readmitted_at_s": np.full((batch, self.kernels), -np.inf),
         }
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
@@ -76,10 +76,10 @@ class HysteresisPolicy:
         pace = self.pace
         _return_slowly(
             memory["home_share"],
-            memory["left_s"],
-            memory["stepped_s"],
+            memory["left_at_s"],
+            memory["stepped_at_s"],
             memory["relapses"],
-            memory["readmitted_s"],
+            memory["readmitted_at_s"],
             level,
             seen.certified,
             seen.home,
@@ -108,10 +108,10 @@ class HysteresisPolicy:
 @compiled
 def _return_slowly(
     home_share,
-    left_s,
-    stepped_s,
+    left_at_s,
+    stepped_at_s,
     relapses,
-    readmitted_s,
+    readmitted_at_s,
     level,
     certified,
     home,
@@ -129,22 +129,22 @@ def _return_slowly(
             here, dwell = home[s], dwell_s * 2.0 ** relapses[b, s]
             target = 1.0 if level[b, s] == 0 else (1.0 - guard_share if level[b, s] == 1 else 0.0)
             if target < home_share[b, s]:
-                relapses[b, s] = _relapses(relapses[b, s], now_s[b] - stepped_s[b, s], dwell_s)
-                home_share[b, s], left_s[b, s] = target, now_s[b]
+                relapses[b, s] = _relapses(relapses[b, s], now_s[b] - stepped_at_s[b, s], dwell_s)
+                home_share[b, s], left_at_s[b, s] = target, now_s[b]
                 continue
             if home_share[b, s] < 1.0 and level[b, s] > 0:
-                left_s[b, s] = now_s[b]
+                left_at_s[b, s] = now_s[b]
             eligible = level[b, s] == 0 and certified[b, here, s]
-            if home_share[b, s] >= 1.0 or not eligible or now_s[b] - left_s[b, s] < dwell:
+            if home_share[b, s] >= 1.0 or not eligible or now_s[b] - left_at_s[b, s] < dwell:
                 continue
-            first = stepped_s[b, s] <= left_s[b, s]
-            waited = now_s[b] - (readmitted_s[b, here] if first else stepped_s[b, s])
+            first = stepped_at_s[b, s] <= left_at_s[b, s]
+            waited = now_s[b] - (readmitted_at_s[b, here] if first else stepped_at_s[b, s])
             if waited < (readmit_every_s if first else step_s):
                 continue
             home_share[b, s] = min(1.0, home_share[b, s] + (first_ratio if first else step_ratio))
-            stepped_s[b, s] = now_s[b]
+            stepped_at_s[b, s] = now_s[b]
             if first:
-                readmitted_s[b, here] = now_s[b]
+                readmitted_at_s[b, here] = now_s[b]
 
 
 @compiled

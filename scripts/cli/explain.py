@@ -195,7 +195,7 @@ def _own_moves(tick: Tick) -> list[str]:
     return [
         f"  {move['slice']}: {move['action']}; {move['worse']} had {move['bad_since']} bad blocks of "
         f"{move['blocks_since']} since, {move['bad_before']} of {move['blocks_before']} before the move"
-        + (f"; held until {move['held_until_s']:g} s" if move["held_until_s"] is not None else "")
+        + (f"; held until {move['held_until_at_s']:g} s" if move["held_until_at_s"] is not None else "")
         for move in tick.get("own_moves", ())
         if move["action"] != "watched"
     ]

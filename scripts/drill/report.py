@@ -44,7 +44,7 @@ def content_of(
         "seed": seed,
         **outcome_told(outcome),
         "exit_code": EXIT_CODES[outcome.verdict],
-        "onset_s": run.injected_at_s,
+        "onset_at_s": run.injected_at_s,
         "offered_requests": int(run.record.offered.sum()),
         "failed_requests": int(run.record.failed.sum() + run.record.shed.sum()),
         "measures": measures | counts,

@@ -70,8 +70,8 @@ class Drills:
         """End every run and wait for its undo: somebody else leads, or this process ends."""
         for work in self._works.values():
             work.stop(why)
-        deadline_s = time.monotonic() + LEAVE_S
-        while self._works and time.monotonic() < deadline_s:
+        deadline_at_s = time.monotonic() + LEAVE_S
+        while self._works and time.monotonic() < deadline_at_s:
             for uid, work in list(self._works.items()):
                 if work.join(0.2):
                     self._left(uid, work)

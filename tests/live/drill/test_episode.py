@@ -82,7 +82,7 @@ def test_requests_count_where_they_came_and_where_they_ended() -> None:
     here.damages.append(
         Damage(
             strike=here.plan.strikes[0], replica=0, slices=np.array([True, True]), silent=True, tv_ratio=0.25,
-            from_s=1.0, to_s=3.0,
+            from_at_s=1.0, to_at_s=3.0,
         )
     )  # fmt: skip
     told = [

@@ -89,9 +89,9 @@ def test_nothing_is_known_before_its_floor(tmp_path: Path) -> None:
     scenario = told_of(tmp_path, kind="requantise", target={"kernel": "bf16"}, condition="requantise-w4")
     notices = known_faults(scenario)
     lower_bound_s = 1.0 / scenario.telemetry.probes_per_s + scenario.tick_s
-    assert notices.from_s.size > 0
-    assert (notices.from_s >= 47.0 + lower_bound_s).all()
-    assert (notices.until_s >= scenario.horizon_s).all()
+    assert notices.from_at_s.size > 0
+    assert (notices.from_at_s >= 47.0 + lower_bound_s).all()
+    assert (notices.until_at_s >= scenario.horizon_s).all()
     condition = scenario.tables[int(notices.kernel[0])].conditions.index("requantise-w4")
     broken = scenario.violating[notices.kernel[0], condition]
     assert np.array_equal(notices.slices.any(axis=0), broken)
@@ -106,16 +106,16 @@ def test_one_replica_is_told_as_one_replica_and_all_as_the_kernel(tmp_path: Path
     assert tuple(one.replica) == scenario.plans[0].replicas
     assert one.kernel.tolist() == [-1]
     assert (all_.kernel >= 0).all()
-    assert all_.from_s.min() <= one.from_s.min()
+    assert all_.from_at_s.min() <= one.from_at_s.min()
 
 
 def test_a_crash_is_known_at_the_next_tick(tmp_path: Path) -> None:
     """Discovery tells of a dead replica: an interval of one tick, and one tick."""
     scenario = told_of(tmp_path, kind="crash", target={"kernel": "bf16", "replica": 0})
-    assert known_faults(scenario).from_s.tolist() == [47.0 + 2.0 * scenario.tick_s]
+    assert known_faults(scenario).from_at_s.tolist() == [47.0 + 2.0 * scenario.tick_s]
 
 
 def test_no_fault_no_notice(tmp_path: Path) -> None:
     """A scenario without a fault, or with the neutral dose, tells nothing."""
     scenario = told_of(tmp_path, kind="slow", target={"kernel": "bf16"}, dose=1.0)
-    assert known_faults(scenario).from_s.size == 0
+    assert known_faults(scenario).from_at_s.size == 0
