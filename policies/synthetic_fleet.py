@@ -98,7 +98,7 @@ def synthetic_fleet(kernels: int, slices: int, replicas: int) -> FleetSetup:
     )
     return FleetSetup(
         layout=layout,
-        contract=synthetic_contract(layout, _rehearsed()),
+        contract=synthetic_contract(layout, _clauses()),
         capacity_rps=np.full(kernels, 10.0),
         home=np.zeros(slices, dtype=np.int64),
         engine=EngineModel(
@@ -215,7 +215,7 @@ def synthetic_contract(
     return replace(contract, **changes)
 
 
-def _rehearsed() -> list[SyntheticClause]:
+def _clauses() -> list[SyntheticClause]:
     return [
         SyntheticClause(
             name=f"C{index}", family=family, source=source, column=column, threshold=threshold,

@@ -160,7 +160,7 @@ class SimulatedTarget:
         return True, "the simulated faults ended"
 
     def mend(self) -> tuple[Mended, ...]:
-        """Verify whoever was struck: sound is who breaks nothing in this tick."""
+        """Verify whoever was struck: healthy is who breaks nothing in this tick."""
         record = self.record()
         broken = (record.violating[-1] | record.runtime_violating[-1]).any(axis=1)
         for name in self._struck:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from controller.detect.clauses import moves_traffic
 from controller.judge.departures import Case, Flags
-from controller.judge.own_clock import sound_clocks, zones_of
+from controller.judge.own_clock import healthy_clocks, zones_of
 from controller.judge.quarantine_pass import MOST_BACKOFF, SLOW, ZONE, Bench
 
 #: Least time away of a slow replica, in those of any other: silence ends its alarm no sooner.
@@ -36,7 +36,7 @@ def who_waits(bench: Bench, condemned: Flags, case: Case) -> Flags:
     waits = early
     window_s, back = case.setup.contract.window_s, ~bench.quarantined
     back_s = now_s - bench.readmitted_at_s[:, case.owner]
-    proven = sound_clocks(case) & back & (back_s >= window_s)
+    proven = healthy_clocks(case) & back & (back_s >= window_s)
     looked_at = back & (back_s < PATIENCE * window_s)
     zones = zones_of(case.setup.layout.zones, len(case.owner))
     for zone in range(int(zones.max(initial=-1)) + 1):

@@ -65,11 +65,11 @@ class _Watches:
     passive: PassiveWatch
     crowding: Crowding
 
-    def hear(self, readings: Mapping[str, EngineReading]) -> None:
+    def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
-        self.prober.hear(gauge("waiting", readings))
+        self.prober.receive(gauge("waiting", readings))
         self.prober.paces |= self.crowding.paces(readings)
-        self.passive.hear(readings)
+        self.passive.receive(readings)
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def _source(
             clock=clock,
             statistics=world.statistics,
             prober=probes,
-            listeners=(watches.hear,),
+            listeners=(watches.receive,),
             fingerprints=expected_fingerprints(world.pool),
         )
     )

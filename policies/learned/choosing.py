@@ -182,9 +182,11 @@ class Chooser:
             wanted, memory["choice"], before, memory["chosen_at_s"], memory["left_at_s"], seen.now_s
         )
         moved = memory["choice"] != before
-        rank, lost = self._failover_targets(order, seen, memory)
-        memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
-        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
+        rank, untargeted = self._failover_targets(order, seen, memory)
+        memory["wanted"] = np.where(
+            untargeted[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64)
+        )
+        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | untargeted))
 
     def _served(self, order: NDArray[np.float64]) -> NDArray[np.int64]:
         """int64 [B, S], who serves a slice that chose shedding: home where that complies, else the first
@@ -198,8 +200,8 @@ class Chooser:
     def _failover_targets(
         self, order: NDArray[np.float64], seen: Observation, memory: PolicyState
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """``(rank, lost)``: ``order`` of failover targets [B, S, K] without the kernels that the slice left
-        lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
+        """``(rank, untargeted)``: ``order`` of failover targets [B, S, K] without the kernels that the slice
+        left lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
         target any more.
         """
         left_at_s = np.asarray(memory["left_at_s"], dtype=np.float64).transpose(0, 2, 1)

@@ -112,13 +112,13 @@ class InformedPolicy:
         replicas, answers = seen.in_rotation.shape[1], self.notices.answers
         if answers is None:
             return self.known(seen.now_s, replicas, np.ones(self.notices.from_at_s.size, dtype=np.bool_))
-        lost, gone = self.known(seen.now_s, replicas, ~answers)
+        broken, gone = self.known(seen.now_s, replicas, ~answers)
         poor, late = self.known(seen.now_s, replicas, answers & ~self._fails)
-        worse_cells, worse = self._failing_more(lost, gone, seen)
+        worse_cells, worse = self._failing_more(broken, gone, seen)
         poor, late = poor | worse_cells, late | worse
-        others_rps = (self.with_capacity(seen).planned_rps * ~(lost | poor).any(axis=2)).sum(axis=1)
+        others_rps = (self.with_capacity(seen).planned_rps * ~(broken | poor).any(axis=2)).sum(axis=1)
         enough = MOST_LOAD_RATIO * others_rps >= seen.offered_rps.sum(axis=1)
-        cells = lost | (poor & enough[:, None, None])
+        cells = broken | (poor & enough[:, None, None])
         return cells, gone | self._spared(late & ~gone, gone, seen)
 
     @property
@@ -127,11 +127,11 @@ class InformedPolicy:
         told = self.notices.fail_ratio
         return np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if told is None else told > 0.0
 
-    def _failing_more(self, lost: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
+    def _failing_more(self, broken: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
         """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
         another one that serves, and replicas, bool [B, R], that fail more than a peer.
 
-        Neither ``lost`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
+        Neither ``broken`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
         """
         owner = seen.replica_kernel
         told = self.notices
@@ -141,7 +141,7 @@ class InformedPolicy:
             seen.now_s, owner, told.from_at_s if told.began_at_s is None else told.began_at_s
         )
         each, really = (_least_of_kernels(np.where(serving, of, np.inf), owner) for of in (known, true))
-        least = np.where(lost.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
+        least = np.where(broken.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
         cells = (np.isfinite(each) & (each > least))[:, :, None] & slices[:, None, :]
         return cells, np.asarray((known > 0.0) & (known > really[:, owner]))
 

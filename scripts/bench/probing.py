@@ -73,7 +73,7 @@ class Probes:
 
     def turn(self, probed: bool) -> None:
         """Begin to probe, or to leave the replica alone: long probes give way then."""
-        self.one.prober.hear(dict.fromkeys(self.one.prober.sent_tokens, 0.0 if probed else 1.0))
+        self.one.prober.receive(dict.fromkeys(self.one.prober.sent_tokens, 0.0 if probed else 1.0))
         (self.on.set if probed else self.on.clear)()
 
     def step(self) -> None:

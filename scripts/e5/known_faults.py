@@ -58,7 +58,7 @@ _DRIFT_STEPS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One stream that may show a fault: law of its units, units per second, and its ARL0 in units."""
+    """One stream that may show a fault: law of its observations, their rate per second, and ARL0 in them."""
 
     law: KnownLaw
     rate_per_s: float
@@ -208,14 +208,14 @@ def _failing_s(scenario: CompiledScenario, kernel: int, ratio: float) -> float:
 
 
 def _arl0(scenario: CompiledScenario) -> tuple[Floats, Floats]:
-    """ARL0 of the streams of replicas [R, S, C] and kernels [K, S, C], in units; inf: no stream."""
+    """ARL0 of the streams of replicas [R, S, C] and kernels [K, S, C], in observations; inf: no stream."""
     allowed = Budget(per_slice_month=scenario.contract.false_switch_budget_per_slice_month)
     split = split_budget(scenario.contract, scenario.layout, scenario.setup.rates, allowed)
     return split.replica_arl0, split.kernel_arl0
 
 
 def _traffic_arl0(scenario: CompiledScenario) -> float:
-    """Largest ARL0 of a replica's streams of traffic, in scrapes, as units of the gateway's counts."""
+    """Largest ARL0 of a replica's streams of traffic, in scrapes, as observations of the gateway's counts."""
     replica, _ = _arl0(scenario)
     traffic = replica[:, :, scenario.contract.source != Source.PROBE]
     finite = traffic[np.isfinite(traffic)]

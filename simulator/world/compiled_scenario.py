@@ -128,7 +128,7 @@ class CompiledScenario:
                 gateway_interval_s=self.tick_s,
             ),
             quality_loss=self.certified_loss,
-            certified_units=certified_probe_values(self.tables, self.prompts, len(self.layout.slices)),
+            certified_observations=certified_probe_values(self.tables, self.prompts, len(self.layout.slices)),
             certified=certified_values(
                 self.prompts.probe_ids,
                 self.prompts.probe_slice,

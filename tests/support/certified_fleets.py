@@ -35,7 +35,7 @@ def certified_fleet(noise: float = 0.0) -> FleetSetup:
 
 
 def plan_of(fleet: FleetSetup, **settings: Any) -> DriftPlan:
-    """The paired form of ``fleet``."""
+    """Drift of ``fleet`` from its certified baseline."""
     plan = drift_plan(fleet, **settings)
     assert plan is not None
     return plan

@@ -161,7 +161,7 @@ class Promotions:
             confirmed=view.confirmed,
             unopposed=view.unopposed,
             refused=view.refused,
-            unheard=view.unheard,
+            held_up_by=view.held_up_by,
             withdrawn=bool(attempt.document.spec.rollback),
         )
         decision, telemetry, layout = turn.decision, turn.telemetry, loop.setup.layout

@@ -59,7 +59,7 @@ def _level(detector: StreamDetector, arl0: float, guaranteed: bool) -> float:
 
 
 def _delay(detector: StreamDetector, threshold: float) -> float:
-    """Mean over changes after 200 to 245 units, so that a tumbling window's phase is averaged."""
+    """Mean over changes after 200 to 245 observations, so that a tumbling window's phase is averaged."""
     found = [
         delays(
             detector,

@@ -115,9 +115,9 @@ def _thresholds(arl0: Floats, clauses: ClausePlan, applies: Flags) -> Floats:
     return np.where(at_once, CERTAIN, guaranteed_thresholds(arl0))
 
 
-def initial_evidence(batch: int, units: int, plan: StreamPlan) -> StreamEvidence:
+def initial_evidence(batch: int, subjects: int, plan: StreamPlan) -> StreamEvidence:
     """No evidence anywhere."""
-    shape = (batch, units, plan.applies.shape[1], len(plan.clauses.kind))
+    shape = (batch, subjects, plan.applies.shape[1], len(plan.clauses.kind))
     return StreamEvidence(cells=blank_cells(*shape), health=np.ones((*shape, HEALTHS)))
 
 

@@ -37,7 +37,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch, sound: tuple[int, ...] = ()) -> Any
     """A fleet whose probes are answered and whose kernels have weight; ``sound`` show good clocks."""
     shown = np.zeros((1, 6), dtype=np.bool_)
     shown[0, list(sound)] = True
-    monkeypatch.setattr(slow_return, "sound_clocks", lambda case: shown)
+    monkeypatch.setattr(slow_return, "healthy_clocks", lambda case: shown)
     monkeypatch.setattr(slow_return, "moves_traffic", lambda contract: np.ones(1, dtype=np.bool_))
     state = SimpleNamespace(
         now_s=np.array([NOW_S]),

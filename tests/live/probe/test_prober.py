@@ -280,12 +280,12 @@ def test_long_probes_make_room_where_requests_wait() -> None:
     long = _Held(Lane.LONG)
     with _lanes(long) as prober:
         _until(lambda: long.begun == 1, prober)
-        prober.hear({"a-0": 3.0})
+        prober.receive({"a-0": 3.0})
         outcomes: list[int] = []
         while not outcomes:
             outcomes += prober.step(500.0).outcome.ravel().tolist()
         assert outcomes == [int(ProbeOutcome.NONE)]
         prober.step(600.0)
         assert long.begun == 1
-        prober.hear({"a-0": 0.0})
+        prober.receive({"a-0": 0.0})
         _until(lambda: long.begun == 2, prober)
