@@ -21,8 +21,9 @@ from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
+from policies.certify.admission import SHIPPED_META
 from policies.registry import make_configuration, make_policy
-from policies.supervised import SHIPPED_META, under
+from policies.supervised import under
 from scripts.cli.bundling import write_bundle
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario

@@ -11,7 +11,8 @@ the reference sample (``reference_arls``).
 No observation says more than half a rank, ``u >= 0.5 / (n + 1)``: with n references nothing is known of rarer
 ones, and a tie that happened to be broken near 0 would be an alarm by itself. Observations up to the absolute
 ``floor`` say no more than the middle one. A larger u only lowers the evidence, so every guarantee stays, and
-hosts or drifts within the floor raise nothing. Whether a sample looks exchangeable, ``stickiness`` says.
+hosts or drifts within the floor raise nothing. Whether a sample looks exchangeable is asked in
+``tests/reference/stickiness.py``.
 
 The reference sample is kept as counts per bin, with edges fixed before the stream: ranking bin numbers with
 random ties is as exact as ranking values, and memory and time per observation do not grow.

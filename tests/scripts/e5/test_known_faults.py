@@ -23,6 +23,7 @@ from controller.detect.streams.classical import BinnedCusum, rate_cusum
 from scripts.e5.known_faults import known_faults
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
+from tests.support.run_lengths import arl_at_least, arl_at_most
 from tests.support.synthetic import scenario_document, write_world
 
 ARL0 = 2000.0
@@ -43,7 +44,7 @@ def test_run_length_and_delay_are_those_of_simulation(seed: int) -> None:
     level = threshold(law, ARL0)
     before, after = (Empirical(values=values, weights=weights) for weights in (law.before, law.after))
     alarms = false_alarms(detector, level, before, streams=400, samples=20_000, seed=seed)
-    assert alarms.arl_at_least(0.999) < ARL0 < alarms.arl_at_most(0.999)
+    assert arl_at_least(alarms, 0.999) < ARL0 < arl_at_most(alarms, 0.999)
     found = delays(detector, level, Change(before, after, 500), runs=4000, seed=seed)
     assert abs(delay(law, ARL0) - found.mean) < 5.0 * found.standard_error + 0.02 * found.mean
 
