@@ -218,10 +218,17 @@ def synthetic_contract(
 def _clauses() -> list[SyntheticClause]:
     return [
         SyntheticClause(
-            name=f"C{index}", family=family, source=source, column=column, threshold=threshold,
-            rate_limit=limit, hard=hard, level=level, edge=12 if source is Source.LATENCY else -1,
+            name=f"C{index}",
+            family=family,
+            source=source,
+            column=column,
+            threshold=threshold,
+            rate_limit=limit,
+            hard=hard,
+            level=level,
+            edge=12 if source is Source.LATENCY else -1,
         )
         for index, (family, (source, column, threshold, limit, hard, level)) in enumerate(
             zip("NNNNRRRROO", _CLAUSES, strict=True)
         )
-    ]  # fmt: skip
+    ]

@@ -153,9 +153,10 @@ class SimulatedTarget:
         late = {one.fault.name for one in strikes if one.ends_at_s > self._now_s}
         if late:
             cut = tuple(
-                replace(one, ends_at_s=min(one.ends_at_s, self._now_s)) for one in self._plan.strikes
+                replace(one, ends_at_s=min(one.ends_at_s, self._now_s))
+                for one in self._plan.strikes
                 if one.onset_s < self._now_s
-            )  # fmt: skip
+            )
             self._episode = self._simulated(cut)
         return True, "the simulated faults ended"
 

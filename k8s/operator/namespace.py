@@ -288,6 +288,10 @@ def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -
 
 
 def _uids(seen: Resources) -> list[str]:
-    objects = [*seen.policies.values(), *seen.pools.values(), *seen.contracts.values(),
-               *seen.promotions.values()]  # fmt: skip
+    objects = [
+        *seen.policies.values(),
+        *seen.pools.values(),
+        *seen.contracts.values(),
+        *seen.promotions.values(),
+    ]
     return [str(one["metadata"].get("uid", "")) for one in objects]

@@ -73,9 +73,15 @@ def table(figures: dict[str, Any]) -> Table:
         caught = "yes" if told["caught"] else "no"
         after = "" if told["s"] is None else f"{told['s']:.0f}"
         shown.add_row(
-            incident, seed, caught, str(told["by"]), after, str(told["tokens"]), str(told["prefill"]),
+            incident,
+            seed,
+            caught,
+            str(told["by"]),
+            after,
+            str(told["tokens"]),
+            str(told["prefill"]),
             str(told["health"]),
-        )  # fmt: skip
+        )
     return shown
 
 

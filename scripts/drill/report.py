@@ -67,8 +67,10 @@ def lines_of(content: dict[str, Any]) -> list[str]:
         mark = {True: "ok", False: "missed", None: "open"}[check["passed"]]
         lines.append(f"{mark:>6}  {check['name']}: {check['actual']} (expected {check['expected']})")
     lines.append(f"{content['offered_requests']} requests, {content['failed_requests']} failed")
-    lines.append(f"{content['drill']} on {content['target']} under {content['policy']}: "
-                 f"{content['verdict']}: {content['reason']}")  # fmt: skip
+    lines.append(
+        f"{content['drill']} on {content['target']} under {content['policy']}: "
+        f"{content['verdict']}: {content['reason']}"
+    )
     return lines
 
 

@@ -101,8 +101,14 @@ class Promotions:
                 loop.journal.promoted(change)
             if attempt.state.stage is not before.stage:
                 about = fields(promotion=name, policy=policy, stage=str(attempt.state.stage))
-                _LOG.info("promotion %s: %s to %s: %s", name, before.stage, attempt.state.stage,
-                          attempt.state.message, extra=about)  # fmt: skip
+                _LOG.info(
+                    "promotion %s: %s to %s: %s",
+                    name,
+                    before.stage,
+                    attempt.state.stage,
+                    attempt.state.message,
+                    extra=about,
+                )
 
     def say(self, publisher: Publisher, seen: Resources, now_s: float) -> None:
         """Status and events of every promotion."""
