@@ -56,9 +56,8 @@ def renew(bench: Bench, fresh: Flags, case: Case) -> None:
         inside = zones == zone
         again = (fresh & inside).any(axis=1)[:, None] & away & inside
         times = np.where(fresh & inside, bench.times, 0).max(axis=1, keepdims=True)
-        bench.quarantined_at_s[again] = np.broadcast_to(case.estimate.state.now_s[:, None], again.shape)[
-            again
-        ]
+        now_s = np.broadcast_to(case.estimate.state.now_s[:, None], again.shape)
+        bench.quarantined_at_s[again] = now_s[again]
         bench.times[again] = np.maximum(bench.times, times)[again]
 
 
