@@ -64,7 +64,7 @@ def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tu
             description=spec.description,
             pool=_complete(pool, pool_file, load_as(KernelContract, contract)),
             contract=str(contract),
-            horizon_s=plan.latest_s,
+            horizon_s=plan.latest_at_s,
             tick_s=TICK_S,
             workload=workload,
             gateway=Gateway(timeout_s=plan.load.timeout_s, max_attempts=_ATTEMPTS),

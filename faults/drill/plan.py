@@ -51,7 +51,7 @@ class DrillPlan:
     heal_s: float
 
     @property
-    def latest_s(self) -> float:
+    def latest_at_s(self) -> float:
         """Where it ends whatever is still open."""
         return self.total_s + self.heal_s
 

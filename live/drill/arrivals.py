@@ -14,7 +14,7 @@ from faults.drill.plan import DrillPlan, Strike
 
 def arrivals(plan: DrillPlan, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Instants of all requests, and of those that a surge adds, in order, s from the start of the drill."""
-    rate, total_s = plan.load.rate_rps, plan.latest_s
+    rate, total_s = plan.load.rate_rps, plan.latest_at_s
     if plan.load.trace_uri is None:
         usual = _poisson(seed, "usual", rate, (0.0, total_s))
     else:

@@ -92,7 +92,7 @@ class LiveTarget:
         wanted = LoadPlan(
             url=front.url,
             rate_rps=load.rate_rps,
-            seconds=plan.latest_s,
+            seconds=plan.latest_at_s,
             slices=tuple(part.slice for part in plan.slices),
             shares=tuple(part.share for part in plan.slices),
             model=front.model,

@@ -59,7 +59,7 @@ class DrillCourse:
             made = self._waiting.answer(lambda: self._applied({**drill, "metadata": metadata}), what)
             self._waiting.until(lambda: self._unseen(name), SEEN_S, what)
             self._waiting.until(lambda: self._pending(name), PENDING_S, what)
-            within_s = plan.latest_s + plan.load.timeout_s + BESIDE_S
+            within_s = plan.latest_at_s + plan.load.timeout_s + BESIDE_S
             self._waiting.until(lambda: self._running(name), within_s, what)
             return self._waiting.answer(lambda: self._ended(made), what)
         finally:

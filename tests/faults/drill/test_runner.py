@@ -150,7 +150,7 @@ def test_healed_means_verified() -> None:
     still_open = judged(unknown)
     assert still_open.verdict is DrillVerdict.INCONCLUSIVE
     assert "healed fast-0" in still_open.reason
-    assert unknown.now_s == drill_plan().latest_s
+    assert unknown.now_s == drill_plan().latest_at_s
 
 
 def test_a_drill_waits_for_its_replicas_and_no_longer() -> None:
