@@ -141,13 +141,13 @@ def drift_tick(
         evidence=floats(after, "evidence"), matched=floats(after, "matched"), drifted=flags(after, "drifted")
     )
     plain = np.ascontiguousarray
-    probes = ComparedProbes(
+    compared = ComparedProbes(
         received=received,
         replica=plain(probes.replica),
         row=plan.certified.rows(plain(probes.prompt)),
         values=plain(probes.values),
     )
-    compare(memory, probes, _rules(plan))
+    compare(memory, compared, _rules(plan))
     return after
 
 
