@@ -49,7 +49,7 @@ class FleetSetup:
     stage: NDArray[np.int64] | None = None  # [K], a ``Stage`` each (None: all active)
     #: float64 [K, S, n, M], probe values of each kernel on a slice's probe prompts when it was certified
     #: (NaN: fewer prompts, or not measured; None: of no kernel).
-    certified_units: NDArray[np.float64] | None = None
+    certified_observations: NDArray[np.float64] | None = None
     engine: EngineModel | None = None  # certified engines (None: ``capacity_rps`` is all that is known)
     certified: CertifiedValues | None = None  # of the golden prompts when each kernel was certified
 
@@ -79,9 +79,10 @@ class FleetSetup:
                 f"contract slices: expected {self.layout.slices}, got {self.contract.slices}; "
                 "compile the contract for this layout"
             )
-        if self.certified_units is not None and self.certified_units.shape[:2] != (kernels, slices):
+        certified = self.certified_observations
+        if certified is not None and certified.shape[:2] != (kernels, slices):
             raise ValueError(
-                f"certified_units: expected ({kernels}, {slices}, ...), got {self.certified_units.shape}"
+                f"certified_observations: expected ({kernels}, {slices}, ...), got {certified.shape}"
             )
         if self.quality_loss is not None and self.quality_loss.shape != (kernels, slices):
             raise ValueError(f"quality_loss: expected ({kernels}, {slices}), got {self.quality_loss.shape}")

@@ -85,7 +85,7 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "quarantined_at_s": np.full((batch, replicas), -np.inf),
         "quarantines": np.zeros((batch, replicas), dtype=np.int64),
         "needed": np.zeros((batch, replicas), dtype=np.bool_),
-        "well_since_s": np.full((batch, replicas), np.inf),
+        "well_since_at_s": np.full((batch, replicas), np.inf),
         "was_well_s": np.zeros((batch, replicas)),
         "most_offered_rps": np.zeros(batch),
         "readmitted_at_s": np.full((batch, kernels), -np.inf),

@@ -54,7 +54,7 @@ class ControllerState:
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
     needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
-    well_since_s: NDArray[np.float64]  # [B, R], up and showing no illness; inf: it is not (``judge.relapse``)
+    well_since_at_s: NDArray[np.float64]  # [B, R], up and not unhealthy; inf: it is not (``judge.relapse``)
     was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0
     most_offered_rps: NDArray[np.float64]  # [B], of late: who is spared then is not missed at the next peak
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then

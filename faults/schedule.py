@@ -45,7 +45,7 @@ class FaultPlan:
     that change no numbers."""
     dose: float
     onset_s: float
-    ends_s: float
+    ends_at_s: float
     shape: Shape = Shape()
     struck: Struck = ALL_REQUESTS
     """Which requests of these replicas a measured condition strikes."""
@@ -92,7 +92,7 @@ def _course(plan: FaultPlan) -> Iterator[tuple[float, float]]:
         yield plan.onset_s, 1.0
     else:
         yield from _rise(plan)
-    yield plan.ends_s, 0.0
+    yield plan.ends_at_s, 0.0
 
 
 def _rise(plan: FaultPlan) -> Iterator[tuple[float, float]]:
@@ -101,14 +101,14 @@ def _rise(plan: FaultPlan) -> Iterator[tuple[float, float]]:
     for step in range(steps):
         # A slow onset spends most of its rise at small doses: equal intensities, times by square root.
         at_s = plan.onset_s + plan.shape.rise_s * (step / steps) ** (1.0 / power)
-        if at_s < plan.ends_s:
+        if at_s < plan.ends_at_s:
             yield at_s, (step + 1) / steps
 
 
 def _bursts(plan: FaultPlan) -> Iterator[tuple[float, float]]:
     period_s, on_s = plan.shape.period_s, plan.shape.period_s * plan.shape.duty_ratio
-    for burst in range(math.ceil((plan.ends_s - plan.onset_s) / period_s)):
-        starts_s = plan.onset_s + burst * period_s
-        yield starts_s, 1.0
-        if starts_s + on_s < plan.ends_s:
-            yield starts_s + on_s, 0.0
+    for burst in range(math.ceil((plan.ends_at_s - plan.onset_s) / period_s)):
+        starts_at_s = plan.onset_s + burst * period_s
+        yield starts_at_s, 1.0
+        if starts_at_s + on_s < plan.ends_at_s:
+            yield starts_at_s + on_s, 0.0

@@ -40,9 +40,9 @@ class Saturation:
 
     def tokens_per_s(self, seconds: float) -> float:
         """Tokens of answers that end within the next ``seconds``, per second; NaN where a request failed."""
-        began_s, answers, failed = time.monotonic(), self.answers, self.failed
+        began_at_s, answers, failed = time.monotonic(), self.answers, self.failed
         time.sleep(seconds)
-        rate = ANSWER_TOKENS * (self.answers - answers) / (time.monotonic() - began_s)
+        rate = ANSWER_TOKENS * (self.answers - answers) / (time.monotonic() - began_at_s)
         return rate if self.failed == failed else float("nan")
 
     async def _run(self) -> None:

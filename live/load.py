@@ -39,7 +39,7 @@ class LoadPlan:
     timeout_s: float = 30.0
     seed: int = 1
     shares: tuple[float, ...] = ()  # of the slices; empty: in turn
-    arrivals_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
+    arrivals_at_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
     api_key: str = field(default="", repr=False)  # goes with every request, and to no redirect
     lengths: tuple[tuple[int, int], ...] = ()  # prompt and answer tokens of these, instead of the same of all
 
@@ -97,9 +97,9 @@ async def _run(plan: LoadPlan, during: Callable[[], None] | None, tap: LoadTap) 
     limits = http.ClientTimeout(total=plan.timeout_s)
     async with http.ClientSession(connector=http.TCPConnector(limit=0), timeout=limits) as session:
         beside = asyncio.create_task(asyncio.to_thread(during)) if during else None
-        began_s, sent = time.monotonic(), []
+        began_at_s, sent = time.monotonic(), []
         for due in _arrivals(plan):
-            await asyncio.sleep(max(0.0, began_s + due.at_s - time.monotonic()))
+            await asyncio.sleep(max(0.0, began_at_s + due.at_s - time.monotonic()))
             if tap.stop.is_set():
                 break
             sent.append(asyncio.create_task(_request(session, plan, due)))
@@ -112,7 +112,7 @@ async def _run(plan: LoadPlan, during: Callable[[], None] | None, tap: LoadTap) 
 
 def _arrivals(plan: LoadPlan) -> Iterator[_Due]:
     rng, mix = stream(plan.seed, "live_load"), stream(plan.seed, "live_load_slices")
-    for number, at_s in enumerate(plan.arrivals_s or _poisson(plan, rng)):
+    for number, at_s in enumerate(plan.arrivals_at_s or _poisson(plan, rng)):
         place = number % len(plan.slices)
         if plan.shares:
             place = int(mix.choice(len(plan.slices), p=plan.shares))
@@ -142,8 +142,8 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
         "ignore_eos": True,
         "stream": due.streamed,
     }
-    started_s = time.monotonic()
-    status, replica, error, first_s, last = 0, "", "", float("nan"), b""
+    started_at_s = time.monotonic()
+    status, replica, error, first_at_s, last = 0, "", "", float("nan"), b""
     try:
         headers = {SLICE_HEADER: due.slice, **bearer(plan.api_key)}
         call = session.post(
@@ -152,21 +152,21 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
         async with call as answer:
             status, replica = answer.status, answer.headers.get(REPLICA_HEADER, "")
             async for part in answer.content.iter_any():
-                first_s = time.monotonic() if np.isnan(first_s) else first_s
+                first_at_s = time.monotonic() if np.isnan(first_at_s) else first_at_s
                 last = (last + part)[-64:]
     except Exception as failure:  # whatever ended the request is its record
         error = type(failure).__name__
     whole = status == 200 and not error and (not due.streamed or _DONE in last)
     return LoadRecord(
-        started_at_s=started_s,
+        started_at_s=started_at_s,
         slice=due.slice,
         streamed=due.streamed,
         status=status,
         complete=whole,
-        begun=not np.isnan(first_s),
+        begun=not np.isnan(first_at_s),
         replica=replica,
-        first_ms=1000.0 * (first_s - started_s),
-        duration_ms=1000.0 * (time.monotonic() - started_s),
+        first_ms=1000.0 * (first_at_s - started_at_s),
+        duration_ms=1000.0 * (time.monotonic() - started_at_s),
         error=error,
     )
 

@@ -46,5 +46,5 @@ def burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
     return BurnRateDetector(
         clauses=plan_clauses(fleet.contract),
         hour_s=values["hour_s"] or fleet.contract.window_s,
-        least_units=values["least_observations"],
+        least_observations=values["least_observations"],
     )

@@ -27,8 +27,8 @@ class PolicyKind:
 
     parameters: numbers; texts: the parameters that are text, for example a file; limits: of its shield.
     detector: makes the configuration's detector; None: completed windows, of the contract's length and least
-    number of units, or of ``window_s`` and ``min_samples`` where the configuration takes them and they are
-    not 0.
+    number of observations, or of ``window_s`` and ``min_samples`` where the configuration takes them and they
+    are not 0.
     """
 
     factory: Factory

@@ -254,13 +254,13 @@ def _levers(baseline: PolicyKind) -> ControllerOptions:
 
 
 def _windowed(fleet: FleetSetup, values: Settings) -> FleetSetup:
-    """``fleet`` judged by windows of the configuration's own length and least number of units, where it sets
-    them.
+    """``fleet`` judged by windows of the configuration's own length and least number of observations, where
+    it sets them.
     """
-    window_s, units = values.get("window_s", 0.0), int(values.get("min_samples", 0.0))
+    window_s, least = values.get("window_s", 0.0), int(values.get("min_samples", 0.0))
     contract = fleet.contract
     if window_s > 0.0:
         contract = replace(contract, window_s=window_s)
-    if units > 0:
-        contract = replace(contract, min_samples=units)
+    if least > 0:
+        contract = replace(contract, min_samples=least)
     return fleet if contract is fleet.contract else replace(fleet, contract=contract)

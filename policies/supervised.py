@@ -15,9 +15,8 @@ from contracts.loading.uris import resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from controller.ports import Observation, Policy, PolicyState, Proposal
+from policies.certify.admission import SHIPPED_META
 from policies.registry import make_policy
-
-SHIPPED_META = "package:contracts/library/meta-contract.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

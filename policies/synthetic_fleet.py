@@ -98,7 +98,7 @@ def synthetic_fleet(kernels: int, slices: int, replicas: int) -> FleetSetup:
     )
     return FleetSetup(
         layout=layout,
-        contract=synthetic_contract(layout, _rehearsed()),
+        contract=synthetic_contract(layout, _clauses()),
         capacity_rps=np.full(kernels, 10.0),
         home=np.zeros(slices, dtype=np.int64),
         engine=EngineModel(
@@ -215,13 +215,20 @@ def synthetic_contract(
     return replace(contract, **changes)
 
 
-def _rehearsed() -> list[SyntheticClause]:
+def _clauses() -> list[SyntheticClause]:
     return [
         SyntheticClause(
-            name=f"C{index}", family=family, source=source, column=column, threshold=threshold,
-            rate_limit=limit, hard=hard, level=level, edge=12 if source is Source.LATENCY else -1,
+            name=f"C{index}",
+            family=family,
+            source=source,
+            column=column,
+            threshold=threshold,
+            rate_limit=limit,
+            hard=hard,
+            level=level,
+            edge=12 if source is Source.LATENCY else -1,
         )
         for index, (family, (source, column, threshold, limit, hard, level)) in enumerate(
             zip("NNNNRRRROO", _CLAUSES, strict=True)
         )
-    ]  # fmt: skip
+    ]

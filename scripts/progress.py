@@ -21,7 +21,7 @@ class Told:
 
     def __init__(self, text: str, total: float) -> None:
         self.text, self.total, self.done = text, total, 0.0
-        self._started_s = time.monotonic()
+        self._started_at_s = time.monotonic()
         self._on_change: Callable[[], None] = lambda: None
 
     def update(self, text: str | None = None, *, done: float | None = None, advance: float = 0.0) -> None:
@@ -32,12 +32,12 @@ class Told:
 
     def restart(self, text: str) -> None:
         """Begin to count time here: what came before says nothing of what comes now."""
-        self._started_s = time.monotonic()
+        self._started_at_s = time.monotonic()
         self.update(text)
 
     def line(self) -> str:
         """Text, share done, seconds so far and an estimate of those left, once there is one."""
-        spent_s = time.monotonic() - self._started_s
+        spent_s = time.monotonic() - self._started_at_s
         share = min(1.0, self.done / self.total) if self.total else 0.0
         left = f", about {spent_s * (1.0 - share) / share:.0f} s left" if 0.0 < share < 1.0 else ""
         return f"{self.text}: {100.0 * share:.0f} % after {spent_s:.0f} s{left}"

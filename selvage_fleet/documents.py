@@ -33,7 +33,7 @@ def judge(
 ) -> Evaluation:
     """Every clause of ``contract`` on every slice of ``samples``, as ``selvage contract evaluate`` judges.
 
-    samples: a profile (.yaml), measured samples (.npz) or a log of units (.jsonl), as path or URI.
+    samples: a profile (.yaml), measured samples (.npz) or a log of observations (.jsonl), as path or URI.
     condition, split: which of the measured ones. Raises SelvageError (DocumentError) for bad input.
     """
     terms = contract if isinstance(contract, KernelContract) else load_contract(str(contract))

@@ -64,7 +64,7 @@ def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tu
             description=spec.description,
             pool=_complete(pool, pool_file, load_as(KernelContract, contract)),
             contract=str(contract),
-            horizon_s=plan.latest_s,
+            horizon_s=plan.latest_at_s,
             tick_s=TICK_S,
             workload=workload,
             gateway=Gateway(timeout_s=plan.load.timeout_s, max_attempts=_ATTEMPTS),
@@ -76,7 +76,7 @@ def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tu
 
 def _timed(strike: Strike) -> ScheduledFault:
     """The strike's fault with its own times; what only a live injection needs is left out."""
-    times = {"onset_s": strike.onset_s, "duration_s": max(strike.ends_s - strike.onset_s, 1e-3)}
+    times = {"onset_s": strike.onset_s, "duration_s": max(strike.ends_at_s - strike.onset_s, 1e-3)}
     return strike.fault.model_copy(update=times)
 
 
@@ -150,17 +150,18 @@ class SimulatedTarget:
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
         """Let the faults of ``strikes`` end now; simulated again where they would have lasted longer."""
-        late = {one.fault.name for one in strikes if one.ends_s > self._now_s}
+        late = {one.fault.name for one in strikes if one.ends_at_s > self._now_s}
         if late:
             cut = tuple(
-                replace(one, ends_s=min(one.ends_s, self._now_s)) for one in self._plan.strikes
+                replace(one, ends_at_s=min(one.ends_at_s, self._now_s))
+                for one in self._plan.strikes
                 if one.onset_s < self._now_s
-            )  # fmt: skip
+            )
             self._episode = self._simulated(cut)
         return True, "the simulated faults ended"
 
     def mend(self) -> tuple[Mended, ...]:
-        """Verify whoever was struck: sound is who breaks nothing in this tick."""
+        """Verify whoever was struck: healthy is who breaks nothing in this tick."""
         record = self.record()
         broken = (record.violating[-1] | record.runtime_violating[-1]).any(axis=1)
         for name in self._struck:
@@ -189,7 +190,7 @@ class SimulatedTarget:
 
 def _why_not(strikes: tuple[Strike, ...], name: str, now_s: float) -> str:
     """The fault that lets a probe of the replica disagree now; "" for none."""
-    on = (one for one in strikes if name in one.replicas and one.onset_s <= now_s < one.ends_s)
+    on = (one for one in strikes if name in one.replicas and one.onset_s <= now_s < one.ends_at_s)
     return next((f"{one.fault.name} is in force" for one in on), "")
 
 

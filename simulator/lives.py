@@ -128,7 +128,7 @@ class ReplicaLives:
         usual = loss[fleet, chosen].copy()
         yield from self._parts.until(change.at_s)
         loss[fleet, chosen] = np.maximum(change.ratio, usual)
-        yield from self._parts.until(change.ends_s)
+        yield from self._parts.until(change.ends_at_s)
         loss[fleet, chosen] = usual
 
 

@@ -26,14 +26,14 @@ PROBES_PER_TICK = 4
 
 
 def sight_of(state: HealingState, terms: HealingTerms, now_s: float, why_not: str) -> HealingSight:
-    """What the tick to ``now_s`` shows of a replica that is sound unless ``why_not`` says otherwise."""
-    wanted, sound = order(state, terms), not why_not
+    """What the tick to ``now_s`` shows of a replica that is healthy unless ``why_not`` says otherwise."""
+    wanted, healthy = order(state, terms), not why_not
     return HealingSight(
         now_s=now_s,
-        restarted=sound if wanted is Order.RESTART else None,
-        flush=(Flush.FLUSHED if sound else Flush.FAILED) if wanted is Order.FLUSH else None,
-        agreed=PROBES_PER_TICK if wanted is Order.PROBE and sound else 0,
-        failed=int(wanted is Order.PROBE and not sound),
+        restarted=healthy if wanted is Order.RESTART else None,
+        flush=(Flush.FLUSHED if healthy else Flush.FAILED) if wanted is Order.FLUSH else None,
+        agreed=PROBES_PER_TICK if wanted is Order.PROBE and healthy else 0,
+        failed=int(wanted is Order.PROBE and not healthy),
         told=why_not,
     )
 

@@ -19,7 +19,7 @@ from contracts.assess.evaluate import ClauseVerdict, Evaluation
 from contracts.assess.limits import mean_limits
 from contracts.assess.observations import Observations
 from contracts.assess.sources import SourceBound
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.metrics import metric
 
 
@@ -84,7 +84,7 @@ def attribute(
     found = [
         _attribute(clause, sources, temperature, certified, evaluation.confidence)
         for clause in evaluation.clauses
-        if clause.verdict is Verdict.FAIL
+        if clause.verdict is ContractVerdict.FAIL
     ]
     return tuple(each for each in found if each is not None)
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from contracts.assess.gate import GateOutcome, Waiver, outcome_of, overall, refuse_strange
 from contracts.assess.limits import Limits
 from contracts.assess.observations import EvidencePart, Observations
-from contracts.assess.verdicts import ClauseTerms, Exceedance, Outcome, Verdict, judge_observations
+from contracts.assess.verdicts import ClauseTerms, ContractVerdict, Exceedance, Outcome, judge_observations
 from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
@@ -63,7 +63,7 @@ class ClauseVerdict:
     threshold: float
     budget: float  # tolerated share of observations beyond the threshold, 0 for a hard clause
     limit: float  # what the judged number is held against: the threshold, or the tolerated share
-    verdict: Verdict
+    verdict: ContractVerdict
     reason: str
     judged: Limits | None  # clipped mean, or share of observations over the threshold; None: not measured
     exceedance: Exceedance | None
@@ -83,7 +83,7 @@ class Evaluation:
     split: str  # of the prompts that were looked at
     confidence: float  # one-sided
     least_observations: int
-    verdict: Verdict
+    verdict: ContractVerdict
     convergence: Convergence
     waivers: tuple[Waiver, ...]
     clauses: tuple[ClauseVerdict, ...]
@@ -224,12 +224,12 @@ def _absent(clause: Clause, observations: Observations) -> Outcome:
     reason = f"no observations of {spec.column(clause.estimator)}"
     if others:
         reason += f"; {', '.join(others)} was measured, but the threshold was set for {clause.estimator}"
-    return Outcome(verdict=Verdict.NOT_MEASURED, reason=reason)
+    return Outcome(verdict=ContractVerdict.NOT_MEASURED, reason=reason)
 
 
 def _waived(judged: ClauseVerdict, waivers: Sequence[Waiver]) -> ClauseVerdict:
     """``judged`` with the reason of the waiver that covers it, where it is undecided."""
-    if judged.verdict in (Verdict.PASS, Verdict.FAIL):
+    if judged.verdict in (ContractVerdict.PASS, ContractVerdict.FAIL):
         return judged
     reasons = [each.reason for each in waivers if each.covers(judged.clause_id, judged.slice)]
     return replace(judged, waived=reasons[0]) if reasons else judged
@@ -237,6 +237,6 @@ def _waived(judged: ClauseVerdict, waivers: Sequence[Waiver]) -> ClauseVerdict:
 
 def _convergence(clauses: tuple[ClauseVerdict, ...]) -> Convergence:
     found = {clause.verdict for clause in clauses}
-    if Verdict.FAIL in found:
+    if ContractVerdict.FAIL in found:
         return Convergence.BROKEN
-    return Convergence.HOLDS if found == {Verdict.PASS} else Convergence.UNDETERMINED
+    return Convergence.HOLDS if found == {ContractVerdict.PASS} else Convergence.UNDETERMINED

@@ -24,7 +24,7 @@ _HINT = "evaluate this profile against this contract and name that output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class SourcedVerdict:
     """A verdict, where it comes from, and the hash of the file that it rests on."""
 
     verdict: RecordedVerdict
@@ -41,14 +41,14 @@ class Build:
     contract: KernelContract
 
 
-def read_evidence(file: Path, build: Build, claimed: str) -> Evidence:
+def read_evidence(file: Path, build: Build, claimed: str) -> SourcedVerdict:
     """The evidence in ``file``: see ``evidence_in``."""
     return evidence_in(
         read_regular(file, TEXT_BYTES, "name the output of evaluate --json"), file, build, claimed
     )
 
 
-def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> Evidence:
+def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> SourcedVerdict:
     """The evidence in ``content`` of ``file``: output of ``evaluate --json`` for ``build``, or anything with
     a ``claimed`` verdict.
 
@@ -61,11 +61,11 @@ def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> 
         if not claimed:
             hint = "name the output of evaluate --json, or say --verdict"
             raise DocumentError([Problem(str(file), 0, "", "JSON with a verdict", "none", hint)])
-        return Evidence(verdict=_verdict(claimed, "--verdict"), source="claimed", sha256=sha256)
+        return SourcedVerdict(verdict=_verdict(claimed, "--verdict"), source="claimed", sha256=sha256)
     _refuse_other_terms(found, build, file, claimed)
     verdict = _verdict(str(found["verdict"]), str(file))
     _refuse_other_result(found, build, file)
-    return Evidence(verdict=verdict, source="evaluated", sha256=sha256)
+    return SourcedVerdict(verdict=verdict, source="evaluated", sha256=sha256)
 
 
 def _object(content: bytes) -> dict[str, Any]:

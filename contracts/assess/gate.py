@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError, Problem
 
 #: What stands for every clause, or every slice, in a waiver.
@@ -48,13 +48,13 @@ _EXIT_CODES = {
     GateOutcome.INCONCLUSIVE: 3,
 }
 _OUTCOMES = {
-    Verdict.PASS: GateOutcome.SUCCESSFUL,
-    Verdict.FAIL: GateOutcome.FAILED,
-    Verdict.INCONCLUSIVE: GateOutcome.INCONCLUSIVE,
+    ContractVerdict.PASS: GateOutcome.SUCCESSFUL,
+    ContractVerdict.FAIL: GateOutcome.FAILED,
+    ContractVerdict.INCONCLUSIVE: GateOutcome.INCONCLUSIVE,
 }
 
 
-def outcome_of(verdict: Verdict) -> GateOutcome:
+def outcome_of(verdict: ContractVerdict) -> GateOutcome:
     """Of an evaluation's verdict, which is never ``not_measured``."""
     return _OUTCOMES[verdict]
 
@@ -84,18 +84,18 @@ class Promise(Protocol):
     @property
     def level(self) -> int: ...  # noqa: D102
     @property
-    def verdict(self) -> Verdict: ...  # noqa: D102
+    def verdict(self) -> ContractVerdict: ...  # noqa: D102
     @property
     def waived(self) -> str: ...  # noqa: D102
 
 
-def overall(promises: Sequence[Promise]) -> Verdict:
+def overall(promises: Sequence[Promise]) -> ContractVerdict:
     """Verdict of the evaluation; the module says how."""
     found = {each.verdict for each in promises}
-    if Verdict.FAIL in found:
-        return Verdict.FAIL
-    decided = Verdict.PASS in found and not open_promises(promises) and not unseen_slices(promises)
-    return Verdict.PASS if decided else Verdict.INCONCLUSIVE
+    if ContractVerdict.FAIL in found:
+        return ContractVerdict.FAIL
+    decided = ContractVerdict.PASS in found and not open_promises(promises) and not unseen_slices(promises)
+    return ContractVerdict.PASS if decided else ContractVerdict.INCONCLUSIVE
 
 
 def open_promises(promises: Iterable[Promise]) -> list[Promise]:
@@ -104,14 +104,14 @@ def open_promises(promises: Iterable[Promise]) -> list[Promise]:
 
 
 def _is_open(promise: Promise) -> bool:
-    if promise.verdict is Verdict.NOT_MEASURED:
+    if promise.verdict is ContractVerdict.NOT_MEASURED:
         return promise.hard or promise.level >= _GRAVEST
-    return promise.verdict is Verdict.INCONCLUSIVE
+    return promise.verdict is ContractVerdict.INCONCLUSIVE
 
 
 def unseen_slices(promises: Sequence[Promise]) -> list[str]:
     """Slices of which nothing was measured and not everything is waived, in the given order."""
-    seen = {each.slice for each in promises if each.verdict is not Verdict.NOT_MEASURED}
+    seen = {each.slice for each in promises if each.verdict is not ContractVerdict.NOT_MEASURED}
     missing = [each for each in promises if each.slice not in seen and not each.waived]
     return list(dict.fromkeys(each.slice for each in missing))
 

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 _SIGNED = {column for _, column, _ in JUDGES}
 
 
-class Verdict(StrEnum):
+class ContractVerdict(StrEnum):
     """Outcome of one clause on one slice, or of the whole evaluation."""
 
     PASS = "pass"
@@ -61,7 +61,7 @@ class ClauseTerms:
 class Outcome:
     """Verdict on one slice, why, and the numbers behind it."""
 
-    verdict: Verdict
+    verdict: ContractVerdict
     reason: str
     judged: Limits | None = None  # None: not measured
     exceedance: Exceedance | None = None
@@ -98,13 +98,13 @@ def _by_mean(limits: Limits, count: int, exceedance: Exceedance | None, terms: C
     threshold = terms.sense * terms.threshold
     best, worst = sorted((terms.sense * limits.low, terms.sense * limits.high))
     if count < terms.least_observations:
-        verdict, reason = Verdict.INCONCLUSIVE, _too_few(count, terms.least_observations)
+        verdict, reason = ContractVerdict.INCONCLUSIVE, _too_few(count, terms.least_observations)
     elif worst <= threshold:
-        verdict, reason = Verdict.PASS, "the confidence limit keeps the threshold"
+        verdict, reason = ContractVerdict.PASS, "the confidence limit keeps the threshold"
     elif best > threshold:
-        verdict, reason = Verdict.FAIL, "the confidence limit breaks the threshold"
+        verdict, reason = ContractVerdict.FAIL, "the confidence limit breaks the threshold"
     else:
-        verdict, reason = Verdict.INCONCLUSIVE, "the threshold lies between the confidence limits"
+        verdict, reason = ContractVerdict.INCONCLUSIVE, "the threshold lies between the confidence limits"
     return Outcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
 
 
@@ -130,20 +130,22 @@ def _by_rate(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> Ou
     return Outcome(verdict=verdict, reason=reason, judged=exceedance.rate, exceedance=exceedance)
 
 
-def _rate_verdict(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> tuple[Verdict, str]:
+def _rate_verdict(
+    exceedance: Exceedance, tolerated: float, terms: ClauseTerms
+) -> tuple[ContractVerdict, str]:
     if exceedance.rate.low > tolerated:
-        return Verdict.FAIL, "the confidence limit of the share exceeds the tolerated one"
+        return ContractVerdict.FAIL, "the confidence limit of the share exceeds the tolerated one"
     if exceedance.rate.high <= tolerated:
-        return Verdict.PASS, "the confidence limit of the share keeps the tolerated one"
+        return ContractVerdict.PASS, "the confidence limit of the share keeps the tolerated one"
     if tolerated == 0.0:
         enough = exceedance.observations >= terms.least_observations
         if enough:
-            return Verdict.PASS, f"none of {exceedance.observations} observations exceeds"
-        return Verdict.INCONCLUSIVE, _too_few(exceedance.observations, terms.least_observations)
+            return ContractVerdict.PASS, f"none of {exceedance.observations} observations exceeds"
+        return ContractVerdict.INCONCLUSIVE, _too_few(exceedance.observations, terms.least_observations)
     needed = observations_needed(tolerated, terms.confidence)
     if exceedance.observations < needed:
-        return Verdict.INCONCLUSIVE, _too_few_for(exceedance.observations, needed, tolerated)
-    return Verdict.INCONCLUSIVE, "the tolerated share lies between the confidence limits"
+        return ContractVerdict.INCONCLUSIVE, _too_few_for(exceedance.observations, needed, tolerated)
+    return ContractVerdict.INCONCLUSIVE, "the tolerated share lies between the confidence limits"
 
 
 def _too_few(count: int, least: int) -> str:

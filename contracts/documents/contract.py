@@ -77,7 +77,7 @@ class Clause(Strict):
     slices: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_NAMED_SLICES + 1)] | None = None
     """Absent means every slice."""
     budget: Ratio
-    """rho, the tolerated share of observation units over the threshold."""
+    """rho, the tolerated share of observations over the threshold."""
     null_rate: Ratio | None = None
     """Certified upper limit of a hard per-unit clause's rate; 0 alarms at once."""
     level: LevelName

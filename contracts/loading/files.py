@@ -10,8 +10,10 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from contracts.regular_files import hash_regular
 
@@ -48,20 +50,30 @@ def write_json(path: Path, value: Any, *, indent: int | None = None) -> str:
 def write_pinned(path: Path, content: bytes, *, durable: bool = False) -> str:
     """Write ``content`` to ``path`` through a temporary file beside it; returns its sha256 (hex).
 
+    Raises OSError and leaves nothing behind where the file cannot be written. durable: as of ``written``.
+    """
+    with written(path, durable=durable) as stream:
+        stream.write(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """A stream whose content is at ``path`` after the context, and nowhere where an error ended it.
+
     durable: it is on the disk before the name points to it, so that a power cut leaves the old file or the
-    new one. Raises OSError and leaves nothing behind where the file cannot be written.
+    new one. Raises OSError where the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
-            stream.write(content)
+            yield stream
             if durable:
                 stream.flush()
                 os.fsync(stream.fileno())
         os.replace(temporary, path)
     finally:
         _forget(temporary)
-    return hashlib.sha256(content).hexdigest()
 
 
 def _forget(path: Path) -> None:

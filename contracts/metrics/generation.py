@@ -56,22 +56,25 @@ def greedy_gap(row: Mapping[int, float], chosen: int) -> float:
     return max(row.values()) - row[chosen]
 
 
-@register_metric("answer_broken_rate", family="S", unit="ratio", judgement="share",
-                 columns={"none": "answer_broken"})  # fmt: skip
+@register_metric(
+    "answer_broken_rate", family="S", unit="ratio", judgement="share", columns={"none": "answer_broken"}
+)
 def answer_broken(stop_reason: str, numbers_are_sound: bool) -> float:
     """1 for an answer that ended without a stop reason, or with log-probabilities that are none; else 0."""
     return float(not stop_reason or not numbers_are_sound)
 
 
-@register_metric("nonce_crossed", family="O", unit="ratio", judgement="per_observation",
-                 columns={"none": "nonce_crossed"})  # fmt: skip
+@register_metric(
+    "nonce_crossed", family="O", unit="ratio", judgement="per_observation", columns={"none": "nonce_crossed"}
+)
 def nonce_crossed(own: str, answered: str) -> float:
     """1 for an answer that names another request than the one it answers, else 0."""
     return float(own not in answered)
 
 
-@register_metric("grammar_invalid_rate", family="S", unit="ratio", judgement="share",
-                 columns={"none": "grammar_invalid"})  # fmt: skip
+@register_metric(
+    "grammar_invalid_rate", family="S", unit="ratio", judgement="share", columns={"none": "grammar_invalid"}
+)
 def grammar_invalid(matches: bool) -> float:
     """1 for a complete answer to a request with a grammar that does not keep it, else 0."""
     return float(not matches)

@@ -12,8 +12,9 @@ from contracts.metrics.registry import register_metric
 PASSIVE_COLUMNS: tuple[str, ...] = ("surprise_outside",)
 
 
-@register_metric("surprise_outside_rate", family="S", unit="ratio", judgement="share",
-                 columns={"none": "surprise_outside"})  # fmt: skip
+@register_metric(
+    "surprise_outside_rate", family="S", unit="ratio", judgement="share", columns={"none": "surprise_outside"}
+)
 def surprise_outside(surprise_nats: float, low_nats: float, high_nats: float) -> float:
     """1 for an answer whose mean surprise lies outside the limits of its kernel's certified past, else 0.
 

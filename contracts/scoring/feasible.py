@@ -24,8 +24,10 @@ Flags = NDArray[np.bool_]
 _SLACK = 1e-9
 
 
-def can_recover(record: EpisodeRecord, broken: Flags, start: int, needed_s: float, lost_ratio: float) -> bool:
-    """Whether replicas that keep the contract can carry all but ``lost_ratio`` of every slice for
+def can_recover(
+    record: EpisodeRecord, broken: Flags, start: int, needed_s: float, failed_ratio: float
+) -> bool:
+    """Whether replicas that keep the contract can carry all but ``failed_ratio`` of every slice for
     ``needed_s``.
 
     broken: bool [T, R, S], pairs that break the contract; start: row of the onset. Over every run of that
@@ -37,7 +39,7 @@ def can_recover(record: EpisodeRecord, broken: Flags, start: int, needed_s: floa
         return True
     rate_rps = _over_runs(record.offered[start:].astype(np.float64), rows) / (rows * record.tick_s)
     usable = np.asarray(_over_runs(broken[start:].astype(np.float64), rows) == 0.0)
-    return bool(carried(rate_rps * (1.0 - lost_ratio), usable, record.most_rps).any())
+    return bool(carried(rate_rps * (1.0 - failed_ratio), usable, record.most_rps).any())
 
 
 def _over_runs(values: Floats, rows: int) -> Floats:

@@ -157,13 +157,13 @@ def measure_service(record: EpisodeRecord) -> ServiceMeasures:
     known_good = float(by_replica[record.replica_kernel == record.known_good].sum())
     good = float(record.answered.sum() - record.slo_missed.sum())
     failed_incident = failed_ratio(record, onset_row(record)) if has_incident(record) else math.nan
-    lost = float(record.failed.sum() + record.shed.sum() + record.exposed.sum())
+    failed_or_exposed = float(record.failed.sum() + record.shed.sum() + record.exposed.sum())
     return ServiceMeasures(
         failed_ratio=failed_ratio(record),
         failed_ratio_incident=failed_incident,
         goodput_ratio=ratio_of(good, float(record.offered.sum())),
         useful_ratio=ratio_of(float(record.useful_tokens.sum()), float(record.offered_tokens.sum())),
-        failed_or_exposed_ratio=ratio_of(lost, float(record.offered.sum())),
+        failed_or_exposed_ratio=ratio_of(failed_or_exposed, float(record.offered.sum())),
         accelerator_s=float(record.accelerator_s.sum()),
         probe_tokens=float(record.probe_tokens.sum()),
         known_good_ratio=ratio_of(known_good, float(by_replica.sum())),

@@ -1,6 +1,6 @@
 """Quality of a window of an episode: total variation to the reference per token, and what is preserved of it.
 
-A token that was offered and never answered counts as wholly lost.
+A token that was offered and never answered counts as all loss.
 """
 
 from __future__ import annotations

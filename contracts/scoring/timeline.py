@@ -24,8 +24,8 @@ class Timeline:
 
     at_s: float64 [T]. weights: float64 [T, K + 1], routing weights averaged over slices by offered
     traffic, last column shed. health: float64 [T, K], worst over slices, as the controller believed.
-    quality: float64 [T], 1 - (excess TV + lost) per offered token, over the trailing 10 s.
-    onset_s: fault onset. recovered_s: end of the incident, NaN while it lasts.
+    quality: float64 [T], 1 - (excess TV + failed or shed) per offered token, over the trailing 10 s.
+    onset_at_s: fault onset. recovered_at_s: end of the incident, NaN while it lasts.
     """
 
     policy: str
@@ -34,8 +34,8 @@ class Timeline:
     weights: NDArray[np.float64]
     health: NDArray[np.float64]
     quality: NDArray[np.float64]
-    onset_s: float
-    recovered_s: float
+    onset_at_s: float
+    recovered_at_s: float
 
 
 def timeline(record: EpisodeRecord, health: NDArray[np.float64], policy: str) -> Timeline:
@@ -51,8 +51,8 @@ def timeline(record: EpisodeRecord, health: NDArray[np.float64], policy: str) ->
         weights=(record.table * share[None, :, None]).sum(axis=1),
         health=health.max(axis=2),
         quality=trailing_quality(record),
-        onset_s=record.incident.onset_at_s if record.incident else np.nan,
-        recovered_s=found.onset_at_s + found.mttr_s if found is not None and recovered else np.nan,
+        onset_at_s=record.incident.onset_at_s if record.incident else np.nan,
+        recovered_at_s=found.onset_at_s + found.mttr_s if found is not None and recovered else np.nan,
     )
 
 
@@ -62,14 +62,14 @@ def unknown_health(record: EpisodeRecord) -> NDArray[np.float64]:
 
 
 def trailing_quality(record: EpisodeRecord) -> NDArray[np.float64]:
-    """Float64 [T]: 1 - (excess TV + lost) per token that ended in the trailing 10 s; NaN where none did."""
+    """Float64 [T]: 1 - (excess TV + failed or shed) per token of the trailing 10 s; NaN where none ended."""
     rows = max(1, round(QUALITY_WINDOW_S / record.tick_s))
     values = np.full(len(record.table), np.nan)
     for row in range(len(values)):
         part = slice_quality(record, max(0, row + 1 - rows), row + 1)
-        lost, answered = part.failed_or_shed_tokens.sum(), part.answered_tokens.sum()
-        if lost + answered > 0:
-            values[row] = 1.0 - (part.excess_tv_tokens.sum() + lost) / (lost + answered)
+        failed_or_shed, answered = part.failed_or_shed_tokens.sum(), part.answered_tokens.sum()
+        if failed_or_shed + answered > 0:
+            values[row] = 1.0 - (part.excess_tv_tokens.sum() + failed_or_shed) / (failed_or_shed + answered)
     return values
 
 
@@ -93,8 +93,8 @@ def timeline_of(found: Mapping[str, Any]) -> Timeline:
     return Timeline(
         policy=str(found["policy"]),
         kernels=kernels,
-        onset_s=_number(found["onset_s"]),
-        recovered_s=_number(found["recovered_s"]),
+        onset_at_s=_number(found["onset_at_s"]),
+        recovered_at_s=_number(found["recovered_at_s"]),
         **arrays,
     )
 

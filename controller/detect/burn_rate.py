@@ -11,7 +11,8 @@ window *and* over a twelfth of it, the short one, reaches the tier's factor; an 
 | ticket | 1 | 3 d | 6 h | 72 min, 6 min |
 
 The workbook's month is 12 hours here: an hour is read as the contract's window. Windows that have not
-filled yet are judged on what they hold, as a query over a younger time series is, from ``least_units`` on.
+filled yet are judged on what they hold, as a query over a younger time series is, from
+``least_observations`` on.
 There is no test behind it: few observations, or a budget that a healthy kernel nearly spends, alert falsely.
 
 Source: Beyer et al., The Site Reliability Workbook (O'Reilly 2018), chapter 5, "Alerting on SLOs".
@@ -46,12 +47,12 @@ Flags = NDArray[np.bool_]
 class BurnRateDetector:
     """Multi-window, multi-burn-rate alerts on every clause stream; see the module.
 
-    hour_s: what is read as an hour. least_units: in a long window, below which it says nothing.
+    hour_s: what is read as an hour. least_observations: in a long window, below which it says nothing.
     """
 
     clauses: ClausePlan
     hour_s: float
-    least_units: float = 10.0
+    least_observations: float = 10.0
 
     @property
     def by_observation(self) -> bool:
@@ -105,7 +106,7 @@ class BurnRateDetector:
             after.update(_judged(after))
         alarm, recent = flags(after, "alarm"), floats(after, "recent")
         kept = np.empty(alarm.shape, dtype=np.bool_)
-        find_kept(kept, budgets, recent, needs_traffic(contract), self.least_units)
+        find_kept(kept, budgets, recent, needs_traffic(contract), self.least_observations)
         return AlarmState(
             alarm=alarm, excess=floats(after, "excess"), inside=~alarm & kept, fresh=ended, judged=recent
         ), after
@@ -126,7 +127,7 @@ class BurnRateDetector:
             burning=floats(after, "burning"),
             ended=ended,
         )
-        end_bins(tuple(memory), budgets, tier, bin_s, FACTORS[tier], self.least_units)
+        end_bins(tuple(memory), budgets, tier, bin_s, FACTORS[tier], self.least_observations)
         return after
 
     def _budgets(self, contract: CompiledContract) -> tuple[Any, ...]:

@@ -60,7 +60,7 @@ def _spent_ratio(cell, budgets, c):
 
 
 @compiled
-def end_bins(packed_tier, packed_budgets, place, bin_s, factor, least_units):
+def end_bins(packed_tier, packed_budgets, place, bin_s, factor, least_observations):
     """Close the bins of the tier at ``place`` that are ``bin_s`` old, and judge them.
 
     A tier alerts where its long window and its newest bin both burn at ``factor`` or more.
@@ -80,7 +80,7 @@ def end_bins(packed_tier, packed_budgets, place, bin_s, factor, least_units):
                         _add_bins(long, bins)
                         burn = _spent_ratio(long, budgets, c)
                         lately = _spent_ratio(bins[bins.shape[0] - 1], budgets, c)
-                        known = long[COUNT] >= least_units or budgets.kind[c] == AT_ONCE
+                        known = long[COUNT] >= least_observations or budgets.kind[c] == AT_ONCE
                         over = known and burn >= factor and lately >= factor and budgets.applies[s, c]
                         tier.burning[b, u, s, c, place] = burn if over else 0.0
 
@@ -135,7 +135,7 @@ def take_in(running, age_s, sums, since_s):
 
 
 @compiled
-def find_kept(kept, packed_budgets, recent, traffic, least_units):
+def find_kept(kept, packed_budgets, recent, traffic, least_observations):
     """Into ``kept`` bool [B, U, S, C]: ``recent`` burns below 1, or is silent where only ``traffic`` could
     tell.
     """
@@ -147,5 +147,5 @@ def find_kept(kept, packed_budgets, recent, traffic, least_units):
                 for c in range(clauses):
                     count = recent[b, u, s, c, COUNT]
                     silent = count <= 0.0 and traffic[c]
-                    low = count >= least_units and _spent_ratio(recent[b, u, s, c], budgets, c) < 1.0
+                    low = count >= least_observations and _spent_ratio(recent[b, u, s, c], budgets, c) < 1.0
                     kept[b, u, s, c] = silent or low

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from contracts.compiled.certified import CertifiedValues
 from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S, MOST_ARL0
-from controller.detect.certified_drift_pass import DriftMemory, DriftRules, PairedProbes, compare
+from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
 from controller.detect.streams.eprocess import Gaussian
 from controller.detect.streams.protocol import Floats
@@ -141,13 +141,13 @@ def drift_tick(
         evidence=floats(after, "evidence"), matched=floats(after, "matched"), drifted=flags(after, "drifted")
     )
     plain = np.ascontiguousarray
-    paired = PairedProbes(
+    compared = ComparedProbes(
         received=received,
         replica=plain(probes.replica),
         row=plan.certified.rows(plain(probes.prompt)),
         values=plain(probes.values),
     )
-    compare(memory, paired, _rules(plan))
+    compare(memory, compared, _rules(plan))
     return after
 
 

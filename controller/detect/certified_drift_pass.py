@@ -28,7 +28,7 @@ class DriftMemory(NamedTuple):
     drifted: Flags  # [B, R], not what was certified
 
 
-class PairedProbes(NamedTuple):
+class ComparedProbes(NamedTuple):
     """One tick's probes, and which certified prompt each is of."""
 
     received: Flags  # [B, P], which of them count
@@ -104,7 +104,7 @@ def _match(matched, z, noise, differs, gain, shift):
 def compare(memory, probes, rules):
     """Every received probe of a certified prompt is one observation of each metric's stream of its replica.
 
-    memory: ``DriftMemory``; probes: ``PairedProbes``; rules: ``DriftRules``.
+    memory: ``DriftMemory``; probes: ``ComparedProbes``; rules: ``DriftRules``.
     """
     evidence, matched, drifted = memory.evidence, memory.matched, memory.drifted
     threshold = rules.threshold[0]

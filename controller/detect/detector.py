@@ -44,7 +44,7 @@ class CertifiedFleet(Protocol):
         """Values of the golden prompts when each kernel was certified (None: not known)."""
 
     @property
-    def certified_units(self) -> NDArray[np.float64] | None:
+    def certified_observations(self) -> NDArray[np.float64] | None:
         """[K, S, n, M], probe values of each kernel on a slice's prompts when certified (None: of none)."""
 
 

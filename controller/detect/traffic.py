@@ -77,7 +77,7 @@ class TrafficCalibration:
 
     def levels(self, arl0: Floats, contract: CompiledContract, unit: str, replicas: int) -> Floats:
         """Thresholds [..., C] of ``arl0`` [..., C] for a ``unit`` of a kernel of ``replicas`` (of a
-        replica: itself and the peers that are heard); NaN for clauses that no stream is of.
+        replica: itself and the peers that show anything); NaN for clauses that no stream is of.
         """
         found = np.full(arl0.shape, np.nan)
         for clause in range(arl0.shape[-1]):

@@ -29,7 +29,7 @@ class WatchedMove:
     blocks_since: int
     bad_since: int
     chance: float | None  # of as many bad blocks if nothing got worse (None: not judged yet)
-    held_until_s: float | None  # the policy's row waits until then
+    held_until_at_s: float | None  # the policy's row waits until then
 
 
 def watched_moves(
@@ -49,7 +49,7 @@ def _watched(
     subject = int(memory["subject"][fleet, s])
     before, since = _pair(memory["control"][fleet, s]), _pair(memory["since"][fleet, s, subject])
     chance = float(np.asarray(memory["chance"], dtype=np.float64)[fleet, s])
-    until_s = float(np.asarray(memory["held_until_s"], dtype=np.float64)[fleet, s])
+    until_at_s = float(np.asarray(memory["held_until_at_s"], dtype=np.float64)[fleet, s])
     return WatchedMove(
         slice=setup.layout.slices[s],
         action=action.name.lower().replace("_", " "),
@@ -59,7 +59,7 @@ def _watched(
         blocks_since=since[0],
         bad_since=since[1],
         chance=None if np.isnan(chance) else chance,
-        held_until_s=until_s if until_s > after.now_s[fleet] else None,
+        held_until_at_s=until_at_s if until_at_s > after.now_s[fleet] else None,
     )
 
 

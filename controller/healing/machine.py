@@ -32,7 +32,7 @@ _ORDERS = {
 
 def begin(now_s: float, terms: HealingTerms) -> HealingState:
     """A replica whose quarantine, or whose drill, has just ended."""
-    return HealingState(phase=_first(terms), since_s=now_s)
+    return HealingState(phase=_first(terms), since_at_s=now_s)
 
 
 def step(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
@@ -40,9 +40,9 @@ def step(state: HealingState, sight: HealingSight, terms: HealingTerms) -> Heali
     if state.ended:
         return state
     if state.phase is HealingPhase.WAITING:
-        if sight.now_s - state.since_s < state.wait_s:
+        if sight.now_s - state.since_at_s < state.wait_s:
             return state
-        return HealingState(phase=_first(terms), since_s=sight.now_s, attempt=state.attempt + 1)
+        return HealingState(phase=_first(terms), since_at_s=sight.now_s, attempt=state.attempt + 1)
     if sight.failed > 0:
         return _setback(state, sight, terms)
     if state.phase is HealingPhase.RESTARTING:
@@ -102,7 +102,7 @@ def _restarted(state: HealingState, sight: HealingSight, terms: HealingTerms) ->
         return state
     if not sight.restarted:
         return _setback(state, sight, terms)
-    return replace(state, phase=HealingPhase.PROBING, since_s=sight.now_s, flush=Flush.RESTARTED)
+    return replace(state, phase=HealingPhase.PROBING, since_at_s=sight.now_s, flush=Flush.RESTARTED)
 
 
 def _flushed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
@@ -111,7 +111,7 @@ def _flushed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> H
     if sight.flush is Flush.FAILED:
         return _setback(state, sight, terms)
     told = str(sight.flush) if sight.flush is not Flush.FLUSHED else ""
-    return replace(state, phase=HealingPhase.PROBING, since_s=sight.now_s, flush=sight.flush, told=told)
+    return replace(state, phase=HealingPhase.PROBING, since_at_s=sight.now_s, flush=sight.flush, told=told)
 
 
 def _probed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
@@ -120,13 +120,13 @@ def _probed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> He
         done = state.agreed >= terms.verify_probes
         last = terms.readmit_over_s == 0.0
     else:
-        passed_s = sight.now_s - state.since_s
+        passed_s = sight.now_s - state.since_at_s
         done = state.agreed >= terms.step_probes and passed_s >= terms.readmit_over_s / terms.steps
         last = state.step >= terms.steps
     if not done:
         return state
     phase = HealingPhase.HEALED if last else HealingPhase.READMITTING
-    return replace(state, phase=phase, since_s=sight.now_s, step=state.step + 1, agreed=0)
+    return replace(state, phase=phase, since_at_s=sight.now_s, step=state.step + 1, agreed=0)
 
 
 def _setback(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
@@ -136,7 +136,7 @@ def _setback(state: HealingState, sight: HealingSight, terms: HealingTerms) -> H
     wait_s = min(terms.wait_s * 2.0 ** min(state.attempt - 1, 60), terms.most_wait_s)
     return HealingState(
         phase=HealingPhase.FAILED if over else HealingPhase.WAITING,
-        since_s=sight.now_s,
+        since_at_s=sight.now_s,
         attempt=state.attempt,
         wait_s=0.0 if over else wait_s,
         flush=state.flush,

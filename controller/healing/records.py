@@ -96,10 +96,10 @@ class HealingSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealingState:
-    """Where one replica stands. since_s: when its phase, or its step, began."""
+    """Where one replica stands. since_at_s: when its phase, or its step, began."""
 
     phase: HealingPhase
-    since_s: float
+    since_at_s: float
     attempt: int = 1
     agreed: int = 0  # in this phase or step
     step: int = 0  # of re-admission, from 1 on

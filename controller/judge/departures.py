@@ -62,7 +62,7 @@ class Case(NamedTuple):
 def stand_apart(severe: Flags, case: Case) -> Alarms:
     """Who departs and who stays together; ``severe`` bool [B, R, S, C], alarms that move traffic.
 
-    Detectors that judge observations as they come hear one replica before another when all are unhealthy:
+    Detectors that judge observations as they come see one replica before another when all are unhealthy:
     on a clause that the whole kernel is condemned for, on whatever slice, no replica stands apart.
     """
     alarms = against_peers(severe, case)

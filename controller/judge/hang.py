@@ -32,7 +32,7 @@ def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
         return {}
     return {
         "timeouts": np.zeros((batch, replicas), dtype=np.int64),
-        "since_s": np.full((batch, replicas), np.inf),
+        "since_at_s": np.full((batch, replicas), np.inf),
     }
 
 
@@ -50,16 +50,16 @@ def note_timeouts(
     if not (bool(late.any()) or bool(memory["timeouts"].any())):
         return memory
     count = np.array(memory["timeouts"], dtype=np.int64)
-    since_s = np.array(memory["since_s"], dtype=np.float64)
+    since_at_s = np.array(memory["since_at_s"], dtype=np.float64)
     fleet, slot = np.nonzero(late)
     at = fleet, probes.replica[fleet, slot]
     np.add.at(count, at, 1)
-    np.minimum.at(since_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
-    moved = _stepped(telemetry, fresh, since_s) | (progressed_at_s > since_s)
+    np.minimum.at(since_at_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
+    moved = _stepped(telemetry, fresh, since_at_s) | (progressed_at_s > since_at_s)
     fleet, slot = np.nonzero(probes.outcome == _ANSWERED)
     moved[fleet, probes.replica[fleet, slot]] = True
-    count[moved], since_s[moved] = 0, np.inf
-    return {"timeouts": count, "since_s": since_s}
+    count[moved], since_at_s[moved] = 0, np.inf
+    return {"timeouts": count, "since_at_s": since_at_s}
 
 
 def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
@@ -95,8 +95,8 @@ def never_frees(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flag
     return np.asarray(held)
 
 
-def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_s: Floats) -> Flags:
-    """A scrape that arrived now spans time after ``since_s`` alone, and steps ended in it."""
+def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_at_s: Floats) -> Flags:
+    """A scrape that arrived now spans time after ``since_at_s`` alone, and steps ended in it."""
     engine = telemetry.engine
-    began_s = telemetry.scraped_at_ms / MS_PER_S - engine.span_s
-    return np.asarray(fresh & (began_s >= since_s) & (engine.iterations > 0.0))
+    began_at_s = telemetry.scraped_at_ms / MS_PER_S - engine.span_s
+    return np.asarray(fresh & (began_at_s >= since_at_s) & (engine.iterations > 0.0))

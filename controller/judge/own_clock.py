@@ -43,7 +43,7 @@ class Clocks(NamedTuple):
     proven: Flags
 
 
-def sound_clocks(case: Case) -> Flags:
+def healthy_clocks(case: Case) -> Flags:
     """bool [B, R]: shows a clock, and is not slow."""
     places = clock_clauses(case.setup.contract)
     if not places.size:
@@ -96,9 +96,9 @@ def slow_zones(clocks: Clocks, zones: NDArray[np.int64], case: Case) -> Flags:
         inside = zones == zone
         all_slow = ~(clocks.shown & ~clocks.slow & inside).any(axis=1)
         elsewhere = clocks.shown & ~inside
-        sound = 2 * (elsewhere & clocks.slow).sum(axis=1) < elsewhere.sum(axis=1)
+        well_elsewhere = 2 * (elsewhere & clocks.slow).sum(axis=1) < elsewhere.sum(axis=1)
         several = _kernels_of(clocks.slow & inside, case) >= LEAST_KERNELS
-        found = all_slow & sound & several & (clocks.proven & inside).any(axis=1)
+        found = all_slow & well_elsewhere & several & (clocks.proven & inside).any(axis=1)
         faulty |= found[:, None] & inside
     return faulty
 
@@ -115,10 +115,10 @@ def _kernels_of(flagged: Flags, case: Case) -> NDArray[np.int64]:
 
 def _with_kernel(clocks: Clocks, faulty: Flags, case: Case) -> Flags:
     """bool [B, R]: proven slow, and so are at least half of its peers outside of slow zones, one at least."""
-    heard = clocks.shown & ~faulty
-    received = kernel_count(heard, case.owner, case.kernels)[:, case.owner]
-    against = kernel_count(heard & clocks.slow, case.owner, case.kernels)[:, case.owner]
-    most = (2 * (against - 1) >= received - 1) & (against > 1)
+    seen = clocks.shown & ~faulty
+    shown = kernel_count(seen, case.owner, case.kernels)[:, case.owner]
+    against = kernel_count(seen & clocks.slow, case.owner, case.kernels)[:, case.owner]
+    most = (2 * (against - 1) >= shown - 1) & (against > 1)
     return np.asarray(clocks.proven & ~faulty & most)
 
 

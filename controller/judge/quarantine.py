@@ -230,7 +230,7 @@ def _admitted_and_released(
     bench = Bench(
         quarantined=state.quarantined.copy(),
         reason=state.quarantine_reason.copy(),
-        since_s=state.quarantined_at_s.copy(),
+        quarantined_at_s=state.quarantined_at_s.copy(),
         times=state.quarantines.copy(),
         readmitted_at_s=state.readmitted_at_s.copy(),
     )
@@ -244,7 +244,7 @@ def _admitted_and_released(
         "most_offered_rps": most_rps,
         "quarantined": bench.quarantined,
         "quarantine_reason": bench.reason,
-        "quarantined_at_s": bench.since_s,
+        "quarantined_at_s": bench.quarantined_at_s,
         "quarantines": bench.times,
         "readmitted_at_s": bench.readmitted_at_s,
     }

@@ -24,7 +24,7 @@ class Bench(NamedTuple):
 
     quarantined: NDArray[np.bool_]  # [B, R]
     reason: NDArray[np.int64]  # [B, R], a ``QuarantineReason``
-    since_s: NDArray[np.float64]  # [B, R], instant of the last quarantine
+    quarantined_at_s: NDArray[np.float64]  # [B, R], instant of the last quarantine
     times: NDArray[np.int64]  # [B, R], quarantines so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
 
@@ -139,7 +139,7 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
                     asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
                     if asks and not quarantined[b, r] and allowance > 0:
                         quarantined[b, r], bench.reason[b, r] = True, asked
-                        bench.since_s[b, r] = now_s[b]
+                        bench.quarantined_at_s[b, r] = now_s[b]
                         bench.times[b, r] += 1
                         allowance -= 1
 
@@ -151,7 +151,7 @@ def release(bench, recovery, owner, now_s, limits):
     Who would come back but has relapsed stays for that reason from now on.
     """
     bench, recovery = borrowed((bench, recovery))
-    quarantined, reason, since_s = bench.quarantined, bench.reason, bench.since_s
+    quarantined, reason, quarantined_at_s = bench.quarantined, bench.reason, bench.quarantined_at_s
     readmitted_at_s, probed_at_s = bench.readmitted_at_s, recovery.probed_at_s
     for b in range(quarantined.shape[0]):
         nobody_probed = probed_at_s[b].max() == -np.inf
@@ -159,12 +159,14 @@ def release(bench, recovery, owner, now_s, limits):
             if not quarantined[b, r]:
                 reason[b, r] = NONE
                 continue
-            served = now_s[b] - since_s[b, r] >= limits.after_s * min(bench.times[b, r], MOST_BACKOFF)
+            served = now_s[b] - quarantined_at_s[b, r] >= limits.after_s * min(
+                bench.times[b, r], MOST_BACKOFF
+            )
             if not (recovery.ready[b, r] and served) or recovery.kept[b, r] or recovery.stale[b]:
                 continue
             if _broken(recovery.condemned[b, r], recovery.severe[b, r], recovery.moves):
                 continue
-            answers = probed_at_s[b, r].max() > max(since_s[b, r], now_s[b] - limits.window_s)
+            answers = probed_at_s[b, r].max() > max(quarantined_at_s[b, r], now_s[b] - limits.window_s)
             rested = now_s[b] - readmitted_at_s[b, owner[r]] >= limits.every_s
             if (answers or nobody_probed) and recovery.relapsed[b, r]:
                 reason[b, r] = RELAPSED

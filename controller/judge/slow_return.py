@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from controller.detect.clauses import moves_traffic
 from controller.judge.departures import Case, Flags
-from controller.judge.own_clock import sound_clocks, zones_of
+from controller.judge.own_clock import healthy_clocks, zones_of
 from controller.judge.quarantine_pass import MOST_BACKOFF, SLOW, ZONE, Bench
 
 #: Least time away of a slow replica, in those of any other: silence ends its alarm no sooner.
@@ -30,13 +30,13 @@ def who_waits(bench: Bench, condemned: Flags, case: Case) -> Flags:
         return away
     now_s, options = case.estimate.state.now_s[:, None], case.setup.options
     least_s = PATIENCE * options.readmit_after_s * np.minimum(bench.times, MOST_BACKOFF)
-    early = away & (now_s - bench.since_s < least_s)
+    early = away & (now_s - bench.quarantined_at_s < least_s)
     able = away & ~early & case.ready & _answers(bench, case)
     able &= ~(condemned & moves_traffic(case.setup.contract)).any(axis=(2, 3))
     waits = early
     window_s, back = case.setup.contract.window_s, ~bench.quarantined
     back_s = now_s - bench.readmitted_at_s[:, case.owner]
-    proven = sound_clocks(case) & back & (back_s >= window_s)
+    proven = healthy_clocks(case) & back & (back_s >= window_s)
     looked_at = back & (back_s < PATIENCE * window_s)
     zones = zones_of(case.setup.layout.zones, len(case.owner))
     for zone in range(int(zones.max(initial=-1)) + 1):
@@ -56,7 +56,8 @@ def renew(bench: Bench, fresh: Flags, case: Case) -> None:
         inside = zones == zone
         again = (fresh & inside).any(axis=1)[:, None] & away & inside
         times = np.where(fresh & inside, bench.times, 0).max(axis=1, keepdims=True)
-        bench.since_s[again] = np.broadcast_to(case.estimate.state.now_s[:, None], again.shape)[again]
+        now_s = np.broadcast_to(case.estimate.state.now_s[:, None], again.shape)
+        bench.quarantined_at_s[again] = now_s[again]
         bench.times[again] = np.maximum(bench.times, times)[again]
 
 
@@ -69,8 +70,8 @@ def _answers(bench: Bench, case: Case) -> Flags:
     """bool [B, R]: probes of late were answered, or nobody probes."""
     probed_at_s, now_s = case.estimate.state.probed_at_s, case.estimate.state.now_s[:, None]
     nobody = probed_at_s.max(axis=(1, 2)) == -np.inf
-    since_s = np.maximum(bench.since_s, now_s - case.setup.contract.window_s)
-    return np.asarray((probed_at_s.max(axis=2) > since_s) | nobody[:, None])
+    since_at_s = np.maximum(bench.quarantined_at_s, now_s - case.setup.contract.window_s)
+    return np.asarray((probed_at_s.max(axis=2) > since_at_s) | nobody[:, None])
 
 
 def _first(able: Flags, case: Case) -> Flags:

@@ -90,24 +90,24 @@ class Serving(NamedTuple):
 
 
 @compiled
-def receive(clocks, arrived, before_s, now_s, tick_s, window_s, stale_after_s):
-    """From the last tick ``before_s`` [B] (NaN: none) to ``now_s`` [B]: fills and moves on ``clocks``.
+def receive(clocks, arrived, before_at_s, now_s, tick_s, window_s, stale_after_s):
+    """From the last tick ``before_at_s`` [B] (NaN: none) to ``now_s`` [B]: fills and moves on ``clocks``.
 
     A window that has not begun begins now. What is older than ``stale_after_s`` on arrival says nothing of
     now.
     """
     clocks, arrived = borrowed((Clocks(*clocks), Arrived(*arrived)))
-    _pass_time(clocks, before_s, now_s, tick_s, window_s)
+    _pass_time(clocks, before_at_s, now_s, tick_s, window_s)
     _receive(clocks, arrived, now_s, stale_after_s)
 
 
 @compiled
-def _pass_time(clocks, before_s, now_s, tick_s, window_s):
+def _pass_time(clocks, before_at_s, now_s, tick_s, window_s):
     began_at_s = clocks.window_began_at_s
     for b in range(len(now_s)):
         if np.isnan(began_at_s[b]):
             began_at_s[b] = now_s[b]
-        clocks.since_s[b] = tick_s if np.isnan(before_s[b]) else now_s[b] - before_s[b]
+        clocks.since_s[b] = tick_s if np.isnan(before_at_s[b]) else now_s[b] - before_at_s[b]
         clocks.closed[b] = now_s[b] - began_at_s[b] >= window_s
 
 
@@ -117,18 +117,18 @@ def _receive(clocks, arrived, now_s, stale_after_s):
     received, valid, sampled_at_ms = clocks.received, arrived.valid, arrived.sampled_at_ms
     scraped_at_ms = arrived.scraped_at_ms
     for b in range(len(now_s)):
-        oldest_s = now_s[b] - stale_after_s
+        oldest_at_s = now_s[b] - stale_after_s
         anything = np.isnan(received_at_s[b])
         for r in range(scraped_at_s.shape[1]):
             before, newest = scraped_at_s[b, r], scraped_at_ms[b, r] / MS_PER_S
             if np.isnan(newest) or newest < before:
                 newest = before
             newer = newest > (-np.inf if np.isnan(before) else before)
-            fresh[b, r] = newer and newest >= oldest_s
+            fresh[b, r] = newer and newest >= oldest_at_s
             scraped_at_s[b, r] = newest
             anything |= fresh[b, r]
         for p in range(valid.shape[1]):
-            received[b, p] = valid[b, p] and sampled_at_ms[b, p] >= oldest_s * MS_PER_S
+            received[b, p] = valid[b, p] and sampled_at_ms[b, p] >= oldest_at_s * MS_PER_S
             anything |= received[b, p]
         if anything:
             received_at_s[b] = now_s[b]

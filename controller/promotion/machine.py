@@ -168,8 +168,8 @@ def _gated(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) 
     if not lacking:
         return None
     told = f"all is shown; stage {stage} {', and '.join(lacking.values())}"
-    if sight.unheard and set(lacking) != {"AwaitingApproval"}:
-        told = f"{told}: {sight.unheard}"
+    if sight.held_up_by and set(lacking) != {"AwaitingApproval"}:
+        told = f"{told}: {sight.held_up_by}"
     return replace(state, reason=next(iter(lacking)), message=told, waits_for=stage)
 
 

@@ -78,7 +78,7 @@ class PromotionSight:
     confirmed: frozenset[PromotionStage] = frozenset()  # every webhook that opens it said yes last
     unopposed: frozenset[PromotionStage] = frozenset()  # every webhook that may veto it had no objection last
     refused: str = ""  # which webhook vetoes the stage that it stands in, and what it said; "" for none
-    unheard: str = ""  # what webhooks that hold it up answered last, for people
+    held_up_by: str = ""  # what webhooks that hold it up answered last, for people
     withdrawn: bool = False  # somebody asks for the rollback
 
     @property

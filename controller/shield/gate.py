@@ -83,26 +83,26 @@ def unshielded(table: Table) -> Shielded:
 
 
 def may_move(
-    now_s: NDArray[np.float64], began_s: NDArray[np.float64], tick_s: float, limits: ShieldLimits
+    now_s: NDArray[np.float64], began_at_s: NDArray[np.float64], tick_s: float, limits: ShieldLimits
 ) -> NDArray[np.bool_]:
     """bool [B, S]: rows that may move of the policy's own will at ``now_s`` [B].
 
-    began_s: [B, S], when the last such move began. It may run as many ticks as a whole row needs at
+    began_at_s: [B, S], when the last such move began. It may run as many ticks as a whole row needs at
     ``max_move_ratio``; the next may begin ``min_dwell_s`` after the begin of the last.
     """
     running_s = ceil(1.0 / limits.max_move_ratio) * tick_s
     slack_s = 1e-6 * tick_s
-    found = np.empty(began_s.shape, dtype=np.bool_)
-    _find_movable(found, now_s, began_s, running_s - slack_s, limits.min_dwell_s - slack_s)
+    found = np.empty(began_at_s.shape, dtype=np.bool_)
+    _find_movable(found, now_s, began_at_s, running_s - slack_s, limits.min_dwell_s - slack_s)
     return found
 
 
 @compiled
-def _find_movable(found, now_s, began_s, running_s, rest_s):
+def _find_movable(found, now_s, began_at_s, running_s, rest_s):
     """Fill in ``may_move`` [B, S]: a move lasts ``running_s``, the next begins ``rest_s`` after it began."""
     for b in range(found.shape[0]):
         for s in range(found.shape[1]):
-            since_s = now_s[b] - began_s[b, s]
+            since_s = now_s[b] - began_at_s[b, s]
             found[b, s] = since_s < running_s or since_s >= rest_s
 
 

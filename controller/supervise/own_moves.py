@@ -73,7 +73,7 @@ def initial_own_moves(layout: FleetLayout, home: NDArray[np.int64], batch: int) 
         control=np.zeros((*rows, 2)),
         chance=np.full(rows, np.nan),
         subject=np.full(rows, kernels, dtype=np.int64),
-        held_until_s=np.full(rows, -np.inf),
+        held_until_at_s=np.full(rows, -np.inf),
         stopped=np.zeros(rows, dtype=np.bool_),
         taken=np.zeros(rows, dtype=np.int64),
         for_capacity=np.zeros(rows, dtype=np.bool_),

@@ -94,7 +94,7 @@ def _follow(memory, standing, law, b):
                 memory.changed_at_s[b, s] = now_s
                 memory.for_capacity[b, s] &= memory.capacity_rows[b, s]
             elif (
-                now_s >= memory.held_until_s[b, s]
+                now_s >= memory.held_until_at_s[b, s]
                 and row_distance(table[s], memory.settled[b, s]) > SWITCH_DISTANCE
             ):
                 _begin(memory, now_s, b, s)
@@ -194,7 +194,7 @@ def _judge(memory, standing, law, row, b, s):
     if now_s - memory.changed_at_s[b, s] >= law.settle_s - CLOCK_SLACK_S:
         memory.watched[b, s] = False
         memory.settled[b, s] = standing.table[b, s]
-        if now_s - memory.held_until_s[b, s] > FORGIVE_S:
+        if now_s - memory.held_until_at_s[b, s] > FORGIVE_S:
             memory.taken[b, s] = 0
     return WATCHED
 
@@ -209,7 +209,9 @@ def _answer(memory, standing, law, row, b, s):
         return KEPT
     helps = _has_room(standing, row, b, s) and not _no_better(memory, standing, b, s)
     memory.stopped[b, s] = not helps
-    memory.held_until_s[b, s] = standing.now_s[b] + law.hold_s * 2.0 ** min(memory.taken[b, s], law.doublings)
+    memory.held_until_at_s[b, s] = standing.now_s[b] + law.hold_s * 2.0 ** min(
+        memory.taken[b, s], law.doublings
+    )
     memory.taken[b, s] += 1
     for k in range(standing.table.shape[2] - 1):
         moved = abs(standing.table[b, s, k] - memory.settled[b, s, k]) > TOLERANCE
@@ -280,13 +282,13 @@ def _no_better(memory, standing, b, s):
 @compiled
 def _hold(memory, standing, found, b, s):
     """Put the held row in the proposal's place; not where a cell of it has closed since."""
-    if standing.now_s[b] >= memory.held_until_s[b, s] or not standing.known[b]:
+    if standing.now_s[b] >= memory.held_until_at_s[b, s] or not standing.known[b]:
         return
     held, proposed, kernels = memory.settled[b, s], found.table[b, s], memory.ended.shape[2]
     further = not memory.stopped[b, s]
     for k in range(kernels):
         if held[k] > TOLERANCE and not standing.open_cells[b, s, k]:
-            memory.held_until_s[b, s] = -np.inf
+            memory.held_until_at_s[b, s] = -np.inf
             return
         further = further or (memory.since[b, s, k, 1] > 0.0 and proposed[k] > held[k] + EPSILON)
     if further and row_distance(held, proposed) > EPSILON:

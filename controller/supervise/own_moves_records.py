@@ -45,7 +45,7 @@ class Memory(NamedTuple):
     control: Floats  # [B, S, 2], what ``since`` of the subject was last compared with
     chance: Floats  # [B, S], the last one that was judged (NaN: none)
     subject: Ints  # [B, S], whose: a kernel, or K for the slice itself
-    held_until_s: Floats  # [B, S], the row is held until then
+    held_until_at_s: Floats  # [B, S], the row is held until then
     stopped: Flags  # [B, S], it is only kept from going further
     taken: Ints  # [B, S], times in a row that the row was taken back or stopped
     for_capacity: Flags  # [B, S], the watched move was for capacity alone

@@ -92,8 +92,13 @@ class KlMeter:
         return [self._scores(prompt) for prompt in self._prompts]
 
     def _scores(self, prompt: list[int]) -> Rows:
-        body = {"model": self._model, "prompt": prompt, "max_tokens": 1, "temperature": 0.0,
-                "prompt_logprobs": self._top_k}  # fmt: skip
+        body = {
+            "model": self._model,
+            "prompt": prompt,
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "prompt_logprobs": self._top_k,
+        }
         answer = call(f"{self._url}/v1/completions", body, within_s=_CALL_WITHIN_S, headers=self._headers)
         if answer.status != 200:
             raise DrillError(f"{self._url} scores no prompt: HTTP {answer.status}")
@@ -119,9 +124,13 @@ def top_k_kl(clean: dict[int, float], seen: dict[int, float], top_k: int) -> flo
 
 
 def inject_with_kl(
-    replica: ReplicaFaults, fault: ScheduledFault, meter: Callable[[], float], ttl_s: float,
-    *, tolerance_ratio: float = 0.2,
-) -> tuple[Injected, Dose]:  # fmt: skip
+    replica: ReplicaFaults,
+    fault: ScheduledFault,
+    meter: Callable[[], float],
+    ttl_s: float,
+    *,
+    tolerance_ratio: float = 0.2,
+) -> tuple[Injected, Dose]:
     """Put ``fault`` (noise or scale) in force at the dose whose mean KL is ``live.mean_kl_nats``.
 
     Tries doses under the fault's own name, undoing each, then injects the one found and measures it again:

@@ -70,9 +70,12 @@ class ReplicaFaults:
         plain = wire_form(fault)
         path = records.path_for(self._records, fault.name, self.url)
         written = records.UndoRecord(
-            url=self.url, token_file=str(self._token_file.resolve()), fault=plain,
-            written_at_s=time.time(), ttl_s=ttl_s,
-        )  # fmt: skip
+            url=self.url,
+            token_file=str(self._token_file.resolve()),
+            fault=plain,
+            written_at_s=time.time(),
+            ttl_s=ttl_s,
+        )
         records.save(path, written)
         evidence = self._steer("inject", {"fault": plain, "ttl_s": ttl_s}, _INJECT_WITHIN_S)
         return Injected(fault=plain, evidence=evidence, record=path)

@@ -18,8 +18,8 @@ _Parts = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _failures(record: EpisodeRecord) -> _Parts:
-    lost = (record.failed + record.shed).astype(np.float64)
-    return lost, lost + record.answered
+    failed = (record.failed + record.shed).astype(np.float64)
+    return failed, failed + record.answered
 
 
 def _late(record: EpisodeRecord) -> _Parts:

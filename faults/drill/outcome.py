@@ -24,7 +24,7 @@ from faults.drill.plan import DrillPlan
 LEAST_REQUESTS = 20
 
 
-class Verdict(StrEnum):
+class DrillVerdict(StrEnum):
     """How a drill ended."""
 
     PASSED = "passed"
@@ -34,7 +34,12 @@ class Verdict(StrEnum):
 
 
 #: Exit code of each verdict.
-EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 3, Verdict.INVALID: 4}
+EXIT_CODES = {
+    DrillVerdict.PASSED: 0,
+    DrillVerdict.FAILED: 1,
+    DrillVerdict.INCONCLUSIVE: 3,
+    DrillVerdict.INVALID: 4,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ class Check:
 class DrillOutcome:
     """A judged drill. measures: E5's, to the undo; recovered_s: see ``recovery_s``."""
 
-    verdict: Verdict
+    verdict: DrillVerdict
     reason: str
     checks: tuple[Check, ...]
     measures: EpisodeMeasures
@@ -132,26 +137,28 @@ def recovery_s(record: EpisodeRecord) -> float:
     return max(0.0, at_s - record.incident.onset_at_s) if record.incident and last else 0.0
 
 
-def _verdict(run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]) -> tuple[Verdict, str]:
+def _verdict(run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]) -> tuple[DrillVerdict, str]:
     invalid = run.invalid or _unproved(run)
     if invalid:
-        return Verdict.INVALID, invalid
+        return DrillVerdict.INVALID, invalid
     missed = [check for check in checks if check.passed is False]
     if run.aborted:
-        return Verdict.FAILED, f"ended early: {run.aborted}"
+        return DrillVerdict.FAILED, f"ended early: {run.aborted}"
     if run.stopped:
-        return Verdict.INCONCLUSIVE, run.stopped
+        return DrillVerdict.INCONCLUSIVE, run.stopped
     if missed:
-        return Verdict.FAILED, "; ".join(f"{one.name}: {one.actual}, not {one.expected}" for one in missed)
+        return DrillVerdict.FAILED, "; ".join(
+            f"{one.name}: {one.actual}, not {one.expected}" for one in missed
+        )
     start = onset_row(record)
     phases = (record.offered[:start], record.offered[start:]) if run.faults else (record.offered,)
     fewest = min(one.sum() for one in phases)
     if fewest < LEAST_REQUESTS:
-        return Verdict.INCONCLUSIVE, f"only {int(fewest)} requests in a phase, not {LEAST_REQUESTS}"
+        return DrillVerdict.INCONCLUSIVE, f"only {int(fewest)} requests in a phase, not {LEAST_REQUESTS}"
     open_checks = [check for check in checks if check.passed is None]
     if open_checks:
-        return Verdict.INCONCLUSIVE, "; ".join(f"{one.name}: {one.actual}" for one in open_checks)
-    return Verdict.PASSED, "every expectation was met"
+        return DrillVerdict.INCONCLUSIVE, "; ".join(f"{one.name}: {one.actual}" for one in open_checks)
+    return DrillVerdict.PASSED, "every expectation was met"
 
 
 def _unproved(run: DrillRun) -> str:

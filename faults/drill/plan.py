@@ -29,7 +29,7 @@ class Strike:
     fault: ScheduledFault
     replicas: tuple[str, ...]
     onset_s: float
-    ends_s: float
+    ends_at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class DrillPlan:
     heal_s: float
 
     @property
-    def latest_s(self) -> float:
+    def latest_at_s(self) -> float:
         """Where it ends whatever is still open."""
         return self.total_s + self.heal_s
 
@@ -66,7 +66,7 @@ def plan_drill(drill: FaultDrill, file: str, pool: PoolSpec) -> DrillPlan:
     strikes = tuple(_strike(spec, index, pool, file) for index in range(len(spec.faults)))
     _check_radius(spec, strikes, pool, file)
     load = spec.load or DrillLoad(rate_rps=DEFAULT_RATE_RPS)
-    undo_at_s = float(math.ceil(max(strike.ends_s for strike in strikes)))
+    undo_at_s = float(math.ceil(max(strike.ends_at_s for strike in strikes)))
     return DrillPlan(
         name=drill.metadata.name,
         spec=spec,
@@ -103,7 +103,7 @@ def _alike(pool: PoolSpec) -> tuple[SliceShare, ...]:
 
 def _strike(spec: DrillSpec, index: int, pool: PoolSpec, file: str) -> Strike:
     fault = spec.faults[index]
-    ends_s = spec.time_to_live_s if fault.duration_s is None else fault.onset_s + fault.duration_s
+    ends_at_s = spec.time_to_live_s if fault.duration_s is None else fault.onset_s + fault.duration_s
     selected = () if fault.kind == "load_surge" else tuple(_selected(fault.target, pool))
     found = struck_share(selected, fault.target.replica_ratio)
     if fault.kind != "load_surge" and not found:
@@ -115,7 +115,9 @@ def _strike(spec: DrillSpec, index: int, pool: PoolSpec, file: str) -> Strike:
             "none of them",
             "correct the target",
         )
-    return Strike(fault=fault, replicas=found, onset_s=fault.onset_s, ends_s=min(ends_s, spec.time_to_live_s))
+    return Strike(
+        fault=fault, replicas=found, onset_s=fault.onset_s, ends_at_s=min(ends_at_s, spec.time_to_live_s)
+    )
 
 
 def _selected(target: FaultTarget, pool: PoolSpec) -> Iterator[str]:

@@ -109,7 +109,7 @@ class _Walk:
     def go(self) -> None:
         """From the first tick to the last."""
         self.say(f"before: {self.plan.onset_s:g} s of {self.plan.load.rate_rps:g} requests/s")
-        while not self.invalid and self.now_s < self._end_s():
+        while not self.invalid and self.now_s < self._end_at_s():
             self.now_s = self.target.advance()
             if not math.isnan(self.undone_at_s):
                 self._mend()
@@ -123,7 +123,7 @@ class _Walk:
             if self.invalid or self.aborted or self.now_s >= self.plan.undo_at_s:
                 self.undo()
 
-    def _end_s(self) -> float:
+    def _end_at_s(self) -> float:
         if math.isnan(self.undone_at_s):
             return self.plan.total_s
         after_s = self.plan.total_s - self.plan.undo_at_s
@@ -148,7 +148,7 @@ class _Walk:
             return
         self.target.keep()
         self._verify()
-        for strike in [one for one in self.begun if one not in self.ended and self.now_s >= one.ends_s]:
+        for strike in [one for one in self.begun if one not in self.ended and self.now_s >= one.ends_at_s]:
             if self.now_s < self.plan.undo_at_s:
                 self.target.undo((strike,))
                 self.ended.append(strike)

@@ -67,6 +67,13 @@ def _patch(api: client.ApiClient, policy: PolicyName, found: Manifest, spec: dic
     body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": spec}
     with answers(f"RoutePolicy {policy.name}"):
         client.CustomObjectsApi(api).patch_namespaced_custom_object(
-            GROUP, VERSION, policy.namespace, resource_named("RoutePolicy").plural, policy.name, body,
-            _content_type=_MERGE, field_validation="Strict", _request_timeout=10.0,
-        )  # fmt: skip
+            GROUP,
+            VERSION,
+            policy.namespace,
+            resource_named("RoutePolicy").plural,
+            policy.name,
+            body,
+            _content_type=_MERGE,
+            field_validation="Strict",
+            _request_timeout=10.0,
+        )

@@ -38,9 +38,15 @@ class ApiDrillCluster(ApiCluster):
         body = {"metadata": {"uid": metadata["uid"], "finalizers": [*others, FINALIZER] if held else others}}
         with answers(f"FaultDrill {metadata['name']}"), _unless(() if held else (_NOT_FOUND, _CONFLICT)):
             self._custom.patch_namespaced_custom_object(
-                GROUP, VERSION, self.namespace, _PLURAL, metadata["name"], body,
-                _content_type="application/merge-patch+json", _request_timeout=self._timeout_s,
-            )  # fmt: skip
+                GROUP,
+                VERSION,
+                self.namespace,
+                _PLURAL,
+                metadata["name"],
+                body,
+                _content_type="application/merge-patch+json",
+                _request_timeout=self._timeout_s,
+            )
 
     def delete_pod(self, name: str, uid: str) -> None:
         """Delete that very pod at once; one that is gone, or another one of its name, is no error."""
@@ -49,9 +55,12 @@ class ApiDrillCluster(ApiCluster):
         )
         with answers(f"Pod {name}"), _unless((_NOT_FOUND, _CONFLICT)):
             self._core.delete_namespaced_pod(
-                name, self.namespace, body=options, _request_timeout=self._timeout_s,
+                name,
+                self.namespace,
+                body=options,
+                _request_timeout=self._timeout_s,
                 _preload_content=False,  # the server answers with a Status, which the client takes for a pod
-            ).release_conn()  # fmt: skip
+            ).release_conn()
 
     def has_chaos_mesh(self) -> bool:
         """Whether the definitions of Chaos Mesh are installed."""

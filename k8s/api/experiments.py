@@ -31,9 +31,15 @@ class ApiExperiment(ApiCluster):
         with answers(f"RoutePolicy {name}"):
             try:
                 made: Manifest = self._custom.replace_namespaced_custom_object(
-                    GROUP, VERSION, self.namespace, _POLICIES, name, found,
-                    field_validation="Strict", _request_timeout=self._timeout_s,
-                )  # fmt: skip
+                    GROUP,
+                    VERSION,
+                    self.namespace,
+                    _POLICIES,
+                    name,
+                    found,
+                    field_validation="Strict",
+                    _request_timeout=self._timeout_s,
+                )
             except client.ApiException as error:
                 if error.status == _CONFLICT:
                     return None
@@ -52,9 +58,14 @@ class ApiExperiment(ApiCluster):
         """Create a FaultDrill; what it is now."""
         with answers(f"FaultDrill {drill['metadata']['name']}"):
             made: Manifest = self._custom.create_namespaced_custom_object(
-                GROUP, VERSION, self.namespace, _DRILLS, drill,
-                field_validation="Strict", _request_timeout=self._timeout_s,
-            )  # fmt: skip
+                GROUP,
+                VERSION,
+                self.namespace,
+                _DRILLS,
+                drill,
+                field_validation="Strict",
+                _request_timeout=self._timeout_s,
+            )
         return made
 
     def delete_drill(self, name: str) -> None:

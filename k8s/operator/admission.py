@@ -34,7 +34,7 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PolicyAdmission:
     """What the objects say of one policy. documents None: it cannot be put in force as it stands."""
 
     accepted: Condition
@@ -121,9 +121,9 @@ class Judge:
         self._seen: Resources | None = None
         self._owners: Mapping[str, str] = {}
         self._fresh: set[str] = set()
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, PolicyAdmission] = {}
 
-    def policy(self, name: str, seen: Resources) -> Verdict:
+    def policy(self, name: str, seen: Resources) -> PolicyAdmission:
         """As ``judge_policy``; the same object as before where nothing of it changed."""
         if seen is not self._seen:
             self._seen, self._owners = seen, route_owners(seen)
@@ -138,14 +138,14 @@ class Judge:
         return self._verdicts[name]
 
 
-def judge_policy(name: str, seen: Resources, namespace: str) -> Verdict:
+def judge_policy(name: str, seen: Resources, namespace: str) -> PolicyAdmission:
     """The verdict on policy ``name``, which is one of ``seen``."""
     return _judged(name, seen, namespace, route_owners(seen), ObjectReader())
 
 
 def _judged(
     name: str, seen: Resources, namespace: str, owners: Mapping[str, str], reader: ObjectReader
-) -> Verdict:
+) -> PolicyAdmission:
     policy, problem = reader.read(seen.policies[name], RoutePolicy)
     if policy is None:
         return _refused("Invalid", problem)
@@ -176,7 +176,7 @@ def judge_document(found: Manifest, kind: type[Document], reader: ObjectReader) 
 
 def _resolved(
     policy: RoutePolicy, accepted: Condition, seen: Resources, namespace: str, reader: ObjectReader
-) -> Verdict:
+) -> PolicyAdmission:
     pool, pool_problem = _named(policy.spec.pool, seen.pools, KernelPool, reader)
     contract, contract_problem = _named(policy.spec.contract, seen.contracts, KernelContract, reader)
     if pool is None or contract is None:
@@ -191,7 +191,7 @@ def _resolved(
     told = f"pool {pool.metadata.name} and contract {contract.metadata.name} were found and fit"
     documents = Documents(policy=policy, pool=pool, contract=contract)
     resolved = condition("ResolvedRefs", True, "Resolved", told)
-    return Verdict(accepted=accepted, resolved=resolved, documents=documents)
+    return PolicyAdmission(accepted=accepted, resolved=resolved, documents=documents)
 
 
 def _slices_problem(pool: KernelPool, contract: KernelContract) -> str:
@@ -244,14 +244,14 @@ def _named(
     return reader.read(found[name], kind)
 
 
-def _refused(reason: str, message: str) -> Verdict:
-    return Verdict(
+def _refused(reason: str, message: str) -> PolicyAdmission:
+    return PolicyAdmission(
         accepted=condition("Accepted", False, reason, message),
         resolved=condition("ResolvedRefs", None, "NotAccepted", "judged once the document is accepted"),
         documents=None,
     )
 
 
-def _unresolved(accepted: Condition, reason: str, message: str) -> Verdict:
+def _unresolved(accepted: Condition, reason: str, message: str) -> PolicyAdmission:
     resolved = condition("ResolvedRefs", False, reason, message)
-    return Verdict(accepted=accepted, resolved=resolved, documents=None)
+    return PolicyAdmission(accepted=accepted, resolved=resolved, documents=None)

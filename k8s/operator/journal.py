@@ -42,8 +42,13 @@ class PolicyJournal:
         """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
         if _moved(turn):
             for one in turn_told(turn, self.setup):
-                about = fields(policy=self.policy, route=self.route, slice=one.slice, kernel=one.kernel,
-                               replica=one.replica)  # fmt: skip
+                about = fields(
+                    policy=self.policy,
+                    route=self.route,
+                    slice=one.slice,
+                    kernel=one.kernel,
+                    replica=one.replica,
+                )
                 _LOG.info("policy %s: %s", self.policy, one.text, extra=about)
         if self.log is None:
             return

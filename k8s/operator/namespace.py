@@ -15,7 +15,7 @@ from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.oci import MissingArtefactError
 from contracts.units import MS_PER_S
-from k8s.operator.admission import Documents, Judge, ObjectReader, Verdict, judge_document
+from k8s.operator.admission import Documents, Judge, ObjectReader, PolicyAdmission, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
 from k8s.operator.conditions import Condition
@@ -44,7 +44,7 @@ class _Begun:
     """A policy in the first half of a turn. turn None: its tick is not due, or it has no loop."""
 
     found: Manifest
-    verdict: Verdict
+    verdict: PolicyAdmission
     suspended: bool
     turn: Begun | None
 
@@ -183,7 +183,7 @@ class NamespaceOperator:
         if self.parts.evaluations is not None:
             self.parts.evaluations.turned(name, loop.setup, turn)
 
-    def _in_force(self, name: str, verdict: Verdict) -> Verdict:
+    def _in_force(self, name: str, verdict: PolicyAdmission) -> PolicyAdmission:
         """Take the documents of ``verdict`` into force; the verdict with what speaks against that."""
         documents, loop = verdict.documents, self.loops.get(name)
         if documents is None:
@@ -203,7 +203,9 @@ class NamespaceOperator:
             return with_problem(verdict, told, "ArtefactNotFetched")
         return self._replaced(name, verdict, documents, wanted)
 
-    def _replaced(self, name: str, verdict: Verdict, documents: Documents, wanted: str) -> Verdict:
+    def _replaced(
+        self, name: str, verdict: PolicyAdmission, documents: Documents, wanted: str
+    ) -> PolicyAdmission:
         """A loop of ``documents``, whose fingerprint is ``wanted``, in the place of the one before."""
         try:
             fresh = RouteLoop(documents, self.parts, self._kept(name))
@@ -286,6 +288,10 @@ def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -
 
 
 def _uids(seen: Resources) -> list[str]:
-    objects = [*seen.policies.values(), *seen.pools.values(), *seen.contracts.values(),
-               *seen.promotions.values()]  # fmt: skip
+    objects = [
+        *seen.policies.values(),
+        *seen.pools.values(),
+        *seen.contracts.values(),
+        *seen.promotions.values(),
+    ]
     return [str(one["metadata"].get("uid", "")) for one in objects]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contracts.loading.loader import document_sha256
 from contracts.loading.profiles import ProfileDiffersError
-from k8s.operator.admission import Documents, Verdict
+from k8s.operator.admission import Documents, PolicyAdmission
 from k8s.operator.conditions import condition
 
 
@@ -16,10 +16,10 @@ def fingerprint(documents: Documents) -> str:
     return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + mirrors
 
 
-def with_problem(verdict: Verdict, problem: str, reason: str = "DoesNotFit") -> Verdict:
+def with_problem(verdict: PolicyAdmission, problem: str, reason: str = "DoesNotFit") -> PolicyAdmission:
     """``verdict`` with ResolvedRefs False for ``reason``; its documents are not taken."""
     resolved = condition("ResolvedRefs", False, reason, problem)
-    return Verdict(accepted=verdict.accepted, resolved=resolved, documents=None)
+    return PolicyAdmission(accepted=verdict.accepted, resolved=resolved, documents=None)
 
 
 def reason_of(error: Exception) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from contracts.compiled.meta import POLICY_METRICS
 from contracts.telemetry import ReplicaState
 from controller.decision import Decision
-from k8s.operator.admission import Verdict
+from k8s.operator.admission import PolicyAdmission
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.headroom import headroom_conditions
 from k8s.operator.route_loop import RouteLoop
@@ -19,7 +19,9 @@ from k8s.operator.summary import policy_summary, pool_summary
 _READY = int(ReplicaState.READY)
 
 
-def policy_conditions(verdict: Verdict, loop: RouteLoop | None, suspended: bool) -> tuple[Condition, ...]:
+def policy_conditions(
+    verdict: PolicyAdmission, loop: RouteLoop | None, suspended: bool
+) -> tuple[Condition, ...]:
     """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
     heads = (verdict.accepted, _resolved(verdict, loop))
     if suspended:
@@ -41,7 +43,7 @@ def policy_conditions(verdict: Verdict, loop: RouteLoop | None, suspended: bool)
     return (*heads, _ready((*heads, *body), loop, decision), *body)
 
 
-def _resolved(verdict: Verdict, loop: RouteLoop | None) -> Condition:
+def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> Condition:
     """With what is wrong with backends, and what is to be said of the documents before they are trusted."""
     found = verdict.resolved
     if loop is None or found.status != "True":
@@ -99,7 +101,7 @@ def _progressing(loop: RouteLoop, decision: Decision) -> Condition:
     return condition("Progressing", True, "Moving", told)
 
 
-def _degraded(verdict: Verdict, loop: RouteLoop, decision: Decision) -> Condition:
+def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> Condition:
     if verdict.documents is None:
         told = "the resources as they are now are not in force; the last good ones are, see ResolvedRefs"
         return condition("Degraded", True, "LastGoodConfiguration", told)

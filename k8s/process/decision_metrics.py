@@ -29,13 +29,15 @@ def tally_metrics(tallies: Mapping[str, Tally]) -> Iterable[Metric]:
         "selvage_decisions", "Turns of a policy by what they came to.", labels=["policy", "outcome"]
     )
     shield = CounterMetricFamily(
-        "selvage_shield_interventions", "Rows of a slice that the shield changed, by reason.",
+        "selvage_shield_interventions",
+        "Rows of a slice that the shield changed, by reason.",
         labels=["policy", "reason"],
-    )  # fmt: skip
+    )
     demotions = CounterMetricFamily(
-        "selvage_demotions", "Times that the baseline took over, by the metric that the policy broke.",
+        "selvage_demotions",
+        "Times that the baseline took over, by the metric that the policy broke.",
         labels=["policy", "reason"],
-    )  # fmt: skip
+    )
     for name, tally in tallies.items():
         for family, counts in (
             (decisions, tally.decisions),
@@ -51,9 +53,10 @@ def evidence_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
     """What the detectors have of every kernel on every slice."""
     labels = ["policy", "slice", "kernel"]
     ratio = GaugeMetricFamily(
-        "selvage_evidence_ratio", "Evidence of a broken clause over the alarm's threshold; 1: in alarm.",
+        "selvage_evidence_ratio",
+        "Evidence of a broken clause over the alarm's threshold; 1: in alarm.",
         labels=labels,
-    )  # fmt: skip
+    )
     behind = GaugeMetricFamily(
         "selvage_evidence_observations", "Probe observations behind the verdicts.", labels=labels
     )

@@ -121,9 +121,9 @@ class Loop:
         if not self.leadership.step():
             self.operator.forget()
             return
-        began_s = time.monotonic()
+        began_at_s = time.monotonic()
         self.operator.turn()
-        self.counts.turned(time.monotonic() - began_s, failed=bool(self.operator.problem))
+        self.counts.turned(time.monotonic() - began_at_s, failed=bool(self.operator.problem))
 
     def _run(self) -> None:
         try:

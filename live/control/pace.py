@@ -14,15 +14,15 @@ def run(step: Callable[[], object], tick_s: float, stop: threading.Event, second
     """Call ``step`` every ``tick_s`` on the monotonic clock until ``stop`` is set or ``seconds`` (0: never)
     are over; how often it was called. Beats that a long step missed are left out.
     """
-    began_s, beat, calls = time.monotonic(), 0, 0
+    began_at_s, beat, calls = time.monotonic(), 0, 0
     while not stop.is_set():
         step()
         calls += 1
-        passed_s = time.monotonic() - began_s
+        passed_s = time.monotonic() - began_at_s
         if seconds and passed_s >= seconds:
             break
         beat = max(beat + 1, int(passed_s / tick_s))
-        stop.wait(max(0.0, began_s + beat * tick_s - time.monotonic()))
+        stop.wait(max(0.0, began_at_s + beat * tick_s - time.monotonic()))
     return calls
 
 

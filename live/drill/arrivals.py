@@ -14,7 +14,7 @@ from faults.drill.plan import DrillPlan, Strike
 
 def arrivals(plan: DrillPlan, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Instants of all requests, and of those that a surge adds, in order, s from the start of the drill."""
-    rate, total_s = plan.load.rate_rps, plan.latest_s
+    rate, total_s = plan.load.rate_rps, plan.latest_at_s
     if plan.load.trace_uri is None:
         usual = _poisson(seed, "usual", rate, (0.0, total_s))
     else:
@@ -33,16 +33,16 @@ def surge_factor(strike: Strike) -> float:
 
 def _surge(plan: DrillPlan, strike: Strike, seed: int) -> NDArray[np.float64]:
     rate = plan.load.rate_rps * max(0.0, surge_factor(strike) - 1.0)
-    return _poisson(seed, strike.fault.name, rate, (strike.onset_s, strike.ends_s))
+    return _poisson(seed, strike.fault.name, rate, (strike.onset_s, strike.ends_at_s))
 
 
 def _poisson(seed: int, name: str, rate_rps: float, span_s: tuple[float, float]) -> NDArray[np.float64]:
-    start_s, end_s = span_s
+    start_at_s, end_at_s = span_s
     if rate_rps <= 0.0:
         return np.zeros(0)
     gaps = GapProcess(stream(seed, "drill_load", name))
-    times = start_s + gaps.take(_enough(rate_rps * (end_s - start_s))) / rate_rps
-    return times[times < end_s]
+    times = start_at_s + gaps.take(_enough(rate_rps * (end_at_s - start_at_s))) / rate_rps
+    return times[times < end_at_s]
 
 
 def _enough(expected: float) -> int:

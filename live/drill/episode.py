@@ -33,8 +33,8 @@ class Damage:
     slices: NDArray[np.bool_]  # [S] on which it breaks the contract
     silent: bool
     tv_ratio: float  # most that an answered token can differ, a total variation
-    from_s: float
-    to_s: float = np.inf
+    from_at_s: float
+    to_at_s: float = np.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,9 @@ def second_of(
 
 
 def episode_of(
-    frame: Frame, seconds: list[Second], requests: list[LoadRecord], began_s: float
+    frame: Frame, seconds: list[Second], requests: list[LoadRecord], began_at_s: float
 ) -> EpisodeRecord:
-    """Everything until now; ``began_s`` is the drill's start on the clock of ``requests``."""
+    """Everything until now; ``began_at_s`` is the drill's start on the clock of ``requests``."""
     layout, ticks = frame.layout, len(seconds)
     shape = (ticks, len(layout.slices))
     counts: dict[str, NDArray[Any]] = {
@@ -101,7 +101,7 @@ def episode_of(
         name: np.zeros((ticks, len(layout.replicas), shape[1]), np.int64)
         for name in ("answered_by", "dispatched")
     }
-    rows = _Rows(frame=frame, counts=counts, tokens=tokens, by=by, began_s=began_s, ticks=ticks)
+    rows = _Rows(frame=frame, counts=counts, tokens=tokens, by=by, began_at_s=began_at_s, ticks=ticks)
     for request in requests:
         rows.enter(request)
     return EpisodeRecord(
@@ -165,15 +165,15 @@ class _Rows:
     counts: dict[str, NDArray[Any]]
     tokens: dict[str, NDArray[Any]]
     by: dict[str, NDArray[Any]]
-    began_s: float
+    began_at_s: float
     ticks: int
 
     def enter(self, request: LoadRecord) -> None:
         """One request: offered when it came, all else when it ended."""
         layout = self.frame.layout
         s = layout.slices.index(request.slice)
-        came_s = request.started_at_s - self.began_s
-        came, ended = self._tick(came_s), self._tick(came_s + request.duration_ms / 1000.0)
+        came_at_s = request.started_at_s - self.began_at_s
+        came, ended = self._tick(came_at_s), self._tick(came_at_s + request.duration_ms / 1000.0)
         length = float(self.frame.plan.load.answer_tokens)
         self.counts["offered"][came, s] += came < self.ticks
         if came < self.ticks:
@@ -190,16 +190,16 @@ class _Rows:
         self.tokens["answered_tokens"][ended, s] += length
         if r >= 0:
             self.by["answered_by"][ended, r, s] += 1
-        self._judge(request.replica, s, came_s, (ended, length, late))
+        self._judge(request.replica, s, came_at_s, (ended, length, late))
 
-    def _judge(self, replica: str, s: int, came_s: float, answer: tuple[int, float, bool]) -> None:
+    def _judge(self, replica: str, s: int, came_at_s: float, answer: tuple[int, float, bool]) -> None:
         """What the answer is worth: less where a fault was in force on its replica when it came."""
         ended, length, late = answer
         names = self.frame.layout.replicas
         hurt = [
             one
             for one in self.frame.damages
-            if names[one.replica] == replica and one.slices[s] and one.from_s <= came_s < one.to_s
+            if names[one.replica] == replica and one.slices[s] and one.from_at_s <= came_at_s < one.to_at_s
         ]
         loss = max((one.tv_ratio for one in hurt), default=0.0)
         exposed = any(one.silent for one in hurt) and bool(hard_slices(self.frame)[s])
@@ -223,8 +223,8 @@ def _broken(frame: Frame, ticks: int) -> tuple[NDArray[np.bool_], NDArray[np.boo
     shape = (ticks, len(frame.layout.replicas), len(frame.layout.slices))
     found = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
     for one in frame.damages:
-        last = ticks if np.isinf(one.to_s) else min(ticks, int(np.ceil(one.to_s / TICK_S)))
-        found[0 if one.silent else 1][int(one.from_s / TICK_S) : last, one.replica] |= one.slices
+        last = ticks if np.isinf(one.to_at_s) else min(ticks, int(np.ceil(one.to_at_s / TICK_S)))
+        found[0 if one.silent else 1][int(one.from_at_s / TICK_S) : last, one.replica] |= one.slices
     return found
 
 
@@ -235,8 +235,8 @@ def _incident(frame: Frame, horizon_s: float) -> Incident | None:
     periods = [one.fault.intermittent.period_s for one in strikes if one.fault.intermittent]
     return Incident(
         fault="+".join(dict.fromkeys(one.fault.name for one in strikes)),
-        onset_at_s=min(one.from_s for one in frame.damages),
-        ends_at_s=min(horizon_s, max(one.to_s for one in frame.damages)),
+        onset_at_s=min(one.from_at_s for one in frame.damages),
+        ends_at_s=min(horizon_s, max(one.to_at_s for one in frame.damages)),
         period_s=max(periods, default=0.0),
         silent=all(CATALOGUE[one.fault.kind].silent for one in strikes),
     )

@@ -75,8 +75,8 @@ def drill_server(folder: Path) -> Iterator[DrillServer]:
 
 
 def _await(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline_s = time.monotonic() + _START_S
-    while time.monotonic() < deadline_s:
+    deadline_at_s = time.monotonic() + _START_S
+    while time.monotonic() < deadline_at_s:
         if child.poll() is not None:
             raise LiveError(f"the server ended at once; see {log}")
         with suppress(httpx.HTTPError):

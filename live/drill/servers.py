@@ -79,8 +79,8 @@ def warm_up(state: FleetState, prompt_tokens: int, answer_tokens: int) -> None:
 
 def await_serving(folder: FleetFolder, name: str, timeout_s: float) -> bool:
     """Wait until the replica called ``name`` is ready; False when it is not in time, or given up."""
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
+    deadline_at_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_at_s:
         phase = server_of(require_up(folder), name).phase
         if phase in (Phase.READY, Phase.FAILED, Phase.STOPPED):
             return phase is Phase.READY

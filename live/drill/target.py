@@ -70,7 +70,7 @@ class LiveTarget:
         self._mending = Mending(fleet=fleet, plan=frame.plan)
         self._tap, self._thread = LoadTap(), threading.Thread()
         self._seconds: list[Second] = []
-        self._began_s = 0.0
+        self._began_at_s = 0.0
         self._extra: NDArray[np.float64] = np.zeros(0)
         self._on: dict[str, bool] = {}
 
@@ -92,7 +92,7 @@ class LiveTarget:
         wanted = LoadPlan(
             url=front.url,
             rate_rps=load.rate_rps,
-            seconds=plan.latest_s,
+            seconds=plan.latest_at_s,
             slices=tuple(part.slice for part in plan.slices),
             shares=tuple(part.share for part in plan.slices),
             model=front.model,
@@ -102,11 +102,11 @@ class LiveTarget:
             streamed_ratio=load.streamed_ratio,
             timeout_s=load.timeout_s,
             seed=self._frame.seed,
-            arrivals_s=tuple(instants.tolist()),
+            arrivals_at_s=tuple(instants.tolist()),
         )
         self._healer.start()
         self._fleet.warm_up(load.prompt_tokens, load.answer_tokens)
-        self._began_s = time.monotonic()
+        self._began_at_s = time.monotonic()
         self._thread = threading.Thread(
             target=run_load, args=(wanted,), kwargs={"tap": self._tap}, daemon=True
         )
@@ -114,8 +114,8 @@ class LiveTarget:
 
     def advance(self) -> float:
         """Wait for the next second and look at the gateway; what a busy machine missed counts as seen."""
-        next_s = self._began_s + (len(self._seconds) + 1) * TICK_S
-        time.sleep(max(0.0, next_s - time.monotonic()))
+        next_at_s = self._began_at_s + (len(self._seconds) + 1) * TICK_S
+        time.sleep(max(0.0, next_at_s - time.monotonic()))
         last = self._seconds[-1] if self._seconds else None
         try:
             hosts, replicas = self._fleet.hosts(), self._fleet.replicas()
@@ -124,7 +124,7 @@ class LiveTarget:
             raise TargetGoneError(f"the fleet is gone: {error}") from None
         if not now.ready.any():
             raise TargetGoneError("the fleet is gone: no replica serves")
-        behind = int((time.monotonic() - self._began_s) / TICK_S) - len(self._seconds)
+        behind = int((time.monotonic() - self._began_at_s) / TICK_S) - len(self._seconds)
         self._seconds += [now] * max(1, behind)
         self._returned(replicas)
         return len(self._seconds) * TICK_S
@@ -132,7 +132,7 @@ class LiveTarget:
     def record(self) -> EpisodeRecord:
         """What happened until now."""
         return episode_of(
-            self._frame, self._seconds, self._fleet.named(list(self._tap.records)), self._began_s
+            self._frame, self._seconds, self._fleet.named(list(self._tap.records)), self._began_at_s
         )
 
     def proof(self, strike: Strike) -> Proof:
@@ -159,7 +159,7 @@ class LiveTarget:
         """Renew leases; switch what comes and goes."""
         now_s = len(self._seconds) * TICK_S
         for strike in self._frame.plan.strikes:
-            if strike.fault.name in self._on and strike.ends_s > now_s:
+            if strike.fault.name in self._on and strike.ends_at_s > now_s:
                 self._switch(strike, now_s)
                 self._renew(strike)
 
@@ -246,7 +246,7 @@ class LiveTarget:
                 slices=broken,
                 silent=kind not in (*_RUNTIME_KINDS, "http_errors", "cut_json", "cut_stream"),
                 tv_ratio=0.0,
-                from_s=len(self._seconds) * TICK_S,
+                from_at_s=len(self._seconds) * TICK_S,
             )
         )
 
@@ -277,8 +277,8 @@ class LiveTarget:
         """What is broken of ``which`` ends now."""
         now_s = len(self._seconds) * TICK_S
         for index, one in enumerate(self._frame.damages):
-            if np.isinf(one.to_s) and which(one):
-                self._frame.damages[index] = replace(one, to_s=now_s)
+            if np.isinf(one.to_at_s) and which(one):
+                self._frame.damages[index] = replace(one, to_at_s=now_s)
 
 
 def frame_of(plan: DrillPlan, fleet: FleetPlan, contract: ContractSpec, policy: str, seed: int) -> Frame:

@@ -64,14 +64,14 @@ def admit(
 
 
 def _await_health(client: httpx.Client, known: Credentials, stop: threading.Event) -> None:
-    deadline_s = time.monotonic() + known.timeout_s
+    deadline_at_s = time.monotonic() + known.timeout_s
     while not stop.is_set():
         try:
             if client.get("/health", timeout=_ANSWER_S).status_code == 200:
                 return
         except httpx.HTTPError:
             pass
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             raise LiveError(f"{known.url}: no answer within {known.timeout_s:g} s; its log says why")
         stop.wait(_POLL_S)
     raise LiveError(f"{known.url}: its process ended before it answered; its log says why")

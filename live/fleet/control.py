@@ -62,8 +62,8 @@ def restart_and_wait(folder: FleetFolder, name: str, timeout_s: float) -> bool:
     """``restart`` it and wait until another process of it serves; False where none does in time."""
     was = _process(require_up(folder), name)
     restart(folder, name)
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
+    deadline_at_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_at_s:
         state = require_up(folder)
         ready = any(one.name == name and one.phase is Phase.READY for one in state.servers)
         if ready and _process(state, name) != was:
@@ -74,12 +74,12 @@ def restart_and_wait(folder: FleetFolder, name: str, timeout_s: float) -> bool:
 
 def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
     """Wait until everything serves; LiveError when the supervisor ends or time is up."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_at_s = time.monotonic() + timeout_s
     while True:
         state = require_up(folder)
         if state.ready():
             return state
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             waiting = [f"{s.name} {s.phase.value} {s.note}" for s in state.servers]
             raise LiveError(f"{folder.path}: not ready within {timeout_s:g} s: {'; '.join(waiting)}")
         time.sleep(0.05)
@@ -108,8 +108,8 @@ def _process(state: FleetState, name: str) -> ProcessId | None:
 def _end(state: FleetState) -> None:
     with suppress(ProcessLookupError):
         os.kill(state.supervisor.pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + _DOWN_S
+    deadline_at_s = time.monotonic() + _DOWN_S
     while runs(state.supervisor):
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             os.kill(state.supervisor.pid, signal.SIGKILL)
         time.sleep(0.02)

@@ -70,9 +70,9 @@ def kill_group(group: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 def await_group_end(group: int, timeout_s: float) -> bool:
     """Wait until a group has no living member; False when it still has at the end of ``timeout_s``."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_at_s = time.monotonic() + timeout_s
     while group_members(group):
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             return False
         time.sleep(0.02)
     return True

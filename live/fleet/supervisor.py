@@ -88,7 +88,7 @@ class Supervisor:
         self._options = options
         self._say = say
         self._stopping = False
-        self._began_s = time.monotonic()
+        self._began_at_s = time.monotonic()
         self._up_s = 0.0
         self._told: dict[str, str] = {}
         self._unwritten = False
@@ -138,7 +138,7 @@ class Supervisor:
             launcher.close()
 
     def _turn(self, means: Means) -> None:
-        now_s = time.monotonic() - self._began_s
+        now_s = time.monotonic() - self._began_at_s
         changed = False
         for pid, code in means.children.ended().items():
             changed |= self._note_end(pid, code, now_s, means)
@@ -223,13 +223,13 @@ class Supervisor:
         return forker
 
     def _await_forker(self, forker: ForkLauncher) -> None:
-        deadline_s = time.monotonic() + self._options.start_s
+        deadline_at_s = time.monotonic() + self._options.start_s
         while not self._stopping:
             try:
                 forker.require_ready()
                 return
             except NotYetError:
-                if time.monotonic() > deadline_s:
+                if time.monotonic() > deadline_at_s:
                     raise LiveError(f"vLLM is not imported after {self._options.start_s:g} s") from None
                 time.sleep(_TICK_S)
 
@@ -241,8 +241,8 @@ class Supervisor:
         pids = [pid for pid in found if pid]
         for pid in pids:
             means.children.kill(pid, signal.SIGTERM)
-        deadline_s = time.monotonic() + _GRACE_S
-        while pids and time.monotonic() < deadline_s:
+        deadline_at_s = time.monotonic() + _GRACE_S
+        while pids and time.monotonic() < deadline_at_s:
             ended = means.children.ended()
             pids = [pid for pid in pids if pid not in ended]
             time.sleep(_TICK_S)

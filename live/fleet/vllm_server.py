@@ -158,9 +158,9 @@ def _become_server(order: dict[str, Any]) -> None:
 
 def _await_adoption(supervisor: int) -> None:
     """Wait until the process in between has ended and the supervisor is the parent."""
-    deadline_s = time.monotonic() + _ADOPTION_S
+    deadline_at_s = time.monotonic() + _ADOPTION_S
     while os.getppid() != supervisor:
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             raise SystemExit("the supervisor did not adopt this server; it must be a child subreaper")
         time.sleep(0.001)
     die_with(supervisor)

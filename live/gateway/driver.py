@@ -105,17 +105,17 @@ class GatewayDriver:
             raise LiveError(
                 f"{replica}: no such replica; there are {', '.join(u.replica for u in upstreams)}"
             )
-        started_s = time.monotonic()
+        started_at_s = time.monotonic()
         self.exchange([listener_file(self.settings, self.files, upstreams, without=replica)])
         try:
-            self._await_drained(started_s + self.settings.drain_s + self._timeout_s)
+            self._await_drained(started_at_s + self.settings.drain_s + self._timeout_s)
         finally:
             self.exchange([listener_file(self.settings, self.files, upstreams)])
-        return time.monotonic() - started_s
+        return time.monotonic() - started_at_s
 
     def exchange(self, wanted: list[WatchedFile]) -> float:
         """Replace the files whose version is not in force and wait for Envoy; all or nothing."""
-        started_s = time.monotonic()
+        started_at_s = time.monotonic()
         before = self.admin.subscriptions(tuple(one.statistics for one in wanted))
         changed = [one for one in wanted if before[one.statistics].version != one.version]
         if not changed:
@@ -127,14 +127,14 @@ class GatewayDriver:
         try:
             for one in changed:
                 write_pinned(one.path, one.content)
-            self._acknowledged(changed, before, started_s + self._timeout_s)
+            self._acknowledged(changed, before, started_at_s + self._timeout_s)
         except (ActuationError, LiveError, OSError) as error:
             self._put_back(changed, old)
             raise ActuationError(f"{error}; the last table stays in force") from None
-        return time.monotonic() - started_s
+        return time.monotonic() - started_at_s
 
     def _acknowledged(
-        self, changed: list[WatchedFile], before: dict[str, SubscriptionState], deadline_s: float
+        self, changed: list[WatchedFile], before: dict[str, SubscriptionState], deadline_at_s: float
     ) -> None:
         waiting = list(changed)
         while waiting:
@@ -143,7 +143,7 @@ class GatewayDriver:
             refused = [o for o in waiting if now[o.statistics].refused > before[o.statistics].refused]
             if refused:
                 raise ActuationError(f"Envoy refused {refused[0].path}; its log says why")
-            if waiting and time.monotonic() > deadline_s:
+            if waiting and time.monotonic() > deadline_at_s:
                 raise ActuationError(
                     f"Envoy did not acknowledge {waiting[0].path} within {self._timeout_s:g} s"
                 )
@@ -155,10 +155,10 @@ class GatewayDriver:
             if one.path.read_bytes() != content:
                 write_pinned(one.path, content)
 
-    def _await_drained(self, deadline_s: float) -> None:
+    def _await_drained(self, deadline_at_s: float) -> None:
         name = "listener_manager.total_listeners_draining"
         while self.admin.statistics(f"^{name}$").get(name, 0):
-            if time.monotonic() > deadline_s:
+            if time.monotonic() > deadline_at_s:
                 raise ActuationError("Envoy still drains the hop; its connections may be open")
             time.sleep(_POLL_S)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from contracts.errors import MeasurementError
+from contracts.loading.files import written
 from live.kld.server import KldServer, Offer, reached, rows_fit
 from live.measure.endpoint import Endpoint, refused
 from live.measure.openai_backend import OpenaiBackend
@@ -68,8 +69,7 @@ def _fetch(
 ) -> None:
     """Whole rows of every prompt, written at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with written(path) as file:
         for prompt in prompts:
             rows = server.rows(prompt, offer.vocabulary, kind)
             if not np.isfinite(rows.max(axis=1)).all():
@@ -78,7 +78,6 @@ def _fetch(
                 )
             file.write(np.ascontiguousarray(rows, dtype="<f4").tobytes())
             on_prompt()
-    partial.replace(path)
 
 
 def _checked(found: ReferenceScores, file: Path) -> ReferenceScores:

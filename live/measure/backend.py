@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.documents.profile import Fingerprint, StepPoint
-from contracts.errors import MeasurementError
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 
@@ -137,10 +136,3 @@ class Backend(Protocol):
         options: tuple[EngineOption, ...] = (),
     ) -> AbstractContextManager[Session]:
         """Start ``kernel``, with extra environment and options on top of its own; stops on exit."""
-
-
-def require_full(scores: Scores) -> NDArray[np.float32]:
-    """The full-vocabulary array, or MeasurementError for a top-k answer."""
-    if isinstance(scores, FullScores):
-        return scores.log_probs
-    raise MeasurementError("this step needs full-vocabulary log-probabilities; the server returns a top-k")

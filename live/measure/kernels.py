@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: Checkpoint scheme -> what ``live.measure.quantize`` makes of the reference weights.
-SCHEMES = ("w8a8", "w4a16", "gptq4", "awq4")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOption:

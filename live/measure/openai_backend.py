@@ -26,7 +26,7 @@ from live.measure.endpoint import Endpoint, listed_models, refused
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
-from live.measure.streams import Streamed, stream_at_once
+from live.measure.streamed_answers import Streamed, stream_at_once
 
 _TOP_K = 20
 #: Above 0 by as much, a log-probability of 32 bits is still one.

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError, MissingPartError
+from contracts.loading.files import written
 from live.measure.backend import TopScores
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
@@ -81,14 +82,12 @@ def measure_reference(
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     network = _network(torch, transformers, model, device_map)
     device = network.get_input_embeddings().weight.device
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file, torch.inference_mode():
+    with written(path) as file, torch.inference_mode():
         for prompt in prompts:
             ids = torch.tensor([prompt.token_ids], device=device)
             logits = network(input_ids=ids, use_cache=False).logits[0, :-1].double()
             file.write(torch.log_softmax(logits, dim=-1).float().cpu().numpy().tobytes())
             on_prompt()
-    partial.replace(path)
     return open_reference(path, prompts, reference_versions())
 
 

@@ -139,13 +139,13 @@ def time_requests(
     if not kinds:
         raise MeasurementError(f"a server of {most_tokens} positions has no room for {min(plan.contexts)}")
     rounds = _Rounds(send=send, plan=plan, kinds=kinds, clock=clock, pace=pace or Pace(), seed=seed)
-    began_s = rounds.pace.now()
+    began_at_s = rounds.pace.now()
     rounds.warm_up()
     points: list[StepPoint] = []
     done = 0
     while done < plan.most_blocks:
-        rounds.wait_until(began_s + plan.least_seconds * done / plan.blocks)
-        block = rounds.block(began_s + plan.most_seconds)
+        rounds.wait_until(began_at_s + plan.least_seconds * done / plan.blocks)
+        block = rounds.block(began_at_s + plan.most_seconds)
         if block is None:
             break
         points, done = points + block, done + 1
@@ -188,18 +188,18 @@ class _Rounds:
         for kind in self._kinds:
             self._send(self._fresh.of(kind), kind.tokens)
 
-    def wait_until(self, moment_s: float) -> None:
+    def wait_until(self, until_at_s: float) -> None:
         """Leave the server alone until then."""
-        left_s = moment_s - self.pace.now()
+        left_s = until_at_s - self.pace.now()
         if left_s > 0.0:
             self.pace.sleep(left_s)
 
-    def block(self, ends_s: float) -> list[StepPoint] | None:
+    def block(self, ends_at_s: float) -> list[StepPoint] | None:
         """A point of every kind over the block's rounds; None where the time ran out before its end."""
         times: list[list[float]] = [[] for _ in self._kinds]
         for _ in range(self._plan.rounds):
             for index in self._order.permutation(self._round):
-                if self.pace.now() >= ends_s:
+                if self.pace.now() >= ends_at_s:
                     return None
                 times[index].append(self._time_ms(self._kinds[index]))
         typical = min if self._plan.least else median

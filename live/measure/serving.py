@@ -26,7 +26,7 @@ from contracts.errors import MeasurementError
 from live.errors import LiveError
 from live.exposition import read_samples, sample_sums
 from live.measure.request_steps import FreshPrompts, Request
-from live.measure.streams import Streamed
+from live.measure.streamed_answers import Streamed
 
 ANSWER_TOKENS = 33
 #: Prompt of all streams, and a longer one of a stream alone; short, so that prefills hardly widen gaps.

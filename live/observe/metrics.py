@@ -134,16 +134,6 @@ class EngineReading:
         """Of ``SIGNALS``."""
         return self._named(SIGNALS, SIGNALS_AT)
 
-    @property
-    def histograms(self) -> dict[str, Histogram]:
-        """Of ``HISTOGRAMS``, by family."""
-        told = zip(LATENCY_FAMILIES, self.fields.edges_s, self.fields.begins, strict=True)
-        return {
-            family: Histogram(edges_s, tuple(self.numbers[begin : begin + len(edges_s)].tolist()))
-            for family, edges_s, begin in told
-            if edges_s
-        }
-
     def _named(self, names: Mapping[str, object], begin: int) -> dict[str, float]:
         told = self.numbers[begin : begin + len(names)].tolist()
         return {name: value for name, value in zip(names, told, strict=True) if not isnan(value)}

@@ -126,7 +126,7 @@ class PassiveWatch:
         self._processes: dict[str, _Process] = {}
         self._alarmed: set[tuple[str, str]] = set()
 
-    def hear(self, readings: Mapping[str, EngineReading]) -> None:
+    def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
         for replica, reading in readings.items():
             process = self._processes.get(replica)

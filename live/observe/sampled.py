@@ -49,20 +49,6 @@ def mean_surprise(log_probs: list[float]) -> float:
     return max(0.0, -math.fsum(log_probs) / len(log_probs))
 
 
-def sampled_log_probs(content: Any) -> list[float]:
-    """Log-probabilities of the sampled tokens of one completion or chat answer; empty where it has none.
-
-    For clients: nothing else of the answer is needed, and nothing else may be posted.
-    """
-    try:
-        found = content["choices"][0]["logprobs"] or {}
-        if found.get("content") is not None:
-            return [float(one["logprob"]) for one in found["content"]]
-        return [float(one) for one in found.get("token_logprobs") or ()]
-    except (TypeError, KeyError, IndexError, ValueError, AttributeError):
-        return []
-
-
 class SampledInbox:
     """Takes posts from any thread, hands on what came since the last look. No text is ever held."""
 

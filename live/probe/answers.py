@@ -143,14 +143,14 @@ def ask(
     errors of the line are httpx's, an error status or an answer of another form is MeasurementError.
     YieldedError where ``gives_way`` says so between two tokens.
     """
-    until_s = time.monotonic() + limit_s
+    until_at_s = time.monotonic() + limit_s
     gathered = _Gathered(question)
     with line.stream(question, nonce, limit_s) as answer:
         if answer.status_code != httpx.codes.OK:
             raise MeasurementError(f"HTTP {answer.status_code}")
         try:
             for event in _events(answer):
-                if time.monotonic() > until_s:
+                if time.monotonic() > until_at_s:
                     raise httpx.ReadTimeout(f"the stream lasted longer than {limit_s:g} s")
                 if gives_way():
                     raise YieldedError

@@ -63,7 +63,7 @@ def probe(
 
 def guarded(measure: Callable[[], Found], limit_s: float) -> ProbeAnswer:
     """What ``measure`` finds, timed; never raises for what a server does."""
-    sent_at_s, began_s = time.time(), time.perf_counter()
+    sent_at_s, began_at_s = time.time(), time.perf_counter()
     try:
         found = measure()
     except httpx.TimeoutException:
@@ -74,7 +74,7 @@ def guarded(measure: Callable[[], Found], limit_s: float) -> ProbeAnswer:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     return ProbeAnswer(
         sent_at_s=sent_at_s,
-        latency_ms=(time.perf_counter() - began_s) * 1000.0,
+        latency_ms=(time.perf_counter() - began_at_s) * 1000.0,
         outcome=ProbeOutcome.ANSWERED,
         values=found.values,
         named=found.named,

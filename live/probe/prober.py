@@ -119,7 +119,7 @@ class Prober:
         self._threads.shutdown(wait=wait, cancel_futures=True)
         self._http.close()
 
-    def hear(self, waiting: Mapping[str, float]) -> None:
+    def receive(self, waiting: Mapping[str, float]) -> None:
         """Take note of how many requests wait at replicas that were looked at: there long probes give way."""
         waits = {name for name, requests in waiting.items() if requests > 0.0}
         self.pressed = (self.pressed - waiting.keys()) | waits

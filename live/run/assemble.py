@@ -65,11 +65,11 @@ class _Watches:
     passive: PassiveWatch
     crowding: Crowding
 
-    def hear(self, readings: Mapping[str, EngineReading]) -> None:
+    def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
-        self.prober.hear(gauge("waiting", readings))
+        self.prober.receive(gauge("waiting", readings))
         self.prober.paces |= self.crowding.paces(readings)
-        self.passive.hear(readings)
+        self.passive.receive(readings)
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
     found = live_setup(documents, world.by_kernel(), rates)
     setup = found.setup
     state, why = kept_state(world.folder, setup, world.fleet)
-    clock = SteadyClock(not_before_s=0.0 if state is None else float(state.now_s[0]))
+    clock = SteadyClock(not_before_at_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
         watches = _Watches(prober=prober, passive=PassiveWatch(), crowding=Crowding(plan.tokens_per_s))
@@ -227,7 +227,7 @@ def _source(
             clock=clock,
             statistics=world.statistics,
             prober=probes,
-            listeners=(watches.hear,),
+            listeners=(watches.receive,),
             fingerprints=expected_fingerprints(world.pool),
         )
     )

@@ -214,11 +214,11 @@ def _failed(episodes: Sequence[EpisodeEvidence], evidence: CertificationEvidence
 def _harm(
     episodes: Sequence[EpisodeEvidence],
     evidence: CertificationEvidence,
-    lost: Callable[[ServiceShares, ServiceShares], float],
+    loss: Callable[[ServiceShares, ServiceShares], float],
 ) -> _Judged:
     """The worst scenario's mean, paired by seed, with limits that hold over all scenarios at once.
 
-    Where nothing is lost the value is 0: a gain in one scenario pays for no loss in another.
+    Where nothing is worse the value is 0: a gain in one scenario pays for no loss in another.
     """
     method, scenarios = "simultaneous_t", list(dict.fromkeys(e.scenario for e in episodes))
     seeds = sorted({e.seed for e in episodes})
@@ -226,7 +226,7 @@ def _harm(
     for e in episodes:
         still = evidence.still.get((e.scenario, e.seed))
         if still is not None:
-            matrix[seeds.index(e.seed), scenarios.index(e.scenario)] = lost(still, e.service)
+            matrix[seeds.index(e.seed), scenarios.index(e.scenario)] = loss(still, e.service)
     bounds = simultaneous_limits(matrix, upper=True)
     if not bounds or not all(math.isfinite(bound.limit) for bound in bounds):
         return _Judged(method=method, value=None, ci_high=None, n=0)

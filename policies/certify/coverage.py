@@ -52,13 +52,13 @@ def fleet_facts(fleet: FleetSetup, load_ratio: float | None = None) -> Facts:
 
 
 def _clauses(fleet: FleetSetup) -> Iterator[tuple[str, tuple[float, float]]]:
-    contract, units = fleet.contract, fleet.certified_units
+    contract, certified = fleet.contract, fleet.certified_observations
     for index, name in enumerate(contract.clause_ids):
         threshold = float(contract.threshold[index])
         yield f"threshold of {name}", (threshold, threshold)
-        if units is None or contract.source[index] != Source.PROBE or not threshold > 0.0:
+        if certified is None or contract.source[index] != Source.PROBE or not threshold > 0.0:
             continue
-        values = units[:, contract.applies[index], :, contract.column[index]]
+        values = certified[:, contract.applies[index], :, contract.column[index]]
         with np.errstate(invalid="ignore"):
             means = _means(values) / threshold
         if np.isfinite(means).any():

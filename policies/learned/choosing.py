@@ -128,15 +128,15 @@ class Chooser:
     def initial(self, batch: int) -> PolicyState:
         """Every slice at home, nothing left, nothing ill.
 
-        choice: int64 [B, S]; chosen_s: float64 [B, S], when it last changed; left_s, unhealthy_at_s: float64
-        [B, K, S].
+        choice: int64 [B, S]; chosen_at_s: float64 [B, S], when it last changed; left_at_s, unhealthy_at_s:
+        float64 [B, K, S].
         """
         slices = len(self.home)
         return {
             **capacity_memory(batch, slices, self.kernels),
             "choice": np.tile(self.home, (batch, 1)),
-            "chosen_s": np.full((batch, slices), -np.inf),
-            "left_s": np.full((batch, self.kernels, slices), -np.inf),
+            "chosen_at_s": np.full((batch, slices), -np.inf),
+            "left_at_s": np.full((batch, self.kernels, slices), -np.inf),
             "unhealthy_at_s": np.full((batch, self.kernels, slices), -np.inf),
         }
 
@@ -153,9 +153,9 @@ class Chooser:
         _show_memory(
             inputs[:, encoder.size :],
             memory["choice"],
-            log_time(seen.now_s[:, None, None] - memory["left_s"]),
+            log_time(seen.now_s[:, None, None] - memory["left_at_s"]),
             log_time(seen.now_s[:, None, None] - memory["unhealthy_at_s"]),
-            log_time(seen.now_s[:, None] - memory["chosen_s"]),
+            log_time(seen.now_s[:, None] - memory["chosen_at_s"]),
             encoder.kernels_max,
         )
         return inputs, memory
@@ -178,11 +178,15 @@ class Chooser:
         memory = {name: array.copy() for name, array in state.items()}
         memory["choice"] = chosen.astype(np.int64)
         wanted = np.zeros(seen.table.shape)
-        _settle_choice(wanted, memory["choice"], before, memory["chosen_s"], memory["left_s"], seen.now_s)
+        _settle_choice(
+            wanted, memory["choice"], before, memory["chosen_at_s"], memory["left_at_s"], seen.now_s
+        )
         moved = memory["choice"] != before
-        rank, lost = self._failover_targets(order, seen, memory)
-        memory["wanted"] = np.where(lost[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64))
-        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | lost))
+        rank, untargeted = self._failover_targets(order, seen, memory)
+        memory["wanted"] = np.where(
+            untargeted[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64)
+        )
+        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | untargeted))
 
     def _served(self, order: NDArray[np.float64]) -> NDArray[np.int64]:
         """int64 [B, S], who serves a slice that chose shedding: home where that complies, else the first
@@ -196,12 +200,12 @@ class Chooser:
     def _failover_targets(
         self, order: NDArray[np.float64], seen: Observation, memory: PolicyState
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """``(rank, lost)``: ``order`` of failover targets [B, S, K] without the kernels that the slice left
-        lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
+        """``(rank, untargeted)``: ``order`` of failover targets [B, S, K] without the kernels that the slice
+        left lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
         target any more.
         """
-        left_s = np.asarray(memory["left_s"], dtype=np.float64).transpose(0, 2, 1)
-        lowered = seen.now_s[:, None, None] - left_s < RETURN_AFTER_S
+        left_at_s = np.asarray(memory["left_at_s"], dtype=np.float64).transpose(0, 2, 1)
+        lowered = seen.now_s[:, None, None] - left_at_s < RETURN_AFTER_S
         rank = np.where(lowered, np.inf, order)
         chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
         overflows = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
@@ -211,7 +215,7 @@ class Chooser:
         self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState
     ) -> NDArray[np.bool_]:
         """Bool [B, S]: goes home by rule now; at most one slice of a fleet."""
-        since_s = seen.now_s[:, None] - np.asarray(state["chosen_s"], dtype=np.float64)
+        since_s = seen.now_s[:, None] - np.asarray(state["chosen_at_s"], dtype=np.float64)
         unhealthy_at_s = np.asarray(state["unhealthy_at_s"], dtype=np.float64)[
             :, self.home, np.arange(len(self.home))
         ]
@@ -239,7 +243,7 @@ def _show_memory(out, choice, since_left, since_unhealthy, since_chosen, kernels
 
 
 @compiled
-def _settle_choice(wanted, choice, before, chosen_s, left_s, now_s):
+def _settle_choice(wanted, choice, before, chosen_at_s, left_at_s, now_s):
     """One-hot rows of ``wanted``, and the times of what changed."""
     batch, slices = choice.shape
     for b in range(batch):
@@ -247,6 +251,6 @@ def _settle_choice(wanted, choice, before, chosen_s, left_s, now_s):
             wanted[b, s, choice[b, s]] = 1.0
             if choice[b, s] == before[b, s]:
                 continue
-            chosen_s[b, s] = now_s[b]
-            if before[b, s] < left_s.shape[1]:
-                left_s[b, before[b, s], s] = now_s[b]
+            chosen_at_s[b, s] = now_s[b]
+            if before[b, s] < left_at_s.shape[1]:
+                left_at_s[b, before[b, s], s] = now_s[b]

@@ -1,4 +1,4 @@
-"""Logged transitions as a Minari dataset, and back: the form in which offline learners exchange data.
+"""Logged transitions as a Minari dataset: the form in which offline learners exchange data.
 
 Infos are kept, because the cost and the propensity of every choice stand in them. An episode of Minari is
 one log; it is truncated at its end, never terminated. An action is one choice per slice.
@@ -6,14 +6,12 @@ one log; it is truncated at its end, never terminated. An action is one choice p
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import minari
 import numpy as np
@@ -23,7 +21,7 @@ from minari.data_collector import EpisodeBuffer
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
 from policies.learned.choosing import InputLayout
-from policies.offline.transitions import TransitionHeader, Transitions
+from policies.offline.transitions import Transitions
 
 #: Environment variable by which Minari finds its datasets.
 _ROOT = "MINARI_DATASETS_PATH"
@@ -39,7 +37,7 @@ def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layou
         raise _refused(dataset_id, f"observations of {layout.size} numbers", str(numbers))
     if (root / dataset_id).exists():
         raise _refused(dataset_id, "a name that is free", f"{root / dataset_id} exists")
-    with _datasets_under(root), warnings.catch_warnings():
+    with datasets_under(root), warnings.catch_warnings():
         # Minari asks for author, link and environment; a log of a live fleet has none of them.
         warnings.simplefilter("ignore", UserWarning)
         minari.create_dataset_from_buffers(
@@ -53,17 +51,8 @@ def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layou
     return root / dataset_id
 
 
-def read_minari(dataset_id: str, root: Path) -> list[Transitions]:
-    """The logs that ``write_minari`` wrote, in their order."""
-    with _datasets_under(root):
-        dataset = minari.load_dataset(dataset_id)
-        headers = json.loads(dataset.storage.metadata["description"])
-        episodes = list(dataset.iterate_episodes())
-    return [_log(header, episode) for header, episode in zip(headers, episodes, strict=True)]
-
-
 @contextmanager
-def _datasets_under(root: Path) -> Iterator[None]:
+def datasets_under(root: Path) -> Iterator[None]:
     """Minari has one root for all datasets, in the environment of the process."""
     before = os.environ.get(_ROOT)
     os.environ[_ROOT] = str(root)
@@ -89,17 +78,6 @@ def _buffer(number: int, log: Transitions) -> EpisodeBuffer:
         terminations=[False] * log.ticks,
         truncations=ended.tolist(),
         infos=infos,
-    )
-
-
-def _log(header: dict[str, Any], episode: Any) -> Transitions:
-    return Transitions(
-        header=TransitionHeader(**header),
-        observation=np.asarray(episode.observations, dtype=np.float32),
-        choice=np.asarray(episode.actions, dtype=np.int64),
-        reward=np.asarray(episode.rewards, dtype=np.float64),
-        cost=np.asarray(episode.infos["cost"], dtype=np.float64)[1:],
-        log_probability=np.asarray(episode.infos["log_probability"], dtype=np.float64)[1:],
     )
 
 

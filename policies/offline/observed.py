@@ -59,7 +59,7 @@ def observed_cost(acted: Decision, seen: Decision, setup: ControllerSetup) -> Fl
 
 
 def exceeding(seen: Decision, contract: CompiledContract) -> Floats:
-    """Share of units beyond each clause, float64 [B, K, S, C]; a mean clause has 0 or 1; unmeasured: 0."""
+    """Share of observations beyond each clause, float64 [B, K, S, C]; mean clauses: 0 or 1; unmeasured: 0."""
     count, over = seen.judged[..., COUNT], seen.judged[..., OVER]
     mean = seen.judged[..., TOTAL] / np.maximum(count, 1.0)
     broken = contract.sense * mean > contract.sense * contract.threshold

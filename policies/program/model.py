@@ -22,7 +22,7 @@ _TIE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Prices, in lost requests per request (see the module), and how full kernels may be."""
+    """Prices, in failed requests per request (see the module), and how full kernels may be."""
 
     capacity: float = 0.01  #: of a request on the dearest kernel
     away: float = 0.02  #: of a request that is not served at its slice's home

@@ -13,11 +13,12 @@ Source: Envoy documentation, "Outlier detection" and "Panic threshold".
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.fixed import home_table
 
@@ -43,49 +44,26 @@ class BreakerPolicy:
             "ejected_at_s": np.zeros(shape),
             "ejections": np.zeros(shape, dtype=np.int64),
             "discounted": np.zeros(shape, dtype=np.int64),
-            "swept_s": np.full(batch, -np.inf),
+            "swept_at_s": np.full(batch, -np.inf),
         }
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The home table and who is out."""
-        ejected = np.array(state["ejected"], dtype=np.bool_)
-        ejected_at_s = np.array(state["ejected_at_s"], dtype=np.float64)
-        ejections = np.array(state["ejections"], dtype=np.int64)
-        discounted = self._discounted(seen, state)
-        sweep = seen.now_s - np.asarray(state["swept_s"], dtype=np.float64) >= self.interval_s
-        _sweep(
-            ejected,
-            ejected_at_s,
-            ejections,
-            discounted,
-            sweep,
-            seen.now_s,
-            seen.consecutive_failed,
-            self.base_ejection_s,
-            self.max_ejection_s,
+        hosts = _Hosts(
+            ejected=np.array(state["ejected"], dtype=np.bool_),
+            ejected_at_s=np.array(state["ejected_at_s"], dtype=np.float64),
+            ejections=np.array(state["ejections"], dtype=np.int64),
+            discounted=self._discounted(seen, state),
         )
-        present = seen.in_rotation | np.asarray(state["ejected"], dtype=np.bool_)
-        out = (seen.consecutive_failed - discounted >= self.consecutive_failures) & ~ejected
-        _eject(
-            ejected,
-            ejected_at_s,
-            ejections,
-            discounted,
-            out,
-            seen.now_s,
-            seen.consecutive_failed,
-            seen.replica_kernel,
-            present,
-            self.max_ejection_ratio,
-        )
-        memory: PolicyState = {
-            "ejected": ejected,
-            "ejected_at_s": ejected_at_s,
-            "ejections": ejections,
-            "discounted": discounted,
-            "swept_s": np.where(sweep, seen.now_s, np.asarray(state["swept_s"], dtype=np.float64)),
-        }
-        balanced = ejected & ~self._panic(seen, ejected, present)
+        swept_at_s = np.asarray(state["swept_at_s"], dtype=np.float64)
+        sweep = seen.now_s - swept_at_s >= self.interval_s
+        present = seen.in_rotation | hosts.ejected
+        failed, longest_s = seen.consecutive_failed, self.max_ejection_s
+        _sweep(hosts, sweep, seen.now_s, failed, self.base_ejection_s, longest_s)
+        out = (failed - hosts.discounted >= self.consecutive_failures) & ~hosts.ejected
+        _eject(hosts, out, seen.now_s, failed, seen.replica_kernel, present, self.max_ejection_ratio)
+        memory: PolicyState = {**hosts._asdict(), "swept_at_s": np.where(sweep, seen.now_s, swept_at_s)}
+        balanced = hosts.ejected & ~self._panic(seen, hosts.ejected, present)
         return Proposal(table=home_table(seen), ejected=balanced), memory
 
     @staticmethod
@@ -107,34 +85,45 @@ class BreakerPolicy:
         return panic
 
 
+class _Hosts(NamedTuple):
+    """What is remembered of every replica; changed in place."""
+
+    ejected: NDArray[np.bool_]  #: [B, R]
+    ejected_at_s: NDArray[np.float64]  #: [B, R]
+    ejections: NDArray[np.int64]  #: [B, R], so far, less those that were forgiven
+    discounted: NDArray[np.int64]  #: [B, R], failures of the current run that were already acted on
+
+
 @compiled
-def _sweep(ejected, ejected_at_s, ejections, discounted, sweep, now_s, failed, base_s, most_s):
+def _sweep(hosts, sweep, now_s, failed, base_s, most_s):
     """Return who has served its time; forgive one ejection of who behaved."""
+    hosts = borrowed(hosts)
     for b in range(len(sweep)):
         if not sweep[b]:
             continue
-        for r in range(ejected.shape[1]):
-            if not ejected[b, r]:
-                ejections[b, r] = max(ejections[b, r] - 1, 0)
-            elif now_s[b] - ejected_at_s[b, r] >= min(base_s * ejections[b, r], most_s):
-                ejected[b, r] = False
-                discounted[b, r] = failed[b, r]
+        for r in range(failed.shape[1]):
+            if not hosts.ejected[b, r]:
+                hosts.ejections[b, r] = max(hosts.ejections[b, r] - 1, 0)
+            elif now_s[b] - hosts.ejected_at_s[b, r] >= min(base_s * hosts.ejections[b, r], most_s):
+                hosts.ejected[b, r] = False
+                hosts.discounted[b, r] = failed[b, r]
 
 
 @compiled
-def _eject(ejected, ejected_at_s, ejections, discounted, out, now_s, failed, owner, present, most_ratio):
+def _eject(hosts, out, now_s, failed, owner, present, most_ratio):
     """Eject while the cluster's ejected share is below the cap; a refused host starts a new run."""
+    hosts = borrowed(hosts)
     for b in range(out.shape[0]):
         for r in range(out.shape[1]):
             if not out[b, r]:
                 continue
-            discounted[b, r] = failed[b, r]
-            hosts, away = 0, 0
+            hosts.discounted[b, r] = failed[b, r]
+            many, away = 0, 0
             for other in range(len(owner)):
                 if owner[other] == owner[r] and present[b, other]:
-                    hosts += 1
-                    away += ejected[b, other]
-            if away < most_ratio * hosts:
-                ejected[b, r] = True
-                ejected_at_s[b, r] = now_s[b]
-                ejections[b, r] += 1
+                    many += 1
+                    away += hosts.ejected[b, other]
+            if away < most_ratio * many:
+                hosts.ejected[b, r] = True
+                hosts.ejected_at_s[b, r] = now_s[b]
+                hosts.ejections[b, r] += 1

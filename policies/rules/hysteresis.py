@@ -1,9 +1,9 @@
 """Hysteresis: away at once, back slowly.
 
 Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
-level normal and re-certified on the slice, ``dwell_s`` after it was last ill (doubled with each relapse,
-at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more every
-``step_s`` while the home kernel stays clean. At most one slice of a kernel begins to return in
+level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
+relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
+every ``step_s`` while the home kernel stays clean. At most one slice of a kernel begins to return in
 ``readmit_every_s``. The failover target is kept while it complies, so that the best of two equals does not
 change with the weather.
 """
@@ -11,11 +11,12 @@ change with the weather.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
 from policies.rules.targets import home_level, preference
@@ -26,8 +27,7 @@ MOST_DOUBLINGS = 3
 FORGIVEN_DWELLS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(NamedTuple):
     """How slowly a slice returns: times in seconds, shares of the slice's traffic."""
 
     guard_share: float = 1.0
@@ -53,98 +53,88 @@ class HysteresisPolicy:
     def initial(self, batch: int) -> PolicyState:
         """Every slice whole at home.
 
-        home_share: float64 [B, S]; left_s: float64 [B, S], when home was last ill; stepped_s: float64 [B, S],
-        last step back; relapses: int64 [B, S]; failover: int64 [B, S] (-1: none);
-        readmitted_s: float64 [B, K], last begin of a return.
+        home_share: float64 [B, S]; left_at_s: float64 [B, S], when home was last unhealthy; stepped_at_s:
+        float64 [B, S], last step back; relapses: int64 [B, S]; failover: int64 [B, S] (-1: none);
+        readmitted_at_s: float64 [B, K], last begin of a return.
         """
         shape = (batch, self.slices)
         return {
             **capacity_memory(batch, self.slices, self.kernels),
             "home_share": np.ones(shape),
-            "left_s": np.full(shape, -np.inf),
-            "stepped_s": np.full(shape, -np.inf),
+            "left_at_s": np.full(shape, -np.inf),
+            "stepped_at_s": np.full(shape, -np.inf),
             "relapses": np.zeros(shape, dtype=np.int64),
             "failover": np.full(shape, -1, dtype=np.int64),
-            "readmitted_s": np.full((batch, self.kernels), -np.inf),
+            "readmitted_at_s": np.full((batch, self.kernels), -np.inf),
         }
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the state machines, as far as capacity goes."""
         memory = {name: array.copy() for name, array in state.items()}
-        level = home_level(seen)
         rank, wanted = preference(seen, by_health=True), np.zeros(seen.table.shape)
-        pace = self.pace
-        _return_slowly(
-            memory["home_share"],
-            memory["left_s"],
-            memory["stepped_s"],
-            memory["relapses"],
-            memory["readmitted_s"],
-            level,
-            seen.certified,
-            seen.home,
-            seen.now_s,
-            pace.guard_share,
-            pace.dwell_s,
-            pace.first_ratio,
-            pace.step_ratio,
-            pace.step_s,
-            pace.readmit_every_s,
-        )
-        _place(
-            wanted,
-            memory["failover"],
-            memory["home_share"],
-            rank,
-            level,
-            seen.home,
-            seen.ready,
-            int(np.argmax(seen.role_known_good)),
-            self.shed_when_uncertified,
-        )
+        slices, home = _slices_of(memory), _Home(home_level(seen), seen.certified, seen.home, seen.ready)
+        _return_slowly(slices, home, seen.now_s, self.pace)
+        _place(wanted, slices, home, rank, int(np.argmax(seen.role_known_good)), self.shed_when_uncertified)
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
 
 
+class _Slices(NamedTuple):
+    """The state machines, as ``HysteresisPolicy.initial`` explains them; changed in place."""
+
+    home_share: NDArray[np.float64]  #: [B, S]
+    left_at_s: NDArray[np.float64]  #: [B, S]
+    stepped_at_s: NDArray[np.float64]  #: [B, S]
+    relapses: NDArray[np.int64]  #: [B, S]
+    failover: NDArray[np.int64]  #: [B, S]
+    readmitted_at_s: NDArray[np.float64]  #: [B, K]
+
+
+class _Home(NamedTuple):
+    """What is seen of home kernels."""
+
+    level: NDArray[np.int64]  #: [B, S]
+    certified: NDArray[np.bool_]  #: [B, K, S]
+    kernel: NDArray[np.int64]  #: [S]
+    ready: NDArray[np.int64]  #: [B, K]
+
+
+def _slices_of(memory: dict[str, Any]) -> _Slices:
+    return _Slices(**{name: memory[name] for name in _Slices._fields})
+
+
 @compiled
-def _return_slowly(
-    home_share,
-    left_s,
-    stepped_s,
-    relapses,
-    readmitted_s,
-    level,
-    certified,
-    home,
-    now_s,
-    guard_share,
-    dwell_s,
-    first_ratio,
-    step_ratio,
-    step_s,
-    readmit_every_s,
-):
+def _return_slowly(slices, home, now_s, pace):
     """One step of every slice's state machine."""
-    for b in range(level.shape[0]):
-        for s in range(level.shape[1]):
-            here, dwell = home[s], dwell_s * 2.0 ** relapses[b, s]
-            target = 1.0 if level[b, s] == 0 else (1.0 - guard_share if level[b, s] == 1 else 0.0)
-            if target < home_share[b, s]:
-                relapses[b, s] = _relapses(relapses[b, s], now_s[b] - stepped_s[b, s], dwell_s)
-                home_share[b, s], left_s[b, s] = target, now_s[b]
-                continue
-            if home_share[b, s] < 1.0 and level[b, s] > 0:
-                left_s[b, s] = now_s[b]
-            eligible = level[b, s] == 0 and certified[b, here, s]
-            if home_share[b, s] >= 1.0 or not eligible or now_s[b] - left_s[b, s] < dwell:
-                continue
-            first = stepped_s[b, s] <= left_s[b, s]
-            waited = now_s[b] - (readmitted_s[b, here] if first else stepped_s[b, s])
-            if waited < (readmit_every_s if first else step_s):
-                continue
-            home_share[b, s] = min(1.0, home_share[b, s] + (first_ratio if first else step_ratio))
-            stepped_s[b, s] = now_s[b]
-            if first:
-                readmitted_s[b, here] = now_s[b]
+    slices, home = borrowed(slices), borrowed(home)
+    for b in range(home.level.shape[0]):
+        for s in range(home.level.shape[1]):
+            _step(slices, home, now_s[b], pace, b, s)
+
+
+@compiled
+def _step(slices, home, now_s, pace, b, s):
+    """One step of the state machine of one slice."""
+    here, level, share = home.kernel[s], home.level[b, s], slices.home_share[b, s]
+    target = 1.0 if level == 0 else (1.0 - pace.guard_share if level == 1 else 0.0)
+    if target < share:
+        since_s = now_s - slices.stepped_at_s[b, s]
+        slices.relapses[b, s] = _relapses(slices.relapses[b, s], since_s, pace.dwell_s)
+        slices.home_share[b, s], slices.left_at_s[b, s] = target, now_s
+        return
+    if share < 1.0 and level > 0:
+        slices.left_at_s[b, s] = now_s
+    dwell_s = pace.dwell_s * 2.0 ** slices.relapses[b, s]
+    eligible = level == 0 and home.certified[b, here, s]
+    if share >= 1.0 or not eligible or now_s - slices.left_at_s[b, s] < dwell_s:
+        return
+    first = slices.stepped_at_s[b, s] <= slices.left_at_s[b, s]
+    waited_s = now_s - (slices.readmitted_at_s[b, here] if first else slices.stepped_at_s[b, s])
+    if waited_s < (pace.readmit_every_s if first else pace.step_s):
+        return
+    slices.home_share[b, s] = min(1.0, share + (pace.first_ratio if first else pace.step_ratio))
+    slices.stepped_at_s[b, s] = now_s
+    if first:
+        slices.readmitted_at_s[b, here] = now_s
 
 
 @compiled
@@ -154,33 +144,33 @@ def _relapses(before, since_step_s, dwell_s):
 
 
 @compiled
-def _place(wanted, failover, home_share, rank, level, home, ready, known_good, shed):
+def _place(wanted, slices, home, rank, known_good, shed):
     """Home share at home, the rest with a failover target that complies; at level fallback the
     known-good one.
     """
-    fleets, slices, kernels = rank.shape
-    for b in range(fleets):
-        for s in range(slices):
-            here, share = home[s], home_share[b, s]
+    slices, home = borrowed(slices), borrowed(home)
+    for b in range(rank.shape[0]):
+        for s in range(rank.shape[1]):
+            here, share = home.kernel[s], slices.home_share[b, s]
             if share >= 1.0:
-                failover[b, s] = -1
+                slices.failover[b, s] = -1
                 wanted[b, s, here] = 1.0
                 continue
-            best = failover[b, s]
+            best = slices.failover[b, s]
             if best < 0 or not np.isfinite(rank[b, s, best]) or best == here:
                 best = _best(rank[b, s], here)
-                if level[b, s] == 2 and np.isfinite(rank[b, s, known_good]) and known_good != here:
+                if home.level[b, s] == 2 and np.isfinite(rank[b, s, known_good]) and known_good != here:
                     best = known_good
-            failover[b, s] = best
+            slices.failover[b, s] = best
             if best >= 0:
                 wanted[b, s, here] = share
                 wanted[b, s, best] += 1.0 - share
             elif share > 0.0:
                 wanted[b, s, here] = 1.0
             elif shed:
-                wanted[b, s, kernels] = 1.0
+                wanted[b, s, rank.shape[2]] = 1.0
             else:
-                wanted[b, s, known_good if ready[b, known_good] > 0 else here] = 1.0
+                wanted[b, s, known_good if home.ready[b, known_good] > 0 else here] = 1.0
 
 
 @compiled

@@ -29,45 +29,45 @@ MOST_LOAD_RATIO = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """What is known of one scenario, N entries. from_s, until_s: float64 [N], when it is known.
+    """What is known of one scenario, N entries. from_at_s, until_at_s: float64 [N], when it is known.
 
     kernel: int64 [N], index of the kernel that is ill as a whole, -1: not; replica: int64 [N], of the single
     replica that is, -1: not. slices: bool [N, S], where the contract is broken. replica_rps: float64 [M, K],
-    what a healthy replica of each kernel truly carries from ``rps_from_s`` [M] on; None: nobody says.
+    what a healthy replica of each kernel truly carries from ``rps_from_at_s`` [M] on; None: nobody says.
     answers: bool [N], who is ill answers all the same, late or most requests; None: nobody does.
     fail_ratio: float64 [N], share of its attempts that who is ill fails, of faults that are nothing else;
-    None: 0 everywhere. began_s: float64 [N], when it began, known to whoever is compared; None: when it is
+    None: 0 everywhere. began_at_s: float64 [N], when it began, known to whoever is compared; None: when it is
     known.
     """
 
-    from_s: NDArray[np.float64]
-    until_s: NDArray[np.float64]
+    from_at_s: NDArray[np.float64]
+    until_at_s: NDArray[np.float64]
     kernel: NDArray[np.int64]
     replica: NDArray[np.int64]
     slices: NDArray[np.bool_]
     replica_rps: NDArray[np.float64] | None = None
-    rps_from_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    rps_from_at_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     answers: NDArray[np.bool_] | None = None
     fail_ratio: NDArray[np.float64] | None = None
-    began_s: NDArray[np.float64] | None = None
+    began_at_s: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        count = self.from_s.size
-        sizes = (self.until_s.size, self.kernel.size, self.replica.size, self.slices.shape[0])
+        count = self.from_at_s.size
+        sizes = (self.until_at_s.size, self.kernel.size, self.replica.size, self.slices.shape[0])
         if any(size != count for size in sizes):
             raise ValueError(f"notices: expected {count} entries everywhere, got {sizes}")
         if bool(((self.kernel >= 0) == (self.replica >= 0)).any()):
             raise ValueError("notices: expected each to name a kernel or a replica, got both or neither")
-        if self.replica_rps is not None and len(self.replica_rps) != len(self.rps_from_s):
-            raise ValueError(f"notices: expected {len(self.rps_from_s)} rows, got {len(self.replica_rps)}")
+        if self.replica_rps is not None and len(self.replica_rps) != len(self.rps_from_at_s):
+            raise ValueError(f"notices: expected {len(self.rps_from_at_s)} rows, got {len(self.replica_rps)}")
 
 
 def no_notices(slices: int) -> Notices:
     """Nothing is known, because nothing happens."""
     nobody = np.zeros(0, dtype=np.int64)
     return Notices(
-        from_s=np.zeros(0),
-        until_s=np.zeros(0),
+        from_at_s=np.zeros(0),
+        until_at_s=np.zeros(0),
         kernel=nobody,
         replica=nobody,
         slices=np.zeros((0, slices), dtype=np.bool_),
@@ -113,16 +113,16 @@ class InformedPolicy:
         """
         replicas, answers = seen.in_rotation.shape[1], self.notices.answers
         if answers is None:
-            return self.known(seen.now_s, replicas, np.ones(self.notices.from_s.size, dtype=np.bool_))
-        lost, gone = self.known(seen.now_s, replicas, ~answers)
+            return self.known(seen.now_s, replicas, np.ones(self.notices.from_at_s.size, dtype=np.bool_))
+        broken, gone = self.known(seen.now_s, replicas, ~answers)
         poor, late = self.known(seen.now_s, replicas, answers & ~self._fails)
-        worse_cells, worse = self._failing_more(lost, gone, seen)
+        worse_cells, worse = self._failing_more(broken, gone, seen)
         poor, late = poor | worse_cells, late | worse
         at_home = np.arange(self.kernels)[:, None] == seen.home
-        others = ~(lost | poor).any(axis=2)
+        others = ~(broken | poor).any(axis=2)
         alone = self._carry(others, seen)
-        with_homes = self._carry(others | (at_home.any(axis=1) & ~lost.any(axis=2)), seen)
-        cells = lost | (poor & (alone[:, None, None] | (with_homes[:, None, None] & ~at_home)))
+        with_homes = self._carry(others | (at_home.any(axis=1) & ~broken.any(axis=2)), seen)
+        cells = broken | (poor & (alone[:, None, None] | (with_homes[:, None, None] & ~at_home)))
         return cells, gone | self._spared(late & ~gone, gone, seen)
 
     def _carry(self, serving: Flags, seen: Observation) -> Flags:
@@ -134,35 +134,37 @@ class InformedPolicy:
     def _fails(self) -> Flags:
         """bool [N]: a share of the attempts fails, and nothing else."""
         told = self.notices.fail_ratio
-        return np.zeros(self.notices.from_s.size, dtype=np.bool_) if told is None else told > 0.0
+        return np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if told is None else told > 0.0
 
-    def _failing_more(self, lost: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
+    def _failing_more(self, broken: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
         """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
         another one that serves, and replicas, bool [B, R], that fail more than a peer.
 
-        Neither ``lost`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
+        Neither ``broken`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
         """
         owner = seen.replica_kernel
         told = self.notices
         serving = seen.in_rotation & ~gone
-        known, slices = self._fail_ratio(seen.now_s, owner, told.from_s)
-        true, _ = self._fail_ratio(seen.now_s, owner, told.from_s if told.began_s is None else told.began_s)
+        known, slices = self._fail_ratio(seen.now_s, owner, told.from_at_s)
+        true, _ = self._fail_ratio(
+            seen.now_s, owner, told.from_at_s if told.began_at_s is None else told.began_at_s
+        )
         each, really = (_least_of_kernels(np.where(serving, of, np.inf), owner) for of in (known, true))
-        least = np.where(lost.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
+        least = np.where(broken.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
         cells = (np.isfinite(each) & (each > least))[:, :, None] & slices[:, None, :]
         return cells, np.asarray((known > 0.0) & (known > really[:, owner]))
 
     def _fail_ratio(
-        self, now_s: NDArray[np.float64], owner: NDArray[np.int64], from_s: NDArray[np.float64]
+        self, now_s: NDArray[np.float64], owner: NDArray[np.int64], from_at_s: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], Flags]:
-        """Share of its attempts that each replica fails, float64 [B, R], by notices ``from_s`` [N] on, and
+        """Share of its attempts that each replica fails, float64 [B, R], by notices ``from_at_s`` [N] on, and
         slices, bool [B, S], where somebody breaks the contract by that.
         """
         told, ratio = self.notices, np.zeros((len(now_s), len(owner)))
         slices = np.zeros((len(now_s), self.slices), dtype=np.bool_)
         if told.fail_ratio is None:
             return ratio, slices
-        active = (now_s[:, None] >= from_s) & (now_s[:, None] < told.until_s)
+        active = (now_s[:, None] >= from_at_s) & (now_s[:, None] < told.until_at_s)
         for index in np.flatnonzero(self._fails):
             whole = told.kernel[index] >= 0
             struck = owner == told.kernel[index] if whole else np.arange(len(owner)) == told.replica[index]
@@ -187,7 +189,7 @@ class InformedPolicy:
         known = self.notices.replica_rps
         if known is None:
             return None
-        row = np.searchsorted(self.notices.rps_from_s, now_s, side="right") - 1
+        row = np.searchsorted(self.notices.rps_from_at_s, now_s, side="right") - 1
         return known[np.maximum(row, 0)]
 
     def known(self, now_s: NDArray[np.float64], replicas: int, of: Flags) -> tuple[Flags, Flags]:
@@ -195,10 +197,10 @@ class InformedPolicy:
         single replicas bool [B, R].
         """
         told = self.notices
-        active = (now_s[:, None] >= told.from_s) & (now_s[:, None] < told.until_s) & of
+        active = (now_s[:, None] >= told.from_at_s) & (now_s[:, None] < told.until_at_s) & of
         cells = np.zeros((len(now_s), self.kernels, self.slices), dtype=np.bool_)
         ejected = np.zeros((len(now_s), replicas), dtype=np.bool_)
-        for index in range(told.from_s.size):
+        for index in range(told.from_at_s.size):
             if told.kernel[index] >= 0:
                 cells[:, told.kernel[index]] |= active[:, index, None] & told.slices[index]
             else:

@@ -153,8 +153,8 @@ def _possible(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _loss(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    lost = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
-    return (lost * weights.flatten()).sum() / weights.sum().clamp(min=1.0)
+    losses = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
+    return (losses * weights.flatten()).sum() / weights.sum().clamp(min=1.0)
 
 
 def learn_from_teacher(

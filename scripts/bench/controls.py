@@ -160,7 +160,7 @@ def _scaled(block: Floats, place: int, plan: StreamPlan) -> Floats:
 
 
 def _ratio(values: Floats, clause: int, plan: StreamPlan) -> float:
-    """Mean of the clause's units over its null mean."""
+    """Mean of the clause's observations over its null mean."""
     contract, clauses = plan.contract, plan.clauses
     if clauses.is_rate[clause]:
         over = contract.sense[clause] * (values - contract.threshold[clause]) > 0.0

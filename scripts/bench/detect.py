@@ -1,8 +1,9 @@
 """Benchmark of the detectors: ``selvage bench detect``.
 
-Keys are ``<detector>/<stream>/<figure>``: N0.5, N1, N2 are normal units whose mean moves by so many standard
-deviations, B0.05 and B0.2 are 0/1 units whose rate moves there from 0.01. Delays count units after a change
-at 1,000; ``delay_ratio_to_known_cusum`` is against CUSUM with both laws known, at the same measured ARL0.
+Keys are ``<detector>/<stream>/<figure>``: N0.5, N1, N2 are normal observations whose mean moves by so many
+standard deviations, B0.05 and B0.2 are 0/1 observations whose rate moves there from 0.01. Delays count
+observations after a change at 1,000; ``delay_ratio_to_known_cusum`` is against CUSUM with both laws known,
+at the same measured ARL0.
 Streams named like a profile's condition replay measured drifts (slice numbers); there the yardstick is
 CUSUM on a declared binning. ``missed_rate``, ``false_alarm_rate`` and ``mean_time_ratio`` (time between
 false alarms over delay, times the share found) are the words of river and Bifet. Times are CPU time of this

@@ -73,9 +73,15 @@ def table(figures: dict[str, Any]) -> Table:
         caught = "yes" if told["caught"] else "no"
         after = "" if told["s"] is None else f"{told['s']:.0f}"
         shown.add_row(
-            incident, seed, caught, str(told["by"]), after, str(told["tokens"]), str(told["prefill"]),
+            incident,
+            seed,
+            caught,
+            str(told["by"]),
+            after,
+            str(told["tokens"]),
+            str(told["prefill"]),
             str(told["health"]),
-        )  # fmt: skip
+        )
     return shown
 
 
@@ -112,7 +118,7 @@ def _plan(url: str, folder: Path) -> ProbePlan:
     return replace(plan, generation=made)
 
 
-def _end_s(watch: AlarmWatch, limit_s: float) -> float:
+def _end_at_s(watch: AlarmWatch, limit_s: float) -> float:
     """When to stop looking: prefill probes alone get ``MORE_S`` after the first alarm of others."""
     if watch.first_prefill is not None:
         return 0.0
@@ -148,11 +154,11 @@ class _Bench:
             return replace(seen, false_alarm=before.by)
 
     def _watch(self, prober: Any, watch: AlarmWatch, limit_s: float, struck: Any) -> Seen:
-        began_s, spent = time.time(), sum(prober.sent_tokens.values())
+        began_at_s, spent = time.time(), sum(prober.sent_tokens.values())
         unhealthy = False
-        while time.time() - began_s < _end_s(watch, limit_s):
+        while time.time() - began_at_s < _end_at_s(watch, limit_s):
             tokens = sum(prober.sent_tokens.values()) - spent
-            watch.take(prober.step(time.time()), time.time() - began_s, tokens)
+            watch.take(prober.step(time.time()), time.time() - began_at_s, tokens)
             unhealthy |= not self._is_healthy()
             time.sleep(_TICK_S)
         return watch.seen(unhealthy, sum(prober.sent_tokens.values()) - spent, struck())

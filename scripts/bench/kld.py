@@ -56,7 +56,7 @@ def measured(positions: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="selvage-kld-") as place:
         staged = stage(Path(place) / "plugin", with_token=False)
         with told("reference", len(prompts)) as progress:
-            began_s = time.monotonic()
+            began_at_s = time.monotonic()
             reference = stored_reference(
                 staged.references,
                 SHIPPED_MODEL,
@@ -64,7 +64,7 @@ def measured(positions: int) -> dict[str, object]:
                 device_map="",
                 on_prompt=lambda: progress.update(advance=1.0),
             )
-            reference_s = time.monotonic() - began_s
+            reference_s = time.monotonic() - began_at_s
         with served(staged.environment, Path(place)) as endpoint, told("rounds", ROUNDS) as progress:
             figures = _Rounds(prompts=prompts, reference=reference, endpoint=endpoint).figures(progress)
     return {**figures, "reference_s": reference_s, "prompts": len(prompts), "dtype": _dtype()}
@@ -92,9 +92,9 @@ class _Rounds:
                 ways = [("reduced", part), ("public_full", sample), ("public_top", sample)]
                 found: dict[str, list[PromptPositions]] = {}
                 for name, indices in ways if turn % 2 == 0 else reversed(ways):
-                    began_s = time.monotonic()
+                    began_at_s = time.monotonic()
                     found[name] = self._by(name, server, indices)
-                    took_s = time.monotonic() - began_s
+                    took_s = time.monotonic() - began_at_s
                     rates[name].append(sum(len(each.values) for each in found[name]) / took_s)
                     spent_s += took_s if name == "reduced" else 0.0
                 furthest = max(furthest, _furthest(found["reduced"], found["public_full"]))
@@ -222,8 +222,8 @@ def served(environment: dict[str, str], folder: Path) -> Iterator[Endpoint]:
 
 def _wait(child: subprocess.Popen[bytes], endpoint: Endpoint, log: Path) -> None:
     """Until it answers; MeasurementError with the end of its log where it does not."""
-    deadline_s = time.monotonic() + _START_S
-    while time.monotonic() < deadline_s and child.poll() is None:
+    deadline_at_s = time.monotonic() + _START_S
+    while time.monotonic() < deadline_at_s and child.poll() is None:
         try:
             if httpx.get(f"{endpoint.base}/health", timeout=2.0).status_code == httpx.codes.OK:
                 return

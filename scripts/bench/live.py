@@ -45,8 +45,8 @@ def run() -> dict[str, object]:
     """Flat figures; ``*_s`` and ``*_ms`` are wall time, ``memory_*`` counts shared pages once (PSS)."""
     with benched() as bench:
         figures = {**bench.standing(), **bench.changes(), **bench.killed(), **bench.gateway()}
-        began_s = time.monotonic()
-    figures["down_s"] = time.monotonic() - began_s
+        began_at_s = time.monotonic()
+    figures["down_s"] = time.monotonic() - began_at_s
     return {**figures, "seed": SEED}
 
 
@@ -100,9 +100,9 @@ class Bench:
         plans = self._changes()
 
         def drive(actuator: EnvoyActuator) -> None:
-            began_s = time.monotonic()
+            began_at_s = time.monotonic()
             for number, plan in enumerate(plans):
-                time.sleep(max(0.0, began_s + seconds * number / len(plans) - time.monotonic()))
+                time.sleep(max(0.0, began_at_s + seconds * number / len(plans) - time.monotonic()))
                 if actuator.apply(plan):
                     took_s.append(actuator.last_apply_s)
                     at_s.append(time.monotonic())
@@ -147,11 +147,11 @@ class Bench:
                 return
             time.sleep(2.0)
             os.killpg(was.pid, signal.SIGKILL)
-            began_s = time.monotonic()
-            while time.monotonic() < began_s + 120.0:
+            began_at_s = time.monotonic()
+            while time.monotonic() < began_at_s + 120.0:
                 now = next(s for s in require_up(self.folder).servers if s.name == victim)
                 if now.phase is Phase.READY and now.process not in (None, was):
-                    back.append(time.monotonic() - began_s)
+                    back.append(time.monotonic() - began_at_s)
                     return
                 time.sleep(0.02)
 
@@ -195,9 +195,9 @@ class Bench:
         with httpx.Client(timeout=60.0, headers={"x-selvage-slice": home}) as client:
             for _ in range(PAIRS):
                 for url, times in zip((direct, gateway), taken, strict=True):
-                    began_s = time.perf_counter()
+                    began_at_s = time.perf_counter()
                     client.post(f"{url}/v1/completions", json=body).raise_for_status()
-                    times.append(1000.0 * (time.perf_counter() - began_s))
+                    times.append(1000.0 * (time.perf_counter() - began_at_s))
         return float(np.median(taken[0])), float(np.median(taken[1]))
 
     def _loaded(
@@ -255,5 +255,5 @@ class Bench:
 
 def _across(record: LoadRecord, at_s: list[float]) -> bool:
     """Whether some instant of ``at_s`` lies within the request."""
-    ended_s = record.started_at_s + record.duration_ms / 1000.0
-    return any(record.started_at_s < one < ended_s for one in at_s)
+    ended_at_s = record.started_at_s + record.duration_ms / 1000.0
+    return any(record.started_at_s < one < ended_at_s for one in at_s)

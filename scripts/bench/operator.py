@@ -111,9 +111,9 @@ def _turned(
     spent_ms = np.zeros(count)
     for index in range(count):
         world.advance()
-        began_s = time.process_time()
+        began_at_s = time.process_time()
         operator.turn()
-        spent_ms[index] = (time.process_time() - began_s) * 1000.0
+        spent_ms[index] = (time.process_time() - began_at_s) * 1000.0
     return spent_ms
 
 

@@ -73,7 +73,7 @@ class Probes:
 
     def turn(self, probed: bool) -> None:
         """Begin to probe, or to leave the replica alone: long probes give way then."""
-        self.one.prober.hear(dict.fromkeys(self.one.prober.sent_tokens, 0.0 if probed else 1.0))
+        self.one.prober.receive(dict.fromkeys(self.one.prober.sent_tokens, 0.0 if probed else 1.0))
         (self.on.set if probed else self.on.clear)()
 
     def step(self) -> None:
@@ -112,9 +112,9 @@ def _in_turns(
             before = probes.asked_tokens()
             probes.turn(probed)
             time.sleep(SETTLE_S)
-            began_s = spent_s()
+            began_at_s = spent_s()
             rate = load.tokens_per_s(TURN_S - SETTLE_S)
-            found[pair, int(probed)] = rate, rate * (TURN_S - SETTLE_S) / (spent_s() - began_s)
+            found[pair, int(probed)] = rate, rate * (TURN_S - SETTLE_S) / (spent_s() - began_at_s)
             asked += (probes.asked_tokens() - before) * probed
     return found, asked / (PAIRS * TURN_S)
 
@@ -123,9 +123,9 @@ def _idle(probes: Probes, spent_s: Callable[[], float], probed: bool) -> float:
     """CPU time of the replica, which serves nobody, per second."""
     probes.turn(probed)
     time.sleep(SETTLE_S)
-    began_s, before_s = time.monotonic(), spent_s()
+    began_at_s, before_s = time.monotonic(), spent_s()
     time.sleep(IDLE_S)
-    return (spent_s() - before_s) / (time.monotonic() - began_s)
+    return (spent_s() - before_s) / (time.monotonic() - began_at_s)
 
 
 @contextmanager

@@ -38,12 +38,12 @@ def load_judged(name: str, condition: str, split: str) -> Judged:
     path = resolve_uri(name, "selvage")
     if path.suffix in (".yaml", ".yml"):
         profile, samples = load_profile(path)
-        observations = _units(path, samples, profile.spec.samples.sha256, condition, split)
+        observations = _observations(path, samples, profile.spec.samples.sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=profile)
     if path.suffix == ".npz":
         sha256 = _hash_of(path)
         samples = load_samples(path, sha256)  # what is judged is what the hash speaks of
-        observations = _units(path, samples, sha256, condition, split)
+        observations = _observations(path, samples, sha256, condition, split)
         return Judged(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":
         return Judged(observations=load_log(path), samples=None, profile=None)
@@ -102,7 +102,7 @@ def known_sources(profile: KernelProfile) -> tuple[SourceBound, ...]:
     return source_bounds(reference, _with_scheme(spec))
 
 
-def certified_units(judged: Judged) -> Observations | None:
+def certified_observations(judged: Judged) -> Observations | None:
     """Healthy certify prompts of the judged kernel; None where only a log was given."""
     if judged.samples is None or HEALTHY not in judged.samples.condition_names:
         return None
@@ -126,7 +126,9 @@ def refused(
     )
 
 
-def _units(path: Path, samples: KernelSamples, sha256: str, condition: str, split: str) -> Observations:
+def _observations(
+    path: Path, samples: KernelSamples, sha256: str, condition: str, split: str
+) -> Observations:
     try:
         return from_samples(samples, sha256, condition, split)
     except (KeyError, ValueError) as error:

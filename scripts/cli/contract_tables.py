@@ -16,7 +16,7 @@ from contracts.assess.bound_table import BoundRow
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
 from contracts.assess.gate import GateOutcome, open_promises, unseen_slices
 from contracts.assess.limits import Limits
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.plugins import loaded_sha256
@@ -25,10 +25,10 @@ from contracts.plugins import loaded_sha256
 WIDTH = 118
 
 _STYLES = {
-    Verdict.PASS: "green",
-    Verdict.FAIL: "bold red",
-    Verdict.INCONCLUSIVE: "yellow",
-    Verdict.NOT_MEASURED: "dim",
+    ContractVerdict.PASS: "green",
+    ContractVerdict.FAIL: "bold red",
+    ContractVerdict.INCONCLUSIVE: "yellow",
+    ContractVerdict.NOT_MEASURED: "dim",
 }
 
 
@@ -82,21 +82,21 @@ def show_evaluation(console: Console, evaluation: Evaluation) -> None:
     for heading in ("threshold", "n", "over"):
         table.add_column(heading, overflow="fold")
     for clause in evaluation.clauses:
-        if clause.verdict is not Verdict.NOT_MEASURED:
+        if clause.verdict is not ContractVerdict.NOT_MEASURED:
             table.add_row(*_cells(clause), style=_STYLES[clause.verdict])
     console.print(table)
-    for verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_MEASURED):
+    for verdict in (ContractVerdict.INCONCLUSIVE, ContractVerdict.NOT_MEASURED):
         for line in _undecided(evaluation, verdict):
             console.print(line, style=_STYLES[verdict])
     for name in unseen_slices(evaluation.clauses):
-        console.print(f"slice {name}: no sample", style=_STYLES[Verdict.INCONCLUSIVE])
+        console.print(f"slice {name}: no sample", style=_STYLES[ContractVerdict.INCONCLUSIVE])
     style = _STYLES[evaluation.verdict]
     counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
     console.print(Text.assemble("verdict ", (str(evaluation.outcome), style), f" ({counts})"))
     console.print(f"contracted convergence: {evaluation.convergence}")
 
 
-def _undecided(evaluation: Evaluation, verdict: Verdict) -> list[str]:
+def _undecided(evaluation: Evaluation, verdict: ContractVerdict) -> list[str]:
     """One line for each clause and reason; what keeps the evaluation open says so."""
     places: dict[tuple[str, str, str], list[str]] = {}
     still_open = {(each.clause_id, each.slice) for each in open_promises(evaluation.clauses)}
@@ -132,7 +132,7 @@ def _range(limits: Limits, rate: bool) -> str:
 
 def _counts(evaluation: Evaluation) -> list[tuple[str, int]]:
     found = [clause.verdict for clause in evaluation.clauses]
-    return [(str(verdict), found.count(verdict)) for verdict in Verdict if verdict in found]
+    return [(str(verdict), found.count(verdict)) for verdict in ContractVerdict if verdict in found]
 
 
 def show_attributions(console: Console, attributions: Sequence[Attribution]) -> None:

@@ -27,7 +27,7 @@ from contracts.loading.uris import resolve_uri
 from scripts.cli import contract_tables as tables
 from scripts.cli.contract_inputs import (
     Judged,
-    certified_units,
+    certified_observations,
     known_sources,
     load_all,
     load_contract,
@@ -144,7 +144,7 @@ def _tell_error(asked: EvaluateOptions, error: DocumentError) -> None:
 def _causes(terms: KernelContract, judged: Judged, result: Evaluation) -> tuple[Attribution, ...]:
     if judged.profile is None:
         return ()
-    sources, certified = known_sources(judged.profile), certified_units(judged)
+    sources, certified = known_sources(judged.profile), certified_observations(judged)
     return attribute(result, sources, terms.spec.temperature, certified)
 
 

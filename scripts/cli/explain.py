@@ -21,8 +21,9 @@ from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
+from policies.certify.admission import SHIPPED_META
 from policies.registry import make_configuration, make_policy
-from policies.supervised import SHIPPED_META, under
+from policies.supervised import under
 from scripts.cli.bundling import write_bundle
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
@@ -195,7 +196,7 @@ def _own_moves(tick: Tick) -> list[str]:
     return [
         f"  {move['slice']}: {move['action']}; {move['worse']} had {move['bad_since']} bad blocks of "
         f"{move['blocks_since']} since, {move['bad_before']} of {move['blocks_before']} before the move"
-        + (f"; held until {move['held_until_s']:g} s" if move["held_until_s"] is not None else "")
+        + (f"; held until {move['held_until_at_s']:g} s" if move["held_until_at_s"] is not None else "")
         for move in tick.get("own_moves", ())
         if move["action"] != "watched"
     ]

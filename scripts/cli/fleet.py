@@ -231,7 +231,7 @@ def _follow(child: subprocess.Popen[bytes], folder: FleetFolder, log: Path, time
     from live.errors import LiveError
     from live.fleet.state import read_state
 
-    deadline_s, shown = time.monotonic() + timeout_s, 0
+    deadline_at_s, shown = time.monotonic() + timeout_s, 0
     while True:
         text = log.read_text(errors="replace")
         typer.echo(text[shown:], err=True, nl=False)
@@ -242,6 +242,6 @@ def _follow(child: subprocess.Popen[bytes], folder: FleetFolder, log: Path, time
         if state is not None and state.supervisor.pid == child.pid and state.ready():
             typer.echo(f"up after {state.up_s:.1f} s: {state.gateway.url}")
             return
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             raise LiveError(f"not everything serves after {timeout_s:g} s; see `selvage fleet status`")
         time.sleep(0.05)

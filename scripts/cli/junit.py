@@ -10,7 +10,7 @@ from xml.etree import ElementTree as Xml
 
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
 from contracts.assess.gate import GateOutcome, open_promises, unseen_slices
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 
 #: Name of an element -> the attribute of the suite that counts it.
@@ -43,11 +43,11 @@ def _case(suite: Xml.Element, contract: str, name: str) -> Xml.Element:
 
 
 def _fill(case: Xml.Element, clause: ClauseVerdict, is_open: bool) -> None:
-    if clause.verdict is Verdict.FAIL:
+    if clause.verdict is ContractVerdict.FAIL:
         Xml.SubElement(case, "failure", type=GateOutcome.FAILED, message=_numbers(clause))
     elif is_open:
         Xml.SubElement(case, "error", type=GateOutcome.INCONCLUSIVE, message=_numbers(clause))
-    elif clause.verdict is not Verdict.PASS:
+    elif clause.verdict is not ContractVerdict.PASS:
         told = f"waived: {clause.waived}" if clause.waived else clause.reason
         Xml.SubElement(case, "skipped", message=told)
 

@@ -156,16 +156,16 @@ def _compared(asked: KldOptions, store: Path, wanted: Route | None) -> KldResult
     server, waivers = asked.server, [parse_waiver(text) for text in asked.waive or ()]
     folder = find_checkpoint(asked.model)
     prompts = kld_prompts(asked.positions, folder, own=asked.prompts, other_model=bool(asked.model))
-    began_s = time.monotonic()
+    began_at_s = time.monotonic()
     reference = _reference(asked.plan(folder, store), prompts)
-    reference_s = time.monotonic() - began_s
+    reference_s = time.monotonic() - began_at_s
     comparison = Comparison(endpoint=server, token=asked.token, prompts=prompts, reference=reference)
     choice = comparison.choose(wanted)
     total = sum(prompt.positions for prompt in prompts)
     with told(f"{choice.route}: {total} positions", total) as progress:
-        began_s = time.monotonic()
+        began_at_s = time.monotonic()
         found = comparison.run(choice.route, lambda done: progress.update(advance=done))
-        spent_s = time.monotonic() - began_s
+        spent_s = time.monotonic() - began_at_s
     return KldResult(
         endpoint=server.base,
         route=choice.route,

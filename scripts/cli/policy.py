@@ -22,6 +22,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
 from policies.certify.admission import (
+    SHIPPED_META,
     Subject,
     load_certificate,
     refuse_unless_certified,
@@ -31,7 +32,6 @@ from policies.certify.artifact_files import named_meta
 from policies.certify.certificate import CertificationEvidence
 from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes
 from policies.spec import parse_spec
-from policies.supervised import SHIPPED_META
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_whole

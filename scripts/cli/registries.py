@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import written
 from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ def copied(uri: str, access: RegistryAccess, folder: Path, option: str) -> None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
-                part = target.with_name(f".{target.name}.part")
-                shutil.copyfile(file, part)
-                part.replace(target)
+                with file.open("rb") as source_file, written(target) as target_file:
+                    shutil.copyfileobj(source_file, target_file)
         except OSError as error:
             told = error.strerror or str(error)
             problem = Problem(str(target), 0, "", "a file that can be written", told, "check its folder")

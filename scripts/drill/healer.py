@@ -46,9 +46,9 @@ class RunningController:
         given = (self.folder.path, document, self.contract, log, self.undo)
         self._process = multiprocessing.get_context("spawn").Process(target=_control, args=given)
         self._process.start()
-        deadline_s = time.monotonic() + _START_S
+        deadline_at_s = time.monotonic() + _START_S
         while _READY not in (said := log.read_text(errors="replace")):
-            if not self._process.is_alive() or time.monotonic() > deadline_s:
+            if not self._process.is_alive() or time.monotonic() > deadline_at_s:
                 self.stop()
                 last = said.strip().splitlines()[-1:] or ["it said nothing"]
                 raise LiveError(f"the controller does not drive: {last[0]}; see {log}")

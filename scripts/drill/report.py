@@ -44,7 +44,7 @@ def content_of(
         "seed": seed,
         **outcome_told(outcome),
         "exit_code": EXIT_CODES[outcome.verdict],
-        "onset_s": run.injected_at_s,
+        "onset_at_s": run.injected_at_s,
         "offered_requests": int(run.record.offered.sum()),
         "failed_requests": int(run.record.failed.sum() + run.record.shed.sum()),
         "measures": measures | counts,
@@ -67,8 +67,10 @@ def lines_of(content: dict[str, Any]) -> list[str]:
         mark = {True: "ok", False: "missed", None: "open"}[check["passed"]]
         lines.append(f"{mark:>6}  {check['name']}: {check['actual']} (expected {check['expected']})")
     lines.append(f"{content['offered_requests']} requests, {content['failed_requests']} failed")
-    lines.append(f"{content['drill']} on {content['target']} under {content['policy']}: "
-                 f"{content['verdict']}: {content['reason']}")  # fmt: skip
+    lines.append(
+        f"{content['drill']} on {content['target']} under {content['policy']}: "
+        f"{content['verdict']}: {content['reason']}"
+    )
     return lines
 
 

@@ -59,7 +59,7 @@ _DRIFT_STEPS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One stream that may show a fault: law of its units, units per second, and its ARL0 in units."""
+    """One stream that may show a fault: law of its observations, their rate per second, and ARL0 in them."""
 
     law: KnownLaw
     rate_per_s: float
@@ -83,14 +83,14 @@ def known_faults(scenario: CompiledScenario) -> Notices:
     ]
     slices = len(scenario.layout.slices)
     return Notices(
-        from_s=np.array([row.from_s for row in rows]),
-        until_s=np.array([row.until_s for row in rows]),
+        from_at_s=np.array([row.from_at_s for row in rows]),
+        until_at_s=np.array([row.until_at_s for row in rows]),
         kernel=np.array([row.kernel for row in rows], dtype=np.int64),
         replica=np.array([row.replica for row in rows], dtype=np.int64),
         slices=np.array([row.slices for row in rows], dtype=np.bool_).reshape(len(rows), slices),
         answers=np.array([row.answers for row in rows], dtype=np.bool_),
         fail_ratio=np.array([row.fail_ratio for row in rows]),
-        began_s=np.array([row.began_s for row in rows]),
+        began_at_s=np.array([row.began_at_s for row in rows]),
         **_true_capacity(scenario),
     )
 
@@ -101,27 +101,27 @@ def _true_capacity(scenario: CompiledScenario) -> dict[str, Floats]:
     steps = 1 if drift is None else _DRIFT_STEPS
     at = np.arange(steps) / steps
     return {
-        "rps_from_s": at * (0.0 if drift is None else drift.over_s),
+        "rps_from_at_s": at * (0.0 if drift is None else drift.over_s),
         "replica_rps": np.stack([true_rps(scenario, demand_at(scenario, float(part))) for part in at]),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    from_s: float
-    until_s: float
+    from_at_s: float
+    until_at_s: float
     kernel: int
     replica: int
     slices: NDArray[np.bool_]
     answers: bool
     fail_ratio: float
-    began_s: float
+    began_at_s: float
 
 
 def _of_plan(scenario: CompiledScenario, index: int) -> Iterator[_Row]:
     """Entries of one fault: per kernel and slice it breaks, or per replica that can be ejected."""
     plan, owner = scenario.plans[index], scenario.layout.replica_kernel
-    until_s = plan.ends_s + _interval_s(scenario, plan) + scenario.tick_s
+    until_at_s = plan.ends_at_s + _interval_s(scenario, plan) + scenario.tick_s
     for kernel in sorted({int(owner[replica]) for replica in plan.replicas}):
         mine = [r for r in plan.replicas if owner[r] == kernel and not scenario.absent[r]]
         if not mine:
@@ -132,10 +132,10 @@ def _of_plan(scenario: CompiledScenario, index: int) -> Iterator[_Row]:
         if whole:
             for place in np.flatnonzero(np.isfinite(known)):
                 slices = np.arange(known.size) == place
-                yield _Row(known[place], until_s, kernel, -1, slices, *about)
+                yield _Row(known[place], until_at_s, kernel, -1, slices, *about)
         elif np.isfinite(known).any():
             for replica in mine:
-                yield _Row(known.min(), until_s, -1, replica, np.isfinite(known), *about)
+                yield _Row(known.min(), until_at_s, -1, replica, np.isfinite(known), *about)
 
 
 def _ejectable(scenario: CompiledScenario, kernel: int) -> int:
@@ -214,14 +214,14 @@ def _attempts_per_s(scenario: CompiledScenario, kernel: int) -> float:
 
 
 def _arl0(scenario: CompiledScenario) -> tuple[Floats, Floats]:
-    """ARL0 of the streams of replicas [R, S, C] and kernels [K, S, C], in units; inf: no stream."""
+    """ARL0 of the streams of replicas [R, S, C] and kernels [K, S, C], in observations; inf: no stream."""
     allowed = Budget(per_slice_month=scenario.contract.false_switch_budget_per_slice_month)
     split = split_budget(scenario.contract, scenario.layout, scenario.setup.rates, allowed)
     return split.replica_arl0, split.kernel_arl0
 
 
 def _traffic_arl0(scenario: CompiledScenario) -> float:
-    """Largest ARL0 of a replica's streams of traffic, in scrapes, as units of the gateway's counts."""
+    """Largest ARL0 of a replica's streams of traffic, in scrapes, as observations of the gateway's counts."""
     replica, _ = _arl0(scenario)
     traffic = replica[:, :, scenario.contract.source != Source.PROBE]
     finite = traffic[np.isfinite(traffic)]

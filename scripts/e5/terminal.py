@@ -49,10 +49,10 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
     plan = plan_run(options)
     ready_folder(options.out)
     _say_broken(plan)
-    started_s = time.monotonic()
+    started_at_s = time.monotonic()
     content, page = _run_with_progress(plan, options)
     write_results(options.out, content, page)
-    spent = f"{len(plan.jobs)} jobs in {time.monotonic() - started_s:.0f} s"
+    spent = f"{len(plan.jobs)} jobs in {time.monotonic() - started_at_s:.0f} s"
     Console(stderr=True).print(f"{spent}; {options.out / 'report.html'}")
     if as_json:
         typer.echo(json_text(content))

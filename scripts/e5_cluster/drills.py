@@ -12,7 +12,7 @@ from contracts.loading.malformed import MALFORMED
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.measures_json import measures_of
 from contracts.scoring.timeline import Timeline, timeline_of
-from faults.drill.outcome import Verdict
+from faults.drill.outcome import DrillVerdict
 from faults.drill.plan import DrillPlan
 from k8s.operator.drills.ledger import LINE, REPORT, ledger_name, read_note
 from k8s.operator.objects import Manifest
@@ -59,7 +59,7 @@ class DrillCourse:
             made = self._waiting.answer(lambda: self._applied({**drill, "metadata": metadata}), what)
             self._waiting.until(lambda: self._unseen(name), SEEN_S, what)
             self._waiting.until(lambda: self._pending(name), PENDING_S, what)
-            within_s = plan.latest_s + plan.load.timeout_s + BESIDE_S
+            within_s = plan.latest_at_s + plan.load.timeout_s + BESIDE_S
             self._waiting.until(lambda: self._running(name), within_s, what)
             return self._waiting.answer(lambda: self._ended(made), what)
         finally:
@@ -137,7 +137,7 @@ class DrillCourse:
         if note is not None and note.uid == made["metadata"]["uid"]:
             data = dict((self._cluster.read_config(ledger_name(name)) or {}).get("data") or {})
         return Ended(
-            verdict=str(status.get("verdict", Verdict.INVALID)).lower(),
+            verdict=str(status.get("verdict", DrillVerdict.INVALID)).lower(),
             reason=str(passed.get("message", "nobody said why")),
             content=_object(data.get(REPORT, "")),
             line=_object(data.get(LINE, "")),
@@ -159,7 +159,7 @@ def result_of(episode: Episode, ended: Ended, drove: str, served_by: tuple[str, 
             requests = int(content["requests"])
     except MALFORMED as error:
         why_not = f"its report cannot be read: {error}"
-    usable = not why_not and ended.verdict != Verdict.INVALID
+    usable = not why_not and ended.verdict != DrillVerdict.INVALID
     return EpisodeResult(
         episode=episode,
         measures=measures if usable else None,

@@ -86,20 +86,20 @@ def alone(api: client.ApiClient, namespace: str, route_policy: str) -> Iterator[
     """Hold the Lease of experiments on ``route_policy``; ExperimentError where another run has it."""
     name, identity = f"selvage-e5-{route_policy}", f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     leadership = Leadership(api, namespace, identity, lease=name)
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_at_s = time.monotonic() + _PATIENCE_S
     while not leadership.step():
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_at_s:
             raise ExperimentError(
                 f"Lease {name} of namespace {namespace} is not to be had: another selvage e5 runs on "
                 f"RoutePolicy {route_policy}, or you have no right to Leases; wait for it, or ask for them"
             )
         time.sleep(0.5)
-    last_s = [time.monotonic()]
+    last_at_s = [time.monotonic()]
 
     def still_ours() -> None:
         if leadership.step():
-            last_s[0] = time.monotonic()
-        elif time.monotonic() - last_s[0] > _BLIND_S:
+            last_at_s[0] = time.monotonic()
+        elif time.monotonic() - last_at_s[0] > _BLIND_S:
             raise ExperimentError(f"Lease {name} was not ours for {_BLIND_S:g} s; run again")
 
     yield Waiting(still_ours=still_ours)
@@ -175,14 +175,14 @@ def _runner(
 
 def _give_back(policy: BorrowedPolicy) -> None:
     """Give ``policy`` back; a server that does not answer is asked again for a while."""
-    deadline_s = time.monotonic() + _GIVE_BACK_S
+    deadline_at_s = time.monotonic() + _GIVE_BACK_S
     while True:
         try:
             if policy.give_back():
                 _say(f"RoutePolicy {policy.name} is as it was")
             return
         except ClusterError as error:
-            if time.monotonic() > deadline_s:
+            if time.monotonic() > deadline_at_s:
                 step = f"run {COMMAND} --undo --route-policy {policy.name} when it does"
                 raise ExperimentError(
                     f"RoutePolicy {policy.name} was not given back: {error}; {step}"

@@ -68,7 +68,7 @@ class Waiting:
 
         A server that does not answer is asked again.
         """
-        deadline_s = time.monotonic() + within_s
+        deadline_at_s = time.monotonic() + within_s
         while True:
             self.still_ours()
             try:
@@ -77,6 +77,6 @@ class Waiting:
                 told = str(error)
             if not told:
                 return
-            if time.monotonic() > deadline_s:
+            if time.monotonic() > deadline_at_s:
                 raise ExperimentError(f"{what}: not within {within_s:g} s: {told}")
             time.sleep(self.poll_s)

@@ -88,9 +88,9 @@ def announced(
 
     def running(episode: Episode) -> EpisodeResult:
         show(episode.name)
-        began_s = time.monotonic()
+        began_at_s = time.monotonic()
         found = run(episode)
-        say(f"{episode.name}: {found.verdict} after {time.monotonic() - began_s:.0f} s: {found.reason}")
+        say(f"{episode.name}: {found.verdict} after {time.monotonic() - began_at_s:.0f} s: {found.reason}")
         return found
 
     return running

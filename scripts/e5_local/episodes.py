@@ -10,7 +10,7 @@ from typing import Any
 
 from contracts.loading.files import json_text, plain
 from contracts.scoring.timeline import timeline, unknown_health
-from faults.drill.outcome import Verdict
+from faults.drill.outcome import DrillVerdict
 from live.control.journal import CONTROL
 from live.drill.between import come_to_rest, keep_decisions
 from live.fleet.control import require_up
@@ -67,7 +67,7 @@ class Fleet:
 def result_of(episode: Episode, done: LocalRun, served_by: tuple[str, ...] = ()) -> EpisodeResult:
     """``done`` as E5 counts it: to the undo, which heals everybody."""
     outcome = done.outcome
-    usable = outcome.verdict is not Verdict.INVALID and not outcome.run.stopped
+    usable = outcome.verdict is not DrillVerdict.INVALID and not outcome.run.stopped
     record = outcome.run.record
     return EpisodeResult(
         episode=episode,

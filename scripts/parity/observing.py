@@ -80,7 +80,7 @@ def sent(asked: Observed, load: Load, number: int) -> NDArray[np.float64]:
         streamed_ratio=1.0,
         timeout_s=TIMEOUT_S,
         seed=asked.seed * 100_003 + number,
-        arrivals_s=tuple(load.at_s.tolist()),
+        arrivals_at_s=tuple(load.at_s.tolist()),
         lengths=tuple((int(prompt), int(answer)) for prompt, answer in pairs),
     )
     return times_of(run_load(plan), load.answer_tokens)

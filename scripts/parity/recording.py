@@ -47,7 +47,7 @@ class RecordedRun(Strict):
         return np.array(self.times_ms, dtype=np.float64)
 
     @property
-    def lost(self) -> int:
+    def unanswered(self) -> int:
         """Requests that were not answered to their end."""
         return int(np.isnan(self.times[:, WHOLE]).sum())
 

@@ -75,7 +75,7 @@ def content_of(result: ParityResult) -> dict[str, Any]:
         "rates_rps": recording.rates_rps,
         "quiet_enough": all((run.busy_ratio or 0.0) <= BUSY_RATIO for run in recording.runs),
         "busy_ratio": [run.busy_ratio for run in recording.runs],
-        "lost": [run.lost for run in recording.runs],
+        "unanswered": [run.unanswered for run in recording.runs],
         "requests": [len(run.at_s) for run in recording.runs],
         "terms": {name: one.model_dump(exclude={"points"}) for name, one in result.terms.items()},
         "misses": {name: result.misses(name) for name in result.terms},
@@ -96,9 +96,9 @@ def lines(result: ParityResult) -> list[str]:
         found += [f"**{name}** ({_terms(terms)}): {result.misses(name)} of {result.judged(name)} missed", ""]
     found += [*lines_of(result.rows[VARIANTS[2]]), ""]
     shares = [run.busy_ratio for run in result.recording.runs if run.busy_ratio is not None]
-    lost = sum(run.lost for run in result.recording.runs)
+    unanswered = sum(run.unanswered for run in result.recording.runs)
     busy = f"the machine was busy to {100.0 * max(shares):.0f} % at most" if shares else "its load is unknown"
-    found += [f"{lost} requests were lost; {busy}."]
+    found += [f"{unanswered} requests were not answered to their end; {busy}."]
     if shares and max(shares) > BUSY_RATIO:
         found += [
             f"**This is no comparison**: above {100.0 * BUSY_RATIO:.0f} % every run measures the machine, and"

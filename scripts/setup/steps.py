@@ -158,7 +158,7 @@ def ensure(venv: Venv, part: str, *, required: bool) -> bool:
     """Install ``part`` unless the stamp has it; False when an optional one cannot be had."""
     if part in venv.parts():
         return True
-    started_s = perf_counter()
+    started_at_s = perf_counter()
     try:
         INSTALLERS[part](venv)
     except StepError as error:
@@ -167,7 +167,7 @@ def ensure(venv: Venv, part: str, *, required: bool) -> bool:
         say(f"going on without {part}: {error}")
         return False
     venv.record(part)
-    say(f"{part} is in place after {perf_counter() - started_s:.0f} s")
+    say(f"{part} is in place after {perf_counter() - started_at_s:.0f} s")
     return True
 
 

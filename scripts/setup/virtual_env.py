@@ -118,14 +118,14 @@ def input_key() -> str:
 
 def run(command: list[str], *, say_every_s: float | None = SAY_EVERY_S) -> None:
     """Run ``command`` with its output shown, and say now and then that it runs; StepError when it fails."""
-    started_s = perf_counter()
+    started_at_s = perf_counter()
     with subprocess.Popen(command, stdout=sys.stderr) as process:
         code = None
         while code is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(say_every_s)
                 break
-            say(f"... {perf_counter() - started_s:.0f} s")
+            say(f"... {perf_counter() - started_at_s:.0f} s")
     if code:
         raise StepError(f"exit code {code} from: {' '.join(command)}")
 

@@ -102,20 +102,20 @@ class Progress:
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
-        self._started_s = self._said_s = time.perf_counter()
+        self._started_at_s = self._said_at_s = time.perf_counter()
 
     def __call__(self, done: int, known: int) -> None:
         """Say that ``done`` of about ``known`` functions are compiled; some of them nobody needs."""
         now_s = time.perf_counter()
-        if self._terminal or now_s - self._said_s >= SAY_S:
-            self._said_s = now_s
+        if self._terminal or now_s - self._said_at_s >= SAY_S:
+            self._said_at_s = now_s
             sys.stderr.write(f"setup: compiled {done} of about {known}" + ("\r" if self._terminal else "\n"))
             sys.stderr.flush()
 
     def end(self) -> None:
         """Say how long it took."""
         sys.stderr.write(
-            f"setup: everything is compiled after {time.perf_counter() - self._started_s:.0f} s\n"
+            f"setup: everything is compiled after {time.perf_counter() - self._started_at_s:.0f} s\n"
         )
 
 

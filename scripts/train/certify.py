@@ -28,10 +28,10 @@ from contracts.plugins import loaded_sha256
 from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import RoutingPlan
+from policies.certify.admission import SHIPPED_META
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
 from policies.certify.coverage import fleet_facts, ranges
 from policies.certify.evidence import evidence_text, text_sha256
-from policies.supervised import SHIPPED_META
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.kept import KeptResults, world_facts

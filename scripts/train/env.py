@@ -103,7 +103,7 @@ class FalseSwitches:
         return np.where(found & broken & (choice < kernels), best, choice)
 
     def false(self, before: NDArray[np.int64], after: NDArray[np.int64], now_s: float) -> NDArray[np.bool_]:
-        """Bool [B, S]: the choice changed and what it left was sound."""
+        """Bool [B, S]: the choice changed and what it left was healthy."""
         kernels = self._bad_s.shape[1]
         left = np.minimum(before, kernels - 1)
         recent = np.take_along_axis(self._bad_s, left[:, None], axis=1)[:, 0] > now_s - SETTLE_S
@@ -180,14 +180,14 @@ class TrainingWorld:
     def worth(self) -> dict[str, NDArray[np.float64]]:
         """What the last tick was worth, each float64 [B]; names of ``policies.train.world.DriverScore``."""
         terms, month_ticks = self.terms, SECONDS_PER_MONTH / self.core.setup.fleet.tick_s
-        lost = (terms.failed + terms.shed) / np.maximum(terms.offered, 1.0)
+        failed = (terms.failed + terms.shed) / np.maximum(terms.offered, 1.0)
         return {
             "reward": self.reward / self._recipe.scale,
             "violating": self.violating,
             "false_switches": self.false * month_ticks,
             "quality": terms.quality,
             "goodput": terms.goodput,
-            "failed": lost,
+            "failed": failed,
             "moved": terms.moved,
             "cost": self.cost,
         }

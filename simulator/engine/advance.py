@@ -20,8 +20,8 @@ from simulator.engine.routing import route
 
 
 @compiled(nogil=True)
-def advance_fleets(first: int, stop: int, until_s: float, memory: Memory, rules: Rules) -> int:
-    """Advance fleets ``first .. stop - 1`` to ``until_s``; both records are packed as plain tuples.
+def advance_fleets(first: int, stop: int, until_at_s: float, memory: Memory, rules: Rules) -> int:
+    """Advance fleets ``first .. stop - 1`` to ``until_at_s``; both records are packed as plain tuples.
 
     Returns ``NONE``, or the fleet that has no free record left, with the work there begun.
     """
@@ -33,16 +33,16 @@ def advance_fleets(first: int, stop: int, until_s: float, memory: Memory, rules:
             fetch_requests(fleet)
         if b + 1 < stop:
             fetch_fleet(fleet_of(held, shared, b + 1))
-        if not route_due(fleet, until_s):
+        if not route_due(fleet, until_at_s):
             return b
-        finish_replicas(fleet, until_s)
-        fleet.state.now_s = until_s
+        finish_replicas(fleet, until_at_s)
+        fleet.state.now_s = until_at_s
     return NONE
 
 
 @compiled(inline="always")
-def route_due(fleet: Fleet, until_s: float) -> bool:
-    """Route all that is due up to ``until_s``; False where no request record is free."""
+def route_due(fleet: Fleet, until_at_s: float) -> bool:
+    """Route all that is due up to ``until_at_s``; False where no request record is free."""
     state = fleet.state
     mask = fleet.arrivals.shape[0] - 1
     while state.retry_head != NONE or state.cursor < state.fed:
@@ -53,7 +53,7 @@ def route_due(fleet: Fleet, until_s: float) -> bool:
         else:
             arrival = fleet.arrivals[state.cursor & mask]
             at_s = arrival.arrived_at_s
-            if at_s > until_s:
+            if at_s > until_at_s:
                 break
             if state.in_use == fleet.free.shape[0]:
                 return False
@@ -82,8 +82,8 @@ def enter(fleet: Fleet, arrival: Record) -> int:
 
 
 @compiled(inline="always")
-def finish_replicas(fleet: Fleet, until_s: float) -> None:
-    """Advance every replica to ``until_s`` and count what ended there."""
+def finish_replicas(fleet: Fleet, until_at_s: float) -> None:
+    """Advance every replica to ``until_at_s`` and count what ended there."""
     replicas = fleet.replicas
     for r in range(replicas.shape[0]):
         if r + 2 < replicas.shape[0]:
@@ -92,7 +92,7 @@ def finish_replicas(fleet: Fleet, until_s: float) -> None:
             if ended != NONE:
                 prefetch(fleet.requests[ended], 0)
                 prefetch(fleet.requests[ended], CACHE_LINE)
-        if replicas[r].ends_at_s <= until_s:
-            run_replica(replicas[r], until_s, fleet.requests)
+        if replicas[r].ends_at_s <= until_at_s:
+            run_replica(replicas[r], until_at_s, fleet.requests)
         if replicas[r].ended_head != NONE:
             count_ended(r, fleet)

@@ -162,19 +162,19 @@ class FleetEngine:
 
     # ------------------------------------------------------------ time
 
-    def advance(self, until_s: float) -> None:
-        """Advance every fleet to ``until_s``, arrivals and step ends at ``until_s`` included."""
-        self._advance(0, self.batch, until_s)
+    def advance(self, until_at_s: float) -> None:
+        """Advance every fleet to ``until_at_s``, arrivals and step ends at ``until_at_s`` included."""
+        self._advance(0, self.batch, until_at_s)
 
-    def advance_one(self, fleet: int, until_s: float) -> None:
-        """Advance one fleet to ``until_s``."""
-        self._advance(fleet, fleet + 1, until_s)
+    def advance_one(self, fleet: int, until_at_s: float) -> None:
+        """Advance one fleet to ``until_at_s``."""
+        self._advance(fleet, fleet + 1, until_at_s)
 
-    def _advance(self, first: int, stop: int, until_s: float) -> None:
-        stuck = advance_fleets(first, stop, float(until_s), self._packed, self._packed_rules)
+    def _advance(self, first: int, stop: int, until_at_s: float) -> None:
+        stuck = advance_fleets(first, stop, float(until_at_s), self._packed, self._packed_rules)
         if stuck != NONE:
             self._hold(with_records(self._memory))
-            self._advance(stuck, stop, until_s)
+            self._advance(stuck, stop, until_at_s)
 
     # ------------------------------------------------------------ what comes out
 

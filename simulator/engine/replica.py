@@ -20,9 +20,9 @@ from simulator.engine.stretch import cut
 
 
 @compiled(nogil=True)
-def run_replica(replica: Record, until_s: float, requests: Array) -> None:
-    """Advance one replica to ``until_s``, step ends at ``until_s`` included."""
-    while replica.ends_at_s <= until_s:
+def run_replica(replica: Record, until_at_s: float, requests: Array) -> None:
+    """Advance one replica to ``until_at_s``, step ends at ``until_at_s`` included."""
+    while replica.ends_at_s <= until_at_s:
         now_s = replica.ends_at_s
         finish_stretch(replica, requests)
         plan(replica, now_s, requests)

@@ -179,10 +179,6 @@ class EnvCore:
             decision=decision,
         )
 
-    def home_action(self) -> NDArray[np.float32]:
-        """The action that asks for every slice at home, float32 [B, action_size]."""
-        return np.zeros((self.batch, self.encoder.action_size), dtype=np.float32)
-
 
 def fleet_seed(seed: int, fleet: int, episode: int) -> int:
     """Seed of a fleet's own streams; different for every (seed, fleet, episode)."""

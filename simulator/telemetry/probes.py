@@ -58,7 +58,7 @@ class States(NamedTuple):
 
     condition: NDArray[np.int64]  # [B, P]
     outcome: NDArray[np.int8]  # [B, P] a ``ProbeOutcome``
-    since_s: NDArray[np.float64]  # [B, R] when the newest outcome of each replica began to hold
+    since_at_s: NDArray[np.float64]  # [B, R] when the newest outcome of each replica began to hold
     delivered: NDArray[np.bool_]  # [B, R] results arrive
     step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where nobody knows
     prefill_s: NDArray[np.float64]  # [B, R] of each token of a prompt
@@ -110,7 +110,7 @@ class Probes:
         self._condition = np.zeros(shape, dtype=np.int64)
         self._outcome = np.zeros(shape, dtype=np.int8)
         self._latest = np.full((len(seeds), replicas), ANSWERED, dtype=np.int8)
-        self._since_s = np.full((len(seeds), replicas), -np.inf)
+        self._since_at_s = np.full((len(seeds), replicas), -np.inf)
 
     def open(self, tick: int, condition: NDArray[np.int64], outcome: NDArray[np.int8]) -> None:
         """Begin ``tick``, one after the other from 0 on, with the states of the replicas.
@@ -157,7 +157,7 @@ class Probes:
     ) -> None:
         """From ``at_s`` on, within the tick that is open, the replica is in another state."""
         if outcome != self._latest[fleet, replica]:
-            self._latest[fleet, replica], self._since_s[fleet, replica] = outcome, at_s
+            self._latest[fleet, replica], self._since_at_s[fleet, replica] = outcome, at_s
         later = (self._replica == replica) & (self.slots.at_s[fleet] > at_s)
         self._condition[fleet, later] = condition
         if only_slice >= 0:
@@ -199,7 +199,7 @@ class Probes:
         return States(
             condition=self._condition,
             outcome=self._outcome,
-            since_s=self._since_s,
+            since_at_s=self._since_at_s,
             delivered=delivered,
             step_s=unknown if gauges is None else gauges.step_s,
             prefill_s=unknown if gauges is None else gauges.prefill_s,
@@ -237,7 +237,7 @@ def _collect(packed_slots, packed_states, packed_measured, packed_results):
                 took_s += states.return_s[b, r]
             if outcome == TIMED_OUT or took_s > PROBE_LIMIT_S:
                 outcome, took_s = TIMED_OUT, PROBE_LIMIT_S
-            early = outcome == TIMED_OUT and at_s - took_s < states.since_s[b, r]
+            early = outcome == TIMED_OUT and at_s - took_s < states.since_at_s[b, r]
             if not (np.isfinite(at_s) and states.delivered[b, r]) or early:
                 outcome = NONE
             results.slices[b, p], results.prompts[b, p] = measured.slice_of[n], measured.id_of[n]

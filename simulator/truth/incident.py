@@ -19,7 +19,7 @@ def incident_of(scenario: CompiledScenario) -> Incident | None:
     return Incident(
         fault="+".join([plan.name for plan in plans] + [surge.name for surge in surges]),
         onset_at_s=min([plan.onset_s for plan in plans] + [surge.at_s for surge in surges]),
-        ends_at_s=max([plan.ends_s for plan in plans] + [surge.ends_s for surge in surges]),
+        ends_at_s=max([plan.ends_at_s for plan in plans] + [surge.ends_at_s for surge in surges]),
         period_s=max((plan.period_s for plan in plans), default=0.0),
         silent=not surges and all(CATALOGUE[plan.kind].silent for plan in plans),
     )

@@ -29,7 +29,7 @@ class Surge:
     is_fault: bool
     """It stands in the fault schedule, not among the ordinary changes."""
     at_s: float
-    ends_s: float
+    ends_at_s: float
     factor: float
     """Of the scenario's offered rate."""
 
@@ -46,7 +46,7 @@ class FleetChange:
     """Between replicas of a rolling restart."""
     cold_start_s: float
     """From start to ready."""
-    ends_s: float
+    ends_at_s: float
     """Of lost scrapes."""
     ratio: float
     """Share of lost scrapes."""
@@ -128,7 +128,7 @@ class CompiledScenario:
                 gateway_interval_s=self.tick_s,
             ),
             quality_loss=self.certified_loss,
-            certified_units=certified_probe_values(self.tables, self.prompts, len(self.layout.slices)),
+            certified_observations=certified_probe_values(self.tables, self.prompts, len(self.layout.slices)),
             certified=certified_values(
                 self.prompts.probe_ids,
                 self.prompts.probe_slice,

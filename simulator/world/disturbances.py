@@ -47,16 +47,18 @@ def compile_surges(spec: ScenarioSpec) -> tuple[Surge, ...]:
     for fault in spec.faults:
         if fault.kind == "load_surge":
             factor = fault.dose if fault.dose is not None else CATALOGUE["load_surge"].dose.default
-            ends_s = _end(fault.onset_s, fault.duration_s, spec.horizon_s)
+            ends_at_s = _end(fault.onset_s, fault.duration_s, spec.horizon_s)
             surges.append(
-                Surge(name=fault.name, is_fault=True, at_s=fault.onset_s, ends_s=ends_s, factor=factor)
+                Surge(name=fault.name, is_fault=True, at_s=fault.onset_s, ends_at_s=ends_at_s, factor=factor)
             )
     for index, change in enumerate(spec.changes):
         if change.kind == "surge":
-            ends_s = _end(change.at_s, change.duration_s, spec.horizon_s)
+            ends_at_s = _end(change.at_s, change.duration_s, spec.horizon_s)
             name = change.name or f"change-{index}"
             factor = change.factor or 2.0
-            surges.append(Surge(name=name, is_fault=False, at_s=change.at_s, ends_s=ends_s, factor=factor))
+            surges.append(
+                Surge(name=name, is_fault=False, at_s=change.at_s, ends_at_s=ends_at_s, factor=factor)
+            )
     return tuple(surge for surge in surges if surge.factor != 1.0)
 
 
@@ -116,7 +118,7 @@ def _plan(
         ladders=tuple(ladders[kernel] for kernel in kernels),
         dose=_dose(fault, kind, pool, kernels[0], path, file),
         onset_s=fault.onset_s,
-        ends_s=_end(fault.onset_s, fault.duration_s, spec.horizon_s),
+        ends_at_s=_end(fault.onset_s, fault.duration_s, spec.horizon_s),
         shape=_shape(fault, path, file),
         struck=_struck(fault, layout, path, file),
     )
@@ -258,7 +260,7 @@ def _fleet_change(change: Change, replicas: tuple[int, ...], horizon_s: float) -
         replicas=replicas,
         step_s=change.step_s or 2.0 * cold_start_s,
         cold_start_s=cold_start_s,
-        ends_s=_end(change.at_s, change.duration_s, horizon_s),
+        ends_at_s=_end(change.at_s, change.duration_s, horizon_s),
         ratio=1.0 if change.ratio is None else change.ratio,
     )
 

@@ -40,7 +40,7 @@ def _without_faults(world: CompiledScenario) -> RateProfile:
     profile = world.workload.profile
     for surge in world.surges:
         if surge.is_fault:
-            profile = profile.scaled(surge.at_s, surge.ends_s, 1.0 / surge.factor)
+            profile = profile.scaled(surge.at_s, surge.ends_at_s, 1.0 / surge.factor)
     return profile
 
 

@@ -37,7 +37,7 @@ def compile_workload(
     share = np.array([shares.get(name, 0.0) for name in layout.slices])
     profile = _profile(work, spec.horizon_s)
     for surge in surges:
-        profile = profile.scaled(surge.at_s, surge.ends_s, surge.factor)
+        profile = profile.scaled(surge.at_s, surge.ends_at_s, surge.factor)
     longest_output = int(_OUTPUT_SHARE * kv_tokens)
     longest_prompt = int((_WHOLE_SHARE - _OUTPUT_SHARE) * kv_tokens)
     counts = np.bincount(prompts.traffic_slice, minlength=len(layout.slices))
@@ -90,17 +90,17 @@ class Traffic:
     def __init__(self, workloads: list[WorkloadSpec], seeds: list[int], horizon_s: float = np.inf) -> None:
         self._horizon_s = horizon_s
         self._streams = [WorkloadStream(*mine) for mine in zip(workloads, seeds, strict=True)]
-        self._drawn_s = np.full(len(seeds), -np.inf)
-        self._enough_s = -np.inf
+        self._drawn_until_at_s = np.full(len(seeds), -np.inf)
+        self._enough_until_at_s = -np.inf
         self._block = np.empty(BLOCK, ARRIVAL)
 
-    def feed(self, engine: FleetEngine, until_s: float) -> None:
-        """Give ``engine`` at least all arrivals up to and with ``until_s``."""
-        if until_s < self._enough_s:
+    def feed(self, engine: FleetEngine, until_at_s: float) -> None:
+        """Give ``engine`` at least all arrivals up to and with ``until_at_s``."""
+        if until_at_s < self._enough_until_at_s:
             return
-        for fleet in np.flatnonzero(self._drawn_s <= until_s):
-            while self._drawn_s[fleet] <= until_s:
+        for fleet in np.flatnonzero(self._drawn_until_at_s <= until_at_s):
+            while self._drawn_until_at_s[fleet] <= until_at_s:
                 records = self._streams[fleet].draw(self._block, self._horizon_s)
                 engine.feed_records(int(fleet), records)
-                self._drawn_s[fleet] = records["arrived_at_s"][-1]
-        self._enough_s = float(self._drawn_s.min())
+                self._drawn_until_at_s[fleet] = records["arrived_at_s"][-1]
+        self._enough_until_at_s = float(self._drawn_until_at_s.min())

@@ -141,14 +141,14 @@ class WorkloadStream:
         )
         self._rest = np.empty(0, ARRIVAL)
 
-    def until(self, end_s: float) -> RequestArrivals:
-        """The arrivals up to and with ``end_s`` that no earlier call has returned."""
+    def until(self, end_at_s: float) -> RequestArrivals:
+        """The arrivals up to and with ``end_at_s`` that no earlier call has returned."""
         pieces = [self._rest]
-        while not pieces[-1].size or pieces[-1]["arrived_at_s"][-1] <= end_s:
+        while not pieces[-1].size or pieces[-1]["arrived_at_s"][-1] <= end_at_s:
             pieces.append(np.empty(BLOCK, ARRIVAL))
             self.draw(pieces[-1])
         records = np.concatenate(pieces)
-        count = int(np.searchsorted(records["arrived_at_s"], end_s, side="right"))
+        count = int(np.searchsorted(records["arrived_at_s"], end_at_s, side="right"))
         self._rest = records[count:]
         return _unpacked(records[:count])
 

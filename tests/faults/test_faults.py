@@ -40,7 +40,7 @@ def plan(kind: str = "slow", **changes: Any) -> FaultPlan:
         "ladders": ((1, 2, 4),) * 2 if measured else ((),) * 2,
         "dose": CATALOGUE[kind].dose.default,
         "onset_s": 10.0,
-        "ends_s": 100.0,
+        "ends_at_s": 100.0,
     }
     return FaultPlan(**(base | changes))
 
@@ -123,8 +123,8 @@ def test_rises_never_fall_before_the_end(shape: str, rise_s: float, kind: str) -
 def test_intermittent_faults_keep_their_duty(period_s: float, duty: float) -> None:
     """An intermittent fault acts for its duty share of each whole period."""
     shape = Shape(kind="intermittent", period_s=period_s, duty_ratio=duty)
-    ends_s = 10.0 + 3 * period_s
-    changes = expand([plan(ends_s=ends_s, shape=shape)], 1000.0)
+    ends_at_s = 10.0 + 3 * period_s
+    changes = expand([plan(ends_at_s=ends_at_s, shape=shape)], 1000.0)
     acting_s = sum(after.at_s - before.at_s for before, after in pairwise(changes) if before.intensity)
     assert acting_s == pytest.approx(3 * period_s * duty)
 

@@ -23,7 +23,7 @@ from live.kld.inside.orders import RefusedError as KldRefusedError
 from live.kld.server import KldServer
 from live.measure.endpoint import Endpoint
 from live.measure.openai_backend import prompt_rows
-from live.measure.streams import stream_at_once
+from live.measure.streamed_answers import stream_at_once
 from live.observe.metrics import parse_reading
 from live.probe.answers import Line, Question, ask
 from tests.hostile import mutations

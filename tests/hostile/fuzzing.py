@@ -68,8 +68,8 @@ class Outcome:
 def fuzz(task: Task, say: Callable[[str], None] = lambda _: None) -> Outcome:
     """What the mutations of ``task`` found; ``say`` gets a line of progress now and then."""
     _PROCESSES.set_forkserver_preload([task.catalogue])
-    outcome, began_s = Outcome(), time.monotonic()
-    told_s = began_s
+    outcome, began_at_s = Outcome(), time.monotonic()
+    told_s = began_at_s
     with tempfile.TemporaryDirectory(dir=_quick_folder()) as folder:
         lanes = [_Lane(task, Path(folder) / str(first), first, outcome) for first in range(task.workers)]
         try:
@@ -78,12 +78,12 @@ def fuzz(task: Task, say: Callable[[str], None] = lambda _: None) -> Outcome:
                 if time.monotonic() - told_s > _TELL_S:
                     told_s = time.monotonic()
                     done = sum(lane.mark.done for lane in lanes)
-                    say(f"{task.name}: {done} of {task.count} mutations, {told_s - began_s:.0f} s")
+                    say(f"{task.name}: {done} of {task.count} mutations, {told_s - began_at_s:.0f} s")
         finally:
             for lane in lanes:
                 lane.end()
     _add(outcome, [lane.mark for lane in lanes])
-    say(_line(task, outcome, time.monotonic() - began_s))
+    say(_line(task, outcome, time.monotonic() - began_at_s))
     return outcome
 
 
@@ -185,8 +185,8 @@ class _Lane:
         self._begin()
 
     def _late(self) -> str:
-        began_s = self.mark.began_s
-        late = began_s > 0.0 and clock_s(self._process.pid) - began_s > self._task.limits.seconds
+        began_at_s = self.mark.began_at_s
+        late = began_at_s > 0.0 and clock_s(self._process.pid) - began_at_s > self._task.limits.seconds
         if not late or not self._process.is_alive():  # of who has just ended nobody knows what it waited
             return ""
         return f"late: more than {self._task.limits.seconds:g} s"

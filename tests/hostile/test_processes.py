@@ -26,9 +26,9 @@ def children(process: int) -> set[int]:
 def until(what: str, holds: object, within_s: float) -> None:
     """Wait for ``holds``; fails with ``what`` after so long."""
     assert callable(holds)
-    end_s = time.monotonic() + within_s
+    end_at_s = time.monotonic() + within_s
     while not holds():
-        if time.monotonic() > end_s:
+        if time.monotonic() > end_at_s:
             pytest.fail(what)
         time.sleep(0.2)
 

@@ -18,13 +18,13 @@ from tests.hostile import mutations
 from tests.hostile.readers import Reader
 from tests.support.paths import ROOT
 
-_FIELDS = ("number", "began_s", "held_bytes", "done", "refused", "longest_s", "grown_bytes", "finished")
+_FIELDS = ("number", "began_at_s", "held_bytes", "done", "refused", "longest_s", "grown_bytes", "finished")
 
 
 class Mark:
     """Where a worker stands: numbers in memory that worker and parent share.
 
-    number: of the mutation under way, -1 before the first. began_s: when it began (``clock_s``), 0
+    number: of the mutation under way, -1 before the first. began_at_s: when it began (``clock_s``), 0
     between two. held_bytes: memory at the start. The others add up over all workers of a lane.
     """
 
@@ -33,16 +33,16 @@ class Mark:
 
     def begin(self) -> None:
         """A new worker begins."""
-        self._set(number=-1.0, began_s=0.0, held_bytes=0.0)
+        self._set(number=-1.0, began_at_s=0.0, held_bytes=0.0)
 
     def reads(self, number: int) -> None:
         """The mutation ``number`` is under way."""
-        self._set(number=number, began_s=clock_s())
+        self._set(number=number, began_at_s=clock_s())
 
     def count_one(self, refused: bool = False, seconds: float = 0.0, grown_bytes: int = 0) -> None:
         """One mutation is done."""
         self._set(
-            began_s=0.0,
+            began_at_s=0.0,
             done=self.done + 1,
             refused=self.refused + refused,
             longest_s=max(self.longest_s, seconds),
@@ -67,7 +67,7 @@ class Mark:
         return int(self._values[0])
 
     @property
-    def began_s(self) -> float:
+    def began_at_s(self) -> float:
         """When the mutation under way began; 0 between two."""
         return float(self._values[1])
 
@@ -156,9 +156,9 @@ def work(
 def _timed(reader: Reader, place: Path, number: int, mark: Mark) -> tuple[bool, str, float]:
     """Whether it was refused, what was wrong, and the seconds it took."""
     mark.reads(number)
-    began_s = clock_s()
+    began_at_s = clock_s()
     refused, wrong = _read(reader, place)
-    return refused, wrong, clock_s() - began_s
+    return refused, wrong, clock_s() - began_at_s
 
 
 def _originals(reader: Reader, folder: Path) -> list[bytes]:

@@ -58,14 +58,14 @@ def test_the_walk_from_two_servers_to_a_certified_policy(tmp_path: Path) -> None
     """Each block in its order, in an empty folder; every program and command exits with 0."""
     (tmp_path / "refmodel").symlink_to(SHIPPED_MODEL)
     ports = {"8001": str(free_port()), "8002": str(free_port())}
-    began_s = time.monotonic()
+    began_at_s = time.monotonic()
     with ExitStack() as running:
         for line in blocks("server")[0].splitlines():
             words = shlex.split(_elsewhere(line, ports))
             running.enter_context(serving(words[1:], int(words[words.index("--port") + 1]), tmp_path))
         for _, marked, body in BLOCK.findall(PAGE):
             _execute(marked, _elsewhere(body, ports), tmp_path)
-    print(f"the whole walk: {time.monotonic() - began_s:.0f} s, servers included")
+    print(f"the whole walk: {time.monotonic() - began_at_s:.0f} s, servers included")
     _check(tmp_path)
 
 
@@ -83,10 +83,10 @@ def _execute(marked: str, body: str, folder: Path) -> None:
     elif marked == "walk":
         for line in body.splitlines():
             words = shlex.split(line)[1:]
-            began_s = time.monotonic()
+            began_at_s = time.monotonic()
             more = [] if WHOLE else REDUCED.get(" ".join(words[:2]), [])
             _run([sys.executable, "-c", "from scripts.cli.main import main; main()", *words, *more], folder)
-            print(f"{time.monotonic() - began_s:6.0f} s  {line}", flush=True)
+            print(f"{time.monotonic() - began_at_s:6.0f} s  {line}", flush=True)
             if words[:2] == ["policy", "suite"] and not WHOLE:
                 loosened(folder / "certify" / "meta-contract.yaml")
 

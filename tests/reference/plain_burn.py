@@ -31,7 +31,7 @@ def plain_update(
         recent = after["bins0"].sum(axis=-2)
         after |= {"alarm": worst > 0.0, "excess": np.maximum(worst - 1.0, 0.0), "recent": recent}
     alarm, recent = after["alarm"].astype(np.bool_), after["recent"].astype(np.float64)
-    known = recent[..., COUNT] >= detector.least_units
+    known = recent[..., COUNT] >= detector.least_observations
     silent = (recent[..., COUNT] <= 0.0) & needs_traffic(contract)
     kept = (known & (_burn(detector, recent) < 1.0)) | silent
     excess = after["excess"].astype(np.float64)
@@ -54,7 +54,7 @@ def _end_bin(
     running[..., tier, :][ended], ages[..., tier][ended] = 0.0, 0.0
     long = bins.sum(axis=-2)
     burn, lately = _burn(detector, long), _burn(detector, bins[..., -1, :])
-    known = (long[..., COUNT] >= detector.least_units) | (detector.clauses.kind == Kind.AT_ONCE)
+    known = (long[..., COUNT] >= detector.least_observations) | (detector.clauses.kind == Kind.AT_ONCE)
     over = known & (burn >= FACTORS[tier]) & (lately >= FACTORS[tier]) & applies(contract)
     burning[..., tier] = np.where(ended, np.where(over, burn, 0.0), burning[..., tier])
     after.update({"running": running, "age_s": ages, "burning": burning})

@@ -41,7 +41,7 @@ class PlainRow:
     blocks: list[Any] = field(default_factory=list)
     before: Any = None
     since: Any = None
-    held_until_s: float = -inf
+    held_until_at_s: float = -inf
     stopped: bool = False
     taken: int = 0
 
@@ -102,7 +102,7 @@ class PlainWatch:
                 continue
             if row.watched:
                 row.changed_at_s = now_s
-            elif now_s >= row.held_until_s and distance(table[s], row.settled) > LEFT:
+            elif now_s >= row.held_until_at_s and distance(table[s], row.settled) > LEFT:
                 places = [len(self.rows) + k for k in range(self.kernels)] + [s]
                 row.before = np.array([np.sum(self.past[place], axis=0) for place in places])
                 row.watched, row.changed_at_s, row.blocks = True, now_s, []
@@ -151,7 +151,7 @@ class PlainWatch:
             return self._answer(s, row, gained, standing)
         if now_s - row.changed_at_s >= self.law.settle_s - 1e-6:
             row.watched, row.settled = False, table.copy()
-            row.taken = 0 if now_s - row.held_until_s > 3600.0 else row.taken
+            row.taken = 0 if now_s - row.held_until_at_s > 3600.0 else row.taken
         return int(OwnMove.WATCHED)
 
     def _answer(self, s: int, row: PlainRow, gained: NDArray[np.int64], standing: Standing) -> int:
@@ -174,7 +174,7 @@ class PlainWatch:
         worst = max(share[[self.kernels, *gained]])
         as_bad = any(row.since[k, 0] > 0 and share[k] >= worst for k in left)
         row.stopped = bool(full or as_bad)
-        row.held_until_s = float(standing.now_s[0]) + self.law.hold_s * 2.0 ** min(
+        row.held_until_at_s = float(standing.now_s[0]) + self.law.hold_s * 2.0 ** min(
             row.taken, self.law.doublings
         )
         row.taken += 1
@@ -188,11 +188,11 @@ class PlainWatch:
         return int(OwnMove.TAKEN_BACK)
 
     def _hold(self, s: int, row: PlainRow, standing: Standing, out: Floats, action: int) -> int:
-        if standing.now_s[0] >= row.held_until_s:
+        if standing.now_s[0] >= row.held_until_at_s:
             return action
         held, free = row.settled, standing.open_cells[0, s]
         if (held[:-1][~free] > GAINED).any():
-            row.held_until_s = -inf
+            row.held_until_at_s = -inf
             return action
         further = ((row.since[:-1, 1] > 0) & (out[s, :-1] > held[:-1] + 1e-9)).any()
         if (not row.stopped or further) and distance(held, out[s]) > 1e-9:

@@ -119,10 +119,10 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
     options, contract = setup.options, setup.contract
     now_s = seen.now_ms / 1000.0
     scraped_at_s = np.fmax(state.scraped_at_s, seen.scraped_at_ms / 1000.0)
-    oldest_s = (now_s - contract.stale_after_s)[:, None]
+    oldest_at_s = (now_s - contract.stale_after_s)[:, None]
     newer = scraped_at_s > np.where(np.isnan(state.scraped_at_s), -np.inf, state.scraped_at_s)
-    fresh = newer & (scraped_at_s >= oldest_s)
-    received = seen.probes.valid & (seen.probes.sampled_at_ms >= oldest_s * 1000.0)
+    fresh = newer & (scraped_at_s >= oldest_at_s)
+    received = seen.probes.valid & (seen.probes.sampled_at_ms >= oldest_at_s * 1000.0)
     anything = fresh.any(axis=1) | received.any(axis=1) | np.isnan(state.received_at_s)
     received_at_s = np.where(anything, now_s, state.received_at_s)
     since_s = np.where(np.isnan(state.now_s), setup.fleet.tick_s, now_s - state.now_s)
@@ -273,8 +273,8 @@ def plain_judgement(
     members, unhealthy, now = (
         over_kernels(flags, owner, count, np.add) for flags in (serving, serving & broken, serving & down)
     )
-    until_s = after.now_s[:, None] + setup.options.readmit_after_s
-    down_until_at_s = np.where((unhealthy == members) & (now > 0), until_s, before.down_until_at_s)
+    until_at_s = after.now_s[:, None] + setup.options.readmit_after_s
+    down_until_at_s = np.where((unhealthy == members) & (now > 0), until_at_s, before.down_until_at_s)
     sick = (after.now_s[:, None] < down_until_at_s)[:, :, None]
     score, level = health(alarm, excess, contract)
     return {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import selvage_fleet as selvage
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract
 from policies.rules.fixed import FixedPolicy
 from tests.support.e5_world import write_suite
@@ -121,7 +121,7 @@ def test_samples_are_judged_by_name_or_by_document() -> None:
     profile = "package:contracts/library/profiles/awq4.yaml"
     by_name, by_document = selvage.judge(CONTRACT, profile), selvage.judge(contract, profile)
     assert by_name == by_document
-    assert by_name.verdict is Verdict.FAIL
+    assert by_name.verdict is ContractVerdict.FAIL
 
 
 def test_bad_document_is_refused_with_the_public_error(tmp_path: Path) -> None:

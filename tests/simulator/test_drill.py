@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults.drill.outcome import Verdict
+from faults.drill.outcome import DrillVerdict
 from scripts.drill.documents import read_drill, shipped_drills, targets_of
 from scripts.drill.inputs import NOBODY
 from scripts.drill.sim import drill_simulated
@@ -29,12 +29,12 @@ def test_every_simulated_drill_is_proved_and_undone(name: str) -> None:
     assert [(one.before, one.happened) for one in outcome.run.faults] == [(False, True)] * len(
         outcome.run.faults
     )
-    assert outcome.verdict is Verdict.PASSED, outcome.reason
+    assert outcome.verdict is DrillVerdict.PASSED, outcome.reason
     assert outcome.run.undone
 
 
 def test_without_anybody_who_heals_the_same_drill_fails() -> None:
     """The verdict follows who drives."""
     outcome = drill_simulated(read_drill("three-bits"), NOBODY, 0, lambda _: None)
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is DrillVerdict.FAILED
     assert "moved: never" in outcome.reason

@@ -67,9 +67,9 @@ def run_one(
     return run_episodes(world, driver, [3])[0], driver.said
 
 
-def rests(record: EpisodeRecord, until_s: float, for_s: float = 60.0) -> bool:
-    """Whether no row moved by more than rounding in the last ``for_s`` before ``until_s``."""
-    rows = record.table[int(until_s - for_s) : int(until_s)]
+def rests(record: EpisodeRecord, until_at_s: float, for_s: float = 60.0) -> bool:
+    """Whether no row moved by more than rounding in the last ``for_s`` before ``until_at_s``."""
+    rows = record.table[int(until_at_s - for_s) : int(until_at_s)]
     return bool((np.abs(np.diff(rows, axis=0)) < 1e-6).all())
 
 

@@ -35,7 +35,7 @@ def certified_fleet(noise: float = 0.0) -> FleetSetup:
 
 
 def plan_of(fleet: FleetSetup, **settings: Any) -> DriftPlan:
-    """The paired form of ``fleet``."""
+    """Drift of ``fleet`` from its certified baseline."""
     plan = drift_plan(fleet, **settings)
     assert plan is not None
     return plan
@@ -49,11 +49,11 @@ def unchanged(values: NDArray[np.float64], replica: NDArray[np.int64], now_s: fl
     return values
 
 
-def scaled(replicas: list[int], factor: float, from_s: float, until_s: float = np.inf) -> Change:
+def scaled(replicas: list[int], factor: float, from_at_s: float, until_at_s: float = np.inf) -> Change:
     """The first metric of these replicas is ``factor`` times what it was, for a time."""
 
     def change(values: NDArray[np.float64], replica: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-        hit = np.isin(replica, replicas) & (from_s < now_s <= until_s)
+        hit = np.isin(replica, replicas) & (from_at_s < now_s <= until_at_s)
         return np.where(hit[:, None] * np.array([1.0, 0.0]) > 0.0, values * factor, values)
 
     return change

@@ -33,12 +33,12 @@ def clocked_fleet(layout: FleetLayout, cap_ratio: float = 0.5) -> FleetSetup:
     return make_fleet(layout, contract=contract, engine=model, home=home)
 
 
-def clocks(factors: Sequence[float], from_s: float = 0.0, until_s: float = np.inf) -> Edit:
+def clocks(factors: Sequence[float], from_at_s: float = 0.0, until_at_s: float = np.inf) -> Edit:
     """Steps take so many times as long as certified, by replica (NaN: it shows nothing); outside, 1 time."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         factor = np.array(factors, dtype=np.float64)
-        if not from_s < now_s <= until_s:
+        if not from_at_s < now_s <= until_at_s:
             factor = np.where(np.isnan(factor), np.nan, 1.0)
         counted = EngineCounters.unknown(len(seen.now_ms), factor.size)
         tokens = SPAN_S * DECODING / (STEP_S * factor)

@@ -120,8 +120,8 @@ class DrillWorld:
 
     def until(self, drills: Drills, holds: Any, within_s: float = PATIENCE_S) -> None:
         """Turn each half second until ``holds``."""
-        deadline_s = time.monotonic() + within_s
-        while time.monotonic() < deadline_s:
+        deadline_at_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_at_s:
             drills.turn()
             if holds():
                 return
@@ -241,8 +241,8 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
 
 def await_server(url: str, within_s: float = PATIENCE_S) -> None:
     """Until somebody listens."""
-    deadline_s = time.monotonic() + within_s
-    while time.monotonic() < deadline_s:
+    deadline_at_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_at_s:
         try:
             call(url, within_s=2.0)
         except DrillError:

@@ -86,9 +86,9 @@ def running_cluster(world: DrillWorld) -> Iterator[E5World]:
 
 def _await_lease(cluster: ApiExperiment) -> None:
     """Until the drill runner leads."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_at_s = time.monotonic() + PATIENCE_S
     while cluster.lease_age_s(LEASE) is None:
-        assert time.monotonic() < deadline_s, "the drill runner never led"
+        assert time.monotonic() < deadline_at_s, "the drill runner never led"
         time.sleep(0.2)
 
 

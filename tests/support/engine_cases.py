@@ -75,14 +75,14 @@ def run_engine(
     spec: EngineSpec,
     arrivals: RequestArrivals,
     acts: Sequence[Act],
-    until_s: float,
+    until_at_s: float,
     *,
     cuts: Sequence[float] = (),
     batch: int = 1,
     fleet: int = 0,
     engine: FleetEngine | None = None,
 ) -> FleetEngine:
-    """The engine after ``until_s``; ``cuts`` are extra instants at which it is advanced."""
+    """The engine after ``until_at_s``; ``cuts`` are extra instants at which it is advanced."""
     engine = engine or FleetEngine(spec, batch, keep_requests=True)
     engine.set_table(np.repeat(even_table(spec)[None], batch, axis=0))
     engine.feed(fleet, arrivals)
@@ -90,7 +90,7 @@ def run_engine(
         engine.advance_one(fleet, act.at_s)
         if act.call:
             apply_act(engine, act, batch, fleet)
-    engine.advance_one(fleet, until_s)
+    engine.advance_one(fleet, until_at_s)
     return engine
 
 
@@ -102,15 +102,15 @@ def apply_act(engine: FleetEngine, act: Act, batch: int, fleet: int) -> None:
         getattr(engine, act.call)(fleet, *act.args)
 
 
-def run_oracle(spec: EngineSpec, arrivals: RequestArrivals, acts: Sequence[Act], until_s: float) -> Oracle:
-    """The oracle after ``until_s``."""
+def run_oracle(spec: EngineSpec, arrivals: RequestArrivals, acts: Sequence[Act], until_at_s: float) -> Oracle:
+    """The oracle after ``until_at_s``."""
     oracle = Oracle(spec)
     oracle.set_table(even_table(spec))
     oracle.feed(arrivals)
     for act in sorted(acts, key=lambda act: act.at_s):
         oracle.advance(act.at_s)
         getattr(oracle, act.call)(*act.args)
-    oracle.advance(until_s)
+    oracle.advance(until_at_s)
     return oracle
 
 

@@ -60,8 +60,18 @@ def told(reading: EngineReading) -> tuple[Any, ...]:
         reading.gauges,
         reading.counters,
         reading.signals,
-        reading.histograms,
+        histograms(reading),
     )
+
+
+def histograms(reading: EngineReading) -> dict[str, Histogram]:
+    """Of ``HISTOGRAMS``, by family."""
+    found = zip(LATENCY_FAMILIES, reading.fields.edges_s, reading.fields.begins, strict=True)
+    return {
+        family: Histogram(edges_s, tuple(reading.numbers[begin : begin + len(edges_s)].tolist()))
+        for family, edges_s, begin in found
+        if edges_s
+    }
 
 
 def _told(names: Iterable[str], values: Mapping[str, float]) -> list[float]:

@@ -114,11 +114,11 @@ def _process(ends: ExitStack, command: list[str], log: IO[bytes]) -> subprocess.
 
 
 def _await_up(bench: Bench, admin: EnvoyAdmin) -> None:
-    deadline_s = time.monotonic() + 40.0
+    deadline_at_s = time.monotonic() + 40.0
     waiting = [f"{bench.server(name)}/count" for name in bench.servers]
     while waiting or not admin.is_live():
         waiting = [url for url in waiting if not _answers(url)]
-        assert time.monotonic() < deadline_s, "the gateway or its servers did not come up"
+        assert time.monotonic() < deadline_at_s, "the gateway or its servers did not come up"
         time.sleep(0.05)
 
 

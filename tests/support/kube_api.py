@@ -136,10 +136,10 @@ def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def _await_ready(url: str, authority: Path, log: Path) -> None:
-    until_s = time.monotonic() + PATIENCE_S
+    until_at_s = time.monotonic() + PATIENCE_S
     context = ssl.create_default_context(cafile=str(authority))
     with httpx.Client(verify=context, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
-        while time.monotonic() < until_s:
+        while time.monotonic() < until_at_s:
             try:
                 if http.get(f"{url}/readyz").status_code == httpx.codes.OK:
                     return
@@ -168,10 +168,10 @@ def install_definitions(api: client.ApiClient, definitions: list[dict[str, Any]]
     extensions = client.ApiextensionsV1Api(api)
     for one in definitions:
         extensions.create_custom_resource_definition(one)
-    until_s = time.monotonic() + PATIENCE_S
+    until_at_s = time.monotonic() + PATIENCE_S
     for one in definitions:
         while not _established(extensions, one["metadata"]["name"]):
-            if time.monotonic() > until_s:
+            if time.monotonic() > until_at_s:
                 raise RuntimeError(f"{one['metadata']['name']} is not served after {PATIENCE_S:g} s")
             time.sleep(0.05)
 

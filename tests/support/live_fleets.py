@@ -81,9 +81,9 @@ def engine_of(group: int) -> int:
 
 def until(holds: Callable[[], bool], timeout_s: float = 90.0) -> None:
     """Wait for ``holds``."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_at_s = time.monotonic() + timeout_s
     while not holds():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
+        assert time.monotonic() < deadline_at_s, "it did not happen in time"
         time.sleep(0.05)
 
 

@@ -82,7 +82,7 @@ rough = st.builds(
     confirmed=st.frozensets(st.sampled_from(GATED)),
     unopposed=st.frozensets(st.sampled_from(GATED)),
     refused=st.sampled_from([""] * 9 + ["a hook said no"]),
-    unheard=st.sampled_from(["", "a hook said nothing"]),
+    held_up_by=st.sampled_from(["", "a hook said nothing"]),
     withdrawn=st.sampled_from([False] * 20 + [True]),
 )
 #: All is well but for what webhooks say.
@@ -96,7 +96,7 @@ asked = st.builds(
     confirmed=st.frozensets(st.sampled_from(GATED)),
     unopposed=st.frozensets(st.sampled_from(GATED)),
     refused=st.sampled_from([""] * 7 + ["a hook said no"]),
-    unheard=st.sampled_from(["", "a hook said nothing"]),
+    held_up_by=st.sampled_from(["", "a hook said nothing"]),
 )
 #: Sights whose ``now_s`` is the time since the one before.
 courses = st.lists(st.one_of(calm, calm, calm, rough), min_size=1, max_size=60)

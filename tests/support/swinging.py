@@ -26,10 +26,10 @@ HOME, OTHER = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swinging:
-    """Everything at home, or on the next kernel, by turns of ``period_s``, until ``until_s``."""
+    """Everything at home, or on the next kernel, by turns of ``period_s``, until ``until_at_s``."""
 
     period_s: float = 60.0
-    until_s: float = np.inf
+    until_at_s: float = np.inf
     shed: float = 0.0
     eject: bool = False
     policy_id: str = "swinging"
@@ -41,7 +41,7 @@ class Swinging:
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """All weight on one kernel; ``shed`` of it shed."""
         away = (seen.now_s // self.period_s).astype(np.int64) % 2 == 1
-        away &= seen.now_s < self.until_s
+        away &= seen.now_s < self.until_at_s
         table = np.zeros(seen.table.shape)
         table[:, :, HOME] = np.where(away, 0.0, 1.0 - self.shed)[:, None]
         table[:, :, OTHER] = np.where(away, 1.0 - self.shed, 0.0)[:, None]

@@ -23,11 +23,11 @@ HEALTHY = np.array([0.01, 0.05])
 Edit = Callable[[FleetTelemetry, float], FleetTelemetry]
 
 
-def drift(layout: FleetLayout, replicas: list[int], from_s: float, until_s: float = np.inf) -> Edit:
-    """From ``from_s`` on these replicas show five times the tolerated mean on every slice."""
+def drift(layout: FleetLayout, replicas: list[int], from_at_s: float, until_at_s: float = np.inf) -> Edit:
+    """From ``from_at_s`` on these replicas show five times the tolerated mean on every slice."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-        if not from_s < now_s <= until_s:
+        if not from_at_s < now_s <= until_at_s:
             return seen
         seen.probes.values[np.isin(seen.probes.replica, replicas), 0] = 0.5
         return seen
@@ -35,14 +35,14 @@ def drift(layout: FleetLayout, replicas: list[int], from_s: float, until_s: floa
     return edit
 
 
-def silence(from_s: float, until_s: float = np.inf) -> Edit:
+def silence(from_at_s: float, until_at_s: float = np.inf) -> Edit:
     """No scrape and no probe arrives in this interval; the last ones stay shown."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-        if not from_s < now_s <= until_s:
+        if not from_at_s < now_s <= until_at_s:
             return seen
         probes = replace(seen.probes, valid=np.zeros_like(seen.probes.valid))
-        shown = np.full_like(seen.scraped_at_ms, from_s * 1000.0)
+        shown = np.full_like(seen.scraped_at_ms, from_at_s * 1000.0)
         return replace(seen, probes=probes, scraped_at_ms=shown, latency_le=np.zeros_like(seen.latency_le))
 
     return edit

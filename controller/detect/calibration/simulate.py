@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
 
 from contracts.rng import stream
 from controller.detect.calibration.laws import Law
@@ -33,14 +32,6 @@ class FalseAlarms:
     def arl(self) -> float:
         """Observations per alarm (inf: none)."""
         return self.samples / self.alarms if self.alarms else math.inf
-
-    def arl_at_least(self, confidence: float) -> float:
-        """Lower limit of the mean run length, from the exact Poisson limit of the count."""
-        return self.samples / float(gammaincinv(self.alarms + 1, confidence))
-
-    def arl_at_most(self, confidence: float) -> float:
-        """Upper limit of the mean run length (inf: no alarm seen)."""
-        return self.samples / float(gammaincinv(self.alarms, 1.0 - confidence)) if self.alarms else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

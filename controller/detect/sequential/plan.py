@@ -137,10 +137,10 @@ def sequential_plan(fleet: CertifiedFleet, settings: SequentialSettings | None =
 
 
 def _spread(fleet: CertifiedFleet, clauses: ClausePlan) -> Floats | None:
-    if fleet.certified_units is None:
+    if fleet.certified_observations is None:
         return None
     stretch = stretches(fleet.layout.probe_metrics)
-    return normalisers(fleet.contract, clauses, fleet.certified_units, stretch)
+    return normalisers(fleet.contract, clauses, fleet.certified_observations, stretch)
 
 
 def _thresholds(

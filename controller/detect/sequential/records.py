@@ -53,7 +53,7 @@ class Arrived(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """When what happens. Thresholds of subjects are of such as hear 1 to N peers."""
+    """When what happens. Thresholds of subjects are of such as have 1 to N peers."""
 
     by_slice: NDArray[Any]  # ``LOG_THRESHOLD`` [N, U, S, C]
     over_slices: NDArray[Any]  # ``LOG_THRESHOLD`` [N, U, C]

@@ -44,7 +44,7 @@ class DrillSite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrillVerdict:
+class DrillAdmission:
     """What the objects say of one drill. site None: it cannot run as things stand."""
 
     accepted: Condition
@@ -64,7 +64,7 @@ class Place:
     missing: Callable[[OciUri], None] = lambda _: None
 
 
-def judge_drill(found: Manifest, seen: Resources, place: Place) -> DrillVerdict:
+def judge_drill(found: Manifest, seen: Resources, place: Place) -> DrillAdmission:
     """The verdict on ``found``."""
     namespace, allowed = place.namespace, place.allowed
     if namespace not in allowed:
@@ -84,17 +84,19 @@ def judge_drill(found: Manifest, seen: Resources, place: Place) -> DrillVerdict:
     return _resolved(drill, found, seen, place)
 
 
-def refused(reason: str, message: str) -> DrillVerdict:
+def refused(reason: str, message: str) -> DrillAdmission:
     """A drill that is not accepted."""
-    return DrillVerdict(
+    return DrillAdmission(
         accepted=condition("Accepted", False, reason, message),
         resolved=condition("ResolvedRefs", None, "NotAccepted", "judged once the drill is accepted"),
     )
 
 
-def unresolved(verdict: DrillVerdict, reason: str, message: str) -> DrillVerdict:
+def unresolved(verdict: DrillAdmission, reason: str, message: str) -> DrillAdmission:
     """``verdict`` with something missing that may come."""
-    return DrillVerdict(accepted=verdict.accepted, resolved=condition("ResolvedRefs", False, reason, message))
+    return DrillAdmission(
+        accepted=verdict.accepted, resolved=condition("ResolvedRefs", False, reason, message)
+    )
 
 
 def _unsound(drill: FaultDrill, file: str) -> tuple[str, str] | None:
@@ -118,9 +120,9 @@ def _unsound(drill: FaultDrill, file: str) -> tuple[str, str] | None:
     return None
 
 
-def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: Place) -> DrillVerdict:
+def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: Place) -> DrillAdmission:
     accepted = condition("Accepted", True, "Valid", "the drill is sound, has guards, and is allowed here")
-    verdict = DrillVerdict(accepted=accepted, resolved=accepted)
+    verdict = DrillAdmission(accepted=accepted, resolved=accepted)
     documents, problem = _documents(drill.spec.pool, seen, place.namespace)
     if documents is None:
         return unresolved(verdict, "RefNotFound", problem)
@@ -144,7 +146,7 @@ def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: Place)
     shape = route_shape(documents, layout, place.shed)
     site = DrillSite(drill=drill, plan=plan, documents=documents, layout=layout, shape=shape)
     told = f"pool {drill.spec.pool} and the policy {documents.policy.metadata.name} that routes it were found"
-    return DrillVerdict(
+    return DrillAdmission(
         accepted=accepted, resolved=condition("ResolvedRefs", True, "Resolved", told), site=site
     )
 

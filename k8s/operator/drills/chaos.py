@@ -30,8 +30,8 @@ def chaos_name(drill: str, fault: str, replica: str) -> str:
     return f"selvage-{drill}-{fault}-{replica}"[:253].lower().replace("_", "-")
 
 
-def network_chaos(name: str, fault: ScheduledFault, pod: tuple[str, str], ends_s: float) -> Manifest:
-    """The resource for ``fault`` on ``pod`` (namespace and name), which ends by itself after ``ends_s``."""
+def network_chaos(name: str, fault: ScheduledFault, pod: tuple[str, str], lasts_s: float) -> Manifest:
+    """The resource for ``fault`` on ``pod`` (namespace and name), which ends by itself after ``lasts_s``."""
     namespace, pod_name = pod
     dose = CATALOGUE[fault.kind].dose.default if fault.dose is None else fault.dose
     spec: dict[str, Any] = {
@@ -39,7 +39,7 @@ def network_chaos(name: str, fault: ScheduledFault, pod: tuple[str, str], ends_s
         "mode": "all",
         "selector": {"pods": {namespace: [pod_name]}},
         "delay": {"latency": f"{dose:g}ms"},
-        "duration": f"{math.ceil(ends_s)}s",
+        "duration": f"{math.ceil(lasts_s)}s",
     }
     return {
         "apiVersion": f"{CHAOS_GROUP}/{CHAOS_VERSION}",

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from faults.drill.outcome import Verdict
+from faults.drill.outcome import DrillVerdict
 from k8s.operator.conditions import Condition
-from k8s.operator.drills.admission import DrillVerdict, Place, judge_drill, refused, unresolved
+from k8s.operator.drills.admission import DrillAdmission, Place, judge_drill, refused, unresolved
 from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, is_handed_over
 from k8s.operator.drills.cluster import FINALIZER, DrillCluster
 from k8s.operator.drills.fleet import ClusterFleet, Entrance
@@ -70,8 +70,8 @@ class Drills:
         """End every run and wait for its undo: somebody else leads, or this process ends."""
         for work in self._works.values():
             work.stop(why)
-        deadline_s = time.monotonic() + LEAVE_S
-        while self._works and time.monotonic() < deadline_s:
+        deadline_at_s = time.monotonic() + LEAVE_S
+        while self._works and time.monotonic() < deadline_at_s:
             for uid, work in list(self._works.items()):
                 if work.join(0.2):
                     self._left(uid, work)
@@ -125,7 +125,7 @@ class Drills:
             self._say(drill, running(verdict, "Undoing", str(error)))
             raise
         reason = "RunnerLost", f"its runner was lost; {told}; apply it under another name to run it anew"
-        if _is_done(drill) or self._say(drill, ended(verdict, name, Verdict.INCONCLUSIVE, reason)):
+        if _is_done(drill) or self._say(drill, ended(verdict, name, DrillVerdict.INCONCLUSIVE, reason)):
             self.parts.cluster.hold(drill, held=False)
 
     def _begin(self, drill: Manifest, seen: Resources) -> None:
@@ -140,7 +140,7 @@ class Drills:
             )
             taken = refused("PoolTaken", told)
             reason = "PoolTaken", told
-            self._say(drill, ended(taken, drill["metadata"]["name"], Verdict.INVALID, reason))
+            self._say(drill, ended(taken, drill["metadata"]["name"], DrillVerdict.INVALID, reason))
             return
         handed = is_handed_over(drill)
         if handed and (problem := self._no_chaos(verdict)) is not None:
@@ -148,7 +148,7 @@ class Drills:
             return
         self._start(drill, verdict, handed)
 
-    def _start(self, drill: Manifest, verdict: DrillVerdict, handed: bool) -> None:
+    def _start(self, drill: Manifest, verdict: DrillAdmission, handed: bool) -> None:
         parts, site = self.parts, verdict.site
         assert site is not None
         own = replace(parts.steering, records=parts.steering.records / str(drill["metadata"]["uid"]))
@@ -163,7 +163,7 @@ class Drills:
         self._say(drill, running(verdict, work.phase, work.told))
         work.start()
 
-    def _no_chaos(self, verdict: DrillVerdict) -> DrillVerdict | None:
+    def _no_chaos(self, verdict: DrillAdmission) -> DrillAdmission | None:
         """What speaks against handing over; None for nothing."""
         assert verdict.site is not None
         if not any(one.fault.kind in NETWORK_KINDS for one in verdict.site.plan.strikes):

@@ -70,7 +70,7 @@ class ClusterFleet:
         self._pods: dict[str, DrillPod] = {}
         self._struck: dict[str, DrillPod] = {}
         self._hosts: tuple[HostCounters, ...] = ()
-        self._seen_s = float("-inf")
+        self._seen_at_s = float("-inf")
         self.stopping = ""
         """Why the drill is to end before its time, "" for no reason."""
 
@@ -121,9 +121,9 @@ class ClusterFleet:
         try:
             self._look()
             self._hosts = self._weights()
-            self._seen_s = time.monotonic()
+            self._seen_at_s = time.monotonic()
         except ClusterError as error:
-            if time.monotonic() - self._seen_s > BLIND_S:
+            if time.monotonic() - self._seen_at_s > BLIND_S:
                 raise LiveError(f"nothing was seen for {BLIND_S:g} s: {error}") from None
         return self._hosts
 
@@ -142,8 +142,8 @@ class ClusterFleet:
 
     def await_serving(self, name: str, timeout_s: float) -> bool:
         """Wait until a pod is ready in that place; False when none is in time, or nobody waits any more."""
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s and not self.stopping:
+        deadline_at_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_at_s and not self.stopping:
             with suppress(ClusterError):  # asked again
                 self._look()
             if any(one.name == name and one.state == ReplicaState.READY for one in self.replicas()):
@@ -207,7 +207,7 @@ class ClusterFleet:
             if self._handed_over and one.kind in NETWORK_KINDS
         }
         rest = [one for one in here if one.name not in names and one.kind != POD_KILL]
-        return Handed(names=names, ends_s=plan.spec.time_to_live_s, all=not rest)
+        return Handed(names=names, lasts_s=plan.spec.time_to_live_s, all=not rest)
 
     def _ready_url(self) -> str:
         ready = [one.url for one in self.replicas() if one.state == ReplicaState.READY]

@@ -49,7 +49,7 @@ class Handed:
     """What of a drill Chaos Mesh carries out on one pod. names: of faults -> of NetworkChaos."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    ends_s: float = 0.0
+    lasts_s: float = 0.0
     """They end by themselves after so long."""
     all: bool = False
     """The server itself is given nothing of the drill."""
@@ -82,7 +82,7 @@ class PodFaults(ReplicaFaults):
                 chaos = self._handed.names[fault.name]
                 self._cluster.create_chaos(
                     network_chaos(
-                        chaos, fault, (self._cluster.namespace, self._pod.name), self._handed.ends_s
+                        chaos, fault, (self._cluster.namespace, self._pod.name), self._handed.lasts_s
                     )
                 )
         return Injected(fault=wire_form(fault), evidence={}, record=self._steering.records)

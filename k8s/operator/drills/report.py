@@ -7,19 +7,24 @@ from typing import Any
 from contracts.loading.files import json_text, plain
 from contracts.scoring.measures_json import measures_plain
 from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
-from faults.drill.outcome import DrillOutcome, Verdict
+from faults.drill.outcome import DrillOutcome, DrillVerdict
 from faults.drill.told import outcome_told
 from k8s.operator.conditions import Condition, condition
-from k8s.operator.drills.admission import DrillVerdict
+from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.ledger import REPORT, ledger_name
 
-_HOLDS = {Verdict.PASSED: True, Verdict.FAILED: False, Verdict.INCONCLUSIVE: None, Verdict.INVALID: None}
+_HOLDS = {
+    DrillVerdict.PASSED: True,
+    DrillVerdict.FAILED: False,
+    DrillVerdict.INCONCLUSIVE: None,
+    DrillVerdict.INVALID: None,
+}
 #: A ConfigMap holds one MiB, and the report lies beside.
 MOST_LINE_BYTES = 700_000
 _OPEN = "the verdict comes when the drill has ended"
 
 
-def waiting(verdict: DrillVerdict) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+def waiting(verdict: DrillAdmission) -> tuple[tuple[Condition, ...], dict[str, Any]]:
     """Conditions and body of a drill that cannot run as things stand."""
     bad = verdict.resolved if verdict.accepted.status == "True" else verdict.accepted
     rest = (
@@ -29,14 +34,14 @@ def waiting(verdict: DrillVerdict) -> tuple[tuple[Condition, ...], dict[str, Any
     return (verdict.accepted, verdict.resolved, *rest), {"phase": "Pending"}
 
 
-def running(verdict: DrillVerdict, phase: str, told: str) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+def running(verdict: DrillAdmission, phase: str, told: str) -> tuple[tuple[Condition, ...], dict[str, Any]]:
     """Of a drill under way, ``told`` being its last step."""
     rest = (condition("Progressing", True, phase, told), condition("Passed", None, "Open", _OPEN))
     return (verdict.accepted, verdict.resolved, *rest), {"phase": phase}
 
 
 def ended(
-    verdict: DrillVerdict, name: str, outcome: Verdict, reason: tuple[str, str]
+    verdict: DrillAdmission, name: str, outcome: DrillVerdict, reason: tuple[str, str]
 ) -> tuple[tuple[Condition, ...], dict[str, Any]]:
     """Of a drill that will not run again in this generation; ``reason``: one word, and for people."""
     word, told = reason

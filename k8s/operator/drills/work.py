@@ -7,9 +7,9 @@ import threading
 from dataclasses import dataclass
 
 from contracts.errors import SelvageError
-from faults.drill.outcome import DrillOutcome, Verdict, judge
+from faults.drill.outcome import DrillOutcome, DrillVerdict, judge
 from faults.drill.runner import run_drill
-from k8s.operator.drills.admission import DrillVerdict
+from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.fleet import ClusterFleet
 from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
@@ -34,7 +34,7 @@ _PHASES = {
 class Ended:
     """How a run ended. undone: nothing of it can be in force any more."""
 
-    verdict: Verdict
+    verdict: DrillVerdict
     reason: str
     undone: bool
 
@@ -43,7 +43,7 @@ class DrillWork:
     """A run of ``drill``; the operator heals meanwhile, so nobody else does."""
 
     def __init__(
-        self, drill: Manifest, verdict: DrillVerdict, fleet: ClusterFleet, ledger: ClusterLedger
+        self, drill: Manifest, verdict: DrillAdmission, fleet: ClusterFleet, ledger: ClusterLedger
     ) -> None:
         assert verdict.site is not None
         self.drill, self.verdict, self.site = drill, verdict, verdict.site
@@ -72,12 +72,12 @@ class DrillWork:
             self.ended = self._drilled()
         except SelvageError as error:
             self.ended = Ended(
-                verdict=Verdict.INCONCLUSIVE, reason=str(error), undone=not self._ledger.opened
+                verdict=DrillVerdict.INCONCLUSIVE, reason=str(error), undone=not self._ledger.opened
             )
         except Exception as error:  # a bug of ours must not leave a fault behind unsaid
             _LOG.exception("drill %s failed", self.drill["metadata"]["name"])
             told = f"an unforeseen error ended it: {error!r}"
-            self.ended = Ended(verdict=Verdict.INCONCLUSIVE, reason=told, undone=not self._ledger.opened)
+            self.ended = Ended(verdict=DrillVerdict.INCONCLUSIVE, reason=told, undone=not self._ledger.opened)
 
     def _drilled(self) -> Ended:
         site = self.site

@@ -15,7 +15,7 @@ from contracts.loading.oci import OciUri
 from controller.promotion.kept import state_of
 from controller.promotion.machine import step
 from controller.promotion.records import PromotionSight, PromotionStage, PromotionState
-from k8s.operator.admission import Documents, Verdict
+from k8s.operator.admission import Documents, PolicyAdmission
 from k8s.operator.objects import Cluster, Manifest, Resources
 from k8s.operator.promotion.admission import Judged, judge_promotion
 from k8s.operator.promotion.calls import HookCaller
@@ -64,7 +64,7 @@ class Promotions:
         self._policies.clear()
         self._webhooks.forget()
 
-    def admit(self, policy: str, verdict: Verdict, seen: Resources) -> Verdict:
+    def admit(self, policy: str, verdict: PolicyAdmission, seen: Resources) -> PolicyAdmission:
         """``verdict`` with the documents as the policy's promotions let them be in force."""
         names = _of_policy(policy, seen)
         before = self._policies.get(policy)
@@ -101,8 +101,14 @@ class Promotions:
                 loop.journal.promoted(change)
             if attempt.state.stage is not before.stage:
                 about = fields(promotion=name, policy=policy, stage=str(attempt.state.stage))
-                _LOG.info("promotion %s: %s to %s: %s", name, before.stage, attempt.state.stage,
-                          attempt.state.message, extra=about)  # fmt: skip
+                _LOG.info(
+                    "promotion %s: %s to %s: %s",
+                    name,
+                    before.stage,
+                    attempt.state.stage,
+                    attempt.state.message,
+                    extra=about,
+                )
 
     def say(self, publisher: Publisher, seen: Resources, now_s: float) -> None:
         """Status and events of every promotion."""
@@ -161,7 +167,7 @@ class Promotions:
             confirmed=view.confirmed,
             unopposed=view.unopposed,
             refused=view.refused,
-            unheard=view.unheard,
+            held_up_by=view.held_up_by,
             withdrawn=bool(attempt.document.spec.rollback),
         )
         decision, telemetry, layout = turn.decision, turn.telemetry, loop.setup.layout

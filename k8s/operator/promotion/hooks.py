@@ -30,7 +30,7 @@ class HookView:
     confirmed: frozenset[PromotionStage]
     unopposed: frozenset[PromotionStage]
     refused: str
-    unheard: str
+    held_up_by: str
 
 
 @dataclass(slots=True)
@@ -167,12 +167,12 @@ def _view(state: PromotionState, questions: list[_Question], now_s: float) -> Ho
     }
     waits = frozenset() if state.waits_for is None else frozenset({state.waits_for})
     vetoes = [one.told(one.answered_at_s) for one in questions if one.vetoed]
-    unheard = [one.told(now_s) for one in questions if not one.agreed(now_s)]
+    held_up_by = [one.told(now_s) for one in questions if not one.agreed(now_s)]
     return HookView(
         confirmed=waits if agreed["confirm"] else frozenset(),
         unopposed=frozenset({state.stage}) if agreed["veto"] else frozenset(),
         refused=vetoes[0] if vetoes else "",
-        unheard="; ".join(unheard),
+        held_up_by="; ".join(held_up_by),
     )
 
 

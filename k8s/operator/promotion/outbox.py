@@ -86,5 +86,10 @@ class Outbox:
 
 
 def _give_up(promotion: str, telling: _Telling, why: str) -> None:
-    _LOG.warning("promotion %s: webhook %s was not told after %d tries: %s", promotion, telling.hook.name,
-                 telling.tries, why)  # fmt: skip
+    _LOG.warning(
+        "promotion %s: webhook %s was not told after %d tries: %s",
+        promotion,
+        telling.hook.name,
+        telling.tries,
+        why,
+    )

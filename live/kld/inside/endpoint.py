@@ -97,7 +97,7 @@ class KldPlugin:
         from starlette.responses import Response
 
         named = {f"selvage-kld-{uuid.uuid4().hex}": order for order in orders}
-        began_s = time.perf_counter()
+        began_at_s = time.perf_counter()
         found: dict[str, dict[str, str]] = {}
         try:
             for problem in await self._call("selvage_kld_expect", named):
@@ -111,7 +111,7 @@ class KldPlugin:
         if any(errors):
             raise RefusedError(next(filter(None, errors)))
         raw = b"".join(base64.b64decode(found[name]["values"]) for name in named)
-        spent = {"x-selvage-engine-ms": f"{1000.0 * (time.perf_counter() - began_s):.1f}"}
+        spent = {"x-selvage-engine-ms": f"{1000.0 * (time.perf_counter() - began_at_s):.1f}"}
         return Response(raw, media_type="application/octet-stream", headers=spent)
 
     async def _generate(self, named: dict[str, dict[str, Any]]) -> None:

@@ -80,9 +80,9 @@ def timeline_svg(line: Timeline, title: str) -> str:
         quality.plot(line.at_s, line.quality, color=INK, lw=1.2)
         quality.set(ylabel="quality", xlabel="time, s")
         for axis in (weights, health, quality):
-            axis.axvline(line.onset_s, color="#d55e00", lw=1.2, ls="--")
-            if np.isfinite(line.recovered_s):
-                axis.axvline(line.recovered_s, color="#009e73", lw=1.2, ls="--")
+            axis.axvline(line.onset_at_s, color="#d55e00", lw=1.2, ls="--")
+            if np.isfinite(line.recovered_at_s):
+                axis.axvline(line.recovered_at_s, color="#009e73", lw=1.2, ls="--")
             axis.grid(True)
         figure.legend(
             *weights.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(names), 6)

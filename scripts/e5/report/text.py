@@ -18,7 +18,8 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "MTTR",
         "Onset to the first instant from which every slice stays inside the contract and its SLO for "
-        "60 s (two periods of an intermittent fault). More than 1 % of a slice lost, or more than 5 % "
+        "60 s (two periods of an intermittent fault). More than 1 % of a slice failed or shed, or more than "
+        "5 % "
         "of its answers late, over the trailing 30 s is outside. Unrecovered incidents count as the "
         "time to the horizon (restricted mean).",
     ),

@@ -1,9 +1,9 @@
 """Calibrate traffic thresholds on simulated telemetry: ``python -m scripts.studies.detection.calibrate``.
 
-Units come from ``recorded_fleets``. The null is their law at its mean: the least favourable one that is still
-healthy. A threshold is the lowest whose mean run length, by the lower 95 % limit over fleets, is
-``BLOCK_MARGIN`` times its ARL0; alarms are counted on as many other fleets: units alone, as if independent
-and with the stated factor, and calibrated.
+Observations come from ``recorded_fleets``. The null is their law at its mean: the least favourable one
+that is still healthy. A threshold is the lowest whose mean run length, by the lower 95 % limit over
+fleets, is ``BLOCK_MARGIN`` times its ARL0; alarms are counted on as many other fleets: of scrapes alone, as
+if independent and with the stated factor, and calibrated.
 
 Nothing healthy ever fails, so clauses on failures, fingerprints and trace fields have no law to record.
 """
@@ -48,9 +48,9 @@ OLD_FACTOR = 14.0
 
 
 def calibrated(
-    learned: list[list[Floats]], alone: list[list[Floats]], units: list[list[Floats]], mean: float
+    learned: list[list[Floats]], alone: list[list[Floats]], observations: list[list[Floats]], mean: float
 ) -> dict[str, Any]:
-    """Points of a kind of stream with mean ``mean`` from ``learned``; checked on ``alone``, ``units``."""
+    """Points of a kind of stream with mean ``mean`` from ``learned``; the others check them."""
     detector = exceedances(mean)
     reached = np.maximum.accumulate(fleet_limits(alarms_of(detector, LEVELS, learned))[0]) / BLOCK_MARGIN
     if reached[-1] < POINTS[-1]:
@@ -61,7 +61,7 @@ def calibrated(
     measured = {
         "independent": _measured(detector, np.log(CHECKED), alone),
         "factor_14": _measured(detector, np.log(OLD_FACTOR * CHECKED), alone),
-        "calibrated": _measured(detector, np.interp(np.log(CHECKED), np.log(POINTS), points), units),
+        "calibrated": _measured(detector, np.interp(np.log(CHECKED), np.log(POINTS), points), observations),
     }
     return {
         "mean": round(mean, 6),
@@ -104,7 +104,12 @@ def table(fleets: Mapping[int, int] = FLEETS, units: Sequence[str] = UNITS) -> d
             streams += [
                 {"kind": kind, "unit": unit, "replicas": replicas, **calibrated(*rest)}
                 for kind, *rest in zip(
-                    KINDS, mine.units, checked.alone, checked.units, mine.means.tolist(), strict=True
+                    KINDS,
+                    mine.observations,
+                    checked.alone,
+                    checked.observations,
+                    mine.means.tolist(),
+                    strict=True,
                 )
             ]
     return {
@@ -182,7 +187,7 @@ def far(known: TrafficCalibration, replicas: int, fleets: int) -> str:
         for one, runs in zip(mine, counted, strict=True):
             series, kind = found[one.unit], KINDS.index(one.kind)
             detector = exceedances(float(series.means[kind]))
-            runs.append(alarms_of(detector, one.level(np.array([FAR])), series.units[kind])[0])
+            runs.append(alarms_of(detector, one.level(np.array([FAR])), series.observations[kind])[0])
     return "".join(
         f"| {one.kind}, {one.unit}, {replicas} | {runs[:, 0].sum()} | {run_length(runs) / FAR:.2f} "
         f"({fleet_limits(runs)[0] / FAR:.2f}) |\n"

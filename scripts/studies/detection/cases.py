@@ -1,7 +1,7 @@
 """Operating characteristics of our detectors: which streams, which detectors, how they are measured.
 
 Every detector is measured alike: its threshold (calibrated to ARL0 of 10,000 or guaranteed for it), its
-measured mean run length, and its mean delay for a change after 1,000 healthy units and at the worst
+measured mean run length, and its mean delay for a change after 1,000 healthy observations and at the worst
 of several places. The yardstick of a stream is CUSUM with both laws known, at the same ARL0.
 """
 
@@ -48,7 +48,7 @@ class ChangeCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured of one detector on one stream; delays in units, ratio to the yardstick.
+    """What was measured of one detector on one stream; delays in observations, ratio to the yardstick.
 
     missed_rate: share of runs that did not find the change within what was watched.
     """
@@ -128,7 +128,7 @@ def _matched(name: str, detector: StreamDetector, law: Law) -> TrialDetector:
 
 
 def _ranks() -> Iterator[TrialDetector]:
-    """Online ranks from a reference of 1,000 units per stream, and ranks in fixed references."""
+    """Online ranks from a reference of 1,000 observations per stream, and ranks in fixed references."""
     rng = stream(SEED, "rank_banks")
     edges = rank_edges(rng.normal(size=BANK // 5))
     for joins in (True, False):
@@ -170,7 +170,7 @@ def measured(candidate: TrialDetector, change: ChangeCase, known: Figures | None
 
 
 def measured_arl(candidate: TrialDetector, law: Law) -> float:
-    """Units per false alarm, over 2e7 units (about 2,000 alarms)."""
+    """Observations per false alarm, over 2e7 observations (about 2,000 alarms)."""
     begin = candidate.begin
     streams = 1000 if begin is None else begin.statistic.size
     samples = int(2000 * ARL0 / streams)
@@ -186,7 +186,7 @@ def measured_arl(candidate: TrialDetector, law: Law) -> float:
 
 
 def _delay(candidate: TrialDetector, change: ChangeCase, place: int) -> tuple[float, float, float]:
-    """Mean delay of a change after ``place`` units, its standard error, and the share of runs that missed it.
+    """Mean delay of a change after ``place`` observations, its standard error, and the share of runs missed.
 
     A tumbling window has a phase: its delay is averaged over ten of them.
     """

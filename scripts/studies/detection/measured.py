@@ -61,8 +61,8 @@ class MeasuredDose:
 
     breaks: some probe clause is broken on some slice, on traffic prompts. seconds: at ``SHARES``, median.
     kernel_seconds: where all four replicas of a kernel have the fault and their probes are pooled.
-    found: share of runs with an alarm. paired: probes until the paired form alarms, with exact repeats and
-    with 5 % repeat noise.
+    found: share of runs with an alarm. drift: probes until drift from the certified baseline alarms, with
+    exact repeats and with 5 % repeat noise.
     """
 
     kernel: str
@@ -75,7 +75,7 @@ class MeasuredDose:
     probes_90: float
     seconds: tuple[float, ...]
     kernel_seconds: tuple[float, ...]
-    paired: float
+    drift: float
     drift_noisy: float
 
 
@@ -106,13 +106,15 @@ def plan_for(samples: KernelSamples, rate: float) -> StreamPlan:
 
 
 def betting_plan(samples: KernelSamples, rate: float) -> StreamPlan:
-    """``plan_for`` one unit that bets on how its certified units spread, too."""
+    """``plan_for`` one subject that bets on how its certified observations spread, too."""
     plan = plan_for(samples, rate)
     rows = [samples.rows("probe", name) for name in samples.slices]
-    units = np.full((1, len(rows), max(one.size for one in rows), len(samples.metric_names)), np.nan)
+    certified = np.full((1, len(rows), max(one.size for one in rows), len(samples.metric_names)), np.nan)
     for place, mine in enumerate(rows):
-        units[0, place, : mine.size] = samples.values[samples.condition(HEALTHY), mine, 0]
-    return with_spread(plan, normalisers(plan.contract, plan.clauses, units, stretches(samples.metric_names)))
+        certified[0, place, : mine.size] = samples.values[samples.condition(HEALTHY), mine, 0]
+    return with_spread(
+        plan, normalisers(plan.contract, plan.clauses, certified, stretches(samples.metric_names))
+    )
 
 
 def dose(kernel: str, samples: KernelSamples, condition: str) -> MeasuredDose:
@@ -133,8 +135,8 @@ def dose(kernel: str, samples: KernelSamples, condition: str) -> MeasuredDose:
         probes_90=late,
         seconds=tuple(median / probes_per_s(share) for share in SHARES),
         kernel_seconds=tuple(pooled / probes_per_s(share) for share in SHARES),
-        paired=_paired(samples, condition, 0.0),
-        drift_noisy=_paired(samples, condition, 0.05),
+        drift=_drift(samples, condition, 0.0),
+        drift_noisy=_drift(samples, condition, 0.05),
     )
 
 
@@ -219,8 +221,10 @@ def _probe(place: int, values: NDArray[np.float64]) -> ProbeSamples:
     )
 
 
-def _paired(samples: KernelSamples, condition: str, noise: float) -> float:
-    """Median probes until the paired form alarms (ARL0 of 1e8, guaranteed), inf if not within the most."""
+def _drift(samples: KernelSamples, condition: str, noise: float) -> float:
+    """Median probes until drift from the certified baseline alarms (ARL0 of 1e8, guaranteed); inf beyond
+    the most.
+    """
     rng = stream(SEED, "paired", condition)
     column = samples.metric_names.index(DRIFT)
     _, rows = _replay(samples, rng, 600, 100)

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
+from contracts.loading.files import written
 from controller.detect.calibration.calibrate import MOST_DIRECT, calibrated_threshold
 from controller.detect.calibration.laws import Normal
 from controller.detect.calibration.simulate import Change, delays
@@ -59,7 +60,7 @@ def _level(detector: StreamDetector, arl0: float, guaranteed: bool) -> float:
 
 
 def _delay(detector: StreamDetector, threshold: float) -> float:
-    """Mean over changes after 200 to 245 units, so that a tumbling window's phase is averaged."""
+    """Mean over changes after 200 to 245 observations, so that a tumbling window's phase is averaged."""
     found = [
         delays(
             detector,
@@ -114,6 +115,5 @@ def save_figure(figure: Any, axes: Any, path: Path) -> None:
     axes.grid(True, alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     figure.tight_layout()
-    partial = path.with_suffix(".partial.svg")
-    figure.savefig(partial, format="svg", metadata={"Date": None})
-    partial.replace(path)
+    with written(path) as file:
+        figure.savefig(file, format="svg", metadata={"Date": None})

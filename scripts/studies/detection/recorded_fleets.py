@@ -1,7 +1,7 @@
-"""Healthy telemetry of simulated fleets, and the units that traffic thresholds are calibrated on.
+"""Healthy telemetry of simulated fleets, and the observations that traffic thresholds are calibrated on.
 
 Fault-free fleets of one to sixteen measured replicas run at a load where queues form, with sessions that
-stick and three slices. A unit is a share of requests over the histogram edge that comes nearest to a
+stick and three slices. An observation is a share of requests over the histogram edge that comes nearest to a
 clause's 5 %, or KV use over its own 95 % point. Of replicas: of all requests that its server answered
 between two scrapes, weighed by its peers' last scrapes as the sequential detector does. Of kernels: of what
 the gateway saw of the busiest slice between two flushes; of KV use, of all replicas scraped in a tick.
@@ -72,11 +72,11 @@ class Recorded:
 
 
 class Series(NamedTuple):
-    """Of each kind: its mean, and units alone and beside peers, by fleet and series, in their order."""
+    """Of each kind: its mean, and observations alone and beside peers, by fleet and series, in order."""
 
     means: Floats
     alone: list[list[list[Floats]]]
-    units: list[list[list[Floats]]]
+    observations: list[list[list[Floats]]]
 
 
 def _counted(le: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -111,7 +111,7 @@ def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = Non
 
 
 def series_of(seen: Recorded, unit: str, means: Floats | None = None) -> Series:
-    """Units of ``unit``; ``means`` [kinds]: of what was learned from, else its own."""
+    """Observations of ``unit``; ``means`` [kinds]: of what was learned from, else its own."""
     compared = unit == "replica"
     cells = seen.scraped if compared else seen.passed[:, :, None]
     if means is None:
@@ -125,7 +125,7 @@ def series_of(seen: Recorded, unit: str, means: Floats | None = None) -> Series:
         for kind in range(len(KINDS)):
             for series, values in (
                 (found.alone, alone[..., kind]),
-                (found.units, (alone * worth)[..., kind]),
+                (found.observations, (alone * worth)[..., kind]),
             ):
                 series[kind].extend([[one[np.isfinite(one)] for one in fleet.T] for fleet in values])
     return found

@@ -1,6 +1,6 @@
 """Detectors on streams replayed from measured profiles: a kernel's drift, healthy and then under a fault.
 
-Units are values of probe prompts drawn at random, in units of the healthy mean. The question is the
+Observations are values of probe prompts drawn at random, in units of the healthy mean. The question is the
 certified one ("has the law changed?"), so the yardstick, CUSUM on a declared binning of both laws, applies.
 """
 
@@ -30,7 +30,7 @@ from scripts.studies.detection.cases import (
 from scripts.studies.detection.measured import measured_changes
 from scripts.studies.detection.river import river_figures, river_missing
 
-#: Kernel, slice, and faults near its healthy drift: laws that hardly overlap are found in one or two units.
+#: Kernel, slice, and faults near its healthy drift: laws that hardly overlap are found in one or two.
 REPLAYED = (
     ("bf16", "numbers", ("bit-flips-1000-mantissa-seed0", "requantise-w8", "noise-0.1-one-layer")),
     ("w8a8", "numbers", ("isa-no-vnni",)),

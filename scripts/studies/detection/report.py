@@ -54,7 +54,7 @@ def main() -> None:
         "operating": _operating,
         "replayed": _replayed,
         "far": _far,
-        "references": _banks,
+        "references": _references,
         "telemetry": _telemetry,
         "traffic": _traffic,
         "doses": _doses,
@@ -89,8 +89,8 @@ def _traffic(_: Path) -> dict[str, list[str]]:
     return {"traffic": markdown(json.loads(shipped_table)).splitlines()}
 
 
-def _banks(_: Path) -> dict[str, list[str]]:
-    return {"references": bank_table()}
+def _references(_: Path) -> dict[str, list[str]]:
+    return {"references": reference_table()}
 
 
 def _doses(folder: Path) -> dict[str, list[str]]:
@@ -190,7 +190,7 @@ def _dose_line(one: MeasuredDose) -> list[str]:
         f"{_count(one.probes_median)} ({_count(one.probes_90)})",
         *(_count(value) for value in one.seconds),
         _count(one.kernel_seconds[-1]),
-        _count(one.paired),
+        _count(one.drift),
         _count(one.drift_noisy),
     ]
 
@@ -225,7 +225,7 @@ def poisoned_table() -> list[str]:
     )
 
 
-def bank_table() -> list[str]:
+def reference_table() -> list[str]:
     """Fixed references of several sizes: ARL0 conditional on the reference, at the threshold log 10,000."""
     rng, lines = stream(SEED, "bank_table"), []
     for size in (100, 300, 1000):

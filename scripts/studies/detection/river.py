@@ -3,7 +3,7 @@
 Page-Hinkley is computed by ours, which alarms where river's does (tested). ADWIN and KSWIN are river's own
 code: ADWIN's ``delta`` is bisected on counted alarms; KSWIN's p-values are recorded once and its ``alpha``
 read off them, mixing the two levels next to the wanted ARL0, because a Kolmogorov-Smirnov p-value of 30
-units takes few values. Both are two-sided and estimate the baseline; that is what they are sold as.
+observations takes few values. Both are two-sided and estimate the baseline; that is what they are sold as.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller.detect.calibration.laws import Law
 from scripts.studies.detection.cases import ARL0, CHANGE, SEED, ChangeCase, Figures
 
 Floats = NDArray[np.float64]
-_ADWIN_MOST = 4000  # units followed after the change
+_ADWIN_MOST = 4000  # observations followed after the change
 _KSWIN_UNITS = 120_000
-_KSWIN_CHANGE = 200  # its memory is a window of 100 units
+_KSWIN_CHANGE = 200  # its memory is a window of 100 observations
 _KSWIN_RUNS = 100
-_KSWIN_MOST = 300  # units followed after the change
-_REFRACTORY = 70  # units until KSWIN's window is full again after an alarm
+_KSWIN_MOST = 300  # observations followed after the change
+_REFRACTORY = 70  # observations until KSWIN's window is full again after an alarm
 
 
 def river_missing() -> str:
@@ -44,8 +44,8 @@ def river_figures(changes: tuple[ChangeCase, ...], known: list[Figures]) -> list
     return rows + _kswin_figures(changes, known)
 
 
-def _draw(law: Law, units: int, *names: str | int) -> list[float]:
-    values: list[float] = law.source(stream(SEED, "river", *names), 1)(units)[:, 0].tolist()
+def _draw(law: Law, observations: int, *names: str | int) -> list[float]:
+    values: list[float] = law.source(stream(SEED, "river", *names), 1)(observations)[:, 0].tolist()
     return values
 
 
@@ -54,7 +54,7 @@ def _adwin(delta: float, clock: int) -> Any:
 
 
 def _first_alarm(detector: Any, values: list[float]) -> int:
-    """Units until the first alarm, 0 if there is none."""
+    """Observations until the first alarm, 0 if there is none."""
     for index, value in enumerate(values):
         detector.update(value)
         if detector.drift_detected:
@@ -62,14 +62,14 @@ def _first_alarm(detector: Any, values: list[float]) -> int:
     return 0
 
 
-def _adwin_arl(delta: float, clock: int, law: Law, units: int) -> float:
+def _adwin_arl(delta: float, clock: int, law: Law, observations: int) -> float:
     detector, count = _adwin(delta, clock), 0
-    for value in _draw(law, units, "adwin_arl", clock):
+    for value in _draw(law, observations, "adwin_arl", clock):
         detector.update(value)
         if detector.drift_detected:
             count += 1
             detector = _adwin(delta, clock)
-    return units / max(count, 1)
+    return observations / max(count, 1)
 
 
 def _adwin_figures(clock: int, changes: tuple[ChangeCase, ...], known: list[Figures]) -> list[Figures]:

@@ -4,11 +4,9 @@ it.
 A stream is one (fleet, subject, slice, clause); a subject is a replica, or a kernel that pools its replicas.
 ``controller.detect.sequential.accumulate`` does the work, here and in the controller's sequential detector.
 
-Once per tick: ``accumulate_probes`` takes the probes in their order in the list;
-``accumulate_observations`` takes this tick's sums of traffic and gauges: one observation per stream and
-scrape, the share over the threshold, because requests between two scrapes are not independent. ``alarms``
-says where the clause is broken as far as the evidence goes, ``inside`` where evidence since a ``reset``
-shows that it is kept.
+Once per tick ``accumulate_probes`` takes the probes in their order in the list. ``alarms`` says where the
+clause is broken as far as the evidence goes, ``inside`` where evidence since a ``reset`` shows that it is
+kept.
 
 Axes: B fleets, U subjects, S slices, C clauses.
 """
@@ -26,7 +24,7 @@ from contracts.jit import borrowed, compiled
 from contracts.telemetry import ProbeSamples
 from controller.detect.budget import BudgetSplit
 from controller.detect.clauses import ClausePlan, Kind, plan_clauses
-from controller.detect.sequential.accumulate import Cells, Probes, accumulate_scrapes
+from controller.detect.sequential.accumulate import Cells, Probes
 from controller.detect.sequential.accumulate import accumulate_probes as accumulate_probes_of_fleet
 from controller.detect.sequential.evidence import (
     LEVEL,
@@ -115,9 +113,9 @@ def _thresholds(arl0: Floats, clauses: ClausePlan, applies: Flags) -> Floats:
     return np.where(at_once, CERTAIN, guaranteed_thresholds(arl0))
 
 
-def initial_evidence(batch: int, units: int, plan: StreamPlan) -> StreamEvidence:
+def initial_evidence(batch: int, subjects: int, plan: StreamPlan) -> StreamEvidence:
     """No evidence anywhere."""
-    shape = (batch, units, plan.applies.shape[1], len(plan.clauses.kind))
+    shape = (batch, subjects, plan.applies.shape[1], len(plan.clauses.kind))
     return StreamEvidence(cells=blank_cells(*shape), health=np.ones((*shape, HEALTHS)))
 
 
@@ -166,13 +164,6 @@ def accumulate_into(
     _probes_of_fleets(_cells(state), arrived, plan)
 
 
-def accumulate_observations(state: StreamEvidence, increments: Floats, plan: StreamPlan) -> StreamEvidence:
-    """Evidence after the tick's sums [B, U, S, C, 4] of traffic and gauges: one observation per stream."""
-    after = StreamEvidence(cells=state.cells.copy(), health=state.health.copy())
-    _scrapes_of_fleets(_cells(after), np.ascontiguousarray(increments), plan.evidence_plan)
-    return after
-
-
 def _cells(state: StreamEvidence) -> Cells:
     """Evidence of health is wanted everywhere, and no streams run over all slices."""
     batch, subjects, _, *rest = state.cells.shape
@@ -199,15 +190,6 @@ def _probes_of_fleets(cells, probes, plan):
             probes.received[b], probes.replica[b], probes.slice[b], probes.values[b], probes.subject_of
         )
         accumulate_probes_of_fleet(_fleet(cells, b), mine, plan)
-
-
-@compiled
-def _scrapes_of_fleets(cells, sums, plan):
-    """The sums [B, U, S, C, 4] of every fleet."""
-    cells = borrowed(cells)
-    alone, news = np.empty((0, 0, 0)), np.ones(sums.shape[1:3], np.bool_)
-    for b in range(sums.shape[0]):
-        accumulate_scrapes(_fleet(cells, b), sums[b], news, alone, plan)
 
 
 def alarms(state: StreamEvidence, threshold: Floats) -> Flags:

@@ -1,4 +1,4 @@
-"""Detectors on telemetry of the simulated fleet: units that follow each other's queues.
+"""Detectors on telemetry of the simulated fleet: observations that follow each other's queues.
 
 A fault-free fleet of four measured replicas runs at a load where queues form. Two streams per replica: the
 share of a scrape's requests over the histogram edge that about one in ten passes, and KV use at each
@@ -192,7 +192,7 @@ def _used(watcher: ScrapeWatcher) -> list[Floats]:
 
 
 def _series(values: Floats) -> Iterator[Floats]:
-    """Measured units of [B, R, T], fleet by fleet and replica by replica."""
+    """Measured observations of [B, R, T], fleet by fleet and replica by replica."""
     for fleet in values:
         for replica in fleet:
             yield replica[np.isfinite(replica)]
@@ -220,9 +220,9 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
 
 
 def alarms_of(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> NDArray[np.int64]:
-    """Alarms at each of ``levels`` [L], ascending, and the units watched for them: int64 [L, fleets, 2].
+    """Alarms at each of ``levels`` [L], ascending, and observations watched for them: int64 [L, fleets, 2].
 
-    After an alarm a series goes unwatched for ``BLOCK`` units and begins anew. Levels above the first one
+    After an alarm a series goes unwatched for ``BLOCK`` scrapes and begins anew. Levels above the first one
     without an alarm are not tried: what was watched for that one is repeated.
     """
     series = [one for fleet in fleets for one in fleet]
@@ -263,13 +263,13 @@ def _count_alarms(found, ratio, ends, owner, bets, weights, threshold):
 
 
 def run_length(runs: NDArray[np.int64]) -> Floats:
-    """Units per alarm [...] of (alarms, units) int64 [..., fleets, 2]; all units where none rang."""
+    """Observations per alarm [...] of (alarms, observations) int64 [..., fleets, 2]; all where none was."""
     sums = runs.sum(axis=-2)
     return np.asarray(sums[..., 1] / np.maximum(sums[..., 0], 1))
 
 
 def fleet_limits(runs: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """95 % limits [...] of units per alarm from (alarms, units) int64 [..., fleets, 2], resampling fleets."""
+    """95 % limits [...] of the ``run_length`` of ``runs`` int64 [..., fleets, 2], resampling fleets."""
     fleets = runs.shape[-2]
     picked = stream(SEED, "telemetry_limits").integers(fleets, size=(_RESAMPLES, fleets))
     times = np.bincount((picked + fleets * np.arange(_RESAMPLES)[:, None]).ravel(), minlength=picked.size)

@@ -44,9 +44,12 @@ def route_of(policy: str) -> Manifest:
 
 def _object(kind: str, name: str, spec: Manifest) -> Manifest:
     metadata = {
-        "name": name, "namespace": NAMESPACE, "uid": f"{kind}-{name}", "generation": 1,
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"{kind}-{name}",
+        "generation": 1,
         "creationTimestamp": "2030-01-01T00:00:00Z",
-    }  # fmt: skip
+    }
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "spec": spec}
 
 

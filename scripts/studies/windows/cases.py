@@ -1,7 +1,7 @@
 """The two policies that are compared, and the faults on which they are: shared by the benchmark and its page.
 
 Both policies are the same hysteresis; only what watches the clauses differs. A window is one setting of
-length, least number of units and confidence; the sequential detector has its budget.
+length, least number of observations and confidence; the sequential detector has its budget.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ FORMS = (
     ("sequential", 0.05),
     ("sequential:prior=1", 0.05),
 )
-#: Windows that are tuned: length in seconds and least units of a judgement. A replica gives a slice one unit
-#: in five seconds, so short windows need few units to speak at all; the contract's own number is 20.
+#: Windows that are tuned: length in seconds and least observations of a judgement. A replica gives a slice
+#: one in five seconds, so short windows need few of them to speak at all; the contract's own number is 20.
 WINDOWS = (
     (10, 5), (15, 5), (20, 5), (30, 5), (30, 20), (45, 5), (45, 20), (60, 5), (60, 20), (90, 20), (120, 20),
     (180, 20), (300, 20),
@@ -97,7 +97,7 @@ class Result:
 def windows(size: Size) -> tuple[Watch, ...]:
     """The family of windows that is tuned."""
     return tuple(
-        Watch(spec=f"hysteresis:window_s={length},min_samples={units}") for length, units in size.windows
+        Watch(spec=f"hysteresis:window_s={length},min_samples={least}") for length, least in size.windows
     )
 
 

@@ -157,6 +157,13 @@ def _changes(rng: np.random.Generator, kernels: list[Spec]) -> list[Spec]:
     if drawn[1] < 0.1:
         found.append({"kind": "lost_scrapes", "at_s": 120.0, "duration_s": 150.0, "ratio": 0.7})
     if drawn[2] < 0.1:
-        found.append({"kind": "rolling_restart", "at_s": 150.0, "kernel": kernel["name"], "step_s": 40.0,
-                      "cold_start_s": 20.0})  # fmt: skip
+        found.append(
+            {
+                "kind": "rolling_restart",
+                "at_s": 150.0,
+                "kernel": kernel["name"],
+                "step_s": 40.0,
+                "cold_start_s": 20.0,
+            }
+        )
     return found

@@ -12,7 +12,7 @@ import pytest
 
 from contracts.assess.evaluate import Convergence, Evaluation, evaluate
 from contracts.assess.observations import Observations, ObservedColumn, from_samples, load_log
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.metrics import METRICS
 from contracts.rng import stream
@@ -36,9 +36,10 @@ def drifts(mean: float, n: int = 60) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("mean", "expected"), [(0.005, Verdict.PASS), (0.02, Verdict.FAIL), (0.01, Verdict.INCONCLUSIVE)]
+    ("mean", "expected"),
+    [(0.005, ContractVerdict.PASS), (0.02, ContractVerdict.FAIL), (0.01, ContractVerdict.INCONCLUSIVE)],
 )
-def test_mean_clause(mean: float, expected: Verdict) -> None:
+def test_mean_clause(mean: float, expected: ContractVerdict) -> None:
     """A mean passes or fails when its limit is on that side of the threshold, else nothing is said."""
     result = evaluate(contract(MEAN), observed(kl=drifts(mean)))
     assert verdicts(result) == {str(expected)}
@@ -127,7 +128,7 @@ def test_only_the_named_estimator_judges() -> None:
     result = evaluate(contract(MEAN | {"estimator": "top_k"}), observed(kl=drifts(0.001)))
     assert verdicts(result) == {"not_measured"}
     assert "full_vocab was measured" in result.clauses[0].reason
-    assert (result.verdict, result.convergence) == (Verdict.INCONCLUSIVE, Convergence.UNDETERMINED)
+    assert (result.verdict, result.convergence) == (ContractVerdict.INCONCLUSIVE, Convergence.UNDETERMINED)
 
 
 def test_clauses_not_measured_leave_convergence_open() -> None:
@@ -135,7 +136,7 @@ def test_clauses_not_measured_leave_convergence_open() -> None:
     soft = {"estimator": "none", "family": "R", "budget": 0.05}
     latency = {"metric": "latency_ms_p95", "threshold": 100} | soft
     result = evaluate(contract(MEAN, latency), observed(kl=drifts(0.001)))
-    assert (result.verdict, result.convergence) == (Verdict.PASS, Convergence.UNDETERMINED)
+    assert (result.verdict, result.convergence) == (ContractVerdict.PASS, Convergence.UNDETERMINED)
     assert evaluate(contract(MEAN), observed(kl=drifts(0.001))).convergence is Convergence.HOLDS
     assert evaluate(contract(MEAN), observed(kl=drifts(1.0))).convergence is Convergence.BROKEN
 

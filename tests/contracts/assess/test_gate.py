@@ -14,7 +14,7 @@ from contracts.assess.evaluate import Evaluation, evaluate
 from contracts.assess.gate import GateOutcome, Waiver, parse_waiver
 from contracts.assess.joined import joined
 from contracts.assess.observations import LOGGED, Observations, ObservedColumn
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError
 from contracts.rng import stream
@@ -158,11 +158,14 @@ def test_a_slice_without_a_sample_is_inconclusive_although_its_promises_are_soft
     seen = tuple(one for one in columns_of(1, None) if one.slice == "support")
     observations = Observations(sha256="00", condition="healthy", split="all", columns=seen)
     result = evaluate(contract(soft, slices=SLICES), observations)
-    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.verdict is ContractVerdict.INCONCLUSIVE
     waiver = Waiver(clause_id="*", slice="sql", reason="not served yet")
-    assert evaluate(contract(soft, slices=SLICES), observations, waivers=[waiver]).verdict is Verdict.PASS
+    assert (
+        evaluate(contract(soft, slices=SLICES), observations, waivers=[waiver]).verdict
+        is ContractVerdict.PASS
+    )
     whole = evaluate(contract(soft, slices=("support", "rest")), observations)
-    assert whole.verdict is Verdict.PASS
+    assert whole.verdict is ContractVerdict.PASS
     assert whole.clauses[-1].pooled
 
 

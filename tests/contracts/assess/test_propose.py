@@ -15,7 +15,7 @@ from contracts.assess.observations import from_samples
 from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose
 from contracts.assess.proposed_clauses import quantile_limit, round_up
 from contracts.assess.samples import KernelSamples
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.documents.contract import KernelContract
 from contracts.loading.loader import dump_text, load_text
 from tests.support.contracts_made import kernel_samples
@@ -42,8 +42,8 @@ def test_the_kernel_keeps_its_own_contract_and_a_fault_breaks_it() -> None:
     serving = Waiver(clause_id="O-fingerprint", slice="*", reason="only a server shows it")
     healthy = evaluate(made, from_samples(samples, "", "healthy", "all"), waivers=[serving])
     faulty = evaluate(made, from_samples(samples, "", "requantise-w4", "all"))
-    assert healthy.verdict is Verdict.PASS
-    assert faulty.verdict is Verdict.FAIL
+    assert healthy.verdict is ContractVerdict.PASS
+    assert faulty.verdict is ContractVerdict.FAIL
 
 
 def test_several_kernels_all_keep_it() -> None:

@@ -11,7 +11,7 @@ from contracts.assess import bound_table
 from contracts.assess.evaluate import evaluate
 from contracts.assess.observations import from_samples
 from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose
-from contracts.assess.verdicts import Verdict
+from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract, KernelProfile
 from contracts.loading.loader import load_as, load_document
 from contracts.metrics import METRICS
@@ -73,7 +73,7 @@ def test_a_proposal_for_a_shipped_kernel_is_kept_by_it(path: Path) -> None:
     told = {clause.id for clause in made.spec.clauses if "do not all keep it" in clause.reason}
     for split in ("probe", "traffic"):
         result = evaluate(made, from_samples(samples, "", "healthy", split))
-        assert {each.clause_id for each in result.clauses if each.verdict is Verdict.FAIL} <= told
+        assert {each.clause_id for each in result.clauses if each.verdict is ContractVerdict.FAIL} <= told
 
 
 def test_a_kept_cache_format_is_a_source_of_its_own() -> None:

@@ -35,7 +35,7 @@ def test_lines_come_back_as_they_were(record: EpisodeRecord) -> None:
     line = timeline(record, unknown_health(record), "p")
     back = timeline_of(json.loads(json.dumps(timeline_plain(line), allow_nan=False)))
     assert (back.policy, back.kernels) == (line.policy, line.kernels)
-    for name in ("at_s", "weights", "health", "quality", "onset_s", "recovered_s"):
+    for name in ("at_s", "weights", "health", "quality", "onset_at_s", "recovered_at_s"):
         np.testing.assert_array_equal(getattr(back, name), getattr(line, name))
 
 

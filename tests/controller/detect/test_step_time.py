@@ -12,6 +12,7 @@ from controller.detect.calibration.simulate import FalseAlarms
 from controller.detect.step_time import MOST, NOISE, step_time_observation
 from controller.detect.streams.eprocess import Betting
 from controller.detect.streams.thresholds import guaranteed_threshold
+from tests.support.run_lengths import arl_at_least
 
 LIMIT = 1.4
 observe = np.vectorize(lambda ratio: step_time_observation(ratio, LIMIT))
@@ -54,7 +55,7 @@ def test_arl0_is_kept_on_healthy_clocks(name: str) -> None:
         for row in range(1, shape[0]):
             noise[row] = 0.8 * noise[row - 1] + 0.6 * noise[row]
     found, _ = first_alarms(np.exp(error + noise), arl0)
-    assert found.arl_at_least(0.99) >= arl0
+    assert arl_at_least(found, 0.99) >= arl0
 
 
 @pytest.mark.parametrize(("factor", "scrapes"), [(4.0, 2), (2.0, 7), (1.8, 9)])

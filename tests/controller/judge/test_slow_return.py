@@ -26,18 +26,18 @@ def bench_of(
 ) -> Bench:
     """Who is away for slowness, for how many seconds, and when each kernel last got a replica back."""
     away = np.zeros((1, 6), dtype=np.bool_)
-    began_s = np.full((1, 6), -np.inf)
+    began_at_s = np.full((1, 6), -np.inf)
     for replica, seconds in since_s.items():
-        away[0, replica], began_s[0, replica] = True, NOW_S - seconds
+        away[0, replica], began_at_s[0, replica] = True, NOW_S - seconds
     reason = np.where(away, int(QuarantineReason.SLOW), 0)
-    return Bench(away, reason, began_s, np.where(away, times, 0), np.array([back_at_s]))
+    return Bench(away, reason, began_at_s, np.where(away, times, 0), np.array([back_at_s]))
 
 
 def case_of(monkeypatch: pytest.MonkeyPatch, sound: tuple[int, ...] = ()) -> Any:
     """A fleet whose probes are answered and whose kernels have weight; ``sound`` show good clocks."""
     shown = np.zeros((1, 6), dtype=np.bool_)
     shown[0, list(sound)] = True
-    monkeypatch.setattr(slow_return, "sound_clocks", lambda case: shown)
+    monkeypatch.setattr(slow_return, "healthy_clocks", lambda case: shown)
     monkeypatch.setattr(slow_return, "moves_traffic", lambda contract: np.ones(1, dtype=np.bool_))
     state = SimpleNamespace(
         now_s=np.array([NOW_S]),
@@ -101,5 +101,5 @@ def test_relapse_of_one_makes_the_zone_wait_anew(monkeypatch: pytest.MonkeyPatch
     fresh = np.zeros((1, 6), dtype=np.bool_)
     fresh[0, 1] = True
     renew(bench, fresh, case)
-    assert (NOW_S - bench.since_s[0, [1, 2, 3, 5]]).tolist() == [0.0, 0.0, LEAST_S, 0.0]
+    assert (NOW_S - bench.quarantined_at_s[0, [1, 2, 3, 5]]).tolist() == [0.0, 0.0, LEAST_S, 0.0]
     assert bench.times[0].tolist() == [0, 2, 2, 1, 0, 2]

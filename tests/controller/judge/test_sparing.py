@@ -26,23 +26,23 @@ POLICIES = ["hysteresis", "sequential"]
 OFFERED = 10
 
 
-def failing(shares: tuple[float, ...], from_s: float = 5.0, until_s: float = np.inf) -> Edit:
+def failing(shares: tuple[float, ...], from_at_s: float = 5.0, until_at_s: float = np.inf) -> Edit:
     """Of 20 attempts per replica, slice and second, such a share fails."""
     rng = stream(3, "failing")
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-        share = np.array(shares) if from_s < now_s <= until_s else np.zeros(len(shares))
+        share = np.array(shares) if from_at_s < now_s <= until_at_s else np.zeros(len(shares))
         failed = rng.binomial(20, share[:, None], (1, len(shares), 2)).astype(np.int64)
         return with_traffic(seen, LAYOUT, answered=20 - failed, failed=failed)
 
     return edit
 
 
-def offered(rate: int, from_s: float, until_s: float) -> Edit:
+def offered(rate: int, from_at_s: float, until_at_s: float) -> Edit:
     """So many requests on each slice and second."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-        more = from_s < now_s <= until_s
+        more = from_at_s < now_s <= until_at_s
         return replace(seen, offered=np.full_like(seen.offered, rate)) if more else seen
 
     return edit
@@ -98,7 +98,7 @@ def test_nobody_is_spared_at_the_trough_of_a_load() -> None:
 
 def test_who_has_recovered_is_needed_no_more() -> None:
     """Failures end: the replicas that were kept are as all others."""
-    result = driven("sequential", 2.0 * OFFERED / 7.0, failing(HALF, until_s=60.0), ticks=240)
+    result = driven("sequential", 2.0 * OFFERED / 7.0, failing(HALF, until_at_s=60.0), ticks=240)
     assert result.decisions[55].judgement.certified.all()
     assert not result.state.needed.any()
     assert not result.quarantined().any()

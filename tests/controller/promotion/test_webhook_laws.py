@@ -64,7 +64,7 @@ def test_without_webhooks_nothing_of_them_counts(course: list[PromotionSight], t
     """Terms without webhooks go on the same, whatever a sight says of any."""
     plain = replace(terms, confirms=frozenset(), vetoes=frozenset())
     none: frozenset[PromotionStage] = frozenset()
-    silent = [replace(one, confirmed=none, unopposed=none, refused="", unheard="") for one in course]
+    silent = [replace(one, confirmed=none, unopposed=none, refused="", held_up_by="") for one in course]
     assert [one[2] for one in walked(course, plain)] == [one[2] for one in walked(silent, plain)]
 
 
@@ -72,7 +72,7 @@ def test_approval_and_webhooks_are_waited_for_together() -> None:
     """A candidate waits for every gate, says which is missing and what hooks said, and no deadline runs."""
     stage = frozenset({PromotionStage.FULL})
     terms = replace(plain_terms(gates=stage), confirms=stage, vetoes=frozenset({PromotionStage.CANARY}))
-    sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed(), unheard="confirm tests: HTTP 503")
+    sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed(), held_up_by="confirm tests: HTTP 503")
     canary = replace(BEGUN, stage=PromotionStage.CANARY, judged_at_s=1000.0)
     last = walked([sight] * 200, terms, canary)[-1][2]
     assert (last.reason, last.waits_for) == ("AwaitingApproval", PromotionStage.FULL)

@@ -76,7 +76,7 @@ def test_a_policy_that_keeps_the_clauses_is_never_demoted_and_never_disturbed() 
 def test_a_demoted_policy_returns_by_the_rule_alone() -> None:
     """It drives again when it has been clean for the stated time, so often and no oftener."""
     meta = replace(META, repromote_after_s=300.0, most_repromotions=1)
-    calm = run(watched(Swinging(until_s=420.0), meta), script(LAYOUT, 1000))
+    calm = run(watched(Swinging(until_at_s=420.0), meta), script(LAYOUT, 1000))
     states = demoted(calm)
     first = int(states.argmax())
     back = first + int((~states[first:]).argmax())

@@ -83,7 +83,7 @@ def test_who_does_harm_hands_over_to_the_home_table() -> None:
     """The tick after the reading every slice is on its way home, past what the baseline asks, and the
     record says why.
     """
-    setup = watched(Swinging(period_s=30.0, until_s=60.0))
+    setup = watched(Swinging(period_s=30.0, until_at_s=60.0))
     state = run(setup, script(LAYOUT, 50)).state
     assert (state.table[0, :, OTHER] == 1.0).all()
     harmed = {**state.supervisor, "missing": np.array([[BLOCKS, 0.5 * BLOCKS, 0.25 * BLOCKS]])}

@@ -157,7 +157,7 @@ def test_who_leaves_a_closed_kernel_is_not_slowed() -> None:
 def test_a_hold_ends_where_its_cell_closes() -> None:
     """A held row is free at the tick at which an alarm closes the cell that it is held on."""
     fleet = settled_fleet()
-    while fleet.memory["held_until_s"][0, 0] < 0.0:
+    while fleet.memory["held_until_at_s"][0, 0] < 0.0:
         fleet.step(on(2, 1), late_on(2))
     assert (fleet.step(on(2, 1), FINE).table == on(0, 1)).all()
     fleet.open_cells[0, 0, 0] = False

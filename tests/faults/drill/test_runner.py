@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from faults.drill.outcome import DrillOutcome, Verdict, judge
+from faults.drill.outcome import DrillOutcome, DrillVerdict, judge
 from faults.drill.plan import DrillPlan
 from faults.drill.runner import run_drill
 from tests.support.drill_runs import TOTAL_S, UNDO_S, NotedLedger, ScriptedTarget, drill_plan, healed_record
@@ -28,7 +28,7 @@ def test_what_may_be_in_force_is_written_down_before_it_is() -> None:
     outcome = judged(target, expect={"moved_within_s": 15.0, "recovered_within_s": 15.0})
     assert target.told == IN_ORDER
     assert (outcome.verdict, outcome.run.injected_at_s, outcome.run.undone_at_s) == (
-        Verdict.PASSED,
+        DrillVerdict.PASSED,
         20.0,
         60.0,
     )
@@ -38,21 +38,21 @@ def test_what_may_be_in_force_is_written_down_before_it_is() -> None:
 def test_a_missed_expectation_fails() -> None:
     """Traffic left after ten seconds; nine were allowed."""
     outcome = judged(ScriptedTarget(), expect={"moved_within_s": 9.0})
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is DrillVerdict.FAILED
     assert "moved" in outcome.reason
 
 
 def test_a_fault_that_is_not_shown_makes_the_drill_invalid() -> None:
     """Without a proof nothing was learned, however well everything went."""
     outcome = judged(ScriptedTarget(shows_after=False))
-    assert outcome.verdict is Verdict.INVALID
+    assert outcome.verdict is DrillVerdict.INVALID
     assert "not shown" in outcome.reason
 
 
 def test_a_proof_that_says_yes_beforehand_injects_nothing() -> None:
     """The negative control ends the drill before the injection."""
     target = ScriptedTarget(shows_before=True)
-    assert judged(target).verdict is Verdict.INVALID
+    assert judged(target).verdict is DrillVerdict.INVALID
     assert target.told == ["begin", "end"]
 
 
@@ -62,7 +62,7 @@ def test_a_fleet_that_is_not_steady_is_left_alone() -> None:
     record.failed[5:15] += 10
     target = ScriptedTarget(episode=record)
     outcome = judged(target)
-    assert (outcome.verdict, target.told) == (Verdict.INVALID, ["begin", "end"])
+    assert (outcome.verdict, target.told) == (DrillVerdict.INVALID, ["begin", "end"])
     assert "not steady" in outcome.reason
 
 
@@ -71,7 +71,7 @@ def test_a_guard_ends_the_drill_early() -> None:
     record = healed_record()
     record.failed[30:40] += 100
     outcome = judged(ScriptedTarget(episode=record))
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is DrillVerdict.FAILED
     assert outcome.run.undone_at_s == 31.0
     assert "outage" in outcome.reason
 
@@ -87,21 +87,21 @@ def test_a_signal_undoes_before_it_goes_on() -> None:
 def test_a_fleet_that_goes_away_leaves_the_question_open() -> None:
     """The target gone is no verdict on anybody; the undo is tried all the same."""
     target = ScriptedTarget(gone_at_s=30.0)
-    assert judged(target).verdict is Verdict.INCONCLUSIVE
+    assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
     assert target.told == IN_ORDER
 
 
 def test_a_refused_injection_is_taken_back() -> None:
     """A call that failed may have arrived: undo it, and the drill was none."""
     target = ScriptedTarget(refuses=True)
-    assert judged(target).verdict is Verdict.INVALID
+    assert judged(target).verdict is DrillVerdict.INVALID
     assert target.told == IN_ORDER
 
 
 def test_an_undo_that_is_not_clean_fails_and_stays_noted() -> None:
     """The ledger stays open for the next start."""
     target = ScriptedTarget(clean=False)
-    assert judged(target).verdict is Verdict.FAILED
+    assert judged(target).verdict is DrillVerdict.FAILED
     assert "ledger undone" not in target.told
 
 
@@ -118,13 +118,13 @@ def test_too_few_requests_say_nothing() -> None:
     record = healed_record()
     record.offered[:20] = 0
     record.offered[0, 0] = 19
-    assert judged(ScriptedTarget(episode=record)).verdict is Verdict.INCONCLUSIVE
+    assert judged(ScriptedTarget(episode=record)).verdict is DrillVerdict.INCONCLUSIVE
 
 
 def test_a_fault_that_breaks_nothing_gives_no_time_to_move() -> None:
     """Where the truth never breaks the contract, a time to move cannot be judged."""
     target = ScriptedTarget(episode=quiet_record(80))
-    assert judged(target, expect={"moved_within_s": 9.0}).verdict is Verdict.INCONCLUSIVE
+    assert judged(target, expect={"moved_within_s": 9.0}).verdict is DrillVerdict.INCONCLUSIVE
 
 
 def test_the_end_of_the_drill_follows_its_undo() -> None:
@@ -144,13 +144,13 @@ def test_a_guard_on_what_nobody_measures_is_refused() -> None:
 def test_healed_means_verified() -> None:
     """A drill whose replica was not verified has failed; where nobody knows, it stays open and says so."""
     failed = judged(ScriptedTarget(heals=False))
-    assert failed.verdict is Verdict.FAILED
+    assert failed.verdict is DrillVerdict.FAILED
     assert "healed fast-0" in failed.reason
     unknown = ScriptedTarget(heals_at_s=float("inf"))
     still_open = judged(unknown)
-    assert still_open.verdict is Verdict.INCONCLUSIVE
+    assert still_open.verdict is DrillVerdict.INCONCLUSIVE
     assert "healed fast-0" in still_open.reason
-    assert unknown.now_s == drill_plan().latest_s
+    assert unknown.now_s == drill_plan().latest_at_s
 
 
 def test_a_drill_waits_for_its_replicas_and_no_longer() -> None:

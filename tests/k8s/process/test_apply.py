@@ -67,12 +67,12 @@ def test_one_apply_of_the_sample_on_an_empty_server_leads_to_ready(tmp_path: Pat
         found.apply("k8s/manifests")
         with operator_process(tmp_path, found) as log:
             start_pods(bench, port)
-            began_s = time.monotonic()
+            began_at_s = time.monotonic()
             applied = found.run("apply", "--server-side", "--validate=strict", "-k", "k8s/examples/chat")
             assert applied.returncode == 0, applied.stderr
             waited = found.run(
                 "wait", "--namespace=chat", "routepolicy/chat", "--for=condition=Ready", "--timeout=100s"
             )
             assert waited.returncode == 0, f"{waited.stderr}\n{log.read_text()[-4000:]}"
-        print(f"apply to Ready: {time.monotonic() - began_s:.1f} s")
+        print(f"apply to Ready: {time.monotonic() - began_at_s:.1f} s")
         assert bench.weights("prose")["chat-fp8"] == 10_000

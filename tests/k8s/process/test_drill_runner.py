@@ -33,8 +33,8 @@ def test_the_runner_tells_its_beginning_its_lead_and_its_end(
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
         try:
-            until_s = time.monotonic() + PATIENCE_S
-            while b"this replica leads" not in log.read_bytes() and time.monotonic() < until_s:
+            until_at_s = time.monotonic() + PATIENCE_S
+            while b"this replica leads" not in log.read_bytes() and time.monotonic() < until_at_s:
                 assert process.poll() is None, log.read_text()
                 time.sleep(0.1)
             process.send_signal(signal.SIGTERM)

@@ -68,10 +68,10 @@ def killed(bench: Bench, where: str, folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_at_s = time.monotonic() + PATIENCE_S
         while not marker.exists():
             assert process.poll() is None, (folder / "log").read_text()[-4000:]
-            assert time.monotonic() < deadline_s, (folder / "log").read_text()[-4000:]
+            assert time.monotonic() < deadline_at_s, (folder / "log").read_text()[-4000:]
             time.sleep(0.05)
     finally:
         process.send_signal(signal.SIGKILL)

@@ -30,8 +30,8 @@ PATIENCE_S = 240.0
 
 def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until the policy is ready; AssertionError with the log's end where it never is."""
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s and process.poll() is None:
+    until_at_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_at_s and process.poll() is None:
         if bench.conditions().get("Ready", ("", ""))[0] == "True":
             return
         time.sleep(0.2)

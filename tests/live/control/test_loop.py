@@ -248,7 +248,7 @@ def test_no_step_of_the_system_clock_moves_the_controllers_clock(monkeypatch: py
     monkeypatch.setattr("live.control.clocks.time.time", lambda: real() - 3600.0)
     assert before <= clock.now_ms() < before + 60_000.0
     assert clock.step_s() == pytest.approx(-3600.0, abs=60.0)
-    assert SteadyClock(not_before_s=before / 1000.0 + 10.0).now_ms() >= before + 10_000.0
+    assert SteadyClock(not_before_at_s=before / 1000.0 + 10.0).now_ms() >= before + 10_000.0
 
 
 class TestSteadyClock(ClockSuite):

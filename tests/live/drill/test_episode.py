@@ -82,7 +82,7 @@ def test_requests_count_where_they_came_and_where_they_ended() -> None:
     here.damages.append(
         Damage(
             strike=here.plan.strikes[0], replica=0, slices=np.array([True, True]), silent=True, tv_ratio=0.25,
-            from_s=1.0, to_s=3.0,
+            from_at_s=1.0, to_at_s=3.0,
         )
     )  # fmt: skip
     told = [
@@ -114,7 +114,7 @@ def test_arrivals_follow_the_seed_and_a_surge_adds_to_them(seed: int) -> None:
     assert none.size == 0
     assert np.array_equal(plain, arrivals(drill_plan(), seed)[0])
     assert np.all(np.diff(plain) >= 0.0)
-    assert plain[-1] < drill_plan().latest_s
+    assert plain[-1] < drill_plan().latest_at_s
     surge = {"name": "more", "kind": "load_surge", "dose": 3.0, "onset_s": 20.0, "duration_s": 20.0}
     grown, extra = arrivals(drill_plan(faults=[surge]), seed)
     assert set(plain[plain < 60.0]) <= set(grown)

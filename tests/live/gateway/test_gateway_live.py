@@ -289,7 +289,7 @@ def _stuck_request(bench: Bench) -> list[httpx.Response]:
 
 
 def _until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
+    deadline_at_s = time.monotonic() + timeout_s
     while not holds():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
+        assert time.monotonic() < deadline_at_s, "it did not happen in time"
         time.sleep(0.02)

@@ -155,8 +155,8 @@ def test_a_proxy_that_fails_is_said_and_the_others_count() -> None:
 def _until(gateway: GatewayMetrics, holds: Callable[[list[ClusterCounts]], bool]) -> list[ClusterCounts]:
     """Read until ``holds`` of all that was counted."""
     seen: list[ClusterCounts] = []
-    until_s = time.monotonic() + 60.0
-    while time.monotonic() < until_s:
+    until_at_s = time.monotonic() + 60.0
+    while time.monotonic() < until_at_s:
         sample = gateway.read()
         assert not sample.tells_replicas
         seen += sample.clusters

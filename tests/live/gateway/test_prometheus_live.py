@@ -24,8 +24,8 @@ PROSE = ("prose", "k0")
 
 def flushed(bench: Bench) -> ClusterReading:
     """Of prose, once every request is in the histogram, which is merged now and then."""
-    deadline_s = time.monotonic() + 60.0
-    while time.monotonic() < deadline_s:
+    deadline_at_s = time.monotonic() + 60.0
+    while time.monotonic() < deadline_at_s:
         text = bench.client.get(f"{bench.driver.admin.url}/stats/prometheus").text
         found = read_clusters(text, NAMES)[PROSE]
         if found.counts.get(float("inf")) == found.began:

@@ -99,7 +99,7 @@ class _Fixed:
 
 
 def _until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
+    deadline_at_s = time.monotonic() + timeout_s
     while not holds():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
+        assert time.monotonic() < deadline_at_s, "it did not happen in time"
         time.sleep(0.02)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from live.measure.checkpoint import SHIPPED_MODEL, weights_bytes
-from live.measure.kernels import SCHEMES, VLLM_KERNELS, kernel_named
+from live.measure.kernels import VLLM_KERNELS, kernel_named
 
 pytestmark = pytest.mark.needs("torch")
+SCHEMES = ("w8a8", "w4a16", "gptq4", "awq4")
 LAYER = "model.layers.1.mlp.down_proj"
 
 

@@ -14,7 +14,7 @@ from contracts.errors import MeasurementError
 from live.measure.backend import Session, StepPlan
 from live.measure.serving import BLOCKS, ROUNDS, engine_sums, measure_serving, stream_load
 from live.measure.step_times import measure_served
-from live.measure.streams import Streamed, stream_at_once
+from live.measure.streamed_answers import Streamed, stream_at_once
 
 STEP = StepTime(
     base_ms=4.0,

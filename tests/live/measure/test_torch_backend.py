@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from live.measure.backend import StepPlan, require_full
+from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.kernels import TORCH_KERNELS, kernel_named, slow_doses, weight_doses
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
+from tests.support.score_rows import full_rows
 
 pytestmark = [pytest.mark.needs("torch", "transformers"), pytest.mark.timeout(180)]
 
@@ -32,7 +33,7 @@ def test_bf16_drifts_from_fp32_and_requantised_weights_drift_further(tmp_path: P
     reference = measure_reference(SHIPPED_MODEL, prompts, tmp_path / "reference.f32")
 
     def drift(session: object) -> float:
-        scores = [require_full(s) for s in session.score(prompts)]  # type: ignore[attr-defined]
+        scores = [full_rows(s) for s in session.score(prompts)]  # type: ignore[attr-defined]
         columns = [prompt_columns(reference.of(i), s) for i, s in enumerate(scores)]
         return float(np.mean([c["kl_mean@full_vocab"] for c in columns]))
 

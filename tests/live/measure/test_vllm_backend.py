@@ -11,11 +11,12 @@ import pytest
 
 from contracts.errors import MeasurementError
 from contracts.metrics import prompt_columns
-from live.measure.backend import Session, StepPlan, require_full
+from live.measure.backend import Session, StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.kernels import VLLM_KERNELS, EngineOption, kernel_named, slow_doses, weight_doses
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.measure.reference import ReferenceScores, measure_reference
+from tests.support.score_rows import full_rows
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
@@ -52,7 +53,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 def _rows(session: Session, prompts: list[Prompt]) -> list[np.ndarray]:
-    return [require_full(scores) for scores in session.score(prompts)]
+    return [full_rows(scores) for scores in session.score(prompts)]
 
 
 def _drift(session: Session, prompts: list[Prompt], reference: ReferenceScores) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from live.errors import LiveError
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, parse_reading
+from tests.support.engine_readings import histograms
 from tests.support.prometheus_text import metrics_text
 
 EDGES = (0.01, 0.1, float("inf"))
@@ -19,7 +20,7 @@ def test_every_field_is_read_by_its_name() -> None:
     reading = parse_reading(metrics_text(COUNTED, SHOWN, TIMED), 5.0)
     assert dict(reading.counters) == COUNTED
     assert dict(reading.gauges) == SHOWN
-    assert {family: (one.edges_s, one.counts) for family, one in reading.histograms.items()} == TIMED
+    assert {family: (one.edges_s, one.counts) for family, one in histograms(reading).items()} == TIMED
     assert (reading.read_at_s, reading.started_at_s) == (5.0, 1000.0)
 
 
@@ -28,7 +29,7 @@ def test_what_is_not_exported_is_left_out() -> None:
     reading = parse_reading("other_metric 3\n", 5.0)
     assert not reading.counters
     assert not reading.gauges
-    assert not reading.histograms
+    assert not histograms(reading)
     assert reading.started_at_s is None
 
 

@@ -50,7 +50,7 @@ def alarmed(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "") 
     told: set[str] = set()
     watch = PassiveWatch(lambda _, signal: told.add(signal))
     for reading in readings(phases, seed, without):
-        watch.hear({"a-0": reading})
+        watch.receive({"a-0": reading})
     return told
 
 
@@ -83,7 +83,7 @@ def test_what_a_server_does_not_export_is_unknown() -> None:
     """A counter that is missing is neither bad nor good, whatever the others show."""
     watch = PassiveWatch()
     for reading in readings([(PAST + 10, USUAL)], without="corrupted"):
-        watch.hear({"a-0": reading})
+        watch.receive({"a-0": reading})
     assert watch.alarms()["a-0", "corrupted"] is None
     assert watch.alarms()["a-0", "length_stops"] is False
 
@@ -93,12 +93,12 @@ def test_a_new_process_and_a_counter_that_fell_begin_anew() -> None:
     watch = PassiveWatch()
     scrapes = list(readings([(PAST + 5, USUAL)]))
     for reading in scrapes:
-        watch.hear({"a-0": reading})
+        watch.receive({"a-0": reading})
     fell = Said(read_at_s=1e6, signals=dict.fromkeys(_NAMES, 0.0)).reading()
-    watch.hear({"a-0": fell})
+    watch.receive({"a-0": fell})
     assert watch.alarms()["a-0", "length_stops"] is False
     restarted = Said(read_at_s=2e6, started_at_s=2.0).reading()
-    watch.hear({"a-0": restarted})
+    watch.receive({"a-0": restarted})
     assert watch.alarms()["a-0", "length_stops"] is None
 
 

@@ -23,7 +23,7 @@ from live.measure.endpoint import Endpoint
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.observe.record import Recorder
-from live.observe.sampled import SampledInbox, sampled_log_probs
+from live.observe.sampled import SampledInbox
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import ProbeBudget
@@ -151,7 +151,7 @@ def test_sampled_log_probabilities_of_a_real_answer_are_taken(fleet: FleetFolder
         headers={"x-selvage-slice": LAYOUT.slices[0]},
         timeout=60.0,
     )
-    found = sampled_log_probs(answer.raise_for_status().json())
+    found = answer.raise_for_status().json()["choices"][0]["logprobs"]["token_logprobs"]
     assert len(found) == 16
     replica = answer.headers["x-selvage-replica"]
     inbox = SampledInbox(frozenset(REPLICAS), frozenset(LAYOUT.slices))

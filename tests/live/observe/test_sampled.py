@@ -17,7 +17,6 @@ from live.observe.sampled import (
     MOST_WAITING,
     SampledInbox,
     mean_surprise,
-    sampled_log_probs,
 )
 
 GOOD: dict[str, Any] = {"replica": "half-0", "slice": "code", "logprobs": [-1.0] * LEAST_TOKENS}
@@ -90,13 +89,3 @@ def test_short_answers_say_nothing_and_a_flood_drops_the_oldest() -> None:
     assert len(found) == MOST_WAITING
     assert found[-1].arrived_at_s == posts - 1
     assert found[0].arrived_at_s == 1.0
-
-
-def test_numbers_of_completions_and_chats_are_read_alike() -> None:
-    """Of both forms that servers answer with, of none where nothing was asked for."""
-    completion = {"choices": [{"logprobs": {"token_logprobs": [-0.5, -1.5], "tokens": ["a", "b"]}}]}
-    chat = {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"logprob": -1.5}]}}]}
-    assert sampled_log_probs(completion) == sampled_log_probs(chat) == [-0.5, -1.5]
-    none: list[Any] = [{}, {"choices": []}, {"choices": [{"logprobs": None}]}, None, {"choices": [{}]}]
-    for nothing in none:
-        assert sampled_log_probs(nothing) == []

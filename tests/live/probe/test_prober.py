@@ -155,8 +155,8 @@ def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
     with server() as good, server(5.0) as hung:
         urls = {"a-0": good, "a-1": hung, "a-2": "http://127.0.0.1:9"}
         with Prober(layout, plan, urls, "m", began_at_s=time.time()) as prober:
-            until_s = time.time() + 20.0
-            while time.time() < until_s and not _seen_all(samples):
+            until_at_s = time.time() + 20.0
+            while time.time() < until_at_s and not _seen_all(samples):
                 samples.append(prober.step(time.time()))
                 time.sleep(0.05)
     ended = {int(r): int(o) for one in samples for r, o in zip(one.replica[0], one.outcome[0], strict=True)}
@@ -195,12 +195,12 @@ def test_a_replica_that_moved_is_asked_where_it_is_now() -> None:
         prober.aim({"a-0": new})
         assert prober.sent_tokens == {"a-0": 3, "a-1": 0}
         samples, now_s = [prober.step(20.0)], 30.0
-        until_s = time.monotonic() + 60.0
-        while prober.sent_tokens["a-0"] < 6 and time.monotonic() < until_s:
+        until_at_s = time.monotonic() + 60.0
+        while prober.sent_tokens["a-0"] < 6 and time.monotonic() < until_at_s:
             samples.append(prober.step(now_s))
             time.sleep(0.02)
         assert all(one.replica.size == 0 for one in samples)
-        while samples[-1].replica.size == 0 and time.monotonic() < until_s:
+        while samples[-1].replica.size == 0 and time.monotonic() < until_at_s:
             samples.append(prober.step(now_s))
             time.sleep(0.02)
     assert samples[-1].valid.tolist() == [[True]]
@@ -280,12 +280,12 @@ def test_long_probes_make_room_where_requests_wait() -> None:
     long = _Held(Lane.LONG)
     with _lanes(long) as prober:
         _until(lambda: long.begun == 1, prober)
-        prober.hear({"a-0": 3.0})
+        prober.receive({"a-0": 3.0})
         outcomes: list[int] = []
         while not outcomes:
             outcomes += prober.step(500.0).outcome.ravel().tolist()
         assert outcomes == [int(ProbeOutcome.NONE)]
         prober.step(600.0)
         assert long.begun == 1
-        prober.hear({"a-0": 0.0})
+        prober.receive({"a-0": 0.0})
         _until(lambda: long.begun == 2, prober)

@@ -6,8 +6,8 @@ from contracts.documents import MetaContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import builtin_sha256
+from policies.certify.admission import SHIPPED_META
 from policies.route import refuse_uncertified_baseline
-from policies.supervised import SHIPPED_META
 
 
 def test_a_built_in_policys_certificate_speaks_of_every_setting() -> None:

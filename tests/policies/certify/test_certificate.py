@@ -19,10 +19,15 @@ from contracts.loading.loader import document_sha256, load_as, load_document
 from contracts.loading.uris import resolve_uri
 from policies import registry as baselines
 from policies.artefacts import builtin_sha256
-from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
+from policies.certify.admission import (
+    SHIPPED_META,
+    Subject,
+    load_certificate,
+    refuse_unless_certified,
+    rules_sha256,
+)
 from policies.certify.certificate import CertificationEvidence, ServiceShares, judge_clauses
 from policies.registry import configuration_facts
-from policies.supervised import SHIPPED_META
 from tests.support.certification_evidence import NOBODY, episode, incident, sound_evidence
 from tests.support.policy_documents import ARTIFACT
 

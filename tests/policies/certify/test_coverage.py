@@ -67,17 +67,17 @@ def test_an_old_certificate_says_nothing_of_fleets() -> None:
 def test_healthy_kernels_closer_to_a_threshold_are_outside() -> None:
     """The share of a threshold that certified healthy kernels use is a fact of the fleet."""
     shares = {name: ends for name, ends in fleet_facts(FLEET).items() if name.startswith("healthy share")}
-    if FLEET.certified_units is None:
+    if FLEET.certified_observations is None:
         assert not shares
         units = np.full((*FLEET.layout.shape[:2], 4, len(FLEET.layout.probe_metrics)), 0.001)
     else:
-        units = FLEET.certified_units
-    fleet = replace(FLEET, certified_units=units)
+        units = FLEET.certified_observations
+    fleet = replace(FLEET, certified_observations=units)
     held = certificate(covers=ranges([fleet_facts(fleet)]))
     assert outside(held, fleet_facts(fleet)) == ()
     assert any(
         "healthy share" in gap
-        for gap in outside(held, fleet_facts(replace(fleet, certified_units=1.5 * units)))
+        for gap in outside(held, fleet_facts(replace(fleet, certified_observations=1.5 * units)))
     )
 
 

@@ -172,7 +172,8 @@ def _observation(scenario: CompiledScenario) -> Observation:
 @pytest.mark.needs("rl")
 def test_minari_keeps_every_number_of_the_logs(tmp_path: Path, incident: CompiledScenario) -> None:
     """Logs written as a Minari dataset come back as they were, costs and propensities included."""
-    from policies.offline.data import read_minari, write_minari
+    from policies.offline.data import write_minari
+    from tests.support.minari_logs import read_minari
 
     layout = chooser_of(incident).layout
     logs = record_incidents(incident, "fixed", [3, 4], 0.2)

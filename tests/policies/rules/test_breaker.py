@@ -31,12 +31,12 @@ class Cluster:
 
     cap: float
     hosts: list[Host] = field(default_factory=lambda: [Host(), Host(), Host()])
-    swept_s: float = -np.inf
+    swept_at_s: float = -np.inf
 
     def step(self, now_s: float, new_failures: list[int | None]) -> list[bool]:
         """``new_failures`` per host since the last step; None: the run was broken by a success."""
-        if now_s - self.swept_s >= 10.0:
-            self.swept_s = now_s
+        if now_s - self.swept_at_s >= 10.0:
+            self.swept_at_s = now_s
             self.sweep(now_s)
         for host, failures in zip(self.hosts, new_failures, strict=True):
             host.run = 0 if failures is None else host.run + failures
@@ -73,7 +73,7 @@ def test_breaker_is_outlier_detection(failures: list[list[int | None]], cap: flo
         now_s = 3.0 * index
         # An ejected host gets no traffic; failures in flight are left out to keep the re-telling plain.
         new = [0 if host.ejected_at_s is not None else n for host, n in zip(cluster.hosts, new, strict=True)]
-        due = now_s - cluster.swept_s >= 10.0
+        due = now_s - cluster.swept_at_s >= 10.0
         new = [0 if due and n is None else n for n in new]
         count = [0 if n is None else c + n for n, c in zip(new, count, strict=True)]
         expected = cluster.step(now_s, new)

@@ -19,11 +19,11 @@ from tests.support.seen import calm, unhealthy
 FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 
 
-def told(from_s: float, until_s: float, kernel: int = -1, replica: int = -1) -> Notices:
+def told(from_at_s: float, until_at_s: float, kernel: int = -1, replica: int = -1) -> Notices:
     """One notice, on the first slice."""
     return Notices(
-        from_s=np.array([from_s]),
-        until_s=np.array([until_s]),
+        from_at_s=np.array([from_at_s]),
+        until_at_s=np.array([until_at_s]),
         kernel=np.array([kernel]),
         replica=np.array([replica]),
         slices=np.array([[True, False]]),
@@ -37,10 +37,10 @@ def propose(notices: Notices, seen: Observation) -> Proposal:
 
 
 @given(st.floats(0.0, 200.0), st.floats(50.0, 100.0), st.floats(1.0, 50.0))
-def test_it_is_away_exactly_while_it_is_told(now_s: float, from_s: float, lasts_s: float) -> None:
+def test_it_is_away_exactly_while_it_is_told(now_s: float, from_at_s: float, lasts_s: float) -> None:
     """Before the notice and after its end the slice is at home, in between it is not; other slices stay."""
-    table = propose(told(from_s, from_s + lasts_s, kernel=0), calm(FLEET, now_s)).table[0]
-    assert bool(table[0, 0] == 0.0) is (from_s <= now_s < from_s + lasts_s)
+    table = propose(told(from_at_s, from_at_s + lasts_s, kernel=0), calm(FLEET, now_s)).table[0]
+    assert bool(table[0, 0] == 0.0) is (from_at_s <= now_s < from_at_s + lasts_s)
     assert table[1, 0] == 1.0
 
 
@@ -76,7 +76,7 @@ def test_it_does_not_flee_into_a_kernel_it_knows_to_be_ill() -> None:
     both = Notices(
         **{
             name: np.concatenate([getattr(one, name), getattr(other, name)])
-            for name in ("from_s", "until_s", "kernel", "replica", "slices")
+            for name in ("from_at_s", "until_at_s", "kernel", "replica", "slices")
         }
     )
     assert propose(both, calm(FLEET, 15.0)).table[0, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
@@ -99,7 +99,7 @@ def test_notices_name_a_kernel_or_a_replica() -> None:
         with pytest.raises(ValueError, match="a kernel or a replica"):
             told(0.0, 1.0, kernel, replica)
     with pytest.raises(ValueError, match="expected 1 entries"):
-        replace(told(0.0, 1.0, 0), until_s=np.zeros(2))
+        replace(told(0.0, 1.0, 0), until_at_s=np.zeros(2))
 
 
 def test_it_plans_with_what_kernels_truly_carry() -> None:
@@ -107,7 +107,7 @@ def test_it_plans_with_what_kernels_truly_carry() -> None:
     quiet = no_notices(len(FLEET.layout.slices))
     true = np.full((2, len(FLEET.layout.kernels)), 1e3)
     true[1, 0] = 2.0 / np.bincount(FLEET.layout.replica_kernel)[0]
-    notices = replace(quiet, replica_rps=true, rps_from_s=np.array([0.0, 10.0]))
+    notices = replace(quiet, replica_rps=true, rps_from_at_s=np.array([0.0, 10.0]))
     seen = calm(FLEET, 5.0, offered_rps=np.full((1, len(FLEET.layout.slices)), 8.0))
     assert (propose(notices, seen).table[0, :, 0] == 1.0).all()
     later = propose(notices, replace(seen, now_s=np.array([15.0]))).table
@@ -127,8 +127,8 @@ def test_who_answers_all_the_same_is_left_as_far_as_the_others_carry(
     """Replicas carry ten a second each: the more is offered, the fewer of those that are late may go."""
     count = len(ill)
     notices = Notices(
-        from_s=np.zeros(count),
-        until_s=np.full(count, 100.0),
+        from_at_s=np.zeros(count),
+        until_at_s=np.full(count, 100.0),
         kernel=np.full(count, -1),
         replica=np.array(sorted(ill), dtype=np.int64),
         slices=np.ones((count, 2), dtype=np.bool_),
@@ -158,8 +158,8 @@ def test_a_kernel_that_answers_all_the_same_is_left_where_the_others_carry(offer
 def test_nobody_moves_into_a_kernel_that_answers_badly(offered_rps: float, left: list[int]) -> None:
     """Kernels 0, at home, and 1, at home nowhere, answer badly; each carries twenty a second."""
     both = Notices(
-        from_s=np.full(2, 10.0),
-        until_s=np.full(2, 100.0),
+        from_at_s=np.full(2, 10.0),
+        until_at_s=np.full(2, 100.0),
         kernel=np.array([0, 1]),
         replica=np.array([-1, -1]),
         slices=np.array([[True, False]] * 2),

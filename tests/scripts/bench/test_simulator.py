@@ -31,9 +31,9 @@ TROUBLES: Calls = [
 ]
 
 
-def pair(spec: EngineSpec, rate_rps: float, until_s: float) -> tuple[FleetEngine, Oracle]:
-    """Engine and oracle with the same table and the same arrivals up to ``until_s``."""
-    arrivals = WorkloadStream(workload(rate_rps), SEED).until(until_s)
+def pair(spec: EngineSpec, rate_rps: float, until_at_s: float) -> tuple[FleetEngine, Oracle]:
+    """Engine and oracle with the same table and the same arrivals up to ``until_at_s``."""
+    arrivals = WorkloadStream(workload(rate_rps), SEED).until(until_at_s)
     engine, oracle = FleetEngine(spec, 1, keep_requests=True), Oracle(spec)
     engine.set_table(even_table(spec))
     oracle.set_table(even_table(spec)[0])
@@ -74,7 +74,7 @@ def test_closed_forms_are_worth_their_while() -> None:
     engine, oracle = pair(fleet_spec(12), 60.0, 20.0)
     spent_s = []
     for fleet in (engine, oracle):
-        began_s = time.process_time()
+        began_at_s = time.process_time()
         fleet.advance(20.0)
-        spent_s.append(time.process_time() - began_s)
+        spent_s.append(time.process_time() - began_at_s)
     assert LEAST_SPEED_UP * spent_s[0] < spent_s[1]

@@ -37,7 +37,7 @@ def test_a_recording_is_judged_again(tmp_path: Path) -> None:
     assert found["judged"] == {"steps alone": 12, "measured": 12, "calibrated": 12}
     assert found["misses"]["measured"] == 0
     assert found["misses"]["steps alone"] >= 10
-    assert found["lost"] == [0] * 6
+    assert found["unanswered"] == [0] * 6
     assert found["quiet_enough"] is True
     capacities = found["capacities"]
     assert capacities["calibrated"]["simulated_rps"] < capacities["steps alone"]["simulated_rps"]

@@ -16,9 +16,8 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import learned_subject
-from policies.certify.admission import load_certificate
+from policies.certify.admission import SHIPPED_META, load_certificate
 from policies.certify.artifact_files import write_artefact
-from policies.supervised import SHIPPED_META
 from scripts.cli.main import app
 from scripts.cli.policy import subject_of
 from scripts.kept import KeptResults

@@ -23,6 +23,7 @@ from controller.detect.streams.classical import BinnedCusum, rate_cusum
 from scripts.e5.known_faults import known_faults
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
+from tests.support.run_lengths import arl_at_least, arl_at_most
 from tests.support.synthetic import scenario_document, write_world
 
 ARL0 = 2000.0
@@ -43,7 +44,7 @@ def test_run_length_and_delay_are_those_of_simulation(seed: int) -> None:
     level = threshold(law, ARL0)
     before, after = (Empirical(values=values, weights=weights) for weights in (law.before, law.after))
     alarms = false_alarms(detector, level, before, streams=400, samples=20_000, seed=seed)
-    assert alarms.arl_at_least(0.999) < ARL0 < alarms.arl_at_most(0.999)
+    assert arl_at_least(alarms, 0.999) < ARL0 < arl_at_most(alarms, 0.999)
     found = delays(detector, level, Change(before, after, 500), runs=4000, seed=seed)
     assert abs(delay(law, ARL0) - found.mean) < 5.0 * found.standard_error + 0.02 * found.mean
 
@@ -89,9 +90,9 @@ def test_nothing_is_known_before_its_floor(tmp_path: Path) -> None:
     scenario = told_of(tmp_path, kind="requantise", target={"kernel": "bf16"}, condition="requantise-w4")
     notices = known_faults(scenario)
     lower_bound_s = 1.0 / scenario.telemetry.probes_per_s + scenario.tick_s
-    assert notices.from_s.size > 0
-    assert (notices.from_s >= 47.0 + lower_bound_s).all()
-    assert (notices.until_s >= scenario.horizon_s).all()
+    assert notices.from_at_s.size > 0
+    assert (notices.from_at_s >= 47.0 + lower_bound_s).all()
+    assert (notices.until_at_s >= scenario.horizon_s).all()
     condition = scenario.tables[int(notices.kernel[0])].conditions.index("requantise-w4")
     broken = scenario.violating[notices.kernel[0], condition]
     assert np.array_equal(notices.slices.any(axis=0), broken)
@@ -106,13 +107,13 @@ def test_one_replica_is_told_as_one_replica_and_all_as_the_kernel(tmp_path: Path
     assert tuple(one.replica) == scenario.plans[0].replicas
     assert one.kernel.tolist() == [-1]
     assert (all_.kernel >= 0).all()
-    assert all_.from_s.min() <= one.from_s.min()
+    assert all_.from_at_s.min() <= one.from_at_s.min()
 
 
 def test_a_crash_is_known_at_the_next_tick(tmp_path: Path) -> None:
     """Discovery tells of a dead replica: an interval of one tick, and one tick."""
     scenario = told_of(tmp_path, kind="crash", target={"kernel": "bf16", "replica": 0})
-    assert known_faults(scenario).from_s.tolist() == [47.0 + 2.0 * scenario.tick_s]
+    assert known_faults(scenario).from_at_s.tolist() == [47.0 + 2.0 * scenario.tick_s]
 
 
 @pytest.mark.parametrize("kind", ["hang", "http_errors"])
@@ -122,11 +123,11 @@ def test_an_idle_kernel_is_known_by_its_probes(tmp_path: Path, kind: str) -> Non
     scenario = told_of(tmp_path, kind=kind, target={"kernel": "fp32"}, **dose)
     notices = known_faults(scenario)
     assert scenario.fair_rps[notices.kernel].max(initial=0.0) == 0.0
-    assert notices.from_s.size > 0
-    assert (notices.from_s < scenario.horizon_s).all()
+    assert notices.from_at_s.size > 0
+    assert (notices.from_at_s < scenario.horizon_s).all()
 
 
 def test_no_fault_no_notice(tmp_path: Path) -> None:
     """A scenario without a fault, or with the neutral dose, tells nothing."""
     scenario = told_of(tmp_path, kind="slow", target={"kernel": "bf16"}, dose=1.0)
-    assert known_faults(scenario).from_s.size == 0
+    assert known_faults(scenario).from_at_s.size == 0

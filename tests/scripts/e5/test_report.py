@@ -25,7 +25,7 @@ def test_a_timeline_shows_weights_health_and_quality_of_the_incident() -> None:
     record = move_at(broken_record(), 70)
     record.excess_tv_tokens[50:70] = 100.0
     line = timeline(record, np.zeros((200, 2, 2)), "p")
-    assert (line.onset_s, line.recovered_s) == (50.0, 70.0)
+    assert (line.onset_at_s, line.recovered_at_s) == (50.0, 70.0)
     np.testing.assert_allclose(line.weights.sum(axis=1), 1.0)
     assert line.quality[40] == 0.99
     assert line.quality[65] == 0.5

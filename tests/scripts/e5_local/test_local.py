@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from contracts.errors import DocumentError
 from contracts.scoring.episode import EpisodeRecord
-from faults.drill.outcome import Verdict, judge
+from faults.drill.outcome import DrillVerdict, judge
 from faults.drill.runner import run_drill
 from live.drill.between import home_plan, keep_decisions
 from live.fleet.state import FleetFolder
@@ -168,14 +168,14 @@ def test_a_healthy_drill_passes_where_nobody_moves(tmp_path: Path) -> None:
     plan = plan_local(options).entries[0].plan
     calm = quiet_record(int(plan.total_s))
 
-    def verdict(record: EpisodeRecord) -> Verdict:
+    def verdict(record: EpisodeRecord) -> DrillVerdict:
         target = ScriptedTarget(episode=record)
         run = run_drill(plan, target, NotedLedger(target.told), lambda _: None)
         assert target.told == ["begin", "end"]
         return judge(plan, run).verdict
 
-    assert verdict(calm) is Verdict.PASSED
-    assert verdict(move_at(quiet_record(int(plan.total_s)), 40)) is Verdict.FAILED
+    assert verdict(calm) is DrillVerdict.PASSED
+    assert verdict(move_at(quiet_record(int(plan.total_s)), 40)) is DrillVerdict.FAILED
 
 
 def test_a_fleet_begins_an_episode_at_home_and_remembers_nothing(tmp_path: Path) -> None:

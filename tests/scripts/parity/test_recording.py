@@ -38,7 +38,7 @@ def test_a_recording_comes_back(tmp_path: Path) -> None:
     file.write_text(whole.model_dump_json())
     found = load_recording(file)
     assert found == whole
-    assert found.runs[0].lost == 1
+    assert found.runs[0].unanswered == 1
 
 
 @pytest.mark.parametrize(

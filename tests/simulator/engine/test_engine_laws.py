@@ -48,8 +48,8 @@ def test_requests_are_conserved(seed: int) -> None:
     """Offered requests are answered, failed, shed or in flight, at every instant; so are tokens."""
     spec, acts = troubled(seed)
     engine = run_engine(spec, make_arrivals(spec, 250, 30.0, seed, sessions=10), acts, 6.0)
-    for until_s in (6.0, 9.0, 60.0):
-        engine.advance(until_s)
+    for until_at_s in (6.0, 9.0, 60.0):
+        engine.advance(until_at_s)
         status = engine.requests(0)["status"]
         in_flight = int((status == RequestStatus.IN_FLIGHT).sum())
         assert in_flight == engine.gauges().outstanding.sum()
@@ -69,8 +69,8 @@ def test_kv_blocks_are_conserved(seed: int) -> None:
     """Never more blocks in use than there are, and none when nothing runs."""
     spec = make_spec(kv_blocks=np.full(3, 420), watermark_blocks=2)
     engine = run_engine(spec, make_arrivals(spec, 200, 40.0, seed), [], 0.0)
-    for until_s in np.linspace(0.1, 8.0, 60):
-        engine.advance(float(until_s))
+    for until_at_s in np.linspace(0.1, 8.0, 60):
+        engine.advance(float(until_at_s))
         assert (engine.gauges().kv_used_ratio <= 1.0).all()
     engine.advance(500.0)
     assert engine.gauges().outstanding.sum() == 0
@@ -99,8 +99,8 @@ def test_no_replica_idles_with_work_waiting(seed: int) -> None:
     """A healthy replica with a queue has something in its batch, and starts requests in order."""
     spec = make_spec(max_batch=6, kv_blocks=np.full(3, 500))
     engine = run_engine(spec, make_arrivals(spec, 200, 40.0, seed), [], 0.0)
-    for until_s in np.linspace(0.2, 6.0, 40):
-        engine.advance(float(until_s))
+    for until_at_s in np.linspace(0.2, 6.0, 40):
+        engine.advance(float(until_at_s))
         gauges = engine.gauges()
         assert (gauges.running[gauges.waiting > 0] > 0).all()
     engine.advance(500.0)
@@ -221,8 +221,8 @@ def test_busy_time_is_the_time_in_steps() -> None:
     once = run_engine(spec, arrivals, [], 4.0).drain_counters().busy_s
     engine = run_engine(spec, arrivals, [], 0.0)
     parts = np.zeros((1, 3))
-    for until_s in np.linspace(0.1, 4.0, 40):
-        engine.advance(float(until_s))
+    for until_at_s in np.linspace(0.1, 4.0, 40):
+        engine.advance(float(until_at_s))
         parts += engine.drain_counters().busy_s
     np.testing.assert_allclose(parts, once, rtol=1e-12)
     assert (once > 3.5).all()

@@ -88,10 +88,13 @@ def all_blocks(oracle: Oracle, kernel: int) -> int:
 
 
 def compare(
-    spec: EngineSpec, arrivals: RequestArrivals, acts: Sequence[Act] = (), until_s: float = 60.0
+    spec: EngineSpec, arrivals: RequestArrivals, acts: Sequence[Act] = (), until_at_s: float = 60.0
 ) -> tuple[FleetEngine, Oracle]:
     """Run both and require equality."""
-    engine, oracle = run_engine(spec, arrivals, acts, until_s), run_oracle(spec, arrivals, acts, until_s)
+    engine, oracle = (
+        run_engine(spec, arrivals, acts, until_at_s),
+        run_oracle(spec, arrivals, acts, until_at_s),
+    )
     assert_same(engine, oracle)
     return engine, oracle
 
@@ -100,21 +103,21 @@ def compare(
 def test_fault_free_fleet_equals_the_oracle(rate_rps: float) -> None:
     """At low, high and excessive load every request has the oracle's times, also in mid-flight."""
     spec = make_spec()
-    compare(spec, make_arrivals(spec, 600, rate_rps), until_s=8.0)
-    compare(spec, make_arrivals(spec, 600, rate_rps), until_s=200.0)
+    compare(spec, make_arrivals(spec, 600, rate_rps), until_at_s=8.0)
+    compare(spec, make_arrivals(spec, 600, rate_rps), until_at_s=200.0)
 
 
 def test_preemption_equals_the_oracle() -> None:
     """With too few KV blocks requests are preempted and recomputed exactly as in the oracle."""
     spec = make_spec(kv_blocks=np.array([420, 380, 450]), watermark_blocks=2)
-    _, oracle = compare(spec, make_arrivals(spec, 500, 40.0, 3), until_s=120.0)
+    _, oracle = compare(spec, make_arrivals(spec, 500, 40.0, 3), until_at_s=120.0)
     assert sum(x.preemptions for x in oracle.requests) > 30
 
 
 def test_small_budget_and_batch_equal_the_oracle() -> None:
     """Long prompts in small chunks and a tiny batch keep the first-come order of the oracle."""
     spec = make_spec(max_batch=5, token_budget=96, queue_limit=30)
-    compare(spec, make_arrivals(spec, 300, 12.0, 4), until_s=100.0)
+    compare(spec, make_arrivals(spec, 300, 12.0, 4), until_at_s=100.0)
 
 
 def test_slow_change_in_mid_flight_equals_the_oracle() -> None:
@@ -127,7 +130,7 @@ def test_slow_change_in_mid_flight_equals_the_oracle() -> None:
         Act(at_s=9.0, call="set_effect", args=(0, EngineEffect())),
         Act(at_s=9.7, call="set_effect", args=(1, EngineEffect(http_latency_s=0.3, condition=2))),
     ]
-    compare(spec, make_arrivals(spec, 500, 40.0, 5, sessions=30), acts, until_s=80.0)
+    compare(spec, make_arrivals(spec, 500, 40.0, 5, sessions=30), acts, until_at_s=80.0)
 
 
 def test_crash_and_retry_equal_the_oracle() -> None:
@@ -143,7 +146,7 @@ def test_crash_and_retry_equal_the_oracle() -> None:
         Act(at_s=6.2, call="set_rotation", args=(np.ones(6, np.bool_),)),
         Act(at_s=8.0, call="start", args=(5, 0.0)),
     ]
-    engine, _ = compare(spec, make_arrivals(spec, 600, 60.0, 6), acts, until_s=80.0)
+    engine, _ = compare(spec, make_arrivals(spec, 600, 60.0, 6), acts, until_at_s=80.0)
     assert (engine.requests(0)["attempts"] > 1).sum() > 10
 
 
@@ -161,7 +164,7 @@ def test_reset_of_streams_equals_the_oracle() -> None:
         Act(at_s=6.5, call="set_rotation", args=(np.ones(6, np.bool_),)),
         Act(at_s=9.01, call="reset_streams", args=(0,)),
     ]
-    engine, _ = compare(spec, make_arrivals(spec, 600, 50.0, 12), acts, until_s=80.0)
+    engine, _ = compare(spec, make_arrivals(spec, 600, 50.0, 12), acts, until_at_s=80.0)
     assert (engine.requests(0)["status"] == RequestStatus.RESET).any()
     assert (engine.requests(0)["attempts"] > 1).any()
 
@@ -205,7 +208,7 @@ def test_hang_and_timeouts_equal_the_oracle() -> None:
         Act(at_s=8.0, call="set_effect", args=(0, EngineEffect())),
         Act(at_s=9.0, call="set_effect", args=(1, slow(1.0, http_latency_s=0.5))),
     ]
-    engine, _ = compare(spec, make_arrivals(spec, 500, 40.0, 8), acts, until_s=80.0)
+    engine, _ = compare(spec, make_arrivals(spec, 500, 40.0, 8), acts, until_at_s=80.0)
     assert (engine.requests(0)["status"] == 2).sum() > 20
 
 
@@ -219,7 +222,7 @@ def test_held_blocks_http_errors_and_backpressure_equal_the_oracle() -> None:
         Act(at_s=10.0, call="set_effect", args=(1, EngineEffect(kv_held_ratio=0.2))),
         Act(at_s=11.0, call="set_effect", args=(0, EngineEffect())),
     ]
-    engine, _ = compare(spec, make_arrivals(spec, 600, 40.0, 9), acts, until_s=80.0)
+    engine, _ = compare(spec, make_arrivals(spec, 600, 40.0, 9), acts, until_at_s=80.0)
     statuses = set(engine.requests(0)["status"].tolist())
     assert {1, 2, 5} <= statuses
 
@@ -240,7 +243,7 @@ def test_moving_weights_shedding_and_exposure_equal_the_oracle() -> None:
         Act(at_s=7.5, call="set_rotation", args=(rotation,)),
         Act(at_s=8.0, call="set_violating", args=(~violating,)),
     ]
-    engine, oracle = compare(spec, make_arrivals(spec, 500, 40.0, 10), acts, until_s=60.0)
+    engine, oracle = compare(spec, make_arrivals(spec, 500, 40.0, 10), acts, until_at_s=60.0)
     assert {6, 7} <= set(engine.requests(0)["status"].tolist())
     assert oracle.exposed.sum() > oracle.exposed_in_flight.sum() > 0
 
@@ -272,4 +275,4 @@ def test_random_troubles_equal_the_oracle(seed: int) -> None:
         max_attempts=int(rng.integers(1, 5)),
     )
     acts = [random_act(rng, spec, at_s) for at_s in np.sort(rng.uniform(0.0, 18.0, 40))]
-    compare(spec, make_arrivals(spec, 450, 30.0, seed, sessions=15), acts, until_s=60.0)
+    compare(spec, make_arrivals(spec, 450, 30.0, seed, sessions=15), acts, until_at_s=60.0)

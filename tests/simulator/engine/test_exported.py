@@ -54,8 +54,8 @@ def test_counts_never_fall_and_reading_changes_none(seed: int, reads: list[float
     spec = make_spec(kv_blocks=np.array([420, 380, 450]), watermark_blocks=2)
     arrivals = make_arrivals(spec, 200, 40.0, seed)
     engine, before = run_engine(spec, arrivals, [], 0.0), np.zeros((6, column.STEP_S - column.ITERATIONS))
-    for until_s in sorted(reads):
-        engine.advance(until_s)
+    for until_at_s in sorted(reads):
+        engine.advance(until_at_s)
         now = engine.gauges().exported[0]
         assert (now >= before).all()
         before = now

@@ -38,6 +38,11 @@ def run(core: EnvCore, seed: int, steps: int = STEPS, first_fleet: int = 0) -> l
     return told
 
 
+def home_action(core: EnvCore) -> NDArray[np.float32]:
+    """Every slice at home, float32 [B, action_size]."""
+    return np.zeros((core.batch, core.encoder.action_size), dtype=np.float32)
+
+
 def test_equal_seeds_give_equal_episodes() -> None:
     """Two copies with one seed agree exactly for 50 steps, in observations, rewards and costs."""
     first, second = EnvCore(config(), 3), EnvCore(config(), 3)
@@ -171,10 +176,10 @@ def test_an_episode_is_over_at_its_horizon() -> None:
     """The last step says so, and a step beyond it is refused."""
     core = EnvCore(config(horizon_s=20.0), 1)
     core.reset(0)
-    over = [core.step(core.home_action()).over for _ in range(19)]
+    over = [core.step(home_action(core)).over for _ in range(19)]
     assert over == [False] * 18 + [True]
     with pytest.raises(RuntimeError, match="reset comes first"):
-        core.step(core.home_action())
+        core.step(home_action(core))
 
 
 def test_a_baseline_decides_as_in_an_episode_of_its_own() -> None:
@@ -208,7 +213,7 @@ def test_pools_of_different_size_share_one_policy() -> None:
         rows, _ = core.encoder.split(core.reset(seed))
         kernels.append(len(core.setup.layout.kernels))
         assert np.array_equal(rows[0, :, 0], np.arange(core.encoder.kernels_max) < kernels[-1])
-        core.step(core.home_action())
+        core.step(home_action(core))
     assert kernels == [3, 2, 3]
 
 

@@ -41,7 +41,7 @@ def test_pieces_join_to_the_same_stream(cuts: list[float]) -> None:
     """However the stream is asked for, its requests are the same and each comes once."""
     whole = WorkloadStream(SPEC, 1).until(120.0)
     stream = WorkloadStream(SPEC, 1)
-    pieces = [stream.until(end_s) for end_s in [*sorted(cuts), 120.0]]
+    pieces = [stream.until(end_at_s) for end_at_s in [*sorted(cuts), 120.0]]
     for name in FIELDS:
         joined = np.concatenate([getattr(piece, name) for piece in pieces])
         np.testing.assert_array_equal(joined, getattr(whole, name))

@@ -67,11 +67,11 @@ def test_what_a_kernel_is_condemned_for_quarantines_no_replica() -> None:
     assert not ticks.quarantined()[-1, [0, 1, 3]].any()
 
 
-def late(from_s: float, offered: int) -> Edit:
-    """From ``from_s`` on all answers are late; all the while ``offered`` requests a second per slice."""
+def late(from_at_s: float, offered: int) -> Edit:
+    """From ``from_at_s`` on all answers are late; all the while ``offered`` requests a second per slice."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-        if now_s > from_s:
+        if now_s > from_at_s:
             seen.latency_le[..., :-1] = 0
             seen.gateway.latency_le[..., :-1] = 0
         return replace(seen, offered=np.full_like(seen.offered, offered))

@@ -13,6 +13,7 @@ from controller.detect.sequential.health import healthy_threshold
 from controller.detect.streams.eprocess import Start
 from controller.detect.streams.protocol import StreamDetector
 from tests.reference.recovery_laws import MatchRecovery, MeanRecovery, ShiftRecovery
+from tests.support.run_lengths import arl_at_least
 
 BROKEN: tuple[tuple[StreamDetector, Law], ...] = (
     (MeanRecovery(null_mean=0.05, upper=1.0), Ones(rate=0.05)),
@@ -59,7 +60,7 @@ def test_a_renewing_attempt_bounds_the_rate_of_false_returns() -> None:
     found = false_alarms(
         detector, healthy_threshold(0.995), Ones(rate=0.05), streams=500, samples=1000, seed=1
     )
-    assert found.arl_at_least(0.99) >= 200.0
+    assert arl_at_least(found, 0.99) >= 200.0
 
 
 @given(null=st.floats(0.005, 0.5), confidence=st.floats(0.5, 0.999))

@@ -15,6 +15,7 @@ from controller.detect.streams.ranks import Rank, rank_detector, rank_edges
 from controller.detect.streams.stickiness import LEVEL, stickiness
 from controller.detect.streams.thresholds import guaranteed_threshold
 from tests.support.endpoint_nulls import NULLS, Floats
+from tests.support.run_lengths import arl_at_least, arl_at_most
 
 ARL0 = 1000.0
 EXCHANGEABLE = ("near-constant", "three hosts at random")
@@ -61,15 +62,15 @@ def test_ranks_keep_their_word_on_few_exact_values(name: str) -> None:
     """Values that come at random may be ranked, ties and all, at the declared run length and more."""
     asked, every, may = ranked(-drawn(name).mean(axis=2))
     assert may >= 1.0 - 3.0 * LEVEL
-    assert asked.arl_at_least(0.95) >= ARL0
-    assert every.arl_at_least(0.95) >= ARL0
+    assert arl_at_least(asked, 0.95) >= ARL0
+    assert arl_at_least(every, 0.95) >= ARL0
 
 
 @pytest.mark.parametrize("name", STICKY)
 def test_ranks_are_refused_where_they_break_their_word(name: str) -> None:
     """Hosts that stay, dates in templates and drifts ruin the run length of ranks; the check refuses them."""
     _, every, may = ranked(-drawn(name).mean(axis=2))
-    assert every.arl_at_most(0.99) < ARL0
+    assert arl_at_most(every, 0.99) < ARL0
     assert may <= (0.4 if name == "slow drift" else 0.0)
 
 
@@ -77,7 +78,7 @@ def test_ranks_are_refused_where_they_break_their_word(name: str) -> None:
 def test_ranks_with_a_floor_keep_their_word_on_every_null(name: str) -> None:
     """Where nobody asked and the law is sticky, what stays within the absolute floor raises nothing."""
     _, every, _ = ranked(-drawn(name).mean(axis=2), floor=FLOOR_NATS)
-    assert every.arl_at_least(0.99) >= ARL0
+    assert arl_at_least(every, 0.99) >= ARL0
 
 
 def test_exchangeable_samples_are_refused_as_rarely_as_declared() -> None:
@@ -109,7 +110,7 @@ def test_first_unit_never_alarms_and_a_constant_stream_neither() -> None:
     found = alarms(detector, state, np.full((1, 2000), 1e9))
     assert found.alarms == 0
     constant = rank_detector(np.ones(100))
-    assert alarms(constant, constant.initial(400), np.ones((400, 400))).arl_at_most(0.99) >= ARL0
+    assert arl_at_most(alarms(constant, constant.initial(400), np.ones((400, 400))), 0.99) >= ARL0
 
 
 def test_bank_of_ones_alarms_at_fifty() -> None:
@@ -135,7 +136,7 @@ def test_distance_form_keeps_its_word_on_every_null(name: str) -> None:
         [form.observe(answers[REFERENCE:, n]) / form.limit for n, form in enumerate(forms(answers))], axis=1
     )
     detector = Distance(middle=np.zeros(1), limit=1.0).detector
-    assert alarms(detector, detector.initial(STREAMS), ratio).arl_at_least(0.99) >= ARL0
+    assert arl_at_least(alarms(detector, detector.initial(STREAMS), ratio), 0.99) >= ARL0
 
 
 def test_distance_form_finds_a_fault_in_a_few_probes() -> None:

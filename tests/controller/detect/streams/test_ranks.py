@@ -14,6 +14,7 @@ from controller.detect.calibration.simulate import false_alarms
 from controller.detect.streams.passes import rank
 from controller.detect.streams.ranks import Rank, rank_detector, rank_edges
 from controller.detect.streams.thresholds import guaranteed_threshold
+from tests.support.run_lengths import arl_at_least
 
 RNG = np.random.default_rng(9)
 
@@ -68,7 +69,7 @@ def test_online_ranks_keep_their_arl0() -> None:
         seed=2,
         begin=detector.with_references(references),
     )
-    assert found.arl_at_least(0.99) >= 500.0
+    assert arl_at_least(found, 0.99) >= 500.0
 
 
 def test_fixed_banks_differ_in_what_they_promise() -> None:

@@ -115,10 +115,10 @@ def started(cluster: E5World, folder: Path, *words: str) -> subprocess.Popen[byt
 
 def until_struck(cluster: E5World, process: subprocess.Popen[bytes], folder: Path) -> None:
     """Wait until a drill of the process has a fault in force."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_at_s = time.monotonic() + PATIENCE_S
     while not cluster.struck():
         assert process.poll() is None, (folder / "e5.log").read_text()
-        assert time.monotonic() < deadline_s, (folder / "e5.log").read_text()
+        assert time.monotonic() < deadline_at_s, (folder / "e5.log").read_text()
         time.sleep(0.5)
 
 

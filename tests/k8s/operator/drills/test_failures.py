@@ -72,10 +72,10 @@ def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
     with (tmp_path / "runner.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        deadline_s = time.monotonic() + 3.0 * PATIENCE_S
+        deadline_at_s = time.monotonic() + 3.0 * PATIENCE_S
         while world.in_force("chat-fp8-0") != ["late"]:
             assert process.poll() is None, (tmp_path / "runner.log").read_text()
-            assert time.monotonic() < deadline_s, (tmp_path / "runner.log").read_text()
+            assert time.monotonic() < deadline_at_s, (tmp_path / "runner.log").read_text()
             time.sleep(0.2)
     finally:
         process.send_signal(signal.SIGKILL)

@@ -88,8 +88,8 @@ def test_what_an_answer_to_a_veto_hook_means(status: int | None) -> None:
     assert (view.unopposed == {CANARY}) == (status is not None and 200 <= status < 300)
     assert bool(view.refused) == (status in (403, 409))
     if not view.unopposed:
-        assert "veto" in view.unheard
-        assert str(status or "said by a test") in view.unheard
+        assert "veto" in view.held_up_by
+        assert str(status or "said by a test") in view.held_up_by
 
 
 @given(st.one_of(st.none(), st.integers(100, 599)))
@@ -179,7 +179,7 @@ def test_all_hooks_must_agree() -> None:
     second.set_result(Answer(status=503, said="closed"))
     view = hooks.look("next", found, 0.0)
     assert view.confirmed == frozenset()
-    assert view.unheard == "webhook two (confirm): HTTP 503: closed"
+    assert view.held_up_by == "webhook two (confirm): HTTP 503: closed"
 
 
 def test_a_call_that_fails_unforeseen_is_no_answer() -> None:

@@ -17,7 +17,6 @@ from controller.detect.streams.protocol import LOWEST
 from scripts.studies.detection.stream_evidence import (
     StreamEvidence,
     StreamPlan,
-    accumulate_observations,
     accumulate_probes,
     alarms,
     initial_evidence,
@@ -156,21 +155,6 @@ def test_a_poisoned_replica_alarms_and_a_healthy_one_does_not() -> None:
     assert not raised[0, :2].any()
     mean = 10.0 * np.exp(-7.0 + 0.5)
     assert relative_excess(state, PLAN)[0, 2, 0, 0] == pytest.approx(mean / 2e-3 - 1.0, rel=0.4)
-
-
-def test_scrapes_are_one_unit_each() -> None:
-    """A tick's sums become one unit: the share over the threshold, or the mean; absent where none came."""
-    sums = np.zeros((1, REPLICAS, 2, 6, 4))
-    sums[0, 0, 0, 4] = [50.0, 5.0, 5.0, 5.0]
-    sums[0, 1, 0, 3] = [2.0, 1.6, 1.3, 2.0]  # a clause on probes, whose units are taken one by one
-    state = accumulate_observations(initial_evidence(1, REPLICAS, PLAN), sums, PLAN)
-    moved = state.statistic > LOWEST
-    assert np.argwhere(moved).tolist() == [[0, 0, 0, 4]]
-    assert state.since[0, 0, 0, 4].tolist() == [1.0, pytest.approx(0.1)]
-    detector = PLAN.clauses.detector(4)
-    plain = detector.initial(1)
-    detector.advance(plain, np.array([0.1]), np.ones(1, dtype=np.bool_))
-    assert state.statistic[0, 0, 0, 4] == pytest.approx(float(plain.statistic[0]))
 
 
 def test_offline_clauses_and_foreign_slices_have_no_stream() -> None:

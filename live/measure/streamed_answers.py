@@ -59,7 +59,7 @@ def _body(model: str, prompt: list[int], tokens: int) -> dict[str, object]:
 def _streamed(
     client: httpx.Client, body: dict[str, object], tokens: int, clock: Callable[[], float]
 ) -> Streamed:
-    began_s, first_s, last_s, made = clock(), 0.0, 0.0, tokens
+    began_at_s, first_at_s, last_at_s, made = clock(), 0.0, 0.0, tokens
     try:
         with client.stream("POST", "/v1/completions", json=body) as answer:
             if answer.status_code != 200:
@@ -67,12 +67,12 @@ def _streamed(
             for payload in payloads(answer):
                 part = json.loads(payload)
                 if part.get("choices"):
-                    last_s = clock()
-                    first_s = first_s or last_s
+                    last_at_s = clock()
+                    first_at_s = first_at_s or last_at_s
                 made = (part.get("usage") or {}).get("completion_tokens", made)
     except (httpx.HTTPError, *MALFORMED) as error:
         raise MeasurementError(f"a streamed completion: {type(error).__name__}: {error}") from None
-    if not first_s or made != tokens:
-        told = f"{made} of {tokens} tokens" if first_s else "no token as a stream"
+    if not first_at_s or made != tokens:
+        told = f"{made} of {tokens} tokens" if first_at_s else "no token as a stream"
         raise MeasurementError(f"a streamed completion: the server sent {told}")
-    return Streamed(first_ms=1000.0 * (first_s - began_s), rest_ms=1000.0 * (last_s - first_s))
+    return Streamed(first_ms=1000.0 * (first_at_s - began_at_s), rest_ms=1000.0 * (last_at_s - first_at_s))
