@@ -119,7 +119,7 @@ class InformedPolicy:
         worse_cells, worse = self._failing_more(broken, gone, seen)
         poor, late = poor | worse_cells, late | worse
         at_home = np.arange(self.kernels)[:, None] == seen.home
-        others = ~(broken | poor).any(axis=2)
+        others = np.asarray(~(broken | poor).any(axis=2))
         alone = self._carry(others, seen)
         with_homes = self._carry(others | (at_home.any(axis=1) & ~broken.any(axis=2)), seen)
         cells = broken | (poor & (alone[:, None, None] | (with_homes[:, None, None] & ~at_home)))
