@@ -73,12 +73,18 @@ def _programmed(loop: RouteLoop) -> Condition:
 
 
 def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
-    if bool(decision.held[0]) or bool(decision.degraded[0]):
+    silent = bool(decision.held[0]) or bool(decision.degraded[0])
+    if (failure := loop.source.failure) is not None:
+        told = "the last table is held" if silent else "after stale_after_s the last table is held"
+        return condition("TelemetryFresh", False, failure.reason, f"{failure.message}; {told}")
+    if silent:
         told = "no replica was scraped or probed for longer than stale_after_s; the last table is held"
         return condition("TelemetryFresh", False, "Silent", told)
     seen = loop.standing.turn.telemetry if loop.standing.turn is not None else None
     if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
         told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
+        if loop.documents.pool.spec.prometheus is not None:
+            told = "Prometheus has no samples of any replica yet; check its targets and their labels"
         return condition("TelemetryFresh", False, "NeverSeen", told)
     if loop.unseen:
         reason = "MoreThanDeclared" if loop.discovery.beyond else "PartlySeen"

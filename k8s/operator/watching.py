@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import httpx
 
@@ -11,7 +11,8 @@ from contracts.errors import DocumentError, Problem
 from contracts.telemetry import FleetTelemetry
 from k8s.operator.fleet import route_shape
 from k8s.operator.probing import ClusterProber, Probing
-from k8s.operator.route_loop import Sensing
+from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
+from k8s.operator.sensing import ReadFailure, Sensing
 from k8s.routes.rules import Backend, backend_places, rule_slices
 from live.control.setup import expected_fingerprints
 from live.control.source import FleetSource, Scrapes, SourceParts
@@ -26,11 +27,13 @@ ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P
 class Watching:
     """How an operator looks at servers. probing None: nothing is probed. gateways: addresses of proxies'
     Prometheus metrics; clusters: how they name clusters, with ``{namespace}`` and ``{route}`` filled in.
+    prometheus: who may be asked for servers' metrics where a pool says so.
     """
 
     probing: Probing | None = None
     gateways: tuple[str, ...] = ()
     clusters: str = ENVOY_GATEWAY
+    prometheus: PrometheusAccess = field(default_factory=PrometheusAccess)
 
     def __post_init__(self) -> None:
         """DocumentError for an expression that tells no slice."""
@@ -65,6 +68,7 @@ class PoolSource:
     def __init__(
         self, sensing: Sensing, watching: Watching, scrapes: Scrapes, client: httpx.Client, shed: Backend
     ) -> None:
+        self._prometheus = scrapes if isinstance(scrapes, PrometheusScrapes) else None
         self._gateway: GatewayMetrics | None = None
         if watching.gateways:
             self._gateway = GatewayMetrics(watching.gateways, watching.names(sensing, shed), client)
@@ -84,8 +88,15 @@ class PoolSource:
     @property
     def problem(self) -> str:
         """Why something that should be seen is not, "" for nothing."""
-        said = (part.problem for part in (self._prober, self._gateway) if part is not None)
-        return "; ".join(filter(None, said))
+        parts = (self._prometheus, self._prober, self._gateway)
+        said = [part.problem for part in parts if part is not None]
+        failed = [] if self.failure is None else [self.failure.message]
+        return "; ".join(filter(None, (*failed, *said)))
+
+    @property
+    def failure(self) -> ReadFailure | None:
+        """Why nobody is read at all."""
+        return None if self._prometheus is None else self._prometheus.failure
 
     @property
     def sent_tokens(self) -> dict[str, int]:

@@ -17,7 +17,8 @@ from k8s.api.cluster import ApiCluster
 from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.promotion.calls import HookCaller
-from k8s.operator.route_loop import Parts, Sensing
+from k8s.operator.route_loop import Parts
+from k8s.operator.sensing import Sensing
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from tests.support.builders import quiet_telemetry, with_probes
@@ -203,6 +204,7 @@ class MadeUp:
     """``route_loop.Source``: every replica is probed on every slice each second."""
 
     problem = ""
+    failure = None
 
     def __init__(self, bench: Bench, sensing: Sensing) -> None:
         self._bench, self._layout, self._discovery = bench, sensing.setup.layout, sensing.discovery
