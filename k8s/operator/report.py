@@ -119,9 +119,9 @@ def _degraded(verdict: Verdict, loop: RouteLoop, decision: Decision) -> Conditio
     ]
     if alarmed:
         return condition("Degraded", True, "ClauseInAlarm", f"a clause is in alarm: {', '.join(alarmed)}")
-    gone = [
-        name for name, ready in zip(layout.kernels, decision.observation.ready[0], strict=True) if ready == 0
-    ]
+    awaited = {one.candidate for one in loop.documents.announced}  # its servers come with the upgrade
+    counts = zip(layout.kernels, decision.observation.ready[0], strict=True)
+    gone = [name for name, ready in counts if ready == 0 and name not in awaited]
     if gone:
         return condition("Degraded", True, "KernelGone", f"no replica in rotation: {', '.join(gone)}")
     if loop.unseen:

@@ -111,7 +111,7 @@ class RouteLoop:
         found = controller_setup(documents, parts.rates(documents))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool))
+        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool), documents.announced)
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(

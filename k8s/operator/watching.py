@@ -9,15 +9,17 @@ import httpx
 
 from contracts.errors import DocumentError, Problem
 from contracts.telemetry import FleetTelemetry
+from k8s.operator.admission import Documents
 from k8s.operator.fleet import route_shape
 from k8s.operator.probing import ClusterProber, Probing
 from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
+from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import ReadFailure, Sensing
 from k8s.routes.rules import Backend, backend_places, rule_slices
 from live.control.setup import expected_fingerprints
 from live.control.source import FleetSource, Scrapes, SourceParts
 from live.gateway.prometheus import ClusterNames, GatewayMetrics
-from live.ports import Discovery, LiveReplica
+from live.ports import LiveReplica
 
 #: How Envoy Gateway names clusters: by rule, and by backend where it makes one for each.
 ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P<kernel>\d+))?"
@@ -72,16 +74,17 @@ class PoolSource:
         self._gateway: GatewayMetrics | None = None
         if watching.gateways:
             self._gateway = GatewayMetrics(watching.gateways, watching.names(sensing, shed), client)
+        self._discovery = sensing.discovery
         self._prober = None if watching.probing is None else ClusterProber(watching.probing, sensing)
         self._fleet = FleetSource(
             SourceParts(
                 layout=sensing.setup.layout,
-                discovery=_Stated(sensing.discovery, self._prober),
+                discovery=Stated(sensing.discovery, self._prober),
                 scraper=scrapes,
                 clock=sensing.clock,
                 statistics=self._gateway,
                 prober=self._prober,
-                fingerprints=expected_fingerprints(sensing.documents.pool),
+                fingerprints=fingerprints(sensing.documents),
             )
         )
 
@@ -105,6 +108,8 @@ class PoolSource:
 
     def read(self) -> FleetTelemetry:
         """All that arrived since the last call."""
+        if self._prober is not None:
+            self._discovery.note(self._prober.stated)
         return self._fleet.read()
 
     def close(self) -> None:
@@ -115,15 +120,28 @@ class PoolSource:
                 part.close()
 
 
-class _Stated:
-    """``Discovery`` with what pods' answers state of their build, where their annotation does not."""
+def fingerprints(documents: Documents) -> dict[str, str]:
+    """Kernel -> what its servers must state; a candidate that is an upgrade in place what was announced."""
+    announced = {one.candidate: one.fingerprint for one in documents.announced}
+    return announced | expected_fingerprints(documents.pool)
 
-    def __init__(self, inner: Discovery, prober: ClusterProber | None) -> None:
+
+class Stated:
+    """``Discovery`` with what pods' answers state of their build, where their annotation does not.
+
+    A replica that states what was announced as its kernel's upgrade is unknown there: it is about to be the
+    candidate's.
+    """
+
+    def __init__(self, inner: PodDiscovery, prober: ClusterProber | None) -> None:
         self._inner, self._prober = inner, prober
 
     def replicas(self) -> tuple[LiveReplica, ...]:
+        """With the builds that answers state."""
         stated = {} if self._prober is None else self._prober.stated
-        return tuple(
-            replace(one, fingerprint=one.fingerprint or stated.get(one.name, ""))
-            for one in self._inner.replicas()
-        )
+        return tuple(self._told(one, stated.get(one.name, "")) for one in self._inner.replicas())
+
+    def _told(self, one: LiveReplica, stated: str) -> LiveReplica:
+        found = one.fingerprint or stated
+        upgraded = any(a.kernel == one.kernel and a.fingerprint == found for a in self._inner.announced)
+        return replace(one, fingerprint="" if upgraded else found)

@@ -160,6 +160,11 @@ def test_every_block_fits_its_resource(kubectl: Kubectl) -> None:
 
 def _placed(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The object of the sample with ``block`` in its place."""
+    if set(block) == {"spec"} and "announced_fingerprint" in block["spec"]:
+        path = SAMPLE.parent / "promotion" / "promotion.yaml"
+        found = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+        found["spec"] |= block["spec"]
+        return "promotion", found
     if set(block) == {"spec"}:
         kind = "pool" if POOL_FIELDS & block["spec"].keys() else "policy"
         found = dict(yaml.safe_load((SAMPLE / f"{kind}.yaml").read_text(encoding="utf-8")))

@@ -19,6 +19,7 @@ from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import Parts
 from k8s.operator.sensing import Sensing
+from k8s.operator.watching import fingerprints
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from tests.support.builders import quiet_telemetry, with_probes
@@ -208,7 +209,7 @@ class MadeUp:
 
     def __init__(self, bench: Bench, sensing: Sensing) -> None:
         self._bench, self._layout, self._discovery = bench, sensing.setup.layout, sensing.discovery
-        self._clock = sensing.clock
+        self._clock, self._expected = sensing.clock, fingerprints(sensing.documents)
         self._last_s = self._clock.now_ms() / MS_PER_S
         self._rng = np.random.Generator(np.random.PCG64(7))
 
@@ -226,14 +227,18 @@ class MadeUp:
         now_ms = self._clock.now_ms()
         at_s = self._last_s if bench.silent else now_ms / MS_PER_S
         seen = quiet_telemetry(layout, at_s)
-        states = {one.name: one.state for one in self._discovery.replicas()}
+        replicas = {one.name: one for one in self._discovery.replicas()}
         _, slices, _ = layout.shape
         clean = np.full((1, len(layout.replicas), slices, len(layout.probe_metrics)), 2e-4)
         clean *= self._rng.uniform(0.8, 1.2, clean.shape)
         for r, name in enumerate(layout.replicas):
             kernel = layout.kernels[layout.replica_kernel[r]]
             clean[0, r] += bench.drift.get(name, bench.drift.get(kernel, 0.0))
-            seen.replica_state[0, r] = int(states.get(name, ReplicaState.ABSENT))
+            found = replicas.get(name)
+            seen.replica_state[0, r] = int(ReplicaState.ABSENT if found is None else found.state)
+            stated = "" if found is None else found.fingerprint
+            if stated and kernel in self._expected:
+                seen.fingerprint_match[0, r] = float(stated == self._expected[kernel])
         seen.now_ms[:] = now_ms
         seen.offered[:] = _OFFERED
         if bench.silent:
