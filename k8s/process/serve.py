@@ -242,6 +242,7 @@ def _handlers(loop: Loop) -> kopf.OperatorRegistry:
 
     def begin(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
+        settings.scanning.disabled = True  # the Role is of one namespace: it lists no definitions
         loop.start()
 
     def cease(**_: Any) -> None:

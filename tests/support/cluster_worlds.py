@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from tests.support.builders import quiet_telemetry, with_probes
 from tests.support.full_cluster import unstarted
+from tests.support.granted import Account
 from tests.support.kube_assets import full_cluster
 from tests.support.paths import ROOT
 
@@ -55,6 +57,15 @@ class Bench:
     def now_ms(self) -> float:
         """``Clock``: moves with ``turns`` alone."""
         return self.now_s * MS_PER_S
+
+    @cached_property
+    def account(self) -> Account:
+        """The operator's, with the rights of its Role."""
+        return Account(self.api.configuration)
+
+    def cluster(self, **others: Any) -> ApiCluster:
+        """The namespace as the operator sees it, with its rights."""
+        return ApiCluster(self.account.api, self.namespace, **{"timeout_s": 20.0, **others})
 
     @property
     def custom(self) -> client.CustomObjectsApi:
@@ -172,7 +183,7 @@ class Bench:
     ) -> NamespaceOperator:
         """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
         parts = Parts(
-            cluster=cluster or ApiCluster(self.api, self.namespace, timeout_s=20.0),
+            cluster=cluster or self.cluster(),
             clock=self,
             source=lambda sensing: MadeUp(self, sensing),
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
