@@ -15,6 +15,13 @@ Role = Literal["candidate", "serving", "known_good", "reference"]
 ServerUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\[\]:_-]+$", max_length=300)]
 
 
+#: http or https, with a path at most: no user and password, no query, no fragment.
+BaseUrl = Annotated[
+    str, Field(pattern=r"^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~-]+)*/?$", max_length=500)
+]
+LabelName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+
+
 class EngineLimits(Strict):
     """Scheduler limits of one replica (vLLM: max_num_seqs, max_num_batched_tokens, KV blocks)."""
 
@@ -92,6 +99,20 @@ class Home(Strict):
     """A serving or known-good kernel of this pool."""
 
 
+class Prometheus(Strict):
+    """A Prometheus, or whoever speaks its HTTP API, that scrapes the servers of this pool."""
+
+    url: BaseUrl
+    """Where /api/v1/query lies below, for example https://prometheus.monitoring.svc:9090; of an origin that
+    the operator was started with (--prometheus-origin)."""
+    scrape_interval_s: Annotated[float, Field(ge=1.0, le=300.0)] = 15.0
+    """How often it scrapes the servers; at most half of the contract's stale_after_s."""
+    pod_label: LabelName = "pod"
+    """Label that it gives to samples with the name of their pod."""
+    namespace_label: LabelName = "namespace"
+    """Label with the namespace of their pod."""
+
+
 class PoolSpec(Strict):
     """Kernels and homes."""
 
@@ -102,6 +123,9 @@ class PoolSpec(Strict):
     known_good_headroom_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Share of the usual load, above 0 to 1, that ready servers of the known-good kernel must be able to
     take; below it there is a warning and no other decision. Absent: nobody asks."""
+    prometheus: Prometheus | None = None
+    """Where the operator of a cluster reads what servers tell of themselves, in place of scraping each; other
+    worlds scrape. Absent: servers are scraped."""
 
 
 class KernelPool(Document):

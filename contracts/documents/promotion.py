@@ -119,6 +119,10 @@ class PromotionSpec(Strict):
     """A kernel of the pool, of role candidate or serving."""
     replaces: Name | None = None
     """A kernel of the pool whose slices come home to the candidate once it is full; absent: homes stay."""
+    announced_fingerprint: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    """What servers of the kernel that is replaced state once they are upgraded in place, as annotation
+    selvage.dev/fingerprint of their pods or as system_fingerprint: such servers are the candidate's.
+    Absent: no upgrade in place is announced."""
     offline: OfflineEvidence
     shadow: ShadowStage = ShadowStage()
     canary: CanaryStage = CanaryStage()

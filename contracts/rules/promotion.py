@@ -25,6 +25,9 @@ def promotion_breaches(spec: PromotionSpec) -> Iterator[Breach]:
         yield Breach(
             path=("replaces",), expected="another kernel", actual=repr(spec.replaces), next_step=hint
         )
+    if spec.announced_fingerprint is not None and spec.replaces is None:
+        hint = "name the kernel whose servers are upgraded in place"
+        yield Breach(path=("replaces",), expected="the upgraded kernel", actual="none", next_step=hint)
     yield from under(("shadow",), _window(spec.shadow))
     yield from under(("canary",), _window(spec.canary))
     if spec.canary.guard_ratio > spec.canary.weight_ratio:

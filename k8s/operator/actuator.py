@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
-from k8s.operator.endpoints import IN_ROTATION
+from k8s.operator.endpoints import IN_ROTATION, OUT
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.replicas import PodReplica
 from k8s.routes.rules import RouteShape, Rule, route_rules
@@ -77,26 +77,27 @@ class ClusterActuator:
         return True
 
     def _rotate(self, plan: RoutingPlan) -> None:
-        """Label the pods whose place in rotation changed: back in first, then out.
+        """Label the pods whose place in rotation changed: out of a kernel that is not theirs, back in, out.
 
         Where no selector asks for the label it would change nothing but what is believed.
         """
         wanted = dict(zip(self.target.layout.replicas, plan.in_rotation[0].tolist(), strict=True))
+        most = plan.table[0].max(axis=0)[:-1].tolist()
+        loaded = {
+            kernel for kernel, weight in zip(self.target.layout.kernels, most, strict=True) if weight > 0.0
+        }
         pods = [one for one in self._pods() if one.pod and one.movable]
         for one in pods:
-            if wanted[one.slot] and not one.in_rotation:
-                self._cluster.label_pod(one.pod, IN_ROTATION, "true")
-        loaded = {
-            kernel
-            for kernel, weight in zip(
-                self.target.layout.kernels, plan.table[0].max(axis=0)[:-1].tolist(), strict=True
-            )
-            if weight > 0.0
-        }
+            if one.leaves and (one.leaves not in loaded or _another(one.leaves, pods, wanted)):
+                value = one.label_in if wanted[one.slot] else OUT
+                self._cluster.label_pod(one.pod, IN_ROTATION, value)
+        for one in pods:
+            if wanted[one.slot] and not (one.in_rotation or one.leaves):
+                self._cluster.label_pod(one.pod, IN_ROTATION, one.label_in)
         for one in pods:
             stays = wanted[one.slot] or not one.in_rotation
-            if not stays and (one.replica.kernel not in loaded or _another(one, pods, wanted)):
-                self._cluster.label_pod(one.pod, IN_ROTATION, "false")
+            if not stays and (one.replica.kernel not in loaded or _another(one.replica.kernel, pods, wanted)):
+                self._cluster.label_pod(one.pod, IN_ROTATION, OUT)
 
     def _ready_kernels(self) -> frozenset[str]:
         return frozenset(
@@ -120,11 +121,9 @@ def emptied(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> li
     ]
 
 
-def _another(one: PodReplica, pods: Sequence[PodReplica], wanted: dict[str, bool]) -> bool:
-    """Whether a ready pod of the same kernel stays in rotation."""
+def _another(kernel: str, pods: Sequence[PodReplica], wanted: dict[str, bool]) -> bool:
+    """Whether a ready pod of ``kernel`` stays in rotation."""
     return any(
-        other.replica.kernel == one.replica.kernel
-        and wanted[other.slot]
-        and other.replica.state == ReplicaState.READY
-        for other in pods
+        one.replica.kernel == kernel and wanted[one.slot] and one.replica.state == ReplicaState.READY
+        for one in pods
     )

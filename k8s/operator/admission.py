@@ -14,6 +14,7 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import Manifest, Resources
+from k8s.operator.upgrades import Announced
 from k8s.resources.objects import document_of, written
 from k8s.routes.rules import Mirror
 
@@ -31,6 +32,8 @@ class Documents:
     contract: KernelContract
     mirrors: tuple[Mirror, ...] = ()
     """What promotions in shadow are shown; no part of what is kept."""
+    announced: tuple[Announced, ...] = ()
+    """Upgrades in place that promotions announce; no part of what is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

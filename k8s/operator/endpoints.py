@@ -7,7 +7,7 @@ not ready for traffic, and is still scraped and probed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contracts.documents.pool import BackendRef
@@ -16,6 +16,9 @@ from k8s.operator.objects import Cluster, Manifest
 
 #: Label of a pod, "true" in its template; part of the backend's selector and never of a Deployment's.
 IN_ROTATION = "selvage.dev/in-rotation"
+#: Values of that label. The first two stand in selectors of backends, the second in that of a candidate that
+#: shares a Deployment with the kernel that it replaces; the third takes a pod out.
+IN, UPGRADED, OUT = "true", "candidate", "false"
 #: Annotation of a pod with the fingerprint that its server states.
 FINGERPRINT = "selvage.dev/fingerprint"
 #: Pods of these phases have ended and will not serve again.
@@ -36,6 +39,12 @@ class Endpoint:
     fingerprint: str = ""
     movable: bool = True
     """Whether the label takes it out of what the gateway selects."""
+    label: str = ""
+    """Value of the label now, "" where nobody knows."""
+    label_in: str = IN
+    """Value that brings it into rotation."""
+    leaves: str = ""
+    """Kernel in whose rotation it stands though it is none of its servers."""
 
     @property
     def url(self) -> str:
@@ -53,6 +62,8 @@ class Found:
     """That servers listen on; None while nobody knows."""
     reason: str = ""
     message: str = ""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the backend selects its pods by."""
 
 
 def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> Found:
@@ -82,18 +93,22 @@ def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
 def _behind_service(cluster: Cluster, name: str, port: int | None) -> Found:
     service = cluster.service(name)
     selector = dict((service or {}).get("spec", {}).get("selector") or {})
-    reason, message = _selector_problem(f"Service {name}", selector) if _own(selector) else ("", "")
+    own, movable, value = own_labels(selector), IN_ROTATION in selector, selector.get(IN_ROTATION, IN)
+    reason, message = _selector_problem(f"Service {name}", selector) if own else ("", "")
     endpoints = _listed(cluster.endpoint_slices(name))
     port = endpoints[0].port if endpoints else port
-    own = _own(selector)
     pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
-    movable = IN_ROTATION in selector
-    found = [replace(one, fingerprint=_fingerprint(pods.get(one.pod)), movable=movable) for one in endpoints]
+    found = [
+        replace(one, fingerprint=_fingerprint(pods.get(one.pod)), movable=movable, label_in=value,
+                label=_label(pods.get(one.pod)))
+        for one in endpoints
+    ]  # fmt: skip
     known = {one.key for one in found}
     if port is not None:
-        apart = [pod for name, pod in pods.items() if name not in known and _is_out(pod)]
-        found += [_of_pod(pod, port, in_rotation=False, movable=movable) for pod in apart]
-    return Found(endpoints=tuple(found), port=port, reason=reason, message=message)
+        apart = [pod for name, pod in pods.items() if name not in known and _label(pod) == OUT]
+        out = [_of_pod(pod, port, in_rotation=False, movable=movable) for pod in apart]
+        found += [replace(one, label_in=value) for one in out]
+    return Found(endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector)
 
 
 def _behind_pool(cluster: Cluster, name: str) -> Found:
@@ -111,23 +126,23 @@ def _behind_pool(cluster: Cluster, name: str) -> Found:
         return Found(endpoints=(), port=None, reason="NotOneTargetPort", message=told)
     selector = {str(k): str(v) for k, v in ((spec.get("selector") or {}).get("matchLabels") or {}).items()}
     reason, message = _selector_problem(what, selector)
-    own = _own(selector)
-    pods = [one for one in (cluster.pods(own) if own else []) if _serves(one)]
-    movable = selector.get(IN_ROTATION) == "true"
-    endpoints = tuple(
-        _of_pod(pod, ports[0], in_rotation=_selected(pod, selector), movable=movable) for pod in pods
-    )
-    return Found(endpoints=endpoints, port=ports[0], reason=reason, message=message)
+    own = own_labels(selector)
+    value = selector.get(IN_ROTATION, "")
+    movable = value in (IN, UPGRADED)
+    pods = [one for one in (cluster.pods(own) if own else []) if _serves(one) and _may_be(one, value)]
+    listed = (_of_pod(pod, ports[0], in_rotation=_selected(pod, selector), movable=movable) for pod in pods)
+    endpoints = tuple(replace(one, label_in=value or IN) for one in listed)
+    return Found(endpoints=endpoints, port=ports[0], reason=reason, message=message, selector=selector)
 
 
 def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]:
     """Reason and message where the label cannot take a single pod out; "" where it can."""
-    if not _own(selector):
+    if not own_labels(selector):
         told = (
             f"{what}: expected labels of this kernel's pods in its selector, got {dict(selector)}; add them"
         )
         return "SelectsNobody", told
-    if selector.get(IN_ROTATION) != "true":
+    if selector.get(IN_ROTATION) not in (IN, UPGRADED):
         got = selector.get(IN_ROTATION, "no such label")
         return "NotInSelector", (
             f'{what}: expected {IN_ROTATION}: "true" in its selector, got {got}; '
@@ -136,7 +151,7 @@ def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]
     return "", ""
 
 
-def _own(selector: Mapping[str, str]) -> dict[str, str]:
+def own_labels(selector: Mapping[str, str]) -> dict[str, str]:
     """The labels of a kernel's pods, in rotation or not."""
     return {key: value for key, value in selector.items() if key != IN_ROTATION}
 
@@ -179,6 +194,7 @@ def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> En
         in_rotation=in_rotation,
         fingerprint=_fingerprint(pod),
         movable=movable,
+        label=_label(pod),
     )
 
 
@@ -192,8 +208,14 @@ def _serves(pod: Manifest) -> bool:
     return bool(status.get("podIP")) and status.get("phase") not in _ENDED
 
 
-def _is_out(pod: Manifest) -> bool:
-    return bool((pod["metadata"].get("labels") or {}).get(IN_ROTATION) == "false")
+def _may_be(pod: Manifest, value: str) -> bool:
+    """Whether no other backend with these labels of pods may select it; ``value``: of our selector."""
+    return not value or _label(pod) in ("", value, OUT)
+
+
+def _label(pod: Manifest | None) -> str:
+    labels = {} if pod is None else pod["metadata"].get("labels") or {}
+    return str(labels.get(IN_ROTATION, ""))
 
 
 def _fingerprint(pod: Manifest | None) -> str:

@@ -15,7 +15,7 @@ from contracts.loading.loader import document_sha256, dump_text
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from k8s.operator.fleet import slots
-from k8s.operator.route_loop import Sensing
+from k8s.operator.sensing import Sensing
 from k8s.operator.told import fields
 from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_told
 from live.control.loop import Turn

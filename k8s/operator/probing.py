@@ -15,7 +15,7 @@ from pathlib import Path
 from contracts.telemetry import ProbeSamples, ReplicaState, SampleRates
 from controller.fleet import USUAL_RATES
 from k8s.operator.objects import ClusterError
-from k8s.operator.route_loop import Sensing
+from k8s.operator.sensing import Sensing
 from live.control.loop import told
 from live.control.source import nothing_probed
 from live.measure.endpoint import Endpoint

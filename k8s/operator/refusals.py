@@ -12,8 +12,8 @@ def fingerprint(documents: Documents) -> str:
     """What of the documents a running loop depends on; break-glass and suspension change nothing of it."""
     spec = documents.policy.spec.model_copy(update={"freeze": None, "suspend": None})
     policy = documents.policy.model_copy(update={"spec": spec})
-    mirrors = repr(documents.mirrors) if documents.mirrors else ""
-    return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + mirrors
+    apart = "".join(repr(one) for one in (documents.mirrors, documents.announced) if one)
+    return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + apart
 
 
 def with_problem(verdict: PolicyAdmission, problem: str, reason: str = "DoesNotFit") -> PolicyAdmission:

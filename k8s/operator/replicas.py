@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator import endpoints
-from k8s.operator.endpoints import Endpoint
+from k8s.operator.endpoints import Endpoint, Found
 from k8s.operator.objects import Cluster
+from k8s.operator.upgrades import Announced, Servers, misplaced, settled
 from live.ports import LiveReplica
 
 
@@ -38,6 +39,10 @@ class PodReplica:
     replica: LiveReplica
     movable: bool = True
     """Whether its label takes it out of rotation."""
+    label_in: str = endpoints.IN
+    """Value of the label that brings it into rotation."""
+    leaves: str = ""
+    """Kernel in whose rotation it stands though it is none of its replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +56,12 @@ class BackendProblem:
 class PodDiscovery:
     """``live.ports.Discovery`` of one pool, as ``refresh`` saw it last."""
 
-    def __init__(self, cluster: Cluster, kernels: Sequence[KernelBackend]) -> None:
-        self._cluster, self._kernels = cluster, tuple(kernels)
+    def __init__(
+        self, cluster: Cluster, kernels: Sequence[KernelBackend], announced: Sequence[Announced] = ()
+    ) -> None:
+        self._cluster, self._kernels, self.announced = cluster, tuple(kernels), tuple(announced)
+        self._stated: dict[str, str] = {}
+        """Pod -> fingerprint that its answers state, while an upgrade is announced."""
         self._slots: dict[str, dict[str, str]] = {kernel.kernel: {} for kernel in kernels}
         self._ports: dict[str, int | None] = {}
         self._settled_at: int | None = None
@@ -79,19 +88,45 @@ class PodDiscovery:
         """Address of a ready pod of any backend, "" where there is none. Raises ClusterError."""
         return endpoints.ready_url(self._cluster, backend)
 
+    def note(self, stated: Mapping[str, str]) -> None:
+        """Slot -> fingerprint that its newest answer states: whose a server is may hang on it."""
+        told = {one.pod: stated[one.slot] for one in self.pods if one.pod and stated.get(one.slot)}
+        if self.announced and not told.items() <= self._stated.items():
+            self._stated |= told
+            self._settled_at = None
+
     def _see(self) -> None:
         """Ask the server."""
-        pods: list[PodReplica] = []
-        problems, beyond = [], []
+        found = {}
         for kernel in self._kernels:
-            found = endpoints.behind(self._cluster, kernel.backend, self._ports.get(kernel.kernel))
-            self._ports[kernel.kernel] = found.port
-            if found.reason:
-                told = f"kernel {kernel.kernel}: {found.message}"
-                problems.append(BackendProblem(reason=found.reason, message=told))
-            pods += self._slotted(kernel, found.endpoints)
-            beyond += _beyond(kernel, found.endpoints, self._slots[kernel.kernel])
-        self.pods, self.problems, self.beyond = tuple(pods), tuple(problems), tuple(beyond)
+            found[kernel.kernel] = one = endpoints.behind(
+                self._cluster, kernel.backend, self._ports.get(kernel.kernel)
+            )
+            self._ports[kernel.kernel] = one.port
+        servers = settled(found, self.announced, self._stated)
+        self.problems = tuple(
+            BackendProblem(reason=one.reason, message=f"kernel {name}: {one.message}")
+            for name, one in found.items()
+            if one.reason
+        ) + tuple(self._misplaced(found))
+        self._place(servers)
+
+    def _misplaced(self, found: Mapping[str, Found]) -> list[BackendProblem]:
+        """Upgrades in place whose servers no label can tell apart."""
+        there = [one for one in self.announced if one.kernel in found and one.candidate in found]
+        told = [misplaced(found, one) for one in there]
+        return [BackendProblem(reason="NotInPlace", message=one) for one in told if one]
+
+    def _place(self, servers: Servers) -> None:
+        """Give each server its slot."""
+        pods: list[PodReplica] = []
+        beyond: list[str] = []
+        for kernel in self._kernels:
+            pods += self._slotted(kernel, servers[kernel.kernel])
+            beyond += _beyond(kernel, servers[kernel.kernel], self._slots[kernel.kernel])
+        there = {each.pod for one in servers.values() for each in one}
+        self._stated = {pod: told for pod, told in self._stated.items() if pod in there}
+        self.pods, self.beyond = tuple(pods), tuple(beyond)
 
     def _slotted(self, kernel: KernelBackend, found: Sequence[Endpoint]) -> list[PodReplica]:
         """The endpoints in their slots; those beyond the declared number of replicas have none.
@@ -136,5 +171,6 @@ def _pod_replica(found: Endpoint, slot: str, kernel: str) -> PodReplica:
         fingerprint=found.fingerprint,
     )
     return PodReplica(
-        slot=slot, pod=found.pod, in_rotation=found.in_rotation, replica=replica, movable=found.movable
-    )
+        slot=slot, pod=found.pod, in_rotation=found.in_rotation, replica=replica, movable=found.movable,
+        label_in=found.label_in, leaves=found.leaves,
+    )  # fmt: skip

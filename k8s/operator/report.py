@@ -75,12 +75,18 @@ def _programmed(loop: RouteLoop) -> Condition:
 
 
 def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
-    if bool(decision.held[0]) or bool(decision.degraded[0]):
+    silent = bool(decision.held[0]) or bool(decision.degraded[0])
+    if (failure := loop.source.failure) is not None:
+        told = "the last table is held" if silent else "after stale_after_s the last table is held"
+        return condition("TelemetryFresh", False, failure.reason, f"{failure.message}; {told}")
+    if silent:
         told = "no replica was scraped or probed for longer than stale_after_s; the last table is held"
         return condition("TelemetryFresh", False, "Silent", told)
     seen = loop.standing.turn.telemetry if loop.standing.turn is not None else None
     if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
         told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
+        if loop.documents.pool.spec.prometheus is not None:
+            told = "Prometheus has no samples of any replica yet; check its targets and their labels"
         return condition("TelemetryFresh", False, "NeverSeen", told)
     if loop.unseen:
         reason = "MoreThanDeclared" if loop.discovery.beyond else "PartlySeen"
@@ -115,9 +121,9 @@ def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> 
     ]
     if alarmed:
         return condition("Degraded", True, "ClauseInAlarm", f"a clause is in alarm: {', '.join(alarmed)}")
-    gone = [
-        name for name, ready in zip(layout.kernels, decision.observation.ready[0], strict=True) if ready == 0
-    ]
+    awaited = {one.candidate for one in loop.documents.announced}  # its servers come with the upgrade
+    counts = zip(layout.kernels, decision.observation.ready[0], strict=True)
+    gone = [name for name, ready in counts if ready == 0 and name not in awaited]
     if gone:
         return condition("Degraded", True, "KernelGone", f"no replica in rotation: {', '.join(gone)}")
     if loop.unseen:

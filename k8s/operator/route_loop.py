@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
-from controller.fleet import USUAL_RATES
 from controller.initial import initial_state
-from controller.options import ControllerSetup
-from controller.ports import Clock, RoutingPlan, TelemetrySource
+from controller.ports import Clock, RoutingPlan
 from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
@@ -25,6 +22,7 @@ from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import PodDiscovery
+from k8s.operator.sensing import Sensing, Source, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, OwnedRoute
@@ -39,32 +37,6 @@ from live.control.turns import Decided
 CHECK_S = 5.0
 #: The state is kept at once after a move, else after so long.
 KEEP_S = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensing:
-    """What a telemetry source and a log are made of."""
-
-    setup: ControllerSetup
-    documents: Documents
-    discovery: PodDiscovery
-    clock: Clock
-    namespace: str
-
-
-class Source(TelemetrySource, Protocol):
-    """Telemetry of one pool, until ``close``."""
-
-    @property
-    def problem(self) -> str:
-        """Why something that should be seen is not, "" for nothing."""
-
-    @property
-    def sent_tokens(self) -> dict[str, int]:
-        """Prompt tokens of probes, by replica."""
-
-    def close(self) -> None:
-        """Nobody reads any more."""
 
 
 class Journal(TurnWatcher, Protocol):
@@ -82,11 +54,6 @@ def no_journal(sensing: Sensing, state: ControllerState) -> Journal | None:  # n
     return None
 
 
-def usual_rates(contract: KernelContract) -> SampleRates:  # noqa: ARG001 - the port's shape
-    """Of whoever does not say how often replicas are looked at."""
-    return USUAL_RATES
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What every loop of an operator shares."""
@@ -98,7 +65,7 @@ class Parts:
     shed: Backend
     leads: Callable[[], bool] = lambda: True
     """Whether this operator may still act."""
-    rates: Callable[[KernelContract], SampleRates] = usual_rates
+    rates: Callable[[Documents], SampleRates] = usual_rates
     """How often a replica is looked at."""
     registries: RegistryAccess = field(default_factory=RegistryAccess)
     """Where artefacts that documents name are fetched from."""
@@ -141,10 +108,10 @@ class RouteLoop:
 
     def __init__(self, documents: Documents, parts: Parts, kept: Snapshot) -> None:
         self.parts, self.documents, self._together = parts, documents, False
-        found = controller_setup(documents, parts.rates(documents.contract))
+        found = controller_setup(documents, parts.rates(documents))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool))
+        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool), documents.announced)
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import httpx
 
 from contracts.errors import DocumentError, Problem
 from contracts.telemetry import FleetTelemetry
+from k8s.operator.admission import Documents
 from k8s.operator.fleet import route_shape
 from k8s.operator.probing import ClusterProber, Probing
-from k8s.operator.route_loop import Sensing
+from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
+from k8s.operator.replicas import PodDiscovery
+from k8s.operator.sensing import ReadFailure, Sensing
 from k8s.routes.rules import Backend, backend_places, rule_slices
 from live.control.setup import expected_fingerprints
 from live.control.source import FleetSource, Scrapes, SourceParts
 from live.gateway.prometheus import ClusterNames, GatewayMetrics
-from live.ports import Discovery, LiveReplica
+from live.ports import LiveReplica
 
 #: How Envoy Gateway names clusters: by rule, and by backend where it makes one for each.
 ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P<kernel>\d+))?"
@@ -26,11 +29,13 @@ ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P
 class Watching:
     """How an operator looks at servers. probing None: nothing is probed. gateways: addresses of proxies'
     Prometheus metrics; clusters: how they name clusters, with ``{namespace}`` and ``{route}`` filled in.
+    prometheus: who may be asked for servers' metrics where a pool says so.
     """
 
     probing: Probing | None = None
     gateways: tuple[str, ...] = ()
     clusters: str = ENVOY_GATEWAY
+    prometheus: PrometheusAccess = field(default_factory=PrometheusAccess)
 
     def __post_init__(self) -> None:
         """DocumentError for an expression that tells no slice."""
@@ -65,27 +70,36 @@ class PoolSource:
     def __init__(
         self, sensing: Sensing, watching: Watching, scrapes: Scrapes, client: httpx.Client, shed: Backend
     ) -> None:
+        self._prometheus = scrapes if isinstance(scrapes, PrometheusScrapes) else None
         self._gateway: GatewayMetrics | None = None
         if watching.gateways:
             self._gateway = GatewayMetrics(watching.gateways, watching.names(sensing, shed), client)
+        self._discovery = sensing.discovery
         self._prober = None if watching.probing is None else ClusterProber(watching.probing, sensing)
         self._fleet = FleetSource(
             SourceParts(
                 layout=sensing.setup.layout,
-                discovery=_Stated(sensing.discovery, self._prober),
+                discovery=Stated(sensing.discovery, self._prober),
                 scraper=scrapes,
                 clock=sensing.clock,
                 statistics=self._gateway,
                 prober=self._prober,
-                fingerprints=expected_fingerprints(sensing.documents.pool),
+                fingerprints=fingerprints(sensing.documents),
             )
         )
 
     @property
     def problem(self) -> str:
         """Why something that should be seen is not, "" for nothing."""
-        said = (part.problem for part in (self._prober, self._gateway) if part is not None)
-        return "; ".join(filter(None, said))
+        parts = (self._prometheus, self._prober, self._gateway)
+        said = [part.problem for part in parts if part is not None]
+        failed = [] if self.failure is None else [self.failure.message]
+        return "; ".join(filter(None, (*failed, *said)))
+
+    @property
+    def failure(self) -> ReadFailure | None:
+        """Why nobody is read at all."""
+        return None if self._prometheus is None else self._prometheus.failure
 
     @property
     def sent_tokens(self) -> dict[str, int]:
@@ -94,6 +108,8 @@ class PoolSource:
 
     def read(self) -> FleetTelemetry:
         """All that arrived since the last call."""
+        if self._prober is not None:
+            self._discovery.note(self._prober.stated)
         return self._fleet.read()
 
     def close(self) -> None:
@@ -104,15 +120,28 @@ class PoolSource:
                 part.close()
 
 
-class _Stated:
-    """``Discovery`` with what pods' answers state of their build, where their annotation does not."""
+def fingerprints(documents: Documents) -> dict[str, str]:
+    """Kernel -> what its servers must state; a candidate that is an upgrade in place what was announced."""
+    announced = {one.candidate: one.fingerprint for one in documents.announced}
+    return announced | expected_fingerprints(documents.pool)
 
-    def __init__(self, inner: Discovery, prober: ClusterProber | None) -> None:
+
+class Stated:
+    """``Discovery`` with what pods' answers state of their build, where their annotation does not.
+
+    A replica that states what was announced as its kernel's upgrade is unknown there: it is about to be the
+    candidate's.
+    """
+
+    def __init__(self, inner: PodDiscovery, prober: ClusterProber | None) -> None:
         self._inner, self._prober = inner, prober
 
     def replicas(self) -> tuple[LiveReplica, ...]:
+        """With the builds that answers state."""
         stated = {} if self._prober is None else self._prober.stated
-        return tuple(
-            replace(one, fingerprint=one.fingerprint or stated.get(one.name, ""))
-            for one in self._inner.replicas()
-        )
+        return tuple(self._told(one, stated.get(one.name, "")) for one in self._inner.replicas())
+
+    def _told(self, one: LiveReplica, stated: str) -> LiveReplica:
+        found = one.fingerprint or stated
+        upgraded = any(a.kernel == one.kernel and a.fingerprint == found for a in self._inner.announced)
+        return replace(one, fingerprint="" if upgraded else found)

@@ -20,17 +20,19 @@ import kopf
 from kubernetes import client
 from prometheus_client import start_http_server
 
-from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
+from k8s.operator.admission import Documents
 from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import earlier_of
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, probe_rates
+from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
 from k8s.operator.promotion.calls import HookCaller
-from k8s.operator.route_loop import Parts, Sensing
+from k8s.operator.route_loop import Parts
+from k8s.operator.sensing import Sensing
 from k8s.operator.told import fields
 from k8s.operator.watching import PoolSource, Watching
 from k8s.process import otel
@@ -42,6 +44,7 @@ from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import SteadyClock
 from live.control.pace import run
+from live.control.source import Scrapes
 from live.observe.scraper import Scraper
 
 _LOG = logging.getLogger(__name__)
@@ -135,24 +138,35 @@ class Loop:
             self.operator.forget()
             self._stop.set()
 
-    def _rates(self, contract: KernelContract) -> SampleRates:
-        slices = [one.name for one in contract.spec.slices]
-        return probe_rates(self._settings.watching.probing, slices, self._settings.tick_s)
+    def _rates(self, documents: Documents) -> SampleRates:
+        slices = [one.name for one in documents.contract.spec.slices]
+        told = documents.pool.spec.prometheus
+        scrape_s = self._settings.tick_s if told is None else told.scrape_interval_s
+        return probe_rates(self._settings.watching.probing, slices, scrape_s)
 
     def _source(self, sensing: Sensing) -> PoolSource:
         asking, settings = self._asking, self._settings
-        return PoolSource(sensing, settings.watching, asking.scrapes, asking.gateways, settings.shed)
+        scrapes: Scrapes = asking.scrapes
+        if sensing.documents.pool.spec.prometheus is not None:
+            scrapes = PrometheusScrapes(sensing, settings.watching.prometheus, asking.prometheus)
+        return PoolSource(sensing, settings.watching, scrapes, asking.gateways, settings.shed)
 
 
 class Asking:
     """Connections that policies share: to servers with their key, to gateways and others without it."""
 
     def __init__(
-        self, access: Access, webhook_origins: tuple[str, ...] = (), *, otel_events: bool = False
+        self,
+        access: Access,
+        webhook_origins: tuple[str, ...] = (),
+        prometheus: PrometheusAccess | None = None,
+        *,
+        otel_events: bool = False,
     ) -> None:
         self._scraper = Scraper(client=access.endpoint("http://pods").client())
         self.scrapes = SharedScrapes(self._scraper)
         self.gateways = httpx.Client()
+        self.prometheus = (prometheus or PrometheusAccess()).client()
         self.webhooks = HookCaller(webhook_origins, access.ca_file)
         self._events = otel.provider() if otel_events else None
         self.evaluations = None if self._events is None else Evaluations(otel.sink(self._events))
@@ -167,6 +181,7 @@ class Asking:
         self.webhooks.__exit__()
         self._scraper.close()
         self.gateways.close()
+        self.prometheus.close()
         if self._events is not None:
             self._events.shutdown()
 
@@ -181,6 +196,11 @@ class SharedScrapes:
         """Others go on asking."""
 
 
+def _asking(settings: Settings) -> Asking:
+    prometheus, events = settings.watching.prometheus, settings.otel_events
+    return Asking(settings.access, settings.webhook_origins, prometheus, otel_events=events)
+
+
 def serve(settings: Settings) -> bool:
     """Run until a signal says stop; False where the loop ended of an unforeseen error, and routes stay.
 
@@ -190,7 +210,7 @@ def serve(settings: Settings) -> bool:
     about = fields(namespace=settings.namespace, identity=settings.identity)
     with (
         cluster_client() as api,
-        Asking(settings.access, settings.webhook_origins, otel_events=settings.otel_events) as asking,
+        _asking(settings) as asking,
         NamespaceWatch(api, settings.namespace) as watched,
     ):
         _LOG.info("the operator begins", extra=about)
@@ -222,6 +242,7 @@ def _handlers(loop: Loop) -> kopf.OperatorRegistry:
 
     def begin(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
+        settings.scanning.disabled = True  # the Role is of one namespace: it lists no definitions
         loop.start()
 
     def cease(**_: Any) -> None:

@@ -150,6 +150,11 @@ PROMOTION = (
         "replaces",
     ),
     Rule(
+        "!has(self.announced_fingerprint) || has(self.replaces)",
+        "replaces: the kernel whose servers are upgraded in place, where announced_fingerprint says so",
+        "replaces",
+    ),
+    Rule(
         "self.shadow.stability_s <= self.shadow.deadline_s",
         "shadow: deadline_s is at least stability_s",
         "shadow",

@@ -68,7 +68,8 @@ GAUGES_AT, COUNTERS_AT = 1, 1 + len(GAUGES)
 SIGNALS_AT = COUNTERS_AT + len(COUNTERS)
 HISTOGRAMS_AT = SIGNALS_AT + len(SIGNALS)
 
-_READ = frozenset(
+#: Every sample that is read.
+READ = frozenset(
     {
         *COUNTERS.values(),
         *(sample for sample, _ in SIGNALS.values()),
@@ -168,7 +169,7 @@ def is_read(line: str) -> bool:
     """Whether ``line`` is a sample that is read here: parsing a line takes far longer than looking at its
     name.
     """
-    return line.partition("{")[0].partition(" ")[0] in _READ
+    return line.partition("{")[0].partition(" ")[0] in READ
 
 
 def fields_of(samples: Sequence[Sample]) -> ReadFields:

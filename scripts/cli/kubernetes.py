@@ -98,6 +98,17 @@ class OperatorRequest:
     gateway_clusters: Annotated[
         str, typer.Option(help="How it names clusters, a regular expression; Envoy Gateway's without.")
     ] = ""
+    prometheus_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin of a Prometheus that pools may name, https://HOST:PORT; once for each."),
+    ] = None
+    prometheus_token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token for it, read at every query; none where it is absent."),
+    ] = None
+    prometheus_ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates of its authority, PEM; none where it is absent.")
+    ] = None
     decision_log: Annotated[
         Path | None, typer.Option(help="Folder on a volume for decision logs; none without.")
     ] = None
@@ -157,23 +168,24 @@ def _settings(asked: OperatorRequest) -> Settings:
         access=access,
         watching=_watching(asked, access, registries),
         journal=asked.decision_log,
-        webhook_origins=_origins(asked.webhook_origin or ()),
+        webhook_origins=_origins(asked.webhook_origin or (), "--webhook-origin"),
         otel_events=asked.otel_events,
         registries=registries,
     )
 
 
-def _origins(given: Sequence[str]) -> tuple[str, ...]:
+def _origins(given: Sequence[str], option: str) -> tuple[str, ...]:
     from live.origins import allowed_origin
 
     try:
         return tuple(allowed_origin(one) for one in given)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--webhook-origin") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess) -> Watching:
     from k8s.operator.probing import Probing
+    from k8s.operator.prometheus import PrometheusAccess
     from k8s.operator.watching import ENVOY_GATEWAY, Watching
     from live.run.options import ProbeOptions
 
@@ -188,7 +200,12 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
         )
         probing = Probing(options=options, references=asked.references, access=access)
     gateways, clusters = tuple(asked.gateway_metrics or ()), asked.gateway_clusters or ENVOY_GATEWAY
-    return Watching(probing=probing, gateways=gateways, clusters=clusters)
+    prometheus = PrometheusAccess(
+        origins=_origins(asked.prometheus_origin or (), "--prometheus-origin"),
+        token_file=asked.prometheus_token_file,
+        ca_file=asked.prometheus_ca_file,
+    )
+    return Watching(probing=probing, gateways=gateways, clusters=clusters, prometheus=prometheus)
 
 
 @app.command()

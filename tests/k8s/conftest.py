@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 from kubernetes import client
 
 from tests.support.full_cluster import prepared, reached
+from tests.support.granted import NOTES, noted
 from tests.support.kube_api import api_server
 from tests.support.kube_assets import assets, full_cluster
 from tests.support.made_cluster import definitions_installed
@@ -29,6 +31,16 @@ def api() -> Iterator[client.ApiClient]:
     with api_server(programs) as configuration, client.ApiClient(configuration) as found:
         definitions_installed(found)
         yield found
+
+
+@pytest.fixture(autouse=True)
+def calls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """File with what our accounts ask of the API server in this test; nothing of it is beyond their Roles."""
+    path = tmp_path_factory.mktemp("calls") / "calls"
+    monkeypatch.setenv(NOTES, str(path))
+    yield path
+    beyond = {(account, call) for account, call, allowed in noted(path) if not allowed}
+    assert not beyond, f"calls that the shipped Role does not grant: {sorted(beyond)}"
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,11 +13,18 @@ from kubernetes import client
 
 from k8s.operator.endpoints import IN_ROTATION
 from tests.support.cluster_worlds import SAMPLE, Bench
+from tests.support.granted import OPERATOR, Account, granted
 from tests.support.paths import ROOT
 from tests.support.promotions import promote
 
 MANIFESTS = ROOT / "k8s" / "manifests"
-_VERBS = {"GET": "get", "PUT": "update", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+#: What the operator may do and no turn does: kopf watches by a connection of its own, as a process
+#: (tests/k8s/process/test_serve.py).
+BY_KOPF = {call for call in granted(OPERATOR) if call[:2] == ("watch", "selvage.dev")}
+
+
+#: Watches over what leads to pods, beside the turns.
+BUILT_IN_WATCHES = {call for call in granted(OPERATOR) if call[0] == "watch"} - BY_KOPF
 
 
 def objects(folder: Path) -> Iterator[dict[str, Any]]:
@@ -126,68 +132,36 @@ def _path(found: dict[str, Any], namespace: str) -> str:
     return f"{root}/{group}/namespaces/{namespace}/{plural}"
 
 
-class Recorded:
-    """An API client that notes every request: verb, group, resource."""
-
-    def __init__(self, configuration: client.Configuration) -> None:
-        self.api = client.ApiClient(configuration)
-        self.calls: set[tuple[str, str, str]] = set()
-        inner = self.api.rest_client.request
-
-        def request(method: str, url: str, **arguments: Any) -> Any:
-            self.calls.add(call_of(method, urlsplit(url).path))
-            return inner(method, url, **arguments)
-
-        self.api.rest_client.request = request
-
-
-def call_of(method: str, path: str) -> tuple[str, str, str]:
-    """Verb, group and resource of one request, as RBAC names them."""
-    parts = path.strip("/").split("/")
-    group = "" if parts[0] == "api" else parts[1]
-    rest = parts[parts.index("namespaces") + 2 :]
-    resource = rest[0] if len(rest) < 3 else f"{rest[0]}/{rest[2]}"
-    verb = _VERBS[method]
-    return ("list" if verb == "get" and len(rest) == 1 else verb, group, resource)
-
-
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: str) -> None:
-    """The operator does nothing that its Role does not allow, and everything that it allows."""
-    from k8s.api.cluster import ApiCluster
+    """The operator does everything that its Role allows; no test of it is let do anything else."""
     from k8s.api.watched import NamespaceWatch
     from k8s.process.election import Leadership
     from tests.support.live_fleets import until
 
-    bench, recorded = Bench(api=api, namespace=namespace), Recorded(api.configuration)
+    bench = Bench(api=api, namespace=namespace)
+    account = bench.account
     bench.everything(_pooled)
     for found in objects(SAMPLE.parent / "inference-pool"):
         if found["kind"] == "InferencePool":
             place = found["apiVersion"].split("/")
             bench.custom.create_namespaced_custom_object(*place, namespace, "inferencepools", found)
     promote(bench, {"uri": "configmap:nothing/nowhere", "sha256": "0" * 64})
-    operator = bench.operator(ApiCluster(recorded.api, namespace, timeout_s=20.0))
-    leadership = Leadership(recorded.api, namespace, "one", timeout_s=20.0)
+    operator = bench.operator()
+    leadership = Leadership(account.api, namespace, "one", timeout_s=20.0)
     assert leadership.step()
     bench.turns(operator, 16)
     bench.drift["bf16-1"] = 0.02
     bench.turns(operator, 40)
     leadership._asked_s = float("-inf")
     assert leadership.step()
-    allowed = {
-        (verb, group, resource)
-        for rule in named("Role", "selvage-operator")["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    with NamespaceWatch(recorded.api, namespace) as watched:
+    with NamespaceWatch(account.api, namespace) as watched:
         watched.want_pools()
         until(lambda: watched.places is not None and watched.places.lists("inferencepools"))
-    watches = {one for one in allowed if one[0] == "watch"}  # kopf's, by a client of its own
-    assert recorded.calls == allowed - watches
+        until(lambda: account.calls >= BUILT_IN_WATCHES)
+    assert account.calls == granted(OPERATOR) - BY_KOPF
 
 
 def _pooled(pool: dict[str, Any]) -> None:
@@ -201,7 +175,8 @@ def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> Non
     """Of replicas that race for the Lease exactly one leads."""
     from k8s.process.election import Leadership
 
-    candidates = [Leadership(api, namespace, f"replica-{n}", timeout_s=20.0) for n in range(4)]
+    account = Account(api.configuration)
+    candidates = [Leadership(account.api, namespace, f"replica-{n}", timeout_s=20.0) for n in range(4)]
     assert sum(one.step() for one in candidates) == 1
 
 

@@ -42,6 +42,8 @@ FOLDERS = [
     for path in sorted((ROOT / "k8s").rglob("kustomization.yaml"))
     if "components" not in path.parts  # built by who names them: k8s/examples/drills
 ]
+#: Blocks of a spec that are the pool's; others are the policy's.
+POOL_FIELDS = {"known_good_headroom_ratio", "prometheus"}
 #: Nothing of a server is asked: these ask a container, and no kubelet is there.
 WITHOUT_A_SERVER = ("kubectl cp ", "kubectl exec ", "kubectl logs ")
 
@@ -58,7 +60,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """On a fresh server that has the definitions, the sample, and the promotion that lines speak of."""
     programs, folder = assets(), tmp_path_factory.mktemp("page")
     assert programs is not None
-    for name in ("KEYFILE", "PASSWORDFILE"):
+    for name in ("KEYFILE", "PASSWORDFILE", "TOKENFILE", "CAFILE"):
         (folder / name).write_text("made-up")
     with Server(programs) as server:
         with client.ApiClient(server.configuration) as api:
@@ -158,8 +160,13 @@ def test_every_block_fits_its_resource(kubectl: Kubectl) -> None:
 
 def _placed(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The object of the sample with ``block`` in its place."""
+    if set(block) == {"spec"} and "announced_fingerprint" in block["spec"]:
+        path = SAMPLE.parent / "promotion" / "promotion.yaml"
+        found = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+        found["spec"] |= block["spec"]
+        return "promotion", found
     if set(block) == {"spec"}:
-        kind = "pool" if "known_good_headroom_ratio" in block["spec"] else "policy"
+        kind = "pool" if POOL_FIELDS & block["spec"].keys() else "policy"
         found = dict(yaml.safe_load((SAMPLE / f"{kind}.yaml").read_text(encoding="utf-8")))
         found["spec"] |= block["spec"]
         return kind, found

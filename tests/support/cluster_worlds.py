@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ from k8s.api.cluster import ApiCluster
 from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.promotion.calls import HookCaller
-from k8s.operator.route_loop import Parts, Sensing
+from k8s.operator.route_loop import Parts
+from k8s.operator.sensing import Sensing
+from k8s.operator.watching import fingerprints
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from tests.support.builders import quiet_telemetry, with_probes
 from tests.support.full_cluster import unstarted
+from tests.support.granted import Account
 from tests.support.kube_assets import full_cluster
 from tests.support.paths import ROOT
 
@@ -53,6 +57,15 @@ class Bench:
     def now_ms(self) -> float:
         """``Clock``: moves with ``turns`` alone."""
         return self.now_s * MS_PER_S
+
+    @cached_property
+    def account(self) -> Account:
+        """The operator's, with the rights of its Role."""
+        return Account(self.api.configuration)
+
+    def cluster(self, **others: Any) -> ApiCluster:
+        """The namespace as the operator sees it, with its rights."""
+        return ApiCluster(self.account.api, self.namespace, **{"timeout_s": 20.0, **others})
 
     @property
     def custom(self) -> client.CustomObjectsApi:
@@ -170,7 +183,7 @@ class Bench:
     ) -> NamespaceOperator:
         """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
         parts = Parts(
-            cluster=cluster or ApiCluster(self.api, self.namespace, timeout_s=20.0),
+            cluster=cluster or self.cluster(),
             clock=self,
             source=lambda sensing: MadeUp(self, sensing),
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
@@ -203,10 +216,11 @@ class MadeUp:
     """``route_loop.Source``: every replica is probed on every slice each second."""
 
     problem = ""
+    failure = None
 
     def __init__(self, bench: Bench, sensing: Sensing) -> None:
         self._bench, self._layout, self._discovery = bench, sensing.setup.layout, sensing.discovery
-        self._clock = sensing.clock
+        self._clock, self._expected = sensing.clock, fingerprints(sensing.documents)
         self._last_s = self._clock.now_ms() / MS_PER_S
         self._rng = np.random.Generator(np.random.PCG64(7))
 
@@ -224,14 +238,18 @@ class MadeUp:
         now_ms = self._clock.now_ms()
         at_s = self._last_s if bench.silent else now_ms / MS_PER_S
         seen = quiet_telemetry(layout, at_s)
-        states = {one.name: one.state for one in self._discovery.replicas()}
+        replicas = {one.name: one for one in self._discovery.replicas()}
         _, slices, _ = layout.shape
         clean = np.full((1, len(layout.replicas), slices, len(layout.probe_metrics)), 2e-4)
         clean *= self._rng.uniform(0.8, 1.2, clean.shape)
         for r, name in enumerate(layout.replicas):
             kernel = layout.kernels[layout.replica_kernel[r]]
             clean[0, r] += bench.drift.get(name, bench.drift.get(kernel, 0.0))
-            seen.replica_state[0, r] = int(states.get(name, ReplicaState.ABSENT))
+            found = replicas.get(name)
+            seen.replica_state[0, r] = int(ReplicaState.ABSENT if found is None else found.state)
+            stated = "" if found is None else found.fingerprint
+            if stated and kernel in self._expected:
+                seen.fingerprint_match[0, r] = float(stated == self._expected[kernel])
         seen.now_ms[:] = now_ms
         seen.offered[:] = _OFFERED
         if bench.silent:

@@ -32,6 +32,7 @@ from k8s.resources.drill_extension import ALLOWED, DRILLS
 from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster_worlds import SHED, Bench, Object, pod, sample
 from tests.support.drilled_server import ENGINE_ENVIRONMENT, START_S, engine_command
+from tests.support.granted import RUNNER, rights
 from tests.support.kube_api import free_port
 
 PATIENCE_S = 60.0
@@ -70,7 +71,9 @@ class DrillWorld:
         """A fresh runner, which takes drills of its own namespace, or of ``allowed`` alone."""
         own = self.bench.namespace
         place = Place(namespace=own, allowed=frozenset({allowed or own}), shed=SHED)
-        found = cluster or ApiDrillCluster(self.bench.api, self.bench.namespace, timeout_s=20.0)
+        found = cluster or ApiDrillCluster(
+            rights(self.bench.api, RUNNER), self.bench.namespace, timeout_s=20.0
+        )
         steering = Steering(token_file=self.token_file, records=self.folder / "records", port=self.door)
         entrance = Entrance(url=self.gateway, api_key=key)
         return Drills(

@@ -16,6 +16,7 @@ from k8s.api.experiments import ApiExperiment
 from k8s.process.drills import LEASE, turn
 from k8s.process.election import Leadership
 from tests.support.drilled_pods import PATIENCE_S, DrillWorld, drill_spec
+from tests.support.granted import E5, RUNNER, rights
 
 #: A numeric drift that breaks the sample's hard clauses, nats.
 HARD = 0.02
@@ -66,7 +67,7 @@ def running_cluster(world: DrillWorld) -> Iterator[E5World]:
     window = {"detection": {"window_s": 15.0, "min_samples": 10}}
     bench.change("KernelContract", "chat-contract", window)
     operator, drills = bench.operator(), world.drills()
-    leadership = Leadership(bench.api, bench.namespace, "runner", timeout_s=20.0, lease=LEASE)
+    leadership = Leadership(rights(bench.api, RUNNER), bench.namespace, "runner", timeout_s=20.0, lease=LEASE)
 
     def operate() -> None:
         bench.drift = {"fp8": HARD} if found.struck() else {}
@@ -80,7 +81,7 @@ def running_cluster(world: DrillWorld) -> Iterator[E5World]:
         stack.callback(drills.leave)
         stack.enter_context(_repeated(operate, 0.25))
         stack.enter_context(_repeated(lambda: turn(drills, leadership), 0.5))
-        _await_lease(ApiExperiment(bench.api, bench.namespace))
+        _await_lease(ApiExperiment(rights(bench.api, E5), bench.namespace))
         yield found
 
 

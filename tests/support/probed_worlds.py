@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 
-from contracts.documents import KernelContract
 from contracts.telemetry import SampleRates
+from k8s.operator.admission import Documents
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, Probing, probe_rates
-from k8s.operator.route_loop import Sensing
+from k8s.operator.sensing import Sensing
 from k8s.operator.watching import PoolSource, Watching
 from live.observe.scraper import Scraper
 from live.run.options import ProbeOptions
@@ -80,8 +80,8 @@ def probed_world(
     options = ProbeOptions(tokens_per_s=640.0, limit_s=LIMIT_S)
     probing = Probing(options=options, references=folder / "references", access=Access(api_key=key))
 
-    def rates(contract: KernelContract) -> SampleRates:
-        return probe_rates(probing, [one.name for one in contract.spec.slices], 1.0)
+    def rates(documents: Documents) -> SampleRates:
+        return probe_rates(probing, [one.name for one in documents.contract.spec.slices], 1.0)
 
     with ExitStack() as stack:
         client = stack.enter_context(httpx.Client())

@@ -29,7 +29,7 @@ STAGE = {"stability_s": 8.0, "least_probes": 4, "deadline_s": 60.0}
 
 def everything(bench: Bench, profile: str = "w8a8", **changes: Any) -> None:
     """The whole sample with a candidate of ``profile``; ``changes`` to its entry in the pool."""
-    bench.everything(lambda pool: _add_candidate(pool, profile, changes))
+    bench.everything(lambda pool: with_candidate(pool, profile, changes))
     core = client.CoreV1Api(bench.api)
     _, service = sample("fp8")
     labels = {**service["spec"]["selector"], "selvage.dev/kernel": CANDIDATE}
@@ -97,7 +97,8 @@ def until(bench: Bench, operator: NamespaceOperator, stage: str, most: int = 60)
     raise AssertionError(f"after {most} turns: {state}")
 
 
-def _add_candidate(pool: Object, profile: str, changes: dict[str, Any]) -> None:
+def with_candidate(pool: Object, profile: str, changes: dict[str, Any]) -> None:
+    """Add a candidate of ``profile`` to a pool; ``changes`` to its entry."""
     kernel = {
         "name": CANDIDATE,
         "profile": f"package:contracts/library/profiles/{profile}.yaml",

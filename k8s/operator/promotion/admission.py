@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from contracts.documents import KernelPromotion
+from contracts.documents.promotion import PromotionSpec
 from contracts.errors import DocumentError
 from k8s.operator.admission import Documents
 from k8s.operator.conditions import Condition, condition
 from k8s.operator.objects import Manifest
 from k8s.resources.objects import document_of
+from live.control.setup import expected_fingerprints
 from live.origins import origin_of
 
 
@@ -65,6 +67,8 @@ def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str]
     if roles[spec.candidate] == "known_good":
         told = f"candidate: {spec.candidate} is the known-good kernel, where a rollback goes; name another"
         return "CandidateIsKnownGood", told
+    if told := _announced_problem(spec, expected_fingerprints(pool)):
+        return "FingerprintDiffers", told
     homes = [home.slice for home in pool.spec.home if home.kernel == spec.candidate]
     if homes:
         told = (
@@ -73,6 +77,24 @@ def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str]
         )
         return "CandidateIsHome", told
     return None
+
+
+def _announced_problem(spec: PromotionSpec, stated: Mapping[str, str]) -> str:
+    """What speaks against an announced fingerprint. stated: kernel -> what the pool expects of it."""
+    announced, new = spec.announced_fingerprint, stated.get(spec.candidate)
+    if announced is None:
+        return ""
+    if announced == stated.get(spec.replaces or ""):
+        return (
+            f"announced_fingerprint: {announced!r} is what {spec.replaces} states already; "
+            "name that of the new build"
+        )
+    if new is None or new == announced:
+        return ""
+    return (
+        f"announced_fingerprint: expected {new!r}, which the pool states of {spec.candidate}, "
+        f"got {announced!r}; write the same into both"
+    )
 
 
 def _not_allowed(document: KernelPromotion, origins: Collection[str]) -> tuple[str, str] | None:

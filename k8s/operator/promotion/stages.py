@@ -16,6 +16,7 @@ from controller.promotion.records import PromotionStage, PromotionState, mirrore
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import backend_of
 from k8s.operator.promotion.records import Attempt
+from k8s.operator.upgrades import Announced
 from k8s.routes.rules import Mirror
 
 PoolStage = Literal["shadow", "canary", "active"]
@@ -33,7 +34,8 @@ def with_promotions(documents: Documents, attempts: Sequence[Attempt]) -> Docume
     if (most := _canary_ratio(attempts)) is not None:
         shield = policy.spec.shield.model_copy(update={"new_kernel_traffic_ratio": most})
         policy = policy.model_copy(update={"spec": policy.spec.model_copy(update={"shield": shield})})
-    return replace(documents, pool=pool, policy=policy, mirrors=_mirrors(kernels, by_kernel))
+    mirrors = _mirrors(kernels, by_kernel)
+    return replace(documents, pool=pool, policy=policy, mirrors=mirrors, announced=_announced(attempts))
 
 
 def pool_stage(state: PromotionState) -> PoolStage:
@@ -41,6 +43,16 @@ def pool_stage(state: PromotionState) -> PoolStage:
     if state.stage is PromotionStage.FULL:
         return "active"
     return "canary" if state.stage is PromotionStage.CANARY and not state.paused else "shadow"
+
+
+def _announced(attempts: Sequence[Attempt]) -> tuple[Announced, ...]:
+    """Upgrades in place; they hold in every stage, after a rollback too, until the promotion is deleted."""
+    specs = [one.document.spec for one in attempts]
+    return tuple(
+        Announced(kernel=one.replaces, candidate=one.candidate, fingerprint=one.announced_fingerprint)
+        for one in specs
+        if one.replaces is not None and one.announced_fingerprint is not None
+    )
 
 
 def _staged(kernel: PoolKernel, attempt: Attempt | None) -> PoolKernel:

@@ -13,7 +13,8 @@ from contracts.units import MS_PER_S
 from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.route_loop import Parts, Sensing
+from k8s.operator.route_loop import Parts
+from k8s.operator.sensing import Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
 from live.observe.layouts import LayoutReader
@@ -164,6 +165,7 @@ class RecordedSource:
     """``k8s.operator.route_loop.Source`` that reads recorded answers within the turn; nothing is probed."""
 
     problem = ""
+    failure = None
 
     def __init__(self, world: Recorded, sensing: Sensing) -> None:
         self._world, self._discovery, self._layout = world, sensing.discovery, sensing.setup.layout

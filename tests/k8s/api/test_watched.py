@@ -11,6 +11,7 @@ from kubernetes import client
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch, _Gone
 from k8s.operator.places import PODS
+from tests.support.granted import rights
 from tests.support.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
@@ -33,9 +34,12 @@ def test_a_watched_namespace_says_what_a_listing_says(api: client.ApiClient, nam
     core.create_namespaced_pod(namespace, pod("one", "fp8"))
     spec = {"selector": {"kernel": "fp8"}, "ports": [{"port": 80}]}
     core.create_namespaced_service(namespace, {"metadata": {"name": "chat"}, "spec": spec})
-    with NamespaceWatch(api, namespace, timeout_s=20.0) as watched:
+    with NamespaceWatch(rights(api), namespace, timeout_s=20.0) as watched:
         until(lambda: watched.places is not None)
-        listings, cluster = watched.listings, ApiCluster(api, namespace, watched=watched)
+        listings, cluster = (
+            watched.listings,
+            ApiCluster(rights(api), namespace, watched=watched),
+        )
         assert names(cluster) == ["one"]
         assert (cluster.service("chat") or {})["spec"]["selector"] == {"kernel": "fp8"}
         core.create_namespaced_pod(namespace, pod("two", "fp8"))
@@ -45,14 +49,14 @@ def test_a_watched_namespace_says_what_a_listing_says(api: client.ApiClient, nam
         core.delete_namespaced_pod("two", namespace, grace_period_seconds=0, _preload_content=False)
         until(lambda: names(cluster) == [])
         assert watched.listings == listings
-        plain = ApiCluster(api, namespace)
+        plain = ApiCluster(rights(api), namespace)
         assert names(plain, "bf16") == names(cluster, "bf16")
         assert plain.places_version is None
 
 
 def test_a_watch_that_fell_behind_lists_again(api: client.ApiClient, namespace: str) -> None:
     """410 Gone, as an answer or as an event, ends a watch; what went meanwhile is gone after a listing."""
-    watched = NamespaceWatch(api, namespace, timeout_s=20.0)
+    watched = NamespaceWatch(rights(api), namespace, timeout_s=20.0)
     client.CoreV1Api(api).create_namespaced_pod(namespace, pod("one", "fp8"))
     watched._list(PODS)
     watched._places.put(PODS, pod("ghost", "fp8"))
@@ -71,8 +75,8 @@ def test_who_may_not_watch_reads_the_server(api: client.ApiClient, namespace: st
     """Without a watch in touch every call asks, so nothing depends on it."""
     configuration = client.Configuration()
     configuration.host, configuration.retries = "http://127.0.0.1:9", False
-    with NamespaceWatch(client.ApiClient(configuration), namespace, timeout_s=1.0) as watched:
-        cluster = ApiCluster(api, namespace, watched=watched)
+    with NamespaceWatch(rights(client.ApiClient(configuration)), namespace, timeout_s=1.0) as watched:
+        cluster = ApiCluster(rights(api), namespace, watched=watched)
         client.CoreV1Api(api).create_namespaced_pod(namespace, pod("one", "fp8"))
         assert watched.places is None
         assert names(cluster) == ["one"]

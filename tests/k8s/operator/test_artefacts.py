@@ -11,7 +11,6 @@ from kubernetes import client
 
 from contracts.loading.files import sha256_of
 from contracts.loading.oci import STORE_VARIABLE, OciUri
-from k8s.api.cluster import ApiCluster
 from k8s.operator.drills.admission import Place, judge_drill
 from k8s.operator.namespace import NamespaceOperator
 from k8s.resources.kinds import GROUP, VERSION
@@ -164,7 +163,7 @@ def test_a_drill_waits_for_what_its_pool_names(bench: Bench, registry: OciRegist
     wanted: list[OciUri] = []
     allowed = frozenset({bench.namespace})
     place = Place(namespace=bench.namespace, allowed=allowed, shed=SHED, missing=wanted.append)
-    seen = ApiCluster(bench.api, bench.namespace, timeout_s=20.0).resources()
+    seen = bench.cluster().resources()
     verdict = judge_drill({**head, "spec": drill_spec()}, seen, place)
     assert (verdict.resolved.status, verdict.resolved.reason) == ("False", "ArtefactNotFetched")
     assert [str(one) for one in wanted] == [uri]

@@ -10,7 +10,6 @@ import yaml
 from kubernetes import client
 
 from contracts.documents.pool import POOL_GROUP, BackendRef
-from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.endpoints import IN_ROTATION, ready_url, selector_of
 from tests.support.cluster_worlds import SAMPLE, Bench, Object, pod
@@ -109,7 +108,7 @@ def test_quarantine_takes_a_pod_out_of_the_pools_set(bench: Bench) -> None:
     out = [one for one in operator.loops["chat"].discovery.pods if not one.in_rotation]
     assert [one.pod for one in out] == ["chat-bf16-1"]
     backend = BackendRef(group=POOL_GROUP, kind="InferencePool", name="chat-bf16")
-    cluster = ApiCluster(bench.api, bench.namespace, timeout_s=20.0)
+    cluster = bench.cluster()
     assert selector_of(cluster, backend) == bench_labels("bf16")
     assert ready_url(cluster, backend) in {one.replica.url for one in operator.loops["chat"].discovery.pods}
     assert out[0].replica.url.endswith(":8000")
@@ -172,9 +171,9 @@ def bench_labels(kernel: str) -> dict[str, str]:
 def test_watched_pools_say_what_a_listing_says(bench: Bench) -> None:
     """An InferencePool is watched from the first question on: its changes and its end come without a call."""
     pooled = Pooled(bench)
-    with NamespaceWatch(bench.api, bench.namespace, timeout_s=20.0) as watched:
+    with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
         until(lambda: watched.places is not None)
-        cluster = ApiCluster(bench.api, bench.namespace, watched=watched)
+        cluster = bench.cluster(watched=watched)
 
         def ports(name: str) -> list[int]:
             spec = (cluster.inference_pool(name) or {"spec": {"targetPorts": []}})["spec"]
@@ -194,9 +193,9 @@ def test_watched_pools_say_what_a_listing_says(bench: Bench) -> None:
 
 def test_a_cluster_without_the_kind_has_no_pool(bench: Bench) -> None:
     """Where nobody installed InferencePool there is none; Services and pods are watched all the same."""
-    with NamespaceWatch(bench.api, bench.namespace, timeout_s=20.0) as watched:
+    with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
         watched._methods["inferencepools"] = _unknown_kind(bench)
-        cluster = ApiCluster(bench.api, bench.namespace, watched=watched)
+        cluster = bench.cluster(watched=watched)
         until(lambda: watched.places is not None)
         assert cluster.inference_pool("chat-fp8") is None
         until(lambda: watched._places.lists("inferencepools"))

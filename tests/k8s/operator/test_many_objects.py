@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from tests.support.cluster_worlds import Bench, Object, sample
+from tests.support.granted import rights
 from tests.support.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ class Counted:
     """A client that counts calls by verb and resource; the names of objects are left out."""
 
     def __init__(self, bench: Bench) -> None:
-        self.api = client.ApiClient(bench.api.configuration)
+        self.api = rights(bench.api)
         self.seen: Counter[tuple[str, str]] = Counter()
         inner = self.api.rest_client.request
 
@@ -83,7 +83,7 @@ def test_a_thousand_objects_cost_four_lists_and_one_status_each(bench: Bench) ->
     filled(bench)
     bench.servers()
     counted = Counted(bench)
-    with NamespaceWatch(bench.api, bench.namespace, timeout_s=20.0) as watched:
+    with NamespaceWatch(counted.api, bench.namespace, timeout_s=20.0) as watched:
         until(lambda: watched.places is not None)
         cluster = ApiCluster(counted.api, bench.namespace, timeout_s=20.0, watched=watched)
         operator = bench.operator(cluster)

@@ -11,7 +11,6 @@ import httpx
 import pytest
 from kubernetes import client
 
-from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch, _Gone
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.places import PODS, SLICES
@@ -102,8 +101,8 @@ def test_a_server_that_restarts_keeps_routes_and_the_operator_goes_on(
 ) -> None:
     """While the server is down the operator turns on and says so; then rules stand, and it still acts."""
     bench.everything()
-    with NamespaceWatch(bench.api, bench.namespace, timeout_s=20.0) as watched:
-        operator = bench.operator(ApiCluster(bench.api, bench.namespace, timeout_s=5.0, watched=watched))
+    with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
+        operator = bench.operator(bench.cluster(timeout_s=5.0, watched=watched))
         with turning(bench, operator) as turned:
             until(lambda: bench.conditions().get("Ready", ("", ""))[0] == "True")
             before, state = rules(bench), operator.loops["chat"].controller.state
@@ -128,7 +127,7 @@ def test_a_watch_that_is_lost_lists_again_and_nothing_is_missed(server: Server, 
     old = core.list_namespaced_pod(bench.namespace).metadata.resource_version
     with Behind(bench.api, bench.namespace, timeout_s=20.0) as watched:
         assert isinstance(watched, Behind)
-        operator = bench.operator(ApiCluster(bench.api, bench.namespace, timeout_s=5.0, watched=watched))
+        operator = bench.operator(bench.cluster(timeout_s=5.0, watched=watched))
         with turning(bench, operator):
             until(lambda: bench.conditions().get("Ready", ("", ""))[0] == "True")
             server.stop(killed=True)

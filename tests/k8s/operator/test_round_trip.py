@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
 from k8s.operator.namespace import NamespaceOperator
 from tests.support.cluster_worlds import Bench
+from tests.support.granted import rights
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -22,7 +22,7 @@ class Calls:
     """A client that notes verb and resource of each call in its order."""
 
     def __init__(self, bench: Bench) -> None:
-        self.api = client.ApiClient(bench.api.configuration)
+        self.api = rights(bench.api)
         self.seen: list[tuple[str, str]] = []
         inner = self.api.rest_client.request
 

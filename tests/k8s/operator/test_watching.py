@@ -18,7 +18,7 @@ from k8s.operator.fleet import controller_setup
 from k8s.operator.objects import Cluster
 from k8s.operator.probing import Access, Probing, probe_rates
 from k8s.operator.replicas import KernelBackend, PodDiscovery
-from k8s.operator.route_loop import Sensing
+from k8s.operator.sensing import Sensing
 from k8s.operator.watching import Watching
 from k8s.resources.objects import document_of
 from live.control.clocks import SteadyClock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from kubernetes import client
 
 from tests.support.cluster_worlds import Bench, pod, sample
+from tests.support.granted import OPERATOR, account_process
 from tests.support.kube_api import Server, kubeconfig
 from tests.support.kube_assets import assets, gateway_crds
 from tests.support.kubectl import Kubectl
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.slow, pytest.
 @contextmanager
 def operator_process(folder: Path, found: Kubectl) -> Iterator[Path]:
     """The operator of the namespace chat; its log."""
-    command = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "operator", "--namespace", "chat"]
+    command = [*account_process(OPERATOR), "kubernetes", "operator", "--namespace", "chat"]
     command += ["--metrics-port", "0", "--health-port", "0", "--references", str(folder / "references")]
     environment = {**os.environ, "KUBECONFIG": str(found.kubeconfig)}
     log = folder / "operator.log"

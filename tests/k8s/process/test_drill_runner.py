@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from kubernetes import client
 
+from tests.support.granted import RUNNER, account_process
 from tests.support.kube_api import kubeconfig
 from tests.support.paths import ROOT
 
@@ -27,7 +27,7 @@ def test_the_runner_tells_its_beginning_its_lead_and_its_end(
 ) -> None:
     """A drill runner without drills tells its beginning, its lead and its end, a JSON object a line."""
     log = tmp_path / "drills.log"
-    command = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "drills", "--namespace", namespace]
+    command = [*account_process(RUNNER), "kubernetes", "drills", "--namespace", namespace]
     command += ["--gateway", "http://127.0.0.1:9", "--token-file", str(tmp_path / "token")]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path))}
     with log.open("wb") as out:

@@ -16,6 +16,7 @@ from k8s.process.election import LEASE, LEASE_S, RENEW_S, RETRY_S, Leadership
 from k8s.process.metrics import Counts
 from k8s.process.serve import Loop
 from tests.support.cluster_worlds import Bench
+from tests.support.granted import rights
 from tests.support.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
@@ -32,7 +33,7 @@ class Candidate:
         self.skew, self._clock = timedelta(), clock
         configuration = client.Configuration.get_default_copy()
         configuration.__dict__.update(bench.api.configuration.__dict__)
-        self.api = client.ApiClient(configuration)
+        self.api = rights(client.ApiClient(configuration))
         self.writes: list[tuple[str, str]] = []
         self.cut = False
         inner = self.api.rest_client.request
@@ -88,7 +89,7 @@ def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> No
     stopped, ended = [threading.Event() for _ in range(4)], threading.Event()
 
     candidates = [
-        Leadership(bench.api, bench.namespace, f"racer-{n}", timeout_s=1.0, steady_s=steady_s)
+        Leadership(bench.account.api, bench.namespace, f"racer-{n}", timeout_s=1.0, steady_s=steady_s)
         for n in range(4)
     ]
 

@@ -18,6 +18,7 @@ from kubernetes import client
 from live.control.journal import read_log
 from scripts.guard import EXIT_BUG
 from tests.support.cluster_worlds import Bench
+from tests.support.granted import OPERATOR, account_process, granted, noted
 from tests.support.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
 from tests.support.scraped_server import scraped_server
@@ -56,14 +57,14 @@ def assert_lines(rows: list[dict[str, Any]], namespace: str) -> None:
 
 
 def test_a_process_makes_the_sample_ready_and_leaves_its_route(
-    api: client.ApiClient, namespace: str, tmp_path: Path
+    api: client.ApiClient, namespace: str, tmp_path: Path, calls: Path
 ) -> None:
     """A process makes the sample ready by scraping, tells its metrics, and leaves the route when it ends."""
     bench, metrics = Bench(api=api, namespace=namespace), free_port()
     for name in ("contract", "pool", "policy", "route"):
         bench.apply(name)
     log = tmp_path / "operator.log"
-    command = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "operator"]
+    command = [*account_process(OPERATOR), "kubernetes", "operator"]
     command += ["--namespace", namespace, "--metrics-port", str(metrics), "--health-port", "0"]
     command += ["--references", str(tmp_path / "references"), "--api-key-file", str(tmp_path / "no-secret")]
     command += ["--decision-log", str(tmp_path / "log")]
@@ -75,7 +76,7 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
             await_ready(bench, process, log)
             told = httpx.get(f"http://127.0.0.1:{metrics}/metrics", timeout=30.0).text
             shown = subprocess.run(
-                [*command[:4], "status", "--namespace", namespace],
+                [sys.executable, "-m", "scripts.cli.main", "kubernetes", "status", "--namespace", namespace],
                 cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
             ).stdout  # fmt: skip
         finally:
@@ -87,6 +88,9 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
                 process.wait()
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert_lines(rows, namespace)
+    assert {call for call in granted(OPERATOR) if call[:2] == ("watch", "selvage.dev")} <= {
+        call for _, call, _ in noted(calls)
+    }
     assert 'selvage_weight_ratio{kernel="fp8",policy="chat",slice="prose"} 1.0' in told
     assert 'selvage_probe_tokens_total{kernel="fp8",policy="chat"}' in told
     assert any(row["kind"] == "tick" for row in read_log(tmp_path / "log" / "chat"))
@@ -95,6 +99,9 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
 
 
 _FAILING = """
+from tests.support.granted_process import install
+
+install("selvage-operator")
 from k8s.process import serve
 from scripts.cli.main import main
 

@@ -193,6 +193,7 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
     "fault twice": ("FaultDrill", _twice("faults"), "each name once"),
     "no evidence": ("KernelPromotion", _set("offline", to={}), "either evaluation or register"),
     "replaces itself": ("KernelPromotion", _set("replaces", to="fp8"), "another kernel"),
+    "an upgrade of nobody": ("KernelPromotion", _set("announced_fingerprint", to="b"), "upgraded"),
     "no time for its window": (
         "KernelPromotion",
         _set("shadow", "deadline_s", to=1.0),

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,9 @@ from k8s.api.experiments import ApiExperiment
 from scripts.e5_cluster.borrowed import UNDO
 from scripts.e5_cluster.experiment import run_on
 from scripts.e5_cluster.plan import ClusterOptions
-from tests.k8s.test_manifests import Recorded, named
-from tests.support.cluster_worlds import SAMPLE
 from tests.support.drilled_pods import DrillWorld
 from tests.support.e5_clusters import E5World, drill_file, running_cluster
+from tests.support.granted import E5, Account, account_process, granted, rights
 from tests.support.kube_api import kubeconfig
 from tests.support.paths import ROOT
 from tests.support.route_revisions import assert_never_empty, every_revision
@@ -56,13 +54,13 @@ def options(cluster: E5World, folder: Path) -> ClusterOptions:
 def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tmp_path: Path) -> None:
     """Both are measured on one drill by the rights of the Role alone, and no revision empties a rule."""
     before = cluster.policy()["spec"]
-    recorded = Recorded(cluster.world.bench.api.configuration)
+    recorded = Account(cluster.world.bench.api.configuration, E5)
     with every_revision(cluster.world.bench) as seen:
         run_on(recorded.api, options(cluster, tmp_path))
     assert_never_empty(seen)
     pool = ApiExperiment(recorded.api, cluster.world.bench.namespace).inference_pool("none")
     assert pool is None  # asked of kernels behind one
-    assert recorded.calls == allowed()
+    assert recorded.calls == granted(E5)
     content = json.loads((tmp_path / "out" / "e5.json").read_text())
     header = content["header"]
     assert (header["target"], header["namespace"]) == ("kubernetes", cluster.world.bench.namespace)
@@ -75,19 +73,8 @@ def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tm
     assert {"fixed-bare", "hysteresis"} <= {one["policy"] for one in cluster.seen}
     assert_as_before(cluster, before)
     generation = cluster.policy()["metadata"]["generation"]
-    run_on(cluster.world.bench.api, options(cluster, tmp_path))
+    run_on(rights(cluster.world.bench.api, E5), options(cluster, tmp_path))
     assert cluster.policy()["metadata"]["generation"] == generation
-
-
-def allowed() -> set[tuple[str, str, str]]:
-    """Verb, group and resource of everything that the sample's Role gives to whoever runs E5."""
-    return {
-        (verb, group, resource)
-        for rule in named("Role", "selvage-e5", SAMPLE.parent / "e5")["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def assert_as_before(cluster: E5World, before: dict[str, object]) -> None:
@@ -103,7 +90,7 @@ def started(cluster: E5World, folder: Path, *words: str) -> subprocess.Popen[byt
     """``selvage e5 --target kubernetes`` as a process."""
     api = cluster.world.bench.api
     command = [
-        sys.executable, "-m", "scripts.cli.main", "e5", "--target", "kubernetes", "--route-policy", "chat",
+        *account_process(E5), "e5", "--target", "kubernetes", "--route-policy", "chat",
         "--namespace", cluster.world.bench.namespace, "--out", str(folder / "out"), *words,
     ]  # fmt: skip
     environment = os.environ | {

@@ -17,6 +17,7 @@ from scripts.e5_cluster.plan import ClusterOptions
 from scripts.e5_cluster.ports import ExperimentError
 from tests.support.cluster_worlds import Bench
 from tests.support.e5_clusters import drill_file
+from tests.support.granted import E5, rights
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -41,12 +42,12 @@ def run(bench: Bench, folder: Path, **changes: str) -> None:
     options = ClusterOptions(
         out=folder / "out", drills=(str(drill_file(folder)),), policies=("fixed",), hold_s=80.0, **own
     )
-    run_on(bench.api, options)
+    run_on(rights(bench.api, E5), options)
 
 
 def held(bench: Bench, lease: str) -> Leadership:
     """A Lease that somebody holds."""
-    found = Leadership(bench.api, bench.namespace, "somebody", timeout_s=20.0, lease=lease)
+    found = Leadership(rights(bench.api, E5), bench.namespace, "somebody", timeout_s=20.0, lease=lease)
     assert found.step()
     return found
 

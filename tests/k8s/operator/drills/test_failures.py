@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.cluster import FINALIZER
 from k8s.operator.objects import Manifest
 from tests.support.drilled_pods import PATIENCE_S, DrillWorld
+from tests.support.granted import RUNNER, account_process
 from tests.support.kube_api import kubeconfig
 from tests.support.paths import ROOT
 
@@ -61,7 +61,7 @@ def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
     """After SIGKILL of the runner's process the next runner undoes what the note names."""
     world.apply(time_to_live_s=300.0)
     command = [
-        sys.executable, "-m", "scripts.cli.main", "kubernetes", "drills", "--gateway", world.gateway,
+        *account_process(RUNNER), "kubernetes", "drills", "--gateway", world.gateway,
         "--namespace", world.bench.namespace, "--allow-namespace", world.bench.namespace,
         "--token-file", str(world.token_file), "--records", str(tmp_path / "records"),
         "--drill-port", str(world.door),

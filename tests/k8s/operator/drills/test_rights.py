@@ -11,8 +11,8 @@ from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER, chaos_name
 from k8s.process.drills import LEASE
 from k8s.process.election import Leadership
-from tests.k8s.test_manifests import MANIFESTS, Recorded, named
 from tests.support.drilled_pods import DrillWorld, drill_spec
+from tests.support.granted import RUNNER, Account, granted
 from tests.support.kube_api import install_definitions
 
 pytestmark = [
@@ -57,7 +57,7 @@ def test_the_role_is_what_the_drill_runner_uses(world: DrillWorld) -> None:
     extensions = client.ApiextensionsV1Api(world.bench.api)
     install_definitions(world.bench.api, [chaos_definition()])
     try:
-        recorded = Recorded(world.bench.api.configuration)
+        recorded = Account(world.bench.api.configuration, RUNNER)
         cluster = ApiDrillCluster(recorded.api, world.bench.namespace, timeout_s=20.0)
         world_runs_everything(world, cluster)
         cluster.hold(world.bench.read("FaultDrill", "late"), held=True)
@@ -69,14 +69,7 @@ def test_the_role_is_what_the_drill_runner_uses(world: DrillWorld) -> None:
     finally:
         extensions.delete_custom_resource_definition("networkchaos.chaos-mesh.org")
     assert cluster.inference_pool("none") is None  # asked of kernels behind one
-    allowed = {
-        (verb, group, resource)
-        for rule in named("Role", "selvage-drills", MANIFESTS / "components")["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    assert recorded.calls == allowed
+    assert recorded.calls == granted(RUNNER)
 
 
 def world_runs_everything(world: DrillWorld, cluster: ApiDrillCluster) -> None:

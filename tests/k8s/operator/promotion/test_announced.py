@@ -1,0 +1,204 @@
+"""A planned upgrade in place on a real API server: announced it is a promotion, unannounced an alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from k8s.operator.endpoints import FINGERPRINT, IN, IN_ROTATION, OUT, UPGRADED
+from k8s.operator.namespace import NamespaceOperator
+from tests.support.cluster_worlds import Bench, Object, sample
+from tests.support.promotions import CANDIDATE, evidence, promote, until, with_candidate
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+OLD, NEW = "vllm-0.32-a", "vllm-0.33-b"
+OWN = f"chat-{CANDIDATE}"
+PODS = [f"chat-fp8-{n}" for n in range(2)]
+
+
+@pytest.fixture
+def bench(api: client.ApiClient, namespace: str) -> Bench:
+    """The sample, whose fp8 servers state their build, and a candidate that shares their Deployment."""
+    found = Bench(api=api, namespace=namespace)
+
+    def stated(pool: Object) -> None:
+        kernel = pool["spec"]["kernels"][0]
+        kernel["fingerprint"] = {"engine": "vllm", "engine_version": "0.32", "dtype": "bfloat16",
+                                 "system_fingerprint": OLD}  # fmt: skip
+        with_candidate(pool, "w8a8", {})
+
+    found.everything(stated)
+    _, service = sample("fp8")
+    service["metadata"]["name"] = OWN
+    service["spec"]["selector"][IN_ROTATION] = UPGRADED
+    client.CoreV1Api(api).create_namespaced_service(namespace, service)
+    for name in PODS:
+        annotate(found, name, OLD)
+    return found
+
+
+def annotate(bench: Bench, name: str, build: str) -> None:
+    """A pod of the Deployment with a ``build``, as its template has it."""
+    body = {"metadata": {"annotations": {FINGERPRINT: build}}}
+    client.CoreV1Api(bench.api).patch_namespaced_pod(name, bench.namespace, body)
+
+
+def follow(bench: Bench) -> None:
+    """What the cluster's controller does: each Service has the pods whose label it selects."""
+    labels = bench.labels()
+    for service, value in (("fp8", IN), (CANDIDATE, UPGRADED)):
+        bench.endpoints(service, [name for name in PODS if labels[name] == value])
+
+
+def turns(bench: Bench, operator: NamespaceOperator, count: int) -> None:
+    """So many ticks, each followed by the cluster's controller."""
+    for _ in range(count):
+        bench.turns(operator, 1)
+        follow(bench)
+
+
+def servers(operator: NamespaceOperator) -> dict[str, str]:
+    """Pod -> kernel that it is counted with."""
+    return {one.pod: one.replica.kernel for one in operator.loops["chat"].discovery.pods}
+
+
+def announced(bench: Bench, **changes: Any) -> Object:
+    """A promotion that announces the new build of fp8."""
+    return promote(bench, evidence(bench), replaces="fp8", announced_fingerprint=NEW, **changes)
+
+
+def broken(operator: NamespaceOperator) -> bool:
+    """Whether a hard clause is broken anywhere, or a server was taken out of rotation for one."""
+    turn: Any = operator.loops["chat"].standing.turn
+    return bool(turn.decision.judgement.hard_violated.any() or turn.decision.quarantined.any())
+
+
+def test_a_build_that_nobody_announced_raises(bench: Bench) -> None:
+    """Without a promotion that announces it, a new build behind the kernel breaks its clause, as ever."""
+    operator = bench.operator()
+    turns(bench, operator, 3)
+    assert not broken(operator)
+    annotate(bench, PODS[1], NEW)
+    turns(bench, operator, 3)
+    assert broken(operator)
+    assert servers(operator)[PODS[1]] == "fp8"
+
+
+def test_a_build_that_is_not_the_announced_one_raises(bench: Bench) -> None:
+    """A promotion announces one build; another one behind the kernel breaks its clause all the same."""
+    announced(bench)
+    operator = bench.operator()
+    turns(bench, operator, 3)
+    annotate(bench, PODS[1], "nobody-knows")
+    turns(bench, operator, 3)
+    assert broken(operator)
+    assert servers(operator)[PODS[1]] == "fp8"
+
+
+def test_an_announced_upgrade_goes_through_the_stages(bench: Bench) -> None:
+    """The upgraded pod leaves the kernel's Service for the candidate's, gets its stage's share and no more,
+    nobody raises for its build, and once it is full the slices come home to it.
+    """
+    announced(bench)
+    operator = bench.operator()
+    turns(bench, operator, 3)
+    assert bench.conditions()["Degraded"] == ("False", "Healthy")
+    annotate(bench, PODS[1], NEW)
+    turns(bench, operator, 2)
+    assert [bench.labels()[name] for name in PODS] == [IN, UPGRADED]
+    assert servers(operator)[PODS[1]] == CANDIDATE
+    assert not broken(operator)
+    shadow = until(bench, operator, "Canary")
+    assert all(seen[OWN] == 0 for seen in shadow)
+    assert shadow[-1]["chat-fp8"] == 10_000
+    canary = until(bench, operator, "Full")
+    assert 0 < max(seen[OWN] for seen in canary) <= 500
+    assert not broken(operator)
+    annotate(bench, PODS[0], NEW)
+    turns(bench, operator, 60)
+    assert bench.weights("prose")[OWN] == 10_000
+    assert {bench.labels()[name] for name in PODS} == {UPGRADED}
+    assert not broken(operator)
+    assert bench.conditions("KernelPromotion", CANDIDATE)["Promoted"] == ("True", "Successful")
+
+
+def test_an_upgrade_that_is_taken_back_serves_nobody(bench: Bench) -> None:
+    """After a rollback the upgraded pod stays out of both Services' traffic; what is not announced any more
+    is nobody's candidate.
+    """
+    announced(bench)
+    operator = bench.operator()
+    turns(bench, operator, 3)
+    annotate(bench, PODS[1], NEW)
+    until(bench, operator, "Shadow")
+    follow(bench)
+    bench.change("KernelPromotion", CANDIDATE, {"rollback": True})
+    operator.nudge()
+    turns(bench, operator, 3)
+    assert bench.weights("prose")[OWN] == 0
+    assert bench.labels()[PODS[1]] == UPGRADED
+    bench.delete("KernelPromotion", CANDIDATE)
+    client.CoreV1Api(bench.api).patch_namespaced_pod(
+        PODS[1], bench.namespace, {"metadata": {"labels": {IN_ROTATION: IN}}}
+    )
+    follow(bench)
+    operator.nudge()
+    turns(bench, operator, 3)
+    assert servers(operator)[PODS[1]] == "fp8"
+    assert broken(operator)
+
+
+def test_a_new_leader_goes_on_with_an_announced_upgrade(bench: Bench) -> None:
+    """Another operator takes the upgraded pod for the candidate's at once, and labels nobody anew."""
+    announced(bench)
+    first = bench.operator()
+    turns(bench, first, 3)
+    annotate(bench, PODS[1], NEW)
+    turns(bench, first, 3)
+    before = bench.labels()
+    first.forget()
+    second = bench.operator()
+    turns(bench, second, 2)
+    assert servers(second)[PODS[1]] == CANDIDATE
+    assert bench.labels() == before
+    assert not broken(second)
+
+
+def test_the_last_server_of_a_loaded_kernel_stays_until_its_traffic_is_gone(bench: Bench) -> None:
+    """An upgrade of all pods at once empties no Service that still has weight and no other pod."""
+    announced(bench)
+    operator = bench.operator()
+    turns(bench, operator, 3)
+    for name in PODS:
+        annotate(bench, name, NEW)
+    for _ in range(40):
+        loaded = any(bench.weights(one)["chat-fp8"] > 0 for one in ("prose", "numbers"))
+        turns(bench, operator, 1)
+        if loaded and any(bench.weights(one)["chat-fp8"] > 0 for one in ("prose", "numbers")):
+            assert IN in {bench.labels()[name] for name in PODS}
+    assert bench.weights("prose")["chat-bf16"] == 10_000
+    assert {bench.labels()[name] for name in PODS} == {UPGRADED}
+
+
+def test_an_upgrade_whose_servers_no_label_tells_apart_is_said(bench: Bench) -> None:
+    """A candidate with a selector of its own is no upgrade in place: ResolvedRefs says what to write."""
+    core = client.CoreV1Api(bench.api)
+    core.patch_namespaced_service(
+        OWN, bench.namespace, {"spec": {"selector": {"selvage.dev/kernel": "other"}}}
+    )
+    announced(bench)
+    operator = bench.operator()
+    turns(bench, operator, 3)
+    assert bench.conditions()["ResolvedRefs"] == ("False", "NotInPlace")
+
+
+def test_an_announcement_that_fits_nothing_is_refused(bench: Bench) -> None:
+    """What the kernel states already is no upgrade."""
+    promote(bench, evidence(bench), replaces="fp8", announced_fingerprint=OLD)
+    operator = bench.operator()
+    bench.turns(operator, 2)
+    assert bench.conditions("KernelPromotion", CANDIDATE)["ResolvedRefs"] == ("False", "FingerprintDiffers")
+    assert OUT not in bench.labels().values()
