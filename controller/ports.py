@@ -63,6 +63,11 @@ class Observation:
     sure_rps: NDArray[np.float64] | None = None
 
     @property
+    def may_serve(self) -> NDArray[np.bool_]:
+        """bool [B, S, K], ``certified`` with the axes of a table."""
+        return self.certified.swapaxes(1, 2)
+
+    @property
     def planned_rps(self) -> NDArray[np.float64]:
         """float64 [B, K], what moves are planned against."""
         return self.capacity_rps if self.sure_rps is None else self.sure_rps

@@ -5,18 +5,24 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract
-from contracts.loading.loader import load_as
+from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from controller.ports import Observation, Policy, PolicyState, Proposal
 from policies.certify.admission import SHIPPED_META
 from policies.registry import make_policy
+from policies.spec import parse_spec
+
+if TYPE_CHECKING:
+    from policies.certify.artifact_files import Artefact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,63 @@ class KnownGoodPolicy:
 
 def shipped_meta() -> CompiledMeta:
     """The meta-contract that ships with the library."""
-    return compile_meta(load_as(MetaContract, resolve_uri(SHIPPED_META, "selvage")))
+    return compile_meta(load_meta(SHIPPED_META, "selvage")[0])
+
+
+def load_meta(uri: str, asked_by: str) -> tuple[MetaContract, Path]:
+    """The meta-contract at ``uri``, which the command ``asked_by`` was given, and where it lies."""
+    place = resolve_uri(uri, asked_by)
+    return load_as(MetaContract, place), place
+
+
+def kept_by(uri: str, spec: str, setup: ControllerSetup, asked_by: str) -> ControllerSetup:
+    """``setup``, in which the configuration ``spec`` runs, under the meta-contract at ``uri``, which the
+    command ``asked_by`` was given; "": nobody watches it, as where nothing is asked.
+
+    Raises DocumentError where there is none, or where the artefact of ``spec`` belongs to another.
+    """
+    if not uri:
+        return setup
+    meta, _ = load_meta(uri, asked_by)
+    refuse_other_artefact(spec, meta, uri)
+    return under(compile_meta(meta), setup)
+
+
+def meta_sha256(uri: str) -> str | None:
+    """Of the canonical form of the meta-contract at ``uri``; None for ""."""
+    return document_sha256(load_meta(uri, "selvage")[0]) if uri else None
+
+
+def own_meta(spec: str) -> str:
+    """URI of the meta-contract under which the configuration ``spec`` serves: that of its artefact, else the
+    shipped one.
+    """
+    found = _artefact(spec)
+    named = None if found is None else found.manifest.spec.meta_contract
+    return SHIPPED_META if found is None or named is None else str(resolve_uri(named, found.file))
+
+
+def refuse_other_artefact(spec: str, meta: MetaContract, asked: str) -> None:
+    """DocumentError where ``spec`` names a learned policy by an artefact of another meta-contract than
+    ``meta``, which was ``asked`` for; a network alone (``onnx``) belongs to none.
+    """
+    found = _artefact(spec)
+    if found is None:
+        return
+    from policies.certify.artifact_files import refuse_other_meta
+
+    refuse_other_meta(found.manifest, found.file, meta, asked)
+
+
+def _artefact(spec: str) -> Artefact | None:
+    """The artefact that ``spec`` names, certified or not; None for whoever has none."""
+    name, values = parse_spec(spec)
+    if name != "learned" or values.get("onnx"):
+        return None
+    # Only who runs a learned policy needs onnxruntime.
+    from policies.certify.artifact_files import SHIPPED_ARTEFACT, load_artefact
+
+    return load_artefact(str(values.get("artefact") or SHIPPED_ARTEFACT), None)
 
 
 def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:

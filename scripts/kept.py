@@ -19,6 +19,7 @@ from contracts.loading.files import canonical_sha256
 from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.registry import configuration_sha256
+from policies.supervised import meta_sha256
 from scripts.e5.configurations import Configuration
 from scripts.output import ready_folder, write_whole
 from scripts.provenance import machine_facts, sources_sha256
@@ -37,7 +38,7 @@ def world_facts(world: CompiledScenario) -> list[object]:
 def configuration_key(configuration: Configuration) -> list[object]:
     """What decides in ``configuration``, the content of its files among it."""
     name, confidence = configuration.name, configuration.alarm_confidence
-    return [name, confidence, configuration_sha256(configuration.spec)]
+    return [name, confidence, configuration_sha256(configuration.spec), meta_sha256(configuration.meta)]
 
 
 class KeptResults:

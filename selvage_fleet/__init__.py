@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         run_episode,
     )
     from selvage_fleet.extending import (
+        BeyondLimit,
         Channel,
         Detector,
         DetectorKind,
@@ -44,14 +45,17 @@ if TYPE_CHECKING:
         Proposal,
         Settings,
         WindowDetector,
+        judging,
         register_detector,
         register_fault,
         register_metric,
         register_policy,
+        weighing,
     )
     from selvage_fleet.learned import export_sb3
 
 __all__ = [
+    "BeyondLimit",
     "Channel",
     "CompiledScenario",
     "Controller",
@@ -73,6 +77,7 @@ __all__ = [
     "WindowDetector",
     "export_sb3",
     "judge",
+    "judging",
     "load",
     "load_policy",
     "load_scenario",
@@ -82,6 +87,7 @@ __all__ = [
     "register_metric",
     "register_policy",
     "run_episode",
+    "weighing",
 ]
 
 _DOCUMENTS = ("Document", "Evaluation", "SelvageError", "judge", "load")

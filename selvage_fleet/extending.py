@@ -8,6 +8,7 @@ from __future__ import annotations
 from contracts.metrics import register_metric
 from contracts.parameters import Parameter
 from controller.detect.detector import Detector
+from controller.detect.judging import BeyondLimit, judging
 from controller.detect.registry import DetectorKind, register_detector
 from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
@@ -16,8 +17,10 @@ from faults.catalogue import Channel, Dose, FaultKind, register_fault
 from policies.kinds import PolicyKind
 from policies.registry import register_policy
 from policies.spec import Settings
+from policies.weighing import weighing
 
 __all__ = [
+    "BeyondLimit",
     "Channel",
     "Detector",
     "DetectorKind",
@@ -31,8 +34,10 @@ __all__ = [
     "Proposal",
     "Settings",
     "WindowDetector",
+    "judging",
     "register_detector",
     "register_fault",
     "register_metric",
     "register_policy",
+    "weighing",
 ]

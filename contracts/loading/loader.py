@@ -14,7 +14,7 @@ from typing import TypeVar
 import yaml
 from pydantic import ValidationError
 
-from contracts.documents import API_VERSION, KINDS, Document
+from contracts.documents import API_VERSION, KIND_NAMES, Document, kind_called
 from contracts.errors import DocumentError, Problem
 from contracts.loading.explain_errors import problems_from
 from contracts.loading.files import canonical_text
@@ -55,8 +55,8 @@ def load_as(kind: type[DocumentT], path: Path | str) -> DocumentT:
     raise _one(str(path), f"kind {wanted}", f"kind {document.kind}", f"give the path of a {wanted}")
 
 
-def load_text(text: str, file: str, kinds: Kinds = KINDS) -> Document:
-    """The document in ``text``, one of ``kinds``; ``file`` names its origin in messages.
+def load_text(text: str, file: str, kinds: Kinds | None = None) -> Document:
+    """The document in ``text``, one of ``kinds`` (None: of ours); ``file`` names its origin in messages.
 
     Raises DocumentError with every problem of the document, rules between fields included, in its order.
     """
@@ -125,11 +125,12 @@ def _one(file: str, expected: str, actual: str, next_step: str) -> DocumentError
     return DocumentError([Problem(file, 0, "", expected, actual, next_step)])
 
 
-def _model_of(written: PositionedYaml, kinds: Kinds) -> tuple[type[Document], list[Problem]]:
+def _model_of(written: PositionedYaml, kinds: Kinds | None) -> tuple[type[Document], list[Problem]]:
     """The kind that the document says it is, and what is wrong with its head besides; DocumentError for none
-    of ``kinds``.
+    of ``kinds`` (None: of ours).
     """
-    value, by_kind = written.value, {kind.model_fields["kind"].default: kind for kind in kinds}
+    value, by_kind = written.value, {kind.model_fields["kind"].default: kind for kind in kinds or ()}
+    names = KIND_NAMES if kinds is None else tuple(by_kind)
     if not isinstance(value, dict):
         expected = "a mapping with apiVersion, kind, metadata and spec"
         actual = "a list" if isinstance(value, tuple) else "a single value"
@@ -137,12 +138,12 @@ def _model_of(written: PositionedYaml, kinds: Kinds) -> tuple[type[Document], li
         raise DocumentError([Problem(written.file, line, "", expected, actual, hint)])
     found = [
         _strange(written, key, allowed)
-        for key, allowed in (("apiVersion", (API_VERSION,)), ("kind", tuple(by_kind)))
+        for key, allowed in (("apiVersion", (API_VERSION,)), ("kind", names))
         if not isinstance(value.get(key), str) or value[key] not in allowed
     ]
     if any(problem.path == "kind" for problem in found):
         raise DocumentError(found)
-    return by_kind[value["kind"]], found
+    return by_kind[value["kind"]] if kinds is not None else kind_called(value["kind"]), found
 
 
 def _strange(written: PositionedYaml, key: str, allowed: tuple[str, ...]) -> Problem:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.documents import KINDS, Document
+from contracts import documents
+from contracts.documents import Document
 from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem
 
@@ -34,12 +35,15 @@ _KEPT = (
 )
 
 
-def kind_named(name: str, kinds: Sequence[type[Document]] = KINDS) -> type[Document]:
-    """The document model of kind ``name`` (any case); ``DocumentError`` lists the kinds otherwise."""
-    for kind in kinds:
+def kind_named(name: str, kinds: Sequence[type[Document]] | None = None) -> type[Document]:
+    """The document model of kind ``name`` (any case), one of ``kinds`` or of all; ``DocumentError`` lists
+    the kinds otherwise.
+    """
+    every = documents.KINDS if kinds is None else kinds
+    for kind in every:
         if kind.__name__.lower() == name.lower():
             return kind
-    known = ", ".join(kind.__name__ for kind in kinds)
+    known = ", ".join(kind.__name__ for kind in every)
     raise DocumentError([Problem("KIND", 0, "", f"one of {known}", repr(name), "name a kind of document")])
 
 

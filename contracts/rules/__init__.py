@@ -1,51 +1,45 @@
-"""Rules that join several fields of a document; each breach names the path and the remedy."""
+"""Rules that join several fields of a document; each breach names the path and the remedy.
+
+The rules of a kind are imported when a document of that kind is judged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
-from contracts.documents import (
-    Document,
-    FaultDrill,
-    KernelContract,
-    KernelPool,
-    KernelProfile,
-    KernelPromotion,
-    MetaContract,
-    PolicyArtifact,
-    RoutePolicy,
-    Scenario,
-    Suite,
-)
+from contracts.documents import KIND_NAMES, Document, kind_called
 from contracts.rules.breach import Breach, under
-from contracts.rules.contract import contract_breaches
-from contracts.rules.drill import drill_breaches
-from contracts.rules.policy import artifact_breaches, meta_breaches, suite_breaches
-from contracts.rules.pool import pool_breaches, profile_breaches
-from contracts.rules.promotion import promotion_breaches
-from contracts.rules.route import route_breaches
-from contracts.rules.scenario import scenario_breaches
 
 __all__ = ["Breach", "breaches"]
 
 
-#: Rules by kind, each on the document's spec.
-_RULES: dict[type[Document], Callable[[Any], Iterator[Breach]]] = {
-    KernelContract: contract_breaches,
-    KernelPool: pool_breaches,
-    KernelProfile: profile_breaches,
-    Scenario: scenario_breaches,
-    MetaContract: meta_breaches,
-    PolicyArtifact: artifact_breaches,
-    FaultDrill: drill_breaches,
-    RoutePolicy: route_breaches,
-    Suite: suite_breaches,
-    KernelPromotion: promotion_breaches,
+#: Rules by kind, each on the document's spec: module of this package and function.
+_RULES = {
+    "KernelContract": ("contract", "contract_breaches"),
+    "KernelPool": ("pool", "pool_breaches"),
+    "KernelProfile": ("profile", "profile_breaches"),
+    "Scenario": ("scenario", "scenario_breaches"),
+    "MetaContract": ("policy", "meta_breaches"),
+    "PolicyArtifact": ("policy", "artifact_breaches"),
+    "FaultDrill": ("drill", "drill_breaches"),
+    "RoutePolicy": ("route", "route_breaches"),
+    "Suite": ("policy", "suite_breaches"),
+    "KernelPromotion": ("promotion", "promotion_breaches"),
 }
 
 
 def breaches(document: Document) -> list[Breach]:
     """All broken rules of ``document``; none for a valid one."""
-    rules = _RULES.get(type(document))
+    rules = _rules_of(type(document))
     return [] if rules is None else list(under(("spec",), rules(getattr(document, "spec"))))  # noqa: B009
+
+
+def _rules_of(kind: type[Document]) -> Callable[[Any], Iterator[Breach]] | None:
+    """Those of ``kind``; None for a document of another package, which has none here."""
+    if kind.__name__ not in KIND_NAMES or kind_called(kind.__name__) is not kind:
+        return None
+    module, name = _RULES[kind.__name__]
+    found: Callable[[Any], Iterator[Breach]] = getattr(import_module(f"{__name__}.{module}"), name)
+    return found

@@ -106,13 +106,19 @@ class WindowDetector:
         rules = _rules(contract, self.carry_windows, self.expiry_windows)
         close_windows(WindowMemory(**state), marks, sums, closed, rules)
         judged, since = floats(state, "judged"), floats(state, "since_alarm")
-        broken = significant(judged, marks.beyond, contract, contract.alarm_confidence, above=True)
+        broken = self._broken(judged, marks.beyond, contract)
         flags(state, "alarm")[marks.beyond] = broken
         floats(state, "excess")[marks.beyond] *= broken
         flags(state, "inside")[marks.hopeful] = significant(
             since, marks.hopeful, contract, self.recertify_confidence, above=False
         )
         return state
+
+    def _broken(
+        self, judged: Sums, beyond: NDArray[np.bool_], contract: CompiledContract
+    ) -> NDArray[np.bool_]:
+        """Of the windows ``beyond`` bool [B, U, S, C], in their order: which raise an alarm."""
+        return significant(judged, beyond, contract, contract.alarm_confidence, above=True)
 
 
 def _alarm_at_once(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contracts.documents import KernelContract, KernelPool, RoutePolicy
+from contracts.documents import KernelContract, KernelPool, MetaContract, RoutePolicy
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.malformed import MALFORMED
@@ -48,13 +48,15 @@ class ReturnOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How to run. policy, contract: URIs, empty: the shipped ones. model: name that servers know, empty:
-    their first. scrape_s: between two scrapes of one server, about. sampled_port: where log-probabilities of
+    """How to run. policy, contract: URIs, empty: the shipped ones. meta: URI of the meta-contract that takes
+    the place of the policy document's; empty: that one. model: name that servers know, empty: their first.
+    scrape_s: between two scrapes of one server, about. sampled_port: where log-probabilities of
     users' answers may be posted, 0: any free one; None: nobody may.
     """
 
     policy: str = ""
     contract: str = ""
+    meta: str = ""
     observe: bool = False
     model: str = ""
     api_key: str = field(default="", repr=False)
@@ -65,10 +67,13 @@ class RunOptions:
     sampled_port: int | None = None
 
 
-def documents_for(pool: KernelPool, pool_file: Path, options: RunOptions) -> LiveDocuments:
+def documents_for(
+    pool: KernelPool, pool_file: Path, options: RunOptions, *, what_if: bool = False
+) -> LiveDocuments:
     """The documents that ``options`` name for ``pool``.
 
-    A policy that is named must be of this pool and contract; the shipped one takes any.
+    A policy that is named must be of this pool and contract, and pin no other meta-contract than the one that
+    is named, unless this is a ``what_if``; the shipped one takes any.
     """
     contract_file = resolve_uri(options.contract or CONTRACT, _COMMAND)
     contract = load_as(KernelContract, contract_file)
@@ -82,10 +87,27 @@ def documents_for(pool: KernelPool, pool_file: Path, options: RunOptions) -> Liv
             str(policy_file), 0, "spec.pool", pool.metadata.name, policy.spec.pool, "name the pool that runs"
         )
         raise DocumentError([problem])
+    changes |= _meta_changes(options.meta, policy, policy_file, what_if=what_if)
     policy = policy.model_copy(update={"spec": policy.spec.model_copy(update=changes)})
     return LiveDocuments(
         pool=pool, pool_file=pool_file, contract=contract, policy=policy, policy_file=policy_file
     )
+
+
+def _meta_changes(uri: str, policy: RoutePolicy, policy_file: Path, *, what_if: bool) -> dict[str, str]:
+    """What names and pins the meta-contract at ``uri`` in the document ``policy``; nothing for "".
+
+    Raises DocumentError where the document pins another and this is no ``what_if``.
+    """
+    if not uri:
+        return {}
+    file = resolve_uri(uri, _COMMAND)
+    found, pinned = document_sha256(load_as(MetaContract, file)), policy.spec.meta_contract_sha256
+    if pinned not in (None, found) and not what_if:
+        hint = "leave --meta out, or pin it: selvage policy route ARTEFACT SCENARIO --meta"
+        path, actual = "spec.meta_contract_sha256", f"{pinned}, of {policy.spec.meta_contract}"
+        raise DocumentError([Problem(str(policy_file), 0, path, f"{found}, of --meta {uri}", actual, hint)])
+    return {"meta_contract": str(file.absolute()), "meta_contract_sha256": found}
 
 
 def recipe(
@@ -99,6 +121,8 @@ def recipe(
         "contract_sha256": document_sha256(documents.contract),
         "policy": str(documents.policy_file.absolute()) if options.policy else "",
         "policy_sha256": document_sha256(documents.policy),
+        "meta": str(resolve_uri(options.meta, _COMMAND).absolute()) if options.meta else "",
+        "meta_sha256": documents.policy.spec.meta_contract_sha256 if options.meta else "",
         "observe": options.observe,
         "replicas": {name: list(own) for name, own in replicas.items()},
         "probes_per_s": rates.probes_per_s,
@@ -106,25 +130,41 @@ def recipe(
     }
 
 
-def setup_again(told: dict[str, Any], policy: str = "", contract: str = "") -> LiveSetup:
-    """The set-up of a decision log's recipe, or with another ``policy`` or ``contract`` (URIs).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherDocuments:
+    """What a replay puts in the place of a log's own, by URI; "": nothing. A policy brings its meta-contract
+    along.
+    """
+
+    policy: str = ""
+    contract: str = ""
+    meta: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.policy or self.contract or self.meta)
+
+
+def setup_again(told: dict[str, Any], other: OtherDocuments | None = None) -> LiveSetup:
+    """The set-up of a decision log's recipe, or with ``other`` documents.
 
     Raises DocumentError where a document is gone or is not the one that the log was written under.
     """
     _refuse_other_recipe(told)
+    named = other or OtherDocuments()
     pool_file = Path(told["pool"])
     pool = load_as(KernelPool, pool_file)
     options = RunOptions(
-        policy=str(Path(policy).absolute()) if policy and ":" not in policy else policy or told["policy"],
-        contract=str(Path(contract).absolute())
-        if contract and ":" not in contract
-        else contract or told["contract"],
+        policy=_absolute(named.policy) or told["policy"],
+        contract=_absolute(named.contract) or told["contract"],
+        meta=_absolute(named.meta) or ("" if named.policy else told.get("meta", "")),
         observe=bool(told["observe"]),
     )
-    documents = documents_for(pool, pool_file, options)
+    documents = documents_for(pool, pool_file, options, what_if=bool(named))
     _unchanged("pool", document_sha256(pool), told, pool_file)
-    if not policy and not contract:
+    if not named:
         _unchanged("contract", document_sha256(documents.contract), told, Path(options.contract))
+        if options.meta:
+            _unchanged("meta", str(documents.policy.spec.meta_contract_sha256), told, Path(options.meta))
         _unchanged("policy", document_sha256(documents.policy), told, documents.policy_file)
     rates = SampleRates(
         probes_per_s=float(told["probes_per_s"]), scrape_interval_s=float(told["scrape_interval_s"])
@@ -132,13 +172,18 @@ def setup_again(told: dict[str, Any], policy: str = "", contract: str = "") -> L
     return live_setup(documents, {name: tuple(own) for name, own in told["replicas"].items()}, rates)
 
 
+def _absolute(uri: str) -> str:
+    return str(Path(uri).absolute()) if uri and ":" not in uri else uri
+
+
 _TEXTS = ("pool", "pool_sha256", "contract", "contract_sha256", "policy", "policy_sha256")
+_LATER_TEXTS = ("meta", "meta_sha256")  # logs of earlier versions have none
 
 
 def _refuse_other_recipe(told: Any) -> None:
     """DocumentError where a log's first line does not say how its set-up is made."""
     try:
-        found = [told[name] for name in _TEXTS]
+        found = [*(told[name] for name in _TEXTS), *(told.get(name, "") for name in _LATER_TEXTS)]
         _ = [tuple(map(str, own)) for own in told["replicas"].values()], bool(told["observe"])
         sound = all(isinstance(one, str) for one in found)
         sound &= all(math.isfinite(float(told[name])) for name in ("probes_per_s", "scrape_interval_s"))

@@ -15,7 +15,7 @@ from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
 from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentState, Training
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
-from contracts.loading.loader import dump_text, load_as
+from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.regular_files import ONNX_BYTES
 from controller.encoding.features import ENCODING_VERSION
@@ -28,6 +28,8 @@ from policies.learned.runner import LearnedPolicy, learned_policy
 SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"  # as ``policies.registry`` says
 #: The meta-contract that a certificate must pass where the manifest names none.
 META = "package:contracts/library/meta-contract.yaml"
+#: A network alone, as it is certified.
+LEARNED = "learned:onnx=FILE"
 
 
 #: What decides in the configuration that a learned policy runs in (``policies.registry``).
@@ -127,6 +129,25 @@ def named_meta(manifest: PolicyArtifact, file: Path | str) -> tuple[MetaContract
     """The meta-contract that ``manifest``, read from ``file``, names, else the shipped one; where it lies."""
     place = resolve_uri(manifest.spec.meta_contract or META, file)
     return load_as(MetaContract, place), place
+
+
+def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, asked: str) -> None:
+    """DocumentError where ``manifest``, read from ``file``, belongs to another meta-contract than ``meta``,
+    which is that of the URI ``asked``; an artefact that names none and has no certificate goes with any.
+    """
+    spec = manifest.spec
+    if spec.certificate is not None:
+        path, found = "spec.certificate.meta_contract_sha256", spec.certificate.meta_contract_sha256
+    elif spec.meta_contract is not None:
+        path, found = "spec.meta_contract", document_sha256(named_meta(manifest, file)[0])
+    else:
+        return
+    expected = document_sha256(meta)
+    if found == expected:
+        return
+    actual = f"{found}, of {spec.meta_contract or 'the shipped one'}"
+    hint = f"leave --meta out, or certify under it: selvage policy certify {LEARNED} --meta {asked}"
+    raise DocumentError([Problem(str(file), 0, path, f"{expected}, of --meta {asked}", actual, hint)])
 
 
 def load_learned(

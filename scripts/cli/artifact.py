@@ -17,8 +17,9 @@ from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
-from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact
+from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact, refuse_other_meta
 from policies.certify.evidence import evidence_file
+from policies.supervised import load_meta
 from policies.train.recipe import SHIPPED_RECIPE
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.e5.experiment import Options
@@ -125,10 +126,16 @@ def evaluate(
         int | None, typer.Option(min=1, max=MOST_SEEDS, help="Paired seeds; the suite's without it.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that keeps every policy, as when it serves; none without.")
+    ] = "",
 ) -> None:
-    """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`."""
+    """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`.
+
+    With --meta each runs as that meta-contract lets it; an artefact that belongs to another is refused.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        file = artefact if artefact.endswith(".onnx") else _unpacked(artefact, Path(folder))
+        file = artefact if artefact.endswith(".onnx") else _unpacked(artefact, Path(folder), meta)
         policies = f"{against},learned:onnx={file}"
         options = Options(
             out=out,
@@ -136,14 +143,20 @@ def evaluate(
             policies=configurations_of(policies),
             seeds=seeds,
             jobs=jobs or cores(),
-            command=command_of(suite, policies, seeds, None, ""),
+            meta=meta,
+            command=command_of(suite, policies, seeds, None, "", meta),
         )
         run_and_show(options)
 
 
-def _unpacked(artefact: str, folder: Path) -> str:
-    """The artefact's ONNX file, its hash checked, in ``folder``."""
+def _unpacked(artefact: str, folder: Path, meta: str) -> str:
+    """The artefact's ONNX file, its hash checked, in ``folder``; DocumentError where it belongs to another
+    meta-contract than ``meta``, if that is given.
+    """
     loaded = load_artefact(artefact or SHIPPED_ARTEFACT, allow_uncertified=True)
+    if meta:
+        asked, _ = load_meta(meta, "selvage policy evaluate")
+        refuse_other_meta(loaded.manifest, loaded.file, asked, meta)
     manifest: PolicyArtifact = loaded.manifest
     path = folder / f"{manifest.metadata.name}.onnx"
     write_pinned(path, loaded.content)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from contracts.assess.assumptions import Assumption
 from contracts.assess.attribution import Attribution
-from contracts.assess.bound_table import BoundRow
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
 from contracts.assess.gate import GateOutcome, open_promises, unseen_slices
 from contracts.assess.limits import Limits
@@ -20,6 +15,11 @@ from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.plugins import loaded_sha256
+
+if TYPE_CHECKING:  # tables are for people; a gate writes JSON or JUnit
+    from rich.console import Console
+
+    from contracts.assess.bound_table import BoundRow
 
 #: Least width of a table where no terminal says its own.
 WIDTH = 118
@@ -69,12 +69,18 @@ def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> 
 
 def wide_console() -> Console:
     """A console for tables: as wide as the terminal, ``WIDTH`` where the output is no terminal."""
+    from rich.console import Console
+
     console = Console(markup=False, highlight=False)
     return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
 
 
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:
     """One row per judged clause and slice, why the others were not decided, then the verdict."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
     title = f"{evaluation.contract} on {evaluation.condition} ({evaluation.split} prompts)"
     table = Table(title=title, box=SIMPLE_HEAD)
     for heading in ("clause", "slice", "verdict", "judged (limits)"):
@@ -149,6 +155,8 @@ def show_assumptions(console: Console, assumptions: Sequence[Assumption]) -> Non
 
 def show_bounds(console: Console, rows: Sequence[BoundRow]) -> None:
     """Bounds beside measurements; an empty measured cell is a quantity these samples do not hold."""
+    from rich.table import Table
+
     table = Table(title="Bounds (what could be) beside measurements (what was)")
     for heading in ("scope", "quantity", "bound", "sharp", "paper", "measured", "rests on"):
         table.add_column(heading, overflow="fold")

@@ -40,6 +40,13 @@ class RunOptions:
     policy: Annotated[str, typer.Option("--policy", help="Who heals: a policy configuration, or none.")] = (
         "hysteresis"
     )
+    meta: Annotated[
+        str,
+        typer.Option(
+            help="MetaContract that keeps the policy. Without: none of sim; of local its artefact's, else "
+            "the shipped one."
+        ),
+    ] = ""
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, max=LARGEST_SEED, help="The document's without it.")
     ] = None
@@ -56,7 +63,7 @@ def run(asked: RunOptions) -> None:
     """Run DRILL on one target and judge it."""
     from faults.drill.outcome import EXIT_CODES
     from scripts.drill.documents import read_drill
-    from scripts.drill.inputs import input_hashes
+    from scripts.drill.inputs import input_hashes, refuse_other_meta
     from scripts.drill.report import content_of, lines_of, write_report
 
     if asked.target not in TARGETS:
@@ -65,7 +72,8 @@ def run(asked: RunOptions) -> None:
     if asked.out is not None:
         ready_folder(asked.out)
     seed = read.drill.spec.seed if asked.seed is None else asked.seed
-    inputs = input_hashes(read, asked.policy)
+    refuse_other_meta(asked.policy, asked.meta)
+    inputs = input_hashes(read, asked.policy, asked.meta)
     outcome, requests = _outcome(asked, read, seed)
     content = content_of(read, outcome, asked.target, asked.policy, seed, inputs)
     if asked.out is not None:
@@ -81,10 +89,11 @@ def _outcome(asked: RunOptions, read: ReadDrill, seed: int) -> tuple[DrillOutcom
     if asked.target == "sim":
         from scripts.drill.sim import drill_simulated
 
-        return drill_simulated(read, asked.policy, seed, _say), []
-    from scripts.drill.local import default_folder, drill_local
+        return drill_simulated(read, asked.policy, seed, _say, asked.meta), []
+    from scripts.drill.local import Driver, default_folder, drill_local
 
-    done = drill_local(read, default_folder(asked.folder), asked.policy, seed, _say)
+    driver = Driver(policy=asked.policy, seed=seed, meta=asked.meta)
+    done = drill_local(read, default_folder(asked.folder), driver, _say)
     return done.outcome, [plain(asdict(one)) for one in done.requests]
 
 

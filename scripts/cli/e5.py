@@ -46,6 +46,9 @@ class E5Options:
             "configuration. Of --target kubernetes: the name of the resource whose pool is drilled."
         ),
     ] = ""
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that keeps every policy of --policies; none watches without.")
+    ] = ""
     target: Annotated[
         str,
         typer.Option(
@@ -84,7 +87,7 @@ def e5(asked: E5Options) -> None:
     refuse_unknown(asked.backend, "selvage e5")
     _at_least("--batch", asked.batch, 1)
     if asked.target in _ON_SERVERS:
-        _only_with("sim", {"--suite": asked.suite, "--trace": asked.trace})
+        _only_with("sim", {"--suite": asked.suite, "--trace": asked.trace, "--meta": asked.meta})
         _only_with("sim", {"--batch": asked.batch, "--jobs": asked.jobs})
         if not asked.hold >= 70.0:
             hint = "a recovery counts when it lasts 60 s; e.g. --hold 120"
@@ -175,7 +178,10 @@ def _run_options(asked: E5Options) -> Options:
         batch=asked.batch,
         trace=asked.trace,
         route_policy=asked.route_policy,
-        command=command_of(asked.suite, asked.policies, asked.seeds, asked.trace, asked.route_policy),
+        meta=asked.meta,
+        command=command_of(
+            asked.suite, asked.policies, asked.seeds, asked.trace, asked.route_policy, asked.meta
+        ),
     )
 
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 
 from contracts.assess.assumptions import Assumption, check_assumptions
 from contracts.assess.attribution import Attribution, attribute
-from contracts.assess.bound_table import BoundRow, clause_rows, distance_rows, sample_rows
 from contracts.assess.evaluate import CONFIDENCE, LEAST_OBSERVATIONS, Evaluation, evaluate
 from contracts.assess.gate import GateOutcome, parse_waiver
 from contracts.assess.observations import ALL_SPLITS, Observations
-from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose
 from contracts.documents import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.errors import DocumentError, Problem
@@ -38,6 +36,9 @@ from scripts.cli.contract_inputs import (
 from scripts.cli.junit import junit_error, junit_xml
 from scripts.cli.options import options
 from scripts.output import write_whole
+
+if TYPE_CHECKING:
+    from contracts.assess.bound_table import BoundRow
 
 ContractName = Annotated[
     str, typer.Argument(help="KernelContract: a path, or package:... for a shipped one.")
@@ -160,6 +161,8 @@ def propose_command(
     out: Out = None,
 ) -> None:
     """Write a contract for PROFILES: thresholds from certify prompts and the bound chain, with reasons."""
+    from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose  # which a gate never needs
+
     kernels = []
     for each in profiles:
         profile, samples = load_profile(resolve_uri(each, "selvage"))
@@ -233,6 +236,8 @@ def bounds_command(asked: BoundsOptions) -> None:
 def _rows(
     terms: KernelContract | None, seen: Observations | None, distances: list[float], temperature: float
 ) -> list[BoundRow]:
+    from contracts.assess.bound_table import clause_rows, distance_rows, sample_rows
+
     declared = terms.spec.assumptions if terms else None
     if not (terms or seen or distances):
         distances = [0.01, 0.1, 1.0]

@@ -11,19 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from contracts.compiled.meta import compile_meta
-from contracts.documents import MetaContract
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
-from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
-from policies.certify.admission import SHIPPED_META
 from policies.registry import make_configuration, make_policy
-from policies.supervised import under
+from policies.supervised import kept_by, own_meta
 from scripts.cli.bundling import write_bundle
 from scripts.cli.decision_log import Tick
 from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
@@ -53,12 +49,14 @@ class ExplainOptions:
     at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
     baseline: Annotated[str, typer.Option(help="Policy asked what-if; '' for none.")] = "hysteresis"
     supervised: Annotated[
-        bool, typer.Option("--supervised", help="Under the shipped meta-contract, as when it serves.")
+        bool, typer.Option("--supervised", help="Under its meta-contract, as when it serves.")
     ] = False
     route_policy: Annotated[
         str, typer.Option(help="RoutePolicy document: policy, mode, shield, meta-contract, for --policy.")
     ] = ""
-    meta: Annotated[str, typer.Option(help="Under this MetaContract instead of the shipped one.")] = ""
+    meta: Annotated[
+        str, typer.Option(help="Under this MetaContract instead of the artefact's or the shipped one.")
+    ] = ""
     method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
     features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
     reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
@@ -113,8 +111,8 @@ def _configuration(
         raise _refused("--policy", "a policy", str(error)) from None
     if not (asked.supervised or asked.meta):
         return setup, baseline, observes
-    meta = load_as(MetaContract, resolve_uri(asked.meta or SHIPPED_META, "selvage explain"))
-    return under(compile_meta(meta), setup), baseline, observes
+    policy = asked.policy or DEFAULT
+    return kept_by(asked.meta or own_meta(policy), policy, setup, "selvage explain"), baseline, observes
 
 
 def print_explained(found: Explained) -> None:

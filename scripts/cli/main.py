@@ -54,6 +54,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+#: Commands that import their own module alone and not those of the commands beside them: a gate of
+#: continuous integration waits for every import.
+ALONE = {("contract", "evaluate"): ("evaluate",)}
+
+
 def collect(modules: tuple[str, ...]) -> typer.Typer:
     """One Typer with the commands of all ``modules``.
 
@@ -104,7 +109,8 @@ class LazyGroup(TyperGroup):
         if args and args[0] in COMMANDS:
             from scripts.cli.options import refuse_no_numbers  # no command's module for ``--help``
 
-            command = typer.main.get_command(collect(COMMANDS[args[0]][0]))
+            modules = ALONE.get((args[0], args[1] if len(args) > 1 else ""), COMMANDS[args[0]][0])
+            command = typer.main.get_command(collect(modules))
             command.name = args[0]
             refuse_no_numbers(command)
             return args[0], command, args[1:]

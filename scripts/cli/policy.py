@@ -17,8 +17,7 @@ from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
-from contracts.loading.loader import load_as, read_text
-from contracts.loading.uris import resolve_uri
+from contracts.loading.loader import read_text
 from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
 from policies.certify.admission import (
@@ -32,6 +31,7 @@ from policies.certify.artifact_files import named_meta
 from policies.certify.certificate import CertificationEvidence
 from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes
 from policies.spec import parse_spec
+from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_whole
@@ -47,6 +47,7 @@ from scripts.train.recorded import refuse_other_worlds
 from scripts.workers import BACKEND_HELP, refuse_unknown
 
 EXIT_FAILED = 1
+_SHOW = "selvage policy show"
 #: Least width of a table where no terminal says its own.
 WIDTH = 118
 
@@ -158,7 +159,7 @@ def show(
 ) -> None:
     """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
     if file.suffix == ".json":
-        document, place = _meta(meta or SHIPPED_META)
+        document, place = load_meta(meta or SHIPPED_META, _SHOW)
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
         _print_bound(found, file)
@@ -166,7 +167,7 @@ def show(
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     subject = manifest_subject(artefact.manifest)
-    document, place = _meta(meta) if meta else named_meta(artefact.manifest, artefact.file)
+    document, place = load_meta(meta, _SHOW) if meta else named_meta(artefact.manifest, artefact.file)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
@@ -188,11 +189,6 @@ def _refuse_unless_driving(
     assert manifest.spec.certificate is not None  # else it was refused
     _refuse_other_episodes(manifest.spec.certificate, meta, file)
     refuse_other_worlds(manifest.spec.certificate, meta_file, file)
-
-
-def _meta(uri: str) -> tuple[MetaContract, Path]:
-    place = resolve_uri(uri, "selvage policy show")
-    return load_as(MetaContract, place), place
 
 
 def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, meta_file: Path) -> None:

@@ -29,25 +29,26 @@ def replay(
     log: Annotated[Path, typer.Argument(help="Folder of decisions-*.jsonl, or one such file.")],
     policy: Annotated[str, typer.Option(help="RoutePolicy document: what would it have done?")] = "",
     contract: Annotated[str, typer.Option(help="KernelContract: what would it have brought?")] = "",
+    meta: Annotated[str, typer.Option(help="MetaContract: what would it have kept back?")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Decide recorded telemetry again; exit 1 where the same set-up does not decide the same."""
     from live.control.journal import read_log
     from live.control.replay import replay as again
     from live.control.replay import what_if
-    from live.run.options import setup_again
+    from live.run.options import OtherDocuments, setup_again
 
     rows = read_log(log)
-    other = bool(policy or contract)
+    other = OtherDocuments(policy=policy, contract=contract, meta=meta)
     recipes = [row["documents"] for row in rows if row.get("kind") == "start"]
     if any(one != recipes[0] for one in recipes):
         raise _refused(log, "one set-up throughout", "several", "replay the files of each start alone")
-    setup = setup_again(recipes[0], policy, contract).setup
+    setup = setup_again(recipes[0], other).setup
     found = (what_if if other else again)(rows, setup)
     if as_json:
-        typer.echo(json_text({**asdict(found), "identical": found.identical, "what_if": other}))
+        typer.echo(json_text({**asdict(found), "identical": found.identical, "what_if": bool(other)}))
     else:
-        _show(found, other)
+        _show(found, bool(other))
     if not other and not found.identical:
         raise typer.Exit(1)
 

@@ -16,7 +16,8 @@ from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from policies.artefacts import load_artefact
-from policies.certify.artifact_files import META, Artefact, named_meta
+from policies.certify.artifact_files import META, Artefact, named_meta, refuse_other_meta
+from policies.supervised import load_meta
 from scripts.output import ready_folder, write_whole
 
 
@@ -43,12 +44,24 @@ def route(
     """
     loaded = load_artefact(artefact, allow_uncertified=mode == "observe")
     file = resolve_uri(scenario, "selvage policy route")
-    kept = resolve_uri(meta, "selvage policy route") if meta else named_meta(loaded.manifest, loaded.file)[1]
+    kept = _kept_by(loaded, meta, mode)
     spec = _pinned(_spec(loaded, file, mode, name), (loaded.file, kept), out)
     made = RoutePolicy(metadata=Metadata(name=name), spec=spec)
     ready_folder(out.parent)
     write_whole(out, dump_text(made))
     typer.echo(str(out))
+
+
+def _kept_by(artefact: Artefact, meta: str, mode: str) -> Path:
+    """Where the meta-contract of the document lies; DocumentError where one that is to be enforced is not
+    that of the artefact's certificate.
+    """
+    if not meta:
+        return named_meta(artefact.manifest, artefact.file)[1]
+    asked, place = load_meta(meta, "selvage policy route")
+    if mode == "enforce":
+        refuse_other_meta(artefact.manifest, artefact.file, asked, meta)
+    return place
 
 
 def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], name: str) -> RoutePolicySpec:

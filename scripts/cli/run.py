@@ -39,6 +39,7 @@ class RunRequest:
     ] = ""
     observe: Annotated[bool, typer.Option("--observe", help="Judge and say; move nothing.")] = False
     contract: Annotated[str, typer.Option(help="KernelContract; serving-pool without.")] = ""
+    meta: Annotated[str, typer.Option(help="MetaContract that keeps it; the policy document's without.")] = ""
     model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[Path | None, typer.Option(help="Or the file that holds it.")] = None
@@ -132,23 +133,25 @@ def _assembled(asked: RunRequest) -> AbstractContextManager[Assembled]:
 
     if not asked.pool:
         place = (asked.folder or fleets_folder() / "live").resolve()
-        return controlled_fleet(FleetFolder(path=place), _options(asked))
+        return controlled_fleet(FleetFolder(path=place), options_of(asked))
     if not asked.observe:
         hint = "add --observe; a fleet of `selvage fleet up` is driven by --folder"
         expected = "--observe, as nothing routes to servers of others"
         raise DocumentError([Problem("selvage run", 0, "--pool", expected, "none", hint)])
     name = Path(asked.pool).stem
     folder = asked.folder or fleets_folder() / "observed" / name
-    return observed_servers(asked.pool, folder.resolve(), _options(asked))
+    return observed_servers(asked.pool, folder.resolve(), options_of(asked))
 
 
-def _options(asked: RunRequest) -> RunOptions:
+def options_of(asked: RunRequest) -> RunOptions:
+    """What a controller of live servers is asked to do, as ``asked`` on the command line."""
     from live.run.options import ProbeOptions, ReturnOptions, RunOptions
 
     own = ProbeOptions()
     return RunOptions(
         policy=asked.policy,
         contract=asked.contract,
+        meta=asked.meta,
         observe=asked.observe,
         model=asked.model,
         api_key=_key(asked),

@@ -32,6 +32,7 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from policies.registry import configuration_sha256, make_configuration
 from policies.spec import parse_spec
+from policies.supervised import kept_by, meta_sha256
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, Route, load_route
@@ -78,6 +79,9 @@ class SimulateOptions:
     route_policy: Annotated[
         str, typer.Option(help="RoutePolicy document: policy, mode, shield and meta-contract, for --policy.")
     ] = ""
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that keeps --policy; nobody watches it without.")
+    ] = ""
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
@@ -87,9 +91,9 @@ def simulate(asked: SimulateOptions) -> None:
     compiled = _load(resolve_uri(asked.scenario, "selvage"), asked.trace)
     for broken in compiled.at_rest:
         typer.echo(f"broken at rest: {broken}; {CONSEQUENCE}", err=True)
-    route = _route(asked.route_policy, policy, asked.scenario, compiled)
+    route = _route(asked, compiled)
     policy = policy or DEFAULT if route is None else route.document.spec.policy
-    setup = _configuration(policy, compiled) if route is None else route.setup
+    setup = _configuration(policy, compiled, asked.meta) if route is None else route.setup
     _say_uncertified(route)
     if asked.out is not None:
         ready_folder(asked.out)
@@ -99,7 +103,7 @@ def simulate(asked: SimulateOptions) -> None:
     take = log.take if log else None
     driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
     records = _run(compiled, driver, chosen)
-    summary = summarise(compiled, policy, records) | _named(route, policy)
+    summary = summarise(compiled, policy, records) | _named(route, policy, asked.meta)
     if isinstance(driver, ObservingDriver):
         summary["would_have"] = _would_have(compiled, policy, driver, setup, records)
     if asked.out is not None and log is not None:
@@ -198,10 +202,11 @@ def _load(file: Path, trace: Path | None) -> CompiledScenario:
     return compile_scenario(with_trace(load_as(Scenario, file), trace), str(file))
 
 
-def _configuration(policy: str, scenario: CompiledScenario) -> ControllerSetup:
+def _configuration(policy: str, scenario: CompiledScenario, meta: str) -> ControllerSetup:
     try:
         notices = notices_for(parse_spec(policy)[0], scenario)
-        return make_configuration(policy, scenario.setup, notices=notices)
+        setup = make_configuration(policy, scenario.setup, notices=notices)
+        return kept_by(meta, policy, setup, "selvage simulate")
     except ValueError as error:
         problem = Problem(
             "selvage simulate", 0, "--policy", "a policy", str(error), "e.g. --policy hysteresis:dwell_s=120"
@@ -209,15 +214,15 @@ def _configuration(policy: str, scenario: CompiledScenario) -> ControllerSetup:
         raise DocumentError([problem]) from None
 
 
-def _route(uri: str, policy: str, scenario_uri: str, scenario: CompiledScenario) -> Route | None:
-    if not uri:
+def _route(asked: SimulateOptions, scenario: CompiledScenario) -> Route | None:
+    if not asked.route_policy:
         return None
-    if policy:
-        problem = Problem(
-            "selvage simulate", 0, "--policy", "none beside --route-policy", policy, "leave out one of them"
-        )
-        raise DocumentError([problem])
-    route = load_route(uri, scenario_uri, scenario)
+    for option, value in (("--policy", asked.policy), ("--meta", asked.meta)):
+        if value:
+            expected = "none beside --route-policy, which names its own"
+            problem = Problem("selvage simulate", 0, option, expected, value, "leave out one of them")
+            raise DocumentError([problem])
+    route = load_route(asked.route_policy, asked.scenario, scenario)
     for caution in (*route.gaps, *route.unknown):
         typer.echo(f"caution: {caution}", err=True)
     return route
@@ -228,10 +233,10 @@ def _say_uncertified(route: Route | None) -> None:
         typer.echo(f"observing without a certificate: {reason}", err=True)
 
 
-def _named(route: Route | None, policy: str) -> dict[str, Any]:
-    """What the summary says of the policy, or of the document that drove."""
+def _named(route: Route | None, policy: str, meta: str) -> dict[str, Any]:
+    """What the summary says of the policy and its meta-contract, or of the document that drove."""
     if route is None:
-        return {"policy_sha256": configuration_sha256(policy)}
+        return {"policy_sha256": configuration_sha256(policy), "meta_contract_sha256": meta_sha256(meta)}
     document = route.document
     return {
         "route_policy": document.metadata.name,

@@ -13,6 +13,7 @@ from rich.console import Console
 from contracts.errors import DocumentError, Problem
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
+from policies.supervised import meta_sha256
 from policies.train.recipe import load_recipe
 from policies.train.tune import SPACES, Trial, best, tune
 from scripts.cli.options import LARGEST_SEED, options
@@ -53,6 +54,9 @@ class TuneOptions:
     fleets: Annotated[int, typer.Option(min=1, help="Training episodes per trial.")] = 96
     horizon_s: Annotated[float, typer.Option(min=10.0, max=86_400.0, help="Length of an episode, s.")] = 301.0
     recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = RECIPE
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that keeps the policy in every episode; none without.")
+    ] = ""
     jobs: Annotated[int, typer.Option(min=1, help="Jobs beside each other.")] = 1
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
 
@@ -75,7 +79,8 @@ def tune_command(asked: TuneOptions) -> None:
     refuse_unknown(asked.backend, "selvage tune")
     words = ["selvage", "tune", asked.policy, "--steps", str(asked.steps), "--seed", str(asked.seed)]
     words += ["--fleets", str(asked.fleets), "--horizon-s", f"{asked.horizon_s:g}"]
-    words += ["--recipe", asked.recipe, "--out", "FILE"]
+    words += ["--recipe", asked.recipe, *(["--meta", asked.meta] if asked.meta else []), "--out", "FILE"]
+    meta_sha256(asked.meta)  # refused before anything runs
     ready_folder(asked.out.parent)
     kept = KeptResults(beside(asked.out))
     content = run(asked, kept, Console(stderr=True)) | {"command": shlex.join(words)}
@@ -101,6 +106,7 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
             run=runner,
             kept=kept,
             pieces=asked.jobs,
+            meta=asked.meta,
             on_done=lambda share: progress.update(advance=share),
         )
         found = tune(
@@ -128,6 +134,7 @@ def _content(
         "format": FORMAT,
         "policy": asked.policy,
         "scenario_sha256": scenarios_sha256(asked.training.scenarios, "selvage tune"),
+        "meta_contract_sha256": meta_sha256(asked.meta),
         "plugins_sha256": loaded_sha256(),
         "seed": asked.seed,
         "optuna": package_version("optuna"),

@@ -20,6 +20,8 @@ from faults.drill.runner import Say
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
 from policies.registry import SHIPPED_ARTEFACT
+from policies.spec import parse_spec
+from policies.supervised import meta_sha256, own_meta
 from scripts.guard import die_with
 
 _LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
@@ -28,11 +30,14 @@ _READY, _START_S, _STOP_S, _POLL_S = " drives; ", 400.0, 15.0, 0.1
 
 @dataclass(slots=True)
 class RunningController:
-    """``live.drill.target.Healer``: the controller of the fleet of ``pool`` in ``folder``."""
+    """``live.drill.target.Healer``: the controller of the fleet of ``pool`` in ``folder``. meta: URI of the
+    meta-contract that keeps ``policy``; "": that of its artefact, else the shipped one.
+    """
 
     folder: FleetFolder
     pool: str
     policy: str
+    meta: str
     contract: Path
     say: Say
     undo: Undo = field(default_factory=Undo)
@@ -40,7 +45,7 @@ class RunningController:
 
     def start(self) -> None:
         """Start it and wait until it drives. LiveError with what it said where it does not."""
-        log, document = self.folder.log("drill-controller"), self._document()
+        log, document = self.folder.log("drill-controller"), self.document()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
         given = (self.folder.path, document, self.contract, log, self.undo)
@@ -66,13 +71,11 @@ class RunningController:
             self._process.join(_STOP_S)
         self._process = None
 
-    def _document(self) -> Path:
-        """The shipped RoutePolicy of live fleets with this policy in it."""
+    def document(self) -> Path:
+        """The shipped RoutePolicy of live fleets with this policy and its meta-contract in it, pinned."""
         shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
-        meta = f"{_LIBRARY}meta-contract.yaml"
         names = {"pool": self.pool, "contract": load_as(KernelContract, self.contract).metadata.name}
-        artifact = shipped_artefact() if self.policy == "learned" else None
-        own = names | {"policy": self.policy, "meta_contract": meta, "artifact": artifact}
+        own = names | policy_fields(self.policy) | meta_fields(self.meta or own_meta(self.policy))
         spec = shipped.spec.model_copy(update=own)
         path = self.folder.drills / "route-policy.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,9 +83,31 @@ class RunningController:
         return path
 
 
+def policy_fields(policy: str) -> dict[str, object]:
+    """``policy`` and ``artifact`` of a RoutePolicy under which the configuration ``policy`` drives; a learned
+    one is ``learned``, which ships, or ``learned:artefact=MANIFEST``.
+    """
+    name, values = parse_spec(policy)
+    if name != "learned" or set(values) - {"artefact"}:
+        return {"policy": policy, "artifact": None}
+    uri = str(values.get("artefact", ""))
+    own = FileRef(uri=_absolute(uri), sha256=sha256_of(resolve_uri(uri, ""))) if uri else shipped_artefact()
+    return {"policy": name, "artifact": own}
+
+
 def shipped_artefact() -> FileRef:
     """The learned policy that ships, pinned as it is."""
     return FileRef(uri=SHIPPED_ARTEFACT, sha256=sha256_of(resolve_uri(SHIPPED_ARTEFACT, "drill")))
+
+
+def meta_fields(uri: str) -> dict[str, object]:
+    """The fields of a RoutePolicy that name and pin the meta-contract at ``uri``."""
+    return {"meta_contract": _absolute(uri), "meta_contract_sha256": meta_sha256(uri)}
+
+
+def _absolute(uri: str) -> str:
+    """``uri``, a file by its whole path: the document that names it lies elsewhere."""
+    return uri if uri.startswith(PACKAGE_PREFIX) else str(resolve_uri(uri, "").absolute())
 
 
 def _control(folder: Path, document: Path, contract: Path, log: Path, undo: Undo) -> None:

@@ -11,15 +11,18 @@ from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from policies.registry import configuration_sha256
+from policies.supervised import load_meta, meta_sha256, refuse_other_artefact
 from scripts.drill.documents import ReadDrill
 from simulator.drill import CONTRACT
 
 #: Nobody heals.
 NOBODY = "none"
+_RUN = "selvage drill run"
 
 
-def input_hashes(read: ReadDrill, policy: str) -> dict[str, Any]:
-    """sha256 of everything that ``read`` leads to, and of who heals: settings and files of ``policy``.
+def input_hashes(read: ReadDrill, policy: str, meta: str = "") -> dict[str, Any]:
+    """sha256 of everything that ``read`` leads to, and of who heals: settings and files of ``policy``, and
+    the meta-contract at ``meta`` that keeps it, if one is named.
 
     Null: no trace, nobody heals, a profile that is not there, as live servers need none. Profiles, by kernel,
     pin their samples and prompts.
@@ -34,7 +37,21 @@ def input_hashes(read: ReadDrill, policy: str) -> dict[str, Any]:
         "profile_sha256": {one.name: _profile(one.profile, read) for one in read.pool.spec.kernels},
         "trace_sha256": sha256_of(resolve_uri(trace, read.file)) if trace else None,
         "policy_sha256": None if policy == NOBODY else _policy(policy),
+        "meta_contract_sha256": meta_sha256(meta),
     }
+
+
+def refuse_other_meta(policy: str, meta: str) -> None:
+    """DocumentError where ``meta`` cannot keep ``policy``: it is no meta-contract, the policy's artefact
+    belongs to another, or nobody heals.
+    """
+    if not meta:
+        return
+    if policy == NOBODY:
+        step = "name a --policy, or leave --meta out"
+        raise DocumentError([Problem(_RUN, 0, "--meta", "a policy that it keeps", "--policy none", step)])
+    document, _ = load_meta(meta, _RUN)
+    refuse_other_artefact(policy, document, meta)
 
 
 def contract_file(read: ReadDrill) -> Path:
@@ -45,7 +62,7 @@ def contract_file(read: ReadDrill) -> Path:
 def refuse_policy(error: ValueError) -> DocumentError:
     """``error`` of an unknown policy or setting, as bad input on the command line."""
     step = "e.g. --policy hysteresis, or none"
-    return DocumentError([Problem("selvage drill run", 0, "--policy", "a policy", str(error), step)])
+    return DocumentError([Problem(_RUN, 0, "--policy", "a policy", str(error), step)])
 
 
 def _policy(spec: str) -> str:

@@ -47,14 +47,17 @@ class LocalDrill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """Who heals, and the seed of the load. name: as in results; "": the policy."""
+    """Who heals, and the seed of the load. name: as in results; "": the policy. meta: URI of the
+    meta-contract that keeps the policy; "": that of its artefact, else the shipped one.
+    """
 
     policy: str
     seed: int
     name: str = ""
+    meta: str = ""
 
 
-def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, say: Say) -> LocalRun:
+def drill_local(read: ReadDrill, folder: FleetFolder, driver: Driver, say: Say) -> LocalRun:
     """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
 
     Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does
@@ -62,7 +65,7 @@ def drill_local(read: ReadDrill, folder: FleetFolder, policy: str, seed: int, sa
     """
     drill = local_drill(read, folder)
     with drilled_fleet(drill.fleet, folder, say):
-        return run_on(drill, folder, Driver(policy=policy, seed=seed), say)
+        return run_on(drill, folder, driver, say)
 
 
 def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
@@ -85,6 +88,7 @@ def run_on(drill: LocalDrill, folder: FleetFolder, driver: Driver, say: Say) -> 
         folder=folder,
         pool=drill.fleet.pool,
         policy=driver.policy,
+        meta=driver.meta,
         contract=drill.contract_file,
         say=say,
         undo=plan.spec.undo,

@@ -7,6 +7,7 @@ from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
 from policies.registry import make_configuration
 from policies.spec import parse_spec
+from policies.supervised import kept_by
 from scripts.drill.documents import ReadDrill
 from scripts.drill.inputs import NOBODY, refuse_policy
 from scripts.e5.configurations import BASELINE_CONFIGURATION, notices_for
@@ -15,14 +16,17 @@ from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
 
 
-def drill_simulated(read: ReadDrill, policy: str, seed: int, say: Say) -> DrillOutcome:
-    """Run and judge ``read`` on the simulator; DocumentError where it cannot be simulated."""
+def drill_simulated(read: ReadDrill, policy: str, seed: int, say: Say, meta: str = "") -> DrillOutcome:
+    """Run and judge ``read`` on the simulator, ``policy`` kept by the meta-contract at ``meta`` ("": none);
+    DocumentError where it cannot be simulated.
+    """
     named = BASELINE_CONFIGURATION if policy == NOBODY else policy
 
     def driver(world: CompiledScenario) -> ControllerDriver:
         try:
             notices = notices_for(parse_spec(named)[0], world)
-            return ControllerDriver(make_configuration(named, world.setup, notices=notices), name=policy)
+            setup = make_configuration(named, world.setup, notices=notices)
+            return ControllerDriver(kept_by(meta, named, setup, "selvage drill run"), name=policy)
         except ValueError as error:
             raise refuse_policy(error) from None
 

@@ -25,6 +25,7 @@ from policies.kinds import POLICIES
 from policies.registry import make_configuration, make_policy
 from policies.rules.informed import Notices
 from policies.spec import parse_spec
+from policies.supervised import kept_by, load_meta, refuse_other_artefact
 from scripts.e5.known_faults import known_faults
 from scripts.e5.route import read_route
 from simulator.drive import ControllerDriver
@@ -44,12 +45,14 @@ class Configuration:
     contract's.
 
     route: the RoutePolicy document (URI) whose shield, meta-contract and mode hold; "" for none.
+    meta: the MetaContract (URI) under which it runs; "": nobody watches it.
     """
 
     name: str
     spec: str
     alarm_confidence: float | None = None
     route: str = ""
+    meta: str = ""
 
     @property
     def policy(self) -> str:
@@ -71,7 +74,8 @@ class Configuration:
         if self.alarm_confidence is not None:
             contract = replace(fleet.contract, alarm_confidence=self.alarm_confidence)
             fleet = replace(fleet, contract=contract)
-        return make_configuration(self.spec, fleet, notices=notices_for(self.policy, scenario))
+        found = make_configuration(self.spec, fleet, notices=notices_for(self.policy, scenario))
+        return kept_by(self.meta, self.spec, found, "selvage")
 
     def driver(
         self, scenario: CompiledScenario, watch: Callable[[Decision], None] | None = None
@@ -82,11 +86,15 @@ class Configuration:
         return ControllerDriver(self.setup(scenario), name=self.name, watch=watch)
 
     def check(self, fleet: FleetSetup) -> None:
-        """Refuse a setting that the policy does not know, before anything runs."""
+        """Refuse a setting that the policy does not know, and a meta-contract that is not that of its
+        artefact, before anything runs.
+        """
         try:
             make_policy(self.spec, fleet)
         except ValueError as error:
             raise refused(self.name, "settings of the policy", str(error)) from None
+        if self.meta:
+            refuse_other_artefact(self.spec, load_meta(self.meta, "selvage")[0], self.meta)
 
 
 def notices_for(policy: str, scenario: CompiledScenario) -> Notices | None:
@@ -94,8 +102,12 @@ def notices_for(policy: str, scenario: CompiledScenario) -> Notices | None:
     return known_faults(scenario) if policy == INFORMED else None
 
 
-def parse_configuration(text: str) -> Configuration:
-    """The configuration that ``text`` names; DocumentError for an unknown policy or a malformed setting."""
+def parse_configuration(text: str, meta: str = "") -> Configuration:
+    """The configuration that ``text`` names under ``meta``; DocumentError for an unknown policy or a
+    malformed setting.
+
+    The baseline configuration has no lever, so no meta-contract keeps it.
+    """
     spec, at, confidence = text.partition("@")
     try:
         name, _ = parse_spec(spec)
@@ -106,7 +118,8 @@ def parse_configuration(text: str) -> Configuration:
         raise refused(text, f"one of {', '.join(POLICIES.known())}", repr(name))
     if level is not None and not 0.5 < level < 1.0:
         raise refused(text, "a confidence between 0.5 and 1", confidence)
-    return Configuration(name=_readable(text), spec=spec, alarm_confidence=level)
+    kept = "" if name == BASELINE_CONFIGURATION else meta
+    return Configuration(name=_readable(text), spec=spec, alarm_confidence=level, meta=kept)
 
 
 def _readable(text: str) -> str:
@@ -114,16 +127,16 @@ def _readable(text: str) -> str:
     return re.sub(r"=[^,@]*/([^/,@]+)", r"=\1", text)
 
 
-def parse_configurations(texts: Iterable[str]) -> tuple[Configuration, ...]:
-    """Configurations in the given order, each once, the baseline configuration first if it is not named;
-    ``TUNED`` is several.
+def parse_configurations(texts: Iterable[str], meta: str = "") -> tuple[Configuration, ...]:
+    """Configurations under ``meta`` in the given order, each once, the baseline configuration first if it is
+    not named; ``TUNED`` is several.
     """
     given = [text.strip() for text in texts if text.strip()]
     names = list(dict.fromkeys(name for text in given for name in (tuned() if text == TUNED else [text])))
     if not names:
         raise refused("", f"one or more of {', '.join(POLICIES.known())}", "none")
     with_baseline = names if BASELINE_CONFIGURATION in names else [BASELINE_CONFIGURATION, *names]
-    found = [parse_configuration(name) for name in with_baseline]
+    found = [parse_configuration(name, meta) for name in with_baseline]
     shown = Counter(one.name for one in found)
     return tuple(
         one if shown[one.name] == 1 else replace(one, name=text)

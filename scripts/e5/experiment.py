@@ -20,6 +20,7 @@ from contracts.plugins import loaded_sha256
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.timeline import Timeline
 from contracts.workload.azure_trace import load_trace
+from policies.supervised import meta_sha256
 from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
 from scripts.e5.front import front_points
@@ -58,6 +59,8 @@ class Options:
     policies: tuple[str, ...] | None = None
     route_policy: str = ""
     """A RoutePolicy document that is one more configuration; "" for none."""
+    meta: str = ""
+    """The MetaContract that keeps every configuration but the baseline's and a document's; "" for none."""
     seeds: int | None = None
     jobs: int = 1
     backend: str = "loky"
@@ -89,10 +92,10 @@ def plan_run(options: Options) -> RunPlan:
     if options.trace is not None:
         load_trace(options.trace)
     entries = expand_suite(suite, file, options.trace)
-    configurations = parse_configurations(options.policies or suite.spec.policies)
+    configurations = parse_configurations(options.policies or suite.spec.policies, options.meta)
     if route := _route_of(suite, file, options):
         configurations = (*configurations, route_configuration(route))
-    sweep = _swept(suite, {configuration.policy for configuration in configurations})
+    sweep = _swept(suite, options.meta, {configuration.policy for configuration in configurations})
     for entry in entries:
         compiled(entry)
     for configuration in (*configurations, *sweep):
@@ -146,11 +149,11 @@ def _fewer_seeds(suite: Suite, options: Options, seeds: tuple[int, ...]) -> dict
     return dict.fromkeys(told.policies, told.seeds)
 
 
-def _swept(suite: Suite, policies: set[str]) -> tuple[Configuration, ...]:
+def _swept(suite: Suite, meta: str, policies: set[str]) -> tuple[Configuration, ...]:
     """Settings of the suite's sweep, of those ``policies`` that run."""
     if not suite.spec.sweep:
         return ()
-    return tuple(one for one in parse_configurations(suite.spec.sweep)[1:] if one.policy in policies)
+    return tuple(one for one in parse_configurations(suite.spec.sweep, meta)[1:] if one.policy in policies)
 
 
 def _check(configuration: Configuration, entries: tuple[SuiteEntry, ...]) -> None:
@@ -238,6 +241,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "policies": [configuration.name for configuration in plan.configurations],
         "policy_sha256": policy_hashes((*plan.configurations, *plan.sweep)),
         "sweep": [configuration.name for configuration in plan.sweep],
+        "meta_contract_sha256": meta_sha256(options.meta),
         "route_policy_sha256": route_sha256(plan.configurations),
         "route_policy_bound": route_bound(plan.configurations, plan.entries),
         "route_policy_uncertified": list(observed_without_certificate(plan.configurations, plan.entries)),

@@ -144,10 +144,12 @@ def _cell(leaf: dict[str, Any], unit: str, limits: bool) -> str:
     return f"{text} [dim]({low} to {high})[/dim]"
 
 
-def command_of(suite: str, policies: str, seeds: int | None, trace: Path | None, route_policy: str) -> str:
+def command_of(
+    suite: str, policies: str, seeds: int | None, trace: Path | None, route_policy: str, meta: str
+) -> str:
     """The command that gives the same results; --jobs and --batch change none."""
     options = {"--suite": suite, "--policies": policies, "--seeds": seeds}
-    return command_from(options | {"--trace": trace, "--route-policy": route_policy})
+    return command_from(options | {"--trace": trace, "--route-policy": route_policy, "--meta": meta})
 
 
 def command_from(options: Mapping[str, object]) -> str:

@@ -30,7 +30,9 @@ _SCORE = TypeAdapter(ValidationScore)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Fleets ``first`` to ``last``, the last left out, of draw ``number`` under ``configuration``."""
+    """Fleets ``first`` to ``last``, the last left out, of draw ``number`` under ``configuration``, which the
+    meta-contract ``meta`` keeps ("": none).
+    """
 
     configuration: str
     episodes: EpisodeSet
@@ -38,6 +40,7 @@ class Piece:
     number: int
     first: int
     last: int
+    meta: str = ""
 
 
 @lru_cache(maxsize=2)
@@ -50,18 +53,21 @@ def run_piece(piece: Piece) -> list[Row]:
     whole = _drawn(piece.episodes)[piece.number]
     mine = slice(piece.first, piece.last)
     part = replace(whole, episodes=whole.episodes[mine], seeds=whole.seeds[mine])
-    return measured_rows(piece.configuration, part, piece.reward)
+    return measured_rows(parse_configuration(piece.configuration, piece.meta), part, piece.reward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What every score of a search shares. pieces: into how many each draw is cut; changes no result."""
+    """What every score of a search shares. pieces: into how many each draw is cut; changes no result.
+    meta: URI of the meta-contract that keeps every configuration; "" for none.
+    """
 
     episodes: EpisodeSet
     reward: RewardRecipe
     run: Run
     kept: KeptResults
     pieces: int = 1
+    meta: str = ""
     on_done: Callable[[float], None] = lambda _: None
     """Called with the share of one configuration's episodes that has finished."""
 
@@ -96,6 +102,7 @@ class Search:
                 number=number,
                 first=first,
                 last=min(fleets, first + size),
+                meta=self.meta,
             )
             for number in range(self.episodes.rounds)
             for first in range(0, fleets, size)
@@ -103,7 +110,7 @@ class Search:
 
     def _key(self, configuration: str) -> str:
         worlds = [world_facts(part.base.compiled) for part in _drawn(self.episodes)]
-        chosen = configuration_key(parse_configuration(configuration))
+        chosen = configuration_key(parse_configuration(configuration, self.meta))
         return self.kept.key(chosen, worlds, repr(self.episodes), self.reward.model_dump(mode="json"))
 
     def _load(self, configuration: str) -> ValidationScore | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from contracts.loading.uris import resolve_uri
+from policies.supervised import meta_sha256
 from policies.train.recipe import load_recipe
 from scripts.cli import tune
 from scripts.cli.main import app
 from scripts.train import pieces
 from scripts.train.validation import Row
 from tests.support.documents_written import write_yaml
+from tests.support.own_meta import write_own_meta
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.needs("rl")]
 
@@ -68,6 +71,25 @@ def test_processes_and_interruptions_change_no_byte(
         patch.setattr(pieces, "run_piece", counted)
         assert tuned(recipe, tmp_path / "three.json") == whole
     assert not set(again[:1]) & set(ran)
+
+
+def test_trials_are_kept_by_the_meta_contract_that_is_named(recipe: Path, tmp_path: Path) -> None:
+    """Smaller moves give every trial another score than none, and the result pins whose they are."""
+    meta = write_own_meta(tmp_path)
+    bare = json.loads(tuned(recipe, tmp_path / "bare.json"))
+    kept = json.loads(tuned(recipe, tmp_path / "kept.json", "--meta", str(meta)))
+    assert (bare["meta_contract_sha256"], kept["meta_contract_sha256"]) == (None, meta_sha256(str(meta)))
+    assert f"--meta {meta}" in kept["command"]
+    assert [one["objective"] for one in kept["trials"]] != [one["objective"] for one in bare["trials"]]
+
+
+def test_what_is_no_meta_contract_is_refused_before_the_search(tmp_path: Path) -> None:
+    """Exit code 2, and no folder of results."""
+    words = ["tune", "threshold", "--meta", "none.yaml", "--out", str(tmp_path / "out" / "one.json")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "none.yaml" in done.output
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.timeout(900)

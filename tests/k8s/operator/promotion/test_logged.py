@@ -44,6 +44,6 @@ def test_stages_and_verdicts_stand_in_the_log(bench: Bench, tmp_path: Path) -> N
     at_s = [row["now_s"] for row in rows if row["kind"] in ("tick", "promotion")]
     assert at_s == sorted(at_s)
     own = of_one_set_up(rows)
-    again = replay(own, setup_again(own[0]["documents"], "", "").setup)
+    again = replay(own, setup_again(own[0]["documents"]).setup)
     assert again.identical
     assert again.promotions == sum(row["kind"] == "promotion" for row in own) >= 1

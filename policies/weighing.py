@@ -1,0 +1,80 @@
+"""Policies that are one function: weights per slice and kernel from what is seen, without a memory.
+
+``weighing`` registers such a function by name. What it returns need not be a table: rows are made to sum to
+1, and a slice for which every weight is 0 goes home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contracts.errors import PluginError
+from contracts.parameters import Parameter
+from controller.ports import Observation, PolicyState, Proposal
+from policies.kinds import POLICIES, PolicyKind
+from policies.rules.fixed import home_table
+from policies.spec import Settings
+
+#: What it takes and gives back: finite numbers >= 0 that broadcast to [B, S, K].
+Weigh = Callable[[Observation, Settings], ArrayLike]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighingPolicy:
+    """Weights by ``weigh``; nothing shed, nobody ejected."""
+
+    policy_id: str
+    weigh: Weigh
+    settings: Settings
+
+    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
+        """Nothing to remember."""
+        return {}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The weights as a table; home where all are 0. PluginError for weights that are none."""
+        weights, table = self._weights(seen), home_table(seen)
+        total = weights.sum(axis=2, keepdims=True)
+        shares = weights / np.where(total > 0.0, total, 1.0)
+        table[:, :, :-1] = np.where(total > 0.0, shares, table[:, :, :-1])
+        ejected = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+        return Proposal(table=table, ejected=ejected), state
+
+    def _weights(self, seen: Observation) -> NDArray[np.float64]:
+        found = np.asarray(self.weigh(seen, self.settings), dtype=np.float64)
+        batch, slices, columns = seen.table.shape
+        expected = f"policy {self.policy_id!r}: expected finite weights >= 0 [fleets, slices, kernels]"
+        try:
+            weights = np.broadcast_to(found, (batch, slices, columns - 1))
+        except ValueError:
+            wanted = f"{[batch, slices, columns - 1]}, got {list(found.shape)}"
+            raise PluginError(f"{expected} of shape {wanted}; mend its function") from None
+        if not bool(np.all((weights >= 0.0) & (weights < np.inf))):
+            raise PluginError(f"{expected}, got {weights.min():g} to {weights.max():g}; mend its function")
+        return weights
+
+
+def weighing(name: str, description: str, **parameters: Parameter) -> Callable[[Weigh], Weigh]:
+    """Register the decorated function as the policy ``name``, with ``parameters``, shield and quarantine.
+
+    It gets an ``Observation`` and the settings by name. ValueError where the name is taken.
+    """
+
+    def keep(weigh: Weigh) -> Weigh:
+        kind = PolicyKind(
+            factory=lambda _, policy_id, settings: WeighingPolicy(
+                policy_id=policy_id, weigh=weigh, settings=settings
+            ),
+            parameters=parameters,
+            quarantine=True,
+            shield=True,
+            description=description,
+        )
+        POLICIES.register(name, kind)
+        return weigh
+
+    return keep
