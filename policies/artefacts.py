@@ -11,29 +11,26 @@ from controller.encoding.features import ENCODING_VERSION
 from controller.fleet import FleetSetup
 from policies.certify import admission, artifact_files
 from policies.certify.admission import Subject
-from policies.certify.artifact_files import Artefact
+from policies.certify.artifact_files import LEARNED, Artefact
 from policies.learned.runner import LearnedPolicy
 from policies.registry import configuration_facts, files_of
 
 
-def learned_facts() -> dict[str, object]:
-    """What decides beside the network of a learned policy."""
-    return configuration_facts("learned")
-
-
-def learned_subject(onnx_sha256: str, encoding_version: int = ENCODING_VERSION) -> Subject:
-    """What a certificate of that network speaks of today."""
-    return artifact_files.learned_subject(onnx_sha256, learned_facts(), encoding_version)
+def network_subject(
+    onnx_sha256: str, configuration: str = LEARNED, encoding_version: int = ENCODING_VERSION
+) -> Subject:
+    """What a certificate of that network in that configuration speaks of today."""
+    return artifact_files.network_subject(onnx_sha256, configuration_facts, configuration, encoding_version)
 
 
 def manifest_subject(manifest: PolicyArtifact) -> Subject:
-    """``learned_subject`` of the network that ``manifest`` names."""
-    return artifact_files.manifest_subject(manifest, learned_facts())
+    """``network_subject`` of the network that ``manifest`` names."""
+    return artifact_files.manifest_subject(manifest, configuration_facts)
 
 
 def with_certificate(artefact: Artefact, found: Certificate) -> PolicyArtifact:
     """The manifest with the certificate ``found``, refused unless it passes and speaks of this network."""
-    return artifact_files.with_certificate(artefact, found, learned_facts())
+    return artifact_files.with_certificate(artefact, found, configuration_facts)
 
 
 def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
@@ -41,12 +38,12 @@ def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
 
     Raises DocumentError for whatever does not fit.
     """
-    return artifact_files.load_artefact(uri, None if allow_uncertified else learned_facts())
+    return artifact_files.load_artefact(uri, None if allow_uncertified else configuration_facts)
 
 
 def load_learned(uri: str, fleet: FleetSetup, *, allow_uncertified: bool = False) -> LearnedPolicy:
     """The policy of the artefact ``uri`` ("": the shipped one) for ``fleet``."""
-    return artifact_files.load_learned(uri, fleet, None if allow_uncertified else learned_facts())
+    return artifact_files.load_learned(uri, fleet, None if allow_uncertified else configuration_facts)
 
 
 def builtin_sha256(spec: str) -> str:

@@ -132,7 +132,7 @@ def _learned(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     onnx = values.text("onnx")
     if onnx:
         return learned_policy(read_regular(onnx, ONNX_BYTES), fleet, policy_id, onnx)
-    return load_learned(values.text("artefact"), fleet, configuration_facts("learned"), policy_id)
+    return load_learned(values.text("artefact"), fleet, configuration_facts, policy_id)
 
 
 #: The learned policy, which needs a file. artefact: URI of a certified artefact ("": the shipped one);
@@ -150,19 +150,23 @@ LEARNED = PolicyKind(
 
 def _plain(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
     # Only who runs one needs onnxruntime.
+    from policies.certify.artifact_files import load_plain
     from policies.learned.plain import plain_policy
 
-    onnx = values.text("onnx")
+    onnx, artefact = values.text("onnx"), values.text("artefact")
+    if artefact:
+        return load_plain(artefact, fleet, configuration_facts, policy_id)
     if not onnx:
         raise ValueError("policy 'gym': give its file, e.g. gym:onnx=mine.onnx")
     return plain_policy(read_regular(onnx, ONNX_BYTES), fleet, policy_id, onnx)
 
 
-#: A policy that some library trained on the environment. onnx: its file (``selvage policy export --sb3``).
+#: A policy that some library trained on the environment (``selvage policy export --sb3``). artefact: URI of a
+#: certified artefact; onnx: an ONNX file alone, for certification and choice only.
 PLAIN = PolicyKind(
     factory=_plain,
     parameters=WINDOW,
-    texts={"onnx": ""},
+    texts={"artefact": "", "onnx": ""},
     quarantine=True,
     shield=True,
     description="trained on the environment by another library; on completed windows, as there",

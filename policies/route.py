@@ -23,11 +23,14 @@ from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
 from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
+from policies.certify.artifact_files import LEARNED, PLAIN, drives_as
 from policies.certify.coverage import Facts, fleet_facts, outside, unknown
 from policies.certify.signature import refuse_unsigned
 from policies.registry import make_configuration, make_policy
 from policies.supervised import KnownGoodPolicy, under
 
+#: Policies that come as an artefact.
+TRAINED = (LEARNED, PLAIN)
 #: Where the certificate of a baseline lies, beside the meta-contract that names it.
 CERTIFICATE = "policies/{baseline}-certificate.json"
 
@@ -136,7 +139,7 @@ class CoverageGaps:
     def lines(self, document: RoutePolicy) -> tuple[str, ...]:
         """Why a fallback drives instead of who ``document`` names, and the commands that certify."""
         policy, meta = document.spec.policy, document.spec.meta_contract
-        named = f"{policy}:onnx=FILE" if policy == "learned" else policy
+        named = f"{policy}:onnx=FILE" if policy in TRAINED else policy
         commands = {"policy": named, "baseline": "BASELINE"}
         return tuple(
             f"{who} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with "
@@ -213,14 +216,17 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> Certificate |
 
 
 def _check_artefact(document: RoutePolicy, file: str) -> None:
-    """DocumentError unless a learned policy, and no other, has an artefact, of the pinned manifest."""
+    """DocumentError unless a trained policy, and no other, has an artefact of its kind, as pinned."""
     name, artefact = document.spec.policy, document.spec.artifact
-    if (name == "learned") != (artefact is not None):
-        expected = "a manifest" if name == "learned" else f"nothing, as {name!r} is built in"
+    if (name in TRAINED) != (artefact is not None):
+        expected = "a manifest" if name in TRAINED else f"nothing, as {name!r} is built in"
         actual = "nothing" if artefact is None else artefact.uri
-        raise _refused(file, "artifact", expected, actual, "policy learned and artifact go together")
+        hint = f"policy {' or '.join(TRAINED)} and artifact go together"
+        raise _refused(file, "artifact", expected, actual, hint)
     if artefact is not None:
         read_pinned(artefact, file)
+        found = drives_as(load_as(PolicyArtifact, resolve_uri(artefact.uri, file)))
+        _expect(file, "policy", found, name, "name the policy as which the network of this artifact drives")
     _refuse_unsigned(document, file)
 
 

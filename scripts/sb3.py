@@ -33,6 +33,12 @@ def bytes_of_zip(path: Path) -> bytes:
     return _bytes(weights, _activation(told, str(path)), str(path))
 
 
+def seed_of_zip(path: Path) -> int | None:
+    """The seed that the policy saved in ``path`` was trained with; None where it says none."""
+    told = _told(_members(path)[0], str(path)).get("seed")
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
+
+
 def _members(path: Path) -> tuple[bytes, bytes]:
     """``data`` and ``policy.pth`` of the zip at ``path``."""
     content = read_regular(path, ARCHIVE_BYTES)

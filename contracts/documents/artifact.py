@@ -144,6 +144,8 @@ class ArtifactSpec(Strict):
     onnx: FileRef
     encoding_version: PositiveCount
     """Version of the observation and action encoding."""
+    configuration: Literal["gym"] | None = None
+    """gym: another library trained it on the environment, and it drives as there; absent: `learned`."""
     recurrent: RecurrentState | None = None
     """Absent: the network remembers nothing of its own."""
     training: Training

@@ -101,8 +101,8 @@ POOL = (
 
 ROUTE = (
     Rule(
-        "self.policy != 'learned' || has(self.artifact)",
-        "artifact: a learned policy comes as a pinned PolicyArtifact",
+        "!(self.policy in ['learned', 'gym']) || has(self.artifact)",
+        "artifact: a trained policy (learned, gym) comes as a pinned PolicyArtifact",
         "artifact",
     ),
     Rule(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.errors import StateError
 from contracts.loading.files import json_text
 from contracts.loading.malformed import MALFORMED
+from controller.decision import Decision
 from controller.explain.tick import explain, record_json
 from controller.initial import initial_state
 from controller.options import ControllerSetup
@@ -26,6 +27,7 @@ from live.control.telemetry_json import telemetry_from_json
 from live.control.turns import decide, settled
 
 Row = dict[str, Any]
+Watch = Callable[[ControllerState, ControllerState, Decision], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,13 @@ class Replayed:
         return not self.differences
 
 
-def replay(rows: Iterable[Row], setup: ControllerSetup) -> Replayed:
+def replay(rows: Iterable[Row], setup: ControllerSetup, watch: Watch | None = None) -> Replayed:
     """Decide every logged tick again under the set-up that the log was written under, byte by byte.
 
+    watch: is shown the state before and after each tick, and its decision.
     Raises StateError where a state in the log is not of ``setup``.
     """
-    return _Replay(setup=setup, exact=True).over(rows)
+    return _Replay(setup=setup, exact=True, watch=watch).over(rows)
 
 
 def what_if(rows: Iterable[Row], setup: ControllerSetup) -> Replayed:
@@ -78,6 +81,7 @@ class _Replay:
 
     setup: ControllerSetup
     exact: bool
+    watch: Watch | None = None
     state: ControllerState | None = None
     counts: Counter[str] = field(default_factory=Counter)
     found: list[Difference] = field(default_factory=list)
@@ -120,6 +124,8 @@ class _Replay:
         after, decision = decide(before, seen, self.setup)
         in_force = bool(row["in_force"]) or not self.exact
         self.state = settled(before, after, self.setup, in_force=in_force, spent_ms=float(row["spent_ms"]))
+        if self.watch is not None:
+            self.watch(before, self.state, decision)
         return record_json(explain(before, self.state, decision, self.setup))
 
     def _compare(self, logged: Row, again: Row) -> None:

@@ -7,9 +7,10 @@ configuration or of another meta-contract than the manifest's. No pickle anywher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
 from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentState, Training
@@ -22,6 +23,7 @@ from controller.encoding.features import ENCODING_VERSION
 from controller.fleet import FleetSetup
 from policies.certify.admission import Subject, refuse_unless_certified, rules_sha256
 from policies.learned.choosing import fixed_rules
+from policies.learned.plain import PlainPolicy, plain_policy
 from policies.learned.runner import LearnedPolicy, learned_policy
 
 #: The policy that ships with the library.
@@ -32,14 +34,28 @@ META = "package:contracts/library/meta-contract.yaml"
 LEARNED = "learned:onnx=FILE"
 
 
-#: What decides in the configuration that a learned policy runs in (``policies.registry``).
-Facts = Mapping[str, object]
+#: What decides in a configuration, by its name (``policies.registry.configuration_facts``).
+FactsOf = Callable[[str], Mapping[str, object]]
+#: The configuration of a network of ours, and of one that another library trained on the environment.
+LEARNED: Final = "learned"
+PLAIN: Final = "gym"
 
 
-def learned_subject(onnx_sha256: str, facts: Facts, encoding_version: int = ENCODING_VERSION) -> Subject:
+def network_subject(
+    onnx_sha256: str,
+    facts_of: FactsOf,
+    configuration: str = LEARNED,
+    encoding_version: int = ENCODING_VERSION,
+) -> Subject:
     """What a certificate of that network speaks of today: rules and settings are those of this version."""
-    rules = rules_sha256(fixed_rules(), facts)
+    fixed = fixed_rules() if configuration == LEARNED else {}
+    rules = rules_sha256(fixed, facts_of(configuration))
     return Subject(onnx_sha256=onnx_sha256, encoding_version=encoding_version, rules_sha256=rules)
+
+
+def drives_as(manifest: PolicyArtifact) -> str:
+    """The configuration that runs the network of ``manifest``."""
+    return manifest.spec.configuration or LEARNED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +75,7 @@ def write_artefact(
     training: Training,
     certificate: Certificate | None = None,
     recurrent: RecurrentState | None = None,
+    configuration: Literal["gym"] | None = None,
 ) -> Path:
     """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
 
@@ -72,6 +89,7 @@ def write_artefact(
             description=description,
             onnx=onnx,
             encoding_version=ENCODING_VERSION,
+            configuration=configuration,
             recurrent=recurrent,
             training=training,
             certificate=certificate,
@@ -82,19 +100,19 @@ def write_artefact(
     return path
 
 
-def with_certificate(artefact: Artefact, certificate: Certificate, facts: Facts) -> PolicyArtifact:
+def with_certificate(artefact: Artefact, certificate: Certificate, facts_of: FactsOf) -> PolicyArtifact:
     """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
     spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
     manifest = artefact.manifest.model_copy(update={"spec": spec})
     meta, place = named_meta(manifest, artefact.file)
-    refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts), str(artefact.file), place)
+    refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts_of), str(artefact.file), place)
     return manifest
 
 
-def load_artefact(uri: str, facts: Facts | None) -> Artefact:
+def load_artefact(uri: str, facts_of: FactsOf | None) -> Artefact:
     """The artefact whose manifest is ``uri`` (a path or ``package:``).
 
-    facts: what its certificate must fit; None: none is asked for, for evaluation and certification alone,
+    facts_of: what its certificate must fit; None: none is asked for, for evaluation and certification alone,
     never to drive.
     Raises DocumentError for whatever does not fit; see the module.
     """
@@ -114,15 +132,16 @@ def load_artefact(uri: str, facts: Facts | None) -> Artefact:
                 )
             ]
         )
-    if facts is not None:
+    if facts_of is not None:
         meta, place = named_meta(manifest, file)
-        refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts), str(file), place)
+        refuse_unless_certified(manifest, meta, manifest_subject(manifest, facts_of), str(file), place)
     return Artefact(manifest=manifest, file=file, content=content)
 
 
-def manifest_subject(manifest: PolicyArtifact, facts: Facts) -> Subject:
-    """``learned_subject`` of the network that ``manifest`` names."""
-    return learned_subject(manifest.spec.onnx.sha256, facts, manifest.spec.encoding_version)
+def manifest_subject(manifest: PolicyArtifact, facts_of: FactsOf) -> Subject:
+    """``network_subject`` of the network that ``manifest`` names."""
+    spec = manifest.spec
+    return network_subject(spec.onnx.sha256, facts_of, drives_as(manifest), spec.encoding_version)
 
 
 def named_meta(manifest: PolicyArtifact, file: Path | str) -> tuple[MetaContract, Path]:
@@ -151,13 +170,31 @@ def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, 
 
 
 def load_learned(
-    uri: str, fleet: FleetSetup, facts: Facts | None, policy_id: str = "learned"
+    uri: str, fleet: FleetSetup, facts_of: FactsOf | None, policy_id: str = LEARNED
 ) -> LearnedPolicy:
     """The policy of the artefact ``uri`` for ``fleet``; ``load_artefact`` says what is refused."""
-    artefact = load_artefact(uri or SHIPPED_ARTEFACT, facts)
+    artefact = load_artefact(uri or SHIPPED_ARTEFACT, facts_of)
+    _refuse_other_configuration(artefact, LEARNED)
     policy = learned_policy(artefact.content, fleet, policy_id, str(artefact.file))
     _refuse_other_memory(artefact, policy.runner.memory)
     return policy
+
+
+def load_plain(uri: str, fleet: FleetSetup, facts_of: FactsOf | None, policy_id: str = PLAIN) -> PlainPolicy:
+    """The same of a network that another library trained."""
+    artefact = load_artefact(uri, facts_of)
+    _refuse_other_configuration(artefact, PLAIN)
+    return plain_policy(artefact.content, fleet, policy_id, str(artefact.file))
+
+
+def _refuse_other_configuration(artefact: Artefact, expected: str) -> None:
+    """DocumentError where the artefact's network drives as another policy than ``expected``."""
+    found = drives_as(artefact.manifest)
+    if found != expected:
+        told = Problem(
+            str(artefact.file), 0, "spec.configuration", expected, found, f"name the policy {found}"
+        )
+        raise DocumentError([told])
 
 
 def _refuse_other_memory(artefact: Artefact, found: dict[str, int]) -> None:

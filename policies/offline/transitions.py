@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -133,13 +133,18 @@ def _refuse_other_types(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def load_all(paths: Iterable[Path]) -> list[Transitions]:
     """Logs of several files, which must agree on encoding and shape."""
-    named = [(path, load_transitions(path)) for path in paths]
+    named = [(str(path), load_transitions(path)) for path in paths]
     if not named:
         raise _refused(
             "selvage offline", "one or more .npz files of transitions", "none", "record some first"
         )
+    return agreeing(named)
+
+
+def agreeing(named: Sequence[tuple[str, Transitions]]) -> list[Transitions]:
+    """One or more logs with where they come from; DocumentError unless they are of one encoding and shape."""
     first = named[0][1]
-    for path, log in named:
+    for place, log in named:
         for what, expected, actual in (
             ("encoding version", first.header.encoding_version, log.header.encoding_version),
             ("observation size", first.observation.shape[1], log.observation.shape[1]),
@@ -147,7 +152,7 @@ def load_all(paths: Iterable[Path]) -> list[Transitions]:
         ):
             if expected != actual:
                 raise _refused(
-                    str(path), f"{what} {expected}", str(actual), "give logs of one encoding and contract"
+                    place, f"{what} {expected}", str(actual), "give logs of one encoding and contract"
                 )
     return [log for _, log in named]
 

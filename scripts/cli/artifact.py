@@ -11,13 +11,22 @@ from typing import Annotated
 import typer
 
 from contracts.documents import MetaContract, PolicyArtifact
+from contracts.documents.artifact import Training
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_as, read_text
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import load_certificate
-from policies.certify.artifact_files import SHIPPED_ARTEFACT, Artefact, refuse_other_meta
+from policies.certify.artifact_files import (
+    LEARNED,
+    PLAIN,
+    SHIPPED_ARTEFACT,
+    Artefact,
+    drives_as,
+    refuse_other_meta,
+    write_artefact,
+)
 from policies.certify.evidence import evidence_file
 from policies.supervised import load_meta
 from policies.train.recipe import SHIPPED_RECIPE
@@ -47,7 +56,8 @@ class ExportOptions:
         Path | None, typer.Argument(help="Folder of `selvage train`, or a manifest to complete.")
     ] = None
     sb3: Annotated[
-        Path | None, typer.Option(help="Zip of a Stable-Baselines3 policy, for NAME.onnx alone.")
+        Path | None,
+        typer.Option(help="Or the zip of a Stable-Baselines3 policy, trained on the environment."),
     ] = None
     name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing"
     seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None
@@ -59,7 +69,7 @@ class ExportOptions:
 
 
 def export(asked: ExportOptions) -> None:
-    """Write the ONNX file and its manifest; equal runs give equal bytes.
+    """Write the ONNX file and its manifest; equal runs or models give equal bytes.
 
     Without --certificate the artefact may be evaluated, certified and observed, but drives nowhere.
     """
@@ -69,10 +79,11 @@ def export(asked: ExportOptions) -> None:
     if run is not None and run.is_file() and not (asked.certificate or asked.meta):
         raise typer.BadParameter("a manifest is completed with --certificate, --meta or both; give one")
     ready_folder(out)
-    if run is None:
-        typer.echo(str(_write_plain(asked.sb3, out / f"{name}.onnx")))
-        return
-    path = run if run.is_file() else write_run(run, out, name, asked.seed, asked.recipe)
+    if asked.sb3 is not None:
+        path = _write_plain(asked.sb3, out, name)
+    else:
+        assert run is not None  # one of the two was given
+        path = run if run.is_file() else write_run(run, out, name, asked.seed, asked.recipe)
     if asked.certificate is not None or asked.meta:
         path = _completed(path, out, name, asked.certificate, asked.meta)
     typer.echo(str(path))
@@ -108,13 +119,15 @@ def _from(out: Path, meta: str, artefact: Artefact) -> str | None:
     return uri if uri.startswith(PACKAGE_PREFIX) else os.path.relpath(file.absolute(), out.absolute())
 
 
-def _write_plain(sb3: Path | None, path: Path) -> Path:
-    """The ONNX file of a policy that another library trained; ``gym:onnx=FILE`` names it."""
-    from scripts.sb3 import bytes_of_zip
+def _write_plain(sb3: Path, out: Path, name: str) -> Path:
+    """The ONNX file of a policy that another library trained, and its manifest, whose path is returned."""
+    from scripts.sb3 import bytes_of_zip, seed_of_zip
 
-    assert sb3 is not None  # the caller has one of the two
-    write_pinned(path, bytes_of_zip(sb3))
-    return path
+    seed = seed_of_zip(sb3)
+    told = "Stable-Baselines3, outside of this project" + ("" if seed is not None else "; no seed was saved")
+    training = Training(command=told, seeds=(seed or 0,))
+    described = "Trained on the environment by Stable-Baselines3."
+    return write_artefact(out, name, bytes_of_zip(sb3), described, training, configuration=PLAIN)
 
 
 def evaluate(
@@ -135,8 +148,10 @@ def evaluate(
     With --meta each runs as that meta-contract lets it; an artefact that belongs to another is refused.
     """
     with tempfile.TemporaryDirectory() as folder:
-        file = artefact if artefact.endswith(".onnx") else _unpacked(artefact, Path(folder), meta)
-        policies = f"{against},learned:onnx={file}"
+        file = f"{LEARNED}:onnx={artefact}"
+        if not artefact.endswith(".onnx"):
+            file = _unpacked(artefact, Path(folder), meta)
+        policies = f"{against},{file}"
         options = Options(
             out=out,
             suite=resolve_uri(suite, "selvage policy evaluate") if suite else None,
@@ -150,8 +165,8 @@ def evaluate(
 
 
 def _unpacked(artefact: str, folder: Path, meta: str) -> str:
-    """The artefact's ONNX file, its hash checked, in ``folder``; DocumentError where it belongs to another
-    meta-contract than ``meta``, if that is given.
+    """The artefact's ONNX file, its hash checked, in ``folder``, as a configuration names it; DocumentError
+    where it belongs to another meta-contract than ``meta``, if that is given.
     """
     loaded = load_artefact(artefact or SHIPPED_ARTEFACT, allow_uncertified=True)
     if meta:
@@ -160,4 +175,4 @@ def _unpacked(artefact: str, folder: Path, meta: str) -> str:
     manifest: PolicyArtifact = loaded.manifest
     path = folder / f"{manifest.metadata.name}.onnx"
     write_pinned(path, loaded.content)
-    return str(path)
+    return f"{drives_as(manifest)}:onnx={path}"

@@ -16,6 +16,7 @@ from scripts.cli.options import LARGEST_SEED, MOST_SEEDS
 from scripts.output import ready_folder
 from scripts.progress import told
 
+LOGS = "Folder of logs written by `selvage offline record`, or the decision log of a controller."
 USUAL, USUAL_JUDGE = ConservativeRecipe(), FittedRecipe()
 
 
@@ -61,7 +62,7 @@ def record(
 
 
 def dataset(
-    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    logs: Annotated[Path, typer.Argument(help=LOGS)],
     root: Annotated[Path, typer.Option("--root", help="Folder of Minari datasets.")],
     name: Annotated[str, typer.Option(help="Id of the dataset.")] = "selvage/incidents-v0",
 ) -> None:
@@ -74,7 +75,7 @@ def dataset(
 
 
 def train(
-    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    logs: Annotated[Path, typer.Argument(help=LOGS)],
     out: Annotated[Path, typer.Option("--out", help="Folder for the artefact.")],
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps.")] = USUAL.steps,
     cost_weight: Annotated[
@@ -104,7 +105,7 @@ def train(
 
 
 def evaluate(
-    logs: Annotated[Path, typer.Argument(help="Folder of logs written by `selvage offline record`.")],
+    logs: Annotated[Path, typer.Argument(help=LOGS)],
     artefact: Annotated[str, typer.Argument(help="Manifest of the policy; package:... for shipped ones.")],
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the evaluation.")] = 1,
     judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
@@ -122,8 +123,12 @@ def evaluate(
 
 
 def read_logs(folder: Path) -> list[Transitions]:
-    """Every log in ``folder``, in the order of their names."""
-    return load_all(sorted(folder.glob("*.npz")))
+    """Every log in ``folder``, in the order of their names; of a decision log each start in it."""
+    if not any(folder.glob("decisions-*.jsonl")):
+        return load_all(sorted(folder.glob("*.npz")))
+    from scripts.train.offline_decisions import decided  # compiles
+
+    return decided(folder)
 
 
 def summarise(logs: Sequence[Transitions]) -> dict[str, object]:

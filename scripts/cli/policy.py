@@ -19,7 +19,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import read_text
 from contracts.regular_files import ONNX_BYTES, read_regular
-from policies.artefacts import builtin_sha256, learned_subject, load_artefact, manifest_subject
+from policies.artefacts import builtin_sha256, load_artefact, manifest_subject, network_subject
 from policies.certify.admission import (
     SHIPPED_META,
     Subject,
@@ -30,6 +30,7 @@ from policies.certify.admission import (
 from policies.certify.artifact_files import named_meta
 from policies.certify.certificate import CertificationEvidence
 from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes
+from policies.route import TRAINED
 from policies.spec import parse_spec
 from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
@@ -125,18 +126,18 @@ def subject_of(policy: str) -> tuple[str, str | None]:
     """``(subject, rules)``: hash of what a certificate of ``policy`` speaks of, an ONNX file with encoding
     and rules or every setting, and of the rules where there are such.
 
-    Raises DocumentError for a learned policy with settings of its own, which no manifest could name.
+    Raises DocumentError for a trained policy with settings of its own, which no manifest could name.
     """
     try:
         name, values = parse_spec(policy)
-        if name != "learned":
+        if name not in TRAINED:
             return builtin_sha256(policy), None
     except ValueError as error:
         raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
     if set(values) != {"onnx"}:
-        raise _refused("POLICY", "learned:onnx=FILE and nothing else", policy)
+        raise _refused("POLICY", f"{name}:onnx=FILE and nothing else", policy)
     content = read_regular(str(values["onnx"]), ONNX_BYTES, "e.g. selvage policy certify sequential")
-    found = learned_subject(hashlib.sha256(content).hexdigest())
+    found = network_subject(hashlib.sha256(content).hexdigest(), name)
     return found.sha256, found.rules_sha256
 
 
@@ -193,10 +194,10 @@ def _refuse_unless_driving(
 
 def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, meta_file: Path) -> None:
     """DocumentError unless ``found`` passes ``meta``, and speaks of a built-in policy as that is set today;
-    a learned one is known by its ONNX file alone, which its manifest pins.
+    a trained one is known by its ONNX file alone, which its manifest pins.
     """
-    learned = found.subject.partition(":")[0] == "learned"
-    if not learned and subject_of(found.subject)[0] != found.subject_sha256:
+    trained = found.subject.partition(":")[0] in TRAINED
+    if not trained and subject_of(found.subject)[0] != found.subject_sha256:
         raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
     refuse_unless_passing(found, meta, str(file), meta_file)
     _refuse_other_episodes(found, meta, file)

@@ -16,7 +16,7 @@ from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from policies.artefacts import load_artefact
-from policies.certify.artifact_files import META, Artefact, named_meta, refuse_other_meta
+from policies.certify.artifact_files import META, Artefact, drives_as, named_meta, refuse_other_meta
 from policies.supervised import load_meta
 from scripts.output import ready_folder, write_whole
 
@@ -74,7 +74,7 @@ def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], n
     contract = load_as(KernelContract, resolve_uri(asked.spec.contract, file))
     return RoutePolicySpec(
         description=f"The policy {artefact.manifest.metadata.name} on the pool {pool.metadata.name}.",
-        policy="learned",
+        policy=drives_as(artefact.manifest),
         mode=mode,
         tick_s=asked.spec.tick_s,
         pool=pool.metadata.name,

@@ -113,5 +113,6 @@ def write_offline(
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """File name -> sha256 of the logs in ``folder``."""
-    return {path.name: sha256_of(path) for path in sorted(folder.glob("*.npz"))}
+    """File name -> sha256 of the logs in ``folder``: those of a decision log, else transitions."""
+    files = sorted(folder.glob("decisions-*.jsonl")) or sorted(folder.glob("*.npz"))
+    return {path.name: sha256_of(path) for path in files}

@@ -1,4 +1,4 @@
-"""Logs of simulated incidents as transitions: what a controller saw, asked for and got, tick by tick.
+"""Decisions as transitions: what a controller saw, asked for and got, tick by tick; simulated incidents here.
 
 Nothing of the simulator's truth is written: reward and cost are what telemetry says of them, exactly as a
 live controller would log them.
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from controller.decision import Decision
 from controller.encoding.encoder import Encoder
 from controller.encoding.features import ENCODING_VERSION
+from controller.fleet import FleetSetup
 from controller.options import ControllerSetup
 from controller.ports import PolicyState
 from controller.state import ControllerState
@@ -36,11 +37,12 @@ Floats = NDArray[np.float64]
 class TransitionRecorder:
     """Listens to the ticks of one batch of fleets; ``logs`` hands the episodes over.
 
-    chooser: shows the memory of what was chosen, as a learned policy would see it.
+    chooser: shows the memory of what was chosen, as a learned policy would see it. world: as in the header.
     """
 
     setup: ControllerSetup
     chooser: Chooser
+    world: str = "simulation"
     _last: Decision | None = None
     _memory: PolicyState = field(default_factory=dict)
     _observations: list[NDArray[np.float32]] = field(default_factory=list)
@@ -88,7 +90,7 @@ class TransitionRecorder:
 
     def _header(self, episode: str, seed: int) -> TransitionHeader:
         return TransitionHeader(
-            world="simulation",
+            world=self.world,
             episode=episode,
             policy_id=self.setup.policy.policy_id,
             seed=seed,
@@ -110,13 +112,13 @@ def record_incidents(
         slices = len(scenario.contract.slices)
         exploring = ExploringPolicy(base=setup.policy, slices=slices, rate=rate, seed=explore_seed)
         setup = replace(setup, policy=exploring)
-    recorder = TransitionRecorder(setup=setup, chooser=chooser_of(scenario))
+    recorder = TransitionRecorder(setup=setup, chooser=chooser_for(scenario.setup))
     run_episodes(scenario, ControllerDriver(setup, log=recorder.take), seeds, batch=max(1, len(seeds)))
     return recorder.logs(scenario.name, seeds)
 
 
-def chooser_of(scenario: CompiledScenario) -> Chooser:
-    """The chooser of the scenario's pool."""
-    kernels, slices, _ = scenario.layout.shape
+def chooser_for(fleet: FleetSetup) -> Chooser:
+    """The chooser of ``fleet``, whoever drives it."""
+    kernels, slices, _ = fleet.layout.shape
     encoder = Encoder(kernels_max=KERNELS_MAX, slices=slices)
-    return Chooser.of(encoder, kernels, scenario.setup.home, scenario.contract)
+    return Chooser.of(encoder, kernels, fleet.home, fleet.contract)

@@ -38,6 +38,7 @@ from policies.train.recipe import load_recipe
 from scripts.cli.bundling import write_bundle
 from scripts.cli.explaining import from_log
 from scripts.train.exported import read_training
+from scripts.train.offline_decisions import episode_of
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.readers import Reader, refused_if, written
@@ -198,6 +199,11 @@ def decided_again(path: Path) -> None:
     refused_if(not again.identical, "differs")
 
 
+def learned_from(path: Path) -> None:
+    """``selvage offline train``: every tick as what a learned policy would have been shown."""
+    episode_of(path, 1, read_log(path), SETUP)
+
+
 def setup_of(path: Path) -> None:
     """The set-up that a line of kind start asks for."""
     rows = read_log(path)
@@ -234,6 +240,7 @@ KEPT: dict[str, Reader] = {
     ),
     "decision journals": Reader(read=read_chain, originals=journals, kinds=JOURNAL),
     "replays": Reader(read=decided_again, originals=journals, kinds=JOURNAL),
+    "logs to learn from": Reader(read=learned_from, originals=journals, kinds=JOURNAL),
     "bundles": Reader(read=beside("decisions-000001.jsonl", bundle), originals=journals, kinds=JOURNAL),
     "evidence of incidents": Reader(
         read=evidence_bundle, originals=written("seen.json", json.dumps(SEEN)), kinds=mutations.JSON

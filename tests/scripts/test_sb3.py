@@ -108,7 +108,9 @@ def test_a_policy_of_the_environment_runs_in_the_simulation(tmp_path: Path) -> N
         "--out",
         str(tmp_path),
     ]
-    assert RUN.invoke(app, words).exit_code == 0
+    exported = RUN.invoke(app, words)
+    assert exported.exit_code == 0
+    assert exported.output.strip() == str(tmp_path / "mine.yaml")
     scenario = "package:contracts/library/scenarios/silent-requantise.yaml"
     run = ["simulate", scenario, "--json", "--policy"]
     done = RUN.invoke(app, [*run, f"gym:onnx={tmp_path / 'mine.onnx'}"])

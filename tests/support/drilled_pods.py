@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import http.client
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,6 +32,7 @@ from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster_worlds import SHED, Bench, Object, pod, sample
 from tests.support.drilled_server import ENGINE_ENVIRONMENT, START_S, engine_command
 from tests.support.granted import RUNNER, rights
+from tests.support.guarded import guarded
 from tests.support.kube_api import free_port
 
 PATIENCE_S = 60.0
@@ -228,18 +228,10 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
     else:
         program = str(Path(__file__).with_name("drill_server.py"))
         command = [sys.executable, "-P", program, address(kernel, number), str(world.port)]
-    with (folder / "server.log").open("wb") as log:
-        child = subprocess.Popen(
-            command, env={**os.environ, **started.environment, **own}, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-    world.servers[name] = child
-    try:
+    environment = {**os.environ, **started.environment, **own}
+    with guarded(command, folder / "server.log", environment) as child:
+        world.servers[name] = child
         yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # an engine outlives the server that started it
-        child.wait(timeout=30)
 
 
 def await_server(url: str, within_s: float = PATIENCE_S) -> None:

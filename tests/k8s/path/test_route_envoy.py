@@ -1,0 +1,102 @@
+"""The tests' translation of a route to Envoy: it says what the operator wrote, and refuses all else."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from k8s.routes.rules import Backend, Mirror, RouteShape, route_rules
+from live.gateway.settings import GatewayFiles, GatewaySettings
+from tests.support.cluster_worlds import SHED
+from tests.support.route_envoy import gateway_files, ready_addresses, route_resource
+
+SHAPE = RouteShape(
+    slices=("prose", "numbers"),
+    default_slice="prose",
+    slice_header="x-selvage-slice",
+    kernels=(Backend(name="chat-fp16", port=8000), Backend(name="chat-fp32", port=8000)),
+    shed=SHED,
+)
+TABLE = np.array([[0.75, 0.25, 0.0], [0.0, 0.9, 0.1]])
+
+
+def route(shape: RouteShape = SHAPE) -> dict[str, Any]:
+    """As the operator writes it."""
+    return {
+        "metadata": {"namespace": "here", "name": "chat"},
+        "spec": {"rules": copy.deepcopy(route_rules(TABLE, shape))},
+    }
+
+
+def endpoint_slice(service: str, *endpoints: dict[str, Any]) -> dict[str, Any]:
+    """One EndpointSlice of ``service``."""
+    labels = {"kubernetes.io/service-name": service}
+    return {"metadata": {"labels": labels}, "ports": [{"port": 9000}], "endpoints": list(endpoints)}
+
+
+def test_every_weight_of_the_table_is_one_of_a_weighted_cluster() -> None:
+    """Routes come in the rules' order with their headers; weights are the rules', those of 0 are left out."""
+    numbers, prose = route_resource(route())["virtual_hosts"][0]["routes"]
+    exact = {"name": "x-selvage-slice", "string_match": {"exact": "numbers"}}
+    assert numbers["match"] == {"prefix": "/", "headers": [exact]}
+    assert prose["match"] == {"prefix": "/"}
+    told = [
+        {one["name"]: one["weight"] for one in each["route"]["weighted_clusters"]["clusters"]}
+        for each in (numbers, prose)
+    ]
+    place = "httproute/here/chat/rule"
+    assert told == [
+        {f"{place}/0/backend/1": 9000, f"{place}/0/backend/2": 1000},
+        {f"{place}/1/backend/0": 7500, f"{place}/1/backend/1": 2500},
+    ]
+
+
+def test_a_rule_without_any_weight_is_an_error_for_who_asks() -> None:
+    """As the Gateway API asks: 500, and no other rule answers instead."""
+    found = route()
+    for ref in found["spec"]["rules"][1]["backendRefs"]:
+        ref["weight"] = 0
+    _, prose = route_resource(found)["virtual_hosts"][0]["routes"]
+    assert prose["direct_response"] == {"status": 500}
+
+
+def test_who_is_not_in_a_slice_or_not_ready_gets_nothing(tmp_path: Path) -> None:
+    """Endpoints are the ready addresses of a backend's own EndpointSlices, at their port, all alike."""
+    slices = [
+        endpoint_slice(
+            "chat-fp16",
+            {"addresses": ["127.0.3.1"], "conditions": {"ready": True}, "targetRef": {"name": "a"}},
+            {"addresses": ["127.0.3.2"], "conditions": {"ready": False}, "targetRef": {"name": "b"}},
+        ),
+        endpoint_slice("other", {"addresses": ["127.0.9.9"]}),
+    ]
+    assert [one.replica for one in ready_addresses(slices)["chat-fp16"]] == ["a"]
+    files = GatewayFiles(folder=tmp_path)
+    wanted = gateway_files(route(), slices, GatewaySettings(resettable=False), files)
+    told = b"".join(one.content for one in wanted)
+    assert b"127.0.3.1" in told
+    assert b"127.0.3.2" not in told
+    assert b"127.0.9.9" not in told
+    assert len(wanted) == 2 * 3 + 1  # a file for each backend of each rule, and the routes
+
+
+def test_what_is_not_translated_is_refused() -> None:
+    """A mirror, an InferencePool and another kind of match are errors, not left out."""
+    mirrored = Mirror(backend=SHAPE.kernels[1], ratio=0.1)
+    odd = route()
+    odd["spec"]["rules"][0]["matches"][0]["path"]["type"] = "Exact"
+    pooled = Backend(name="p", port=None, group="inference.networking.k8s.io", kind="InferencePool")
+    shapes = {
+        "filters": replace(SHAPE, mirrors=(mirrored,)),
+        "Service": replace(SHAPE, kernels=(SHAPE.kernels[0], pooled)),
+    }
+    for told, shape in shapes.items():
+        with pytest.raises(ValueError, match=told):
+            route_resource(route(shape))
+    with pytest.raises(ValueError, match="path prefix"):
+        route_resource(odd)
