@@ -41,8 +41,8 @@ def refusing(folder: Path, arguments: Sequence[str]) -> Iterator[int]:
 
 def await_up(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until it answers; AssertionError with the log's end where it never does."""
-    until_s = time.monotonic() + 40.0
-    while time.monotonic() < until_s and process.poll() is None:
+    until_at_s = time.monotonic() + 40.0
+    while time.monotonic() < until_at_s and process.poll() is None:
         try:
             httpx.get(url, timeout=2.0)
         except httpx.HTTPError:
