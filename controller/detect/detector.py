@@ -153,3 +153,14 @@ def floats(state: DetectorState, name: str) -> NDArray[np.float64]:
 def flags(state: DetectorState, name: str) -> NDArray[np.bool_]:
     """The array ``name`` of ``state``, as flags."""
     return np.asarray(state[name], dtype=np.bool_)
+
+
+def blanked(
+    array: NDArray[np.generic], blank: NDArray[np.generic] | np.generic, places: tuple[NDArray[np.intp], ...]
+) -> NDArray[np.generic]:
+    """``array`` [B, U, S, C, ...] with ``blank`` at ``places``: itself where it stands there already."""
+    if bool((array[places] == blank).all()):
+        return array
+    after = array.copy()
+    after[places] = blank
+    return after

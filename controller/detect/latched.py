@@ -9,15 +9,13 @@ from contracts.compiled.contract import CompiledContract
 from contracts.jit import compiled
 from controller.cells import by_cell, some_of
 from controller.detect.clauses import moves_traffic
-from controller.detect.detector import DetectorState, flags
+from controller.detect.detector import DetectorState, blanked, flags
 
 
 def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
     """Every array [B, U, S, C, ...] of ``state`` back at 0 or False where ``mask`` bool [B, U, S, C]."""
-    return {
-        name: np.where(mask.reshape(mask.shape + (1,) * (array.ndim - 4)), array.dtype.type(0), array)
-        for name, array in state.items()
-    }
+    places = np.nonzero(mask)
+    return {name: blanked(array, array.dtype.type(0), places) for name, array in state.items()}
 
 
 def latched(state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:

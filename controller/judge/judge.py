@@ -203,11 +203,18 @@ def _with_capped(
 def _evidence_ratio(
     memory: DetectorState, judged: AlarmState, shared: NDArray[np.bool_], setup: ControllerSetup
 ) -> NDArray[np.float64]:
-    """float64 [B, K, S], how near an alarm is by all evidence but that of failures which others share."""
+    """float64 [B, K, S], how near an alarm is by all evidence but that of failures which others share.
+
+    shared: bool [B, K, 1, C].
+    """
+    detector, contract = setup.detector, setup.contract
+    ratio = detector.evidence_ratio(memory, contract).copy()
     hidden = shared & (judged.judged[..., OVER] > 0.0)
-    if bool(hidden.any()):
-        memory = setup.detector.forget(memory, hidden)
-    return setup.detector.evidence_ratio(memory, setup.contract).copy()
+    some = np.flatnonzero(hidden.any(axis=(1, 2, 3)))
+    if some.size:  # of these fleets alone: to forget takes copies of all memory
+        kept = detector.forget({name: array[some] for name, array in memory.items()}, hidden[some])
+        ratio[some] = detector.evidence_ratio(kept, contract)
+    return ratio
 
 
 def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> NDArray[np.float64]:

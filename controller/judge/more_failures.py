@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import ProbeOutcome
+from contracts.telemetry import ProbeOutcome, Source
 from controller.cells import kernel_count
 from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, OVER, excess_of_sums
@@ -39,9 +39,10 @@ from controller.state import ControllerState, speaks_for_nobody
 
 Floats = NDArray[np.float64]
 
-#: How a probe ends that failed as a request would; one that ran out of time may only be late.
-_FAILED = (int(ProbeOutcome.FAILED), int(ProbeOutcome.REFUSED))
-_ENDED = (int(ProbeOutcome.ANSWERED), *_FAILED)
+# Plain integers: comparing with an enumeration takes longer.
+_ANSWERED, _FAILED, _REFUSED = (
+    int(outcome) for outcome in (ProbeOutcome.ANSWERED, ProbeOutcome.FAILED, ProbeOutcome.REFUSED)
+)
 #: Windows after which evidence that nothing renews is forgotten.
 _MEMORY_WINDOWS = 5.0
 
@@ -84,8 +85,10 @@ def _attempts(state: ControllerState, case: Case) -> tuple[Floats, Floats]:
     probes = seen.probes
     mine = np.take_along_axis(serving, probes.replica, axis=1)
     by_probe = owner[probes.replica]
-    badly = _by_place(mine & np.isin(probes.outcome, _FAILED), by_probe, case.kernels)
-    asked = _by_place(mine & np.isin(probes.outcome, _ENDED), by_probe, case.kernels)
+    # Failed as a request would; one that ran out of time may only be late.
+    failing = (probes.outcome == _FAILED) | (probes.outcome == _REFUSED)
+    badly = _by_place(mine & failing, by_probe, case.kernels)
+    asked = _by_place(mine & (failing | (probes.outcome == _ANSWERED)), by_probe, case.kernels)
     return np.rint(answered) + np.rint(failed) + asked, np.rint(failed) + badly
 
 
@@ -110,13 +113,14 @@ def _unknown(attempts: Floats, case: Case) -> Flags:
 def without_shared(
     found: tuple[Flags, Floats], state: ControllerState, blame: Blame, case: Case
 ) -> tuple[Flags, Floats, Flags]:
-    """(alarm, excess, shared) [B, K, S, C] of the kernels: ``found`` alarm and excess without failures that
-    others share, and with those of idle kernels at fault; shared: clauses that say nothing against a kernel.
+    """(alarm, excess, shared) of the kernels: ``found`` alarm and excess [B, K, S, C] without failures that
+    others share, and with those of idle kernels at fault; shared [B, K, 1, C]: clauses that say nothing
+    against a kernel.
     """
     alarm, excess = found
     contract = case.setup.contract
-    places = np.isin(np.arange(len(contract.clause_ids)), failing_clauses(contract))
-    shared = places & ~blame.at_fault[:, :, None, None] & np.ones(alarm.shape, dtype=np.bool_)
+    places = np.asarray(contract.source == Source.FAILED)
+    shared = np.asarray(places & ~blame.at_fault[:, :, None, None])
     proven = blame.at_fault & (blame.more_failures.max(axis=2) >= SAME)
     idle = proven & (state.table[:, :, :-1].sum(axis=1) == 0.0)
     if bool(idle.any()):

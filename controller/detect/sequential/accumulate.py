@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from contracts.telemetry import Source
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import (
@@ -57,6 +57,7 @@ class Probes(NamedTuple):
 @compiled
 def accumulate_probes(cells, probes, plan):
     """Each received probe is one observation of every probe clause of its slice, for its subject."""
+    cells, probes, plan = borrowed(cells), borrowed(probes), borrowed(plan)
     evalues, spread = np.empty(SPREADS), plan.fair.shape[0] > 0
     for p in range(probes.received.shape[0]):
         if not probes.received[p]:
@@ -115,6 +116,7 @@ def accumulate_scrapes(cells, sums, news, worth, plan):
     are 0. worth: [U, S + 1, C], factors of the observations as evidence, the last slice over all ([0, ...]:
     1).
     """
+    cells, plan = borrowed(cells), borrowed(plan)
     weighed, slices = worth.shape[0] > 0, sums.shape[1]
     for u in range(sums.shape[0]):
         if not news[u].any():

@@ -1,8 +1,9 @@
 """Compiled tick of the sequential detector; each fleet by itself, observations in their order of arrival.
 
 ``accumulate`` takes the observations in; here is what follows it: alarms, recovery, memory. Only what can
-change is looked at: evidence changes where observations came, and without them only a fading sum fades, an
-alarm expires, and other thresholds come into force.
+change is looked at: evidence changes where observations came, and without them only a fading sum fades and an
+alarm expires. Most of a tick is waiting for memory, so rows (slices of a subject) without news are passed
+over, and sums that nothing was ever added to stay as they are.
 
 What takes records of arrays is inlined: to hand them over costs a fifth of the tick.
 """
@@ -24,7 +25,7 @@ from controller.detect.sequential.health import HEALTHS
 from controller.detect.sequential.peers import count_peers, note_scrapes, weigh_by_peers
 from controller.detect.sequential.records import streams_of
 from controller.detect.sequential.standing import note_standing
-from controller.detect.sums import COUNT
+from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL
 
 
 @compiled
@@ -37,7 +38,7 @@ def advance(streams, batch, levels, alarms, plan):
     streams, batch, alarms = borrowed(streams), borrowed(batch), borrowed(alarms)
     levels, plan = borrowed(levels), borrowed(plan)
     _, subjects, slices, clauses = streams.alarm.shape
-    wanted, raised = np.empty((subjects, slices, clauses), np.bool_), np.empty((slices, clauses), np.bool_)
+    wanted, raised = np.empty((subjects, slices, clauses), np.bool_), np.zeros((slices, clauses), np.bool_)
     worth = np.ones((levels.owner.shape[0], slices + 1, clauses))
     peers = np.zeros(subjects, np.int64)
     for b in range(batch.sums.shape[0]):
@@ -46,15 +47,27 @@ def advance(streams, batch, levels, alarms, plan):
         _accumulate(fleet, batch, b, wanted, worth, peers, levels, plan)
         for u in range(subjects):
             one, news, sums = streams_of(fleet, u), batch.news[b, u], batch.sums[b, u]
-            raised[:] = False
             note_standing(one, sums, news, batch.since_s[b], batch.blurred[b, u], levels, plan)
-            if news.any() or one.alarm.any():
-                _raise(raised, one, news, u, peers[u], levels, plan)
+            was_raised = False
+            if news.any() or _some(one.alarm):
+                was_raised = _raise(raised, one, news, u, peers[u], levels, plan)
             inside, fresh = alarms.inside[b, u], alarms.fresh[b, u]
-            _recover(raised, one, sums, wanted[u], batch.since_s[b], inside, fresh, levels)
+            _recover(raised, one, sums, news, wanted[u], batch.since_s[b], inside, fresh, levels)
+            if was_raised:
+                raised[:] = False
             _remember(one.recent, alarms.judged[b, u], sums, news, batch.kept[b])
             if levels.owner.shape[0]:
-                note_scrapes(one.latest, sums, news, batch.kept[b] * batch.kept[b])
+                note_scrapes(one.latest, sums, news, batch.kept[b] * batch.kept[b], levels.compared)
+
+
+@compiled
+def _some(flags):
+    """Any of ``flags`` [S, C] holds; faster than to stop at the first."""
+    found = False
+    for s in range(flags.shape[0]):
+        for c in range(flags.shape[1]):
+            found |= flags[s, c]
+    return found
 
 
 @compiled(inline="always")
@@ -62,6 +75,12 @@ def _want(wanted, health, tested, alarm, doubted):
     """Where evidence of health is wanted, into ``wanted`` [U, S, C]; elsewhere there is none."""
     for u in range(wanted.shape[0]):
         for s in range(wanted.shape[1]):
+            some = False
+            for c in range(wanted.shape[2]):
+                wanted[u, s, c] = False
+                some |= alarm[u, s, c] | doubted[u, s, c] | tested[u, s, c]
+            if not some:
+                continue
             for c in range(wanted.shape[2]):
                 asked = alarm[u, s, c] or doubted[u, s, c]
                 wanted[u, s, c] = asked
@@ -103,19 +122,44 @@ def _follow_drift(fleet, drifted):
 
 @compiled(inline="always")
 def _raise(raised, one, news, u, peers, levels, plan):
-    """Into ``raised`` [S, C]: streams of subject ``u`` that raise an alarm; their evidence is spent."""
+    """Into ``raised`` [S, C]: streams of subject ``u`` that raise an alarm; whether any does. Their evidence
+    is spent.
+    """
     place = min(max(peers, 1), levels.by_slice.shape[0]) - 1
     was_raised = raise_alarms(raised, one, news, u, place, levels, plan)
     if one.prior_evidence.shape[2] and one.prior_active[0, 0]:
         was_raised |= raise_drifted(raised, one, levels.lowered, plan)
     if was_raised:
         begin_anew(raised, one, levels.scale, plan)
+    return was_raised
 
 
 @compiled(inline="always")
-def _recover(raised, one, sums, wanted, since_s, inside, fresh, levels):
-    """What ends an alarm, of one subject; its ``alarm`` and ``excess`` become this tick's."""
+def _is_silent(raised, one, news, wanted, s):
+    """Nothing came on slice ``s`` of a subject, and no clause is in alarm or asked for health."""
+    busy = news[s]
+    for c in range(raised.shape[1]):
+        busy |= raised[s, c] | wanted[s, c] | one.alarm[s, c]
+    return not busy
+
+
+@compiled(inline="always")
+def _stay_silent(silent_s, expires, s, since_s):
+    """Another tick without an observation, of the clauses that expire."""
+    for c in range(silent_s.shape[1]):
+        silent_s[s, c] += since_s if expires[c] else 0.0
+
+
+@compiled(inline="always")
+def _recover(raised, one, sums, news, wanted, since_s, inside, fresh, levels):
+    """What ends an alarm, of one subject; its ``alarm`` and ``excess`` become this tick's.
+
+    ``inside`` and ``fresh`` [S, C] are False so far.
+    """
     for s in range(raised.shape[0]):
+        if _is_silent(raised, one, news, wanted, s):
+            _stay_silent(one.silent_s, levels.expires, s, since_s)
+            continue
         for c in range(raised.shape[1]):
             received, expired, healthy = sums[s, c, COUNT] > 0.0, False, False
             if levels.expires[c]:
@@ -141,12 +185,20 @@ def _remember(recent, judged, sums, news, kept):
     """Sums of one subject fade and grow; what amounts to less than one observation judges nothing."""
     for s in range(recent.shape[0]):
         for c in range(recent.shape[1]):
-            if news[s] and sums[s, c, COUNT] > 0.0:
-                for x in range(4):
-                    recent[s, c, x] = recent[s, c, x] * kept + sums[s, c, x]
-            else:
-                for x in range(4):
-                    recent[s, c, x] *= kept
-            share = 1.0 if recent[s, c, COUNT] >= 1.0 else 0.0
-            for x in range(4):
-                judged[s, c, x] = recent[s, c, x] * share
+            count, total = recent[s, c, COUNT], recent[s, c, TOTAL]
+            squares, over = recent[s, c, SQUARES], recent[s, c, OVER]
+            fresh = news[s] and sums[s, c, COUNT] > 0.0
+            if not fresh and count == 0.0 and total == 0.0 and squares == 0.0 and over == 0.0:
+                judged[s, c, COUNT], judged[s, c, TOTAL] = 0.0, 0.0
+                judged[s, c, SQUARES], judged[s, c, OVER] = 0.0, 0.0
+                continue
+            # Four numbers at once: loaded, then stored.
+            count, total, squares, over = count * kept, total * kept, squares * kept, over * kept
+            if fresh:
+                count, total = count + sums[s, c, COUNT], total + sums[s, c, TOTAL]
+                squares, over = squares + sums[s, c, SQUARES], over + sums[s, c, OVER]
+            recent[s, c, COUNT], recent[s, c, TOTAL] = count, total
+            recent[s, c, SQUARES], recent[s, c, OVER] = squares, over
+            share = 1.0 if count >= 1.0 else 0.0
+            judged[s, c, COUNT], judged[s, c, TOTAL] = count * share, total * share
+            judged[s, c, SQUARES], judged[s, c, OVER] = squares * share, over * share

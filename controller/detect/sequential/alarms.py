@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import AT_ONCE, BETS, LEVEL, SINCE_COUNT, SINCE_SUM
 from controller.detect.sequential.standing import stands
@@ -22,34 +22,65 @@ NOWHERE, SEVERAL = -1, -2
 _BETTING = int(Kind.BETTING)
 
 
-@compiled
+@compiled(inline="always")
 def raise_alarms(raised, one, news, u, peers, levels, plan):
-    """Into ``raised`` [S, C]: streams of subject ``u`` that reach their threshold now; True if any does.
+    """Into ``raised`` [S, C], False so far: streams of subject ``u`` that reach their threshold now; True if
+    any does.
 
     one: ``Streams`` of the subject; news: bool [S]; peers: place of the thresholds beside so many peers.
     """
     slices, clauses = raised.shape
     watched = one.over_slices.shape[0] > 0
-    broken, was_raised = NOWHERE, False
+    was_raised, leans = False, watched and _some_reach(one.over_slices[0], levels.against[0])
     for s in range(slices):
+        asked = news[s] or leans
         for c in range(clauses):
-            raised[s, c] = False
-            level = one.cells[s, c, LEVEL]
-            if news[s]:
-                at_once = plan.clauses[c].kind == AT_ONCE and one.cells[s, c, SINCE_SUM] > 0.0
-                proven = reaches(level, levels.by_slice[peers, u, s, c])
-                raised[s, c] = proven or at_once or stands(one, s, c, levels, plan)
+            asked |= one.against[s, c]
+        if asked:  # else the evidence is that of the tick before, when nothing spoke against the clauses
+            _weigh_against(one, s, levels)
+        for c in range(clauses if news[s] else 0):
+            at_once = plan.clauses[c].kind == AT_ONCE and one.cells[s, c, SINCE_SUM] > 0.0
+            proven = reaches(one.cells[s, c, LEVEL], levels.by_slice[peers, u, s, c])
+            late = levels.standing_after_s[c] < np.inf and stands(one, s, c, levels, plan)
+            raised[s, c] = proven or at_once or late
             was_raised |= raised[s, c]
-            if (raised[s, c] or one.alarm[s, c]) and levels.lowered[s, c].log < np.inf:
-                broken = _also(broken, s)
-            most = max(level, one.over_slices[0, c, LEVEL]) if watched else level
-            one.against[s, c] = reaches(most, levels.against[0])
     if not watched:
-        return _raise_elsewhere(raised, one.cells, levels.lowered, broken) or was_raised
-    for c in range(clauses):
+        broken = _broken(raised, one.alarm, levels.lowered)
+        was_raised |= _raise_elsewhere(raised, one.cells, levels.lowered, broken)
+    for c in range(clauses if watched else 0):
         if reaches(one.over_slices[0, c, LEVEL], levels.over_slices[peers, u, c]):
             raised[_largest(one.cells, c, plan.applies), c], was_raised = True, True
     return was_raised
+
+
+@compiled
+def _some_reach(cells, threshold):
+    """Evidence of any of ``cells`` [C, W] reaches a threshold."""
+    found = False
+    for c in range(cells.shape[0]):
+        found |= reaches(cells[c, LEVEL], threshold)
+    return found
+
+
+@compiled(inline="always")
+def _weigh_against(one, s, levels):
+    """Whether evidence speaks against the clauses on slice ``s`` of a subject, by slice or over all."""
+    watched = one.over_slices.shape[0] > 0
+    for c in range(one.against.shape[1]):
+        level = one.cells[s, c, LEVEL]
+        most = max(level, one.over_slices[0, c, LEVEL]) if watched else level
+        one.against[s, c] = reaches(most, levels.against[0])
+
+
+@compiled
+def _broken(raised, alarm, lowered):
+    """The slice on which a kernel is broken, raised or in alarm; ``NOWHERE`` or ``SEVERAL``."""
+    broken = NOWHERE
+    for s in range(raised.shape[0]):
+        for c in range(raised.shape[1]):
+            if (raised[s, c] or alarm[s, c]) and lowered[s, c].log < np.inf:
+                broken = _also(broken, s)
+    return broken
 
 
 @compiled
@@ -112,6 +143,7 @@ def _largest(cells, c, applies):
 @compiled
 def begin_anew(raised, one, scale, plan):
     """Evidence against and for begins anew with an alarm, whose excess is what it was raised for."""
+    one, plan = borrowed(one), borrowed(plan)
     watched = one.over_slices.shape[0] > 0
     for c in range(raised.shape[1]):
         was_raised, clause = False, plan.clauses[c]

@@ -45,11 +45,19 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from controller.detect.certified_drift import DriftPlan
 from controller.detect.clauses import from_traffic, moves_traffic, needs_traffic
-from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
+from controller.detect.detector import (
+    AlarmState,
+    DetectorState,
+    EvidenceBatch,
+    blanked,
+    flags,
+    floats,
+)
 from controller.detect.sequential.advance import advance
 from controller.detect.sequential.alarms import nearest_alarm
 from controller.detect.sequential.evidence import blank_cells
 from controller.detect.sequential.health import HEALTHS
+from controller.detect.sequential.peers import compared_clauses
 from controller.detect.sequential.plan import SequentialPlan
 from controller.detect.sequential.records import Arrived, Levels, Streams, TickAlarms
 from controller.detect.sequential.standing import MOST_GAP_WINDOWS, standing_after_s
@@ -105,10 +113,10 @@ class SequentialDetector:
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """See the protocol. Evidence over all slices is forgotten with any of them."""
         blank = self.initial(1, 1, self.plan.contract)
-        whole = np.asarray(mask.any(axis=2, keepdims=True))
+        places, whole = np.nonzero(mask), np.nonzero(mask.any(axis=2, keepdims=True))
         after = {"prior_active": state["prior_active"]}  # an e-process that is forgotten is spent
         for name in set(state) - set(after):
-            after[name] = _blanked(state[name], blank[name][0, 0, 0, 0], whole if name in _POOLED else mask)
+            after[name] = blanked(state[name], blank[name][0, 0, 0, 0], whole if name in _POOLED else places)
         return {name: after[name] for name in state}
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> Floats:
@@ -177,6 +185,7 @@ def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
         expiry_s=plan.expiry_s,
         scale=plan.clauses.scale,
         traffic=from_traffic(plan.contract),
+        compared=compared_clauses(plan.contract, plan.clauses),
         expires=needs_traffic(plan.contract),
         standing_after_s=standing_after_s(plan.contract, pooled),
         most_gap_s=MOST_GAP_WINDOWS * plan.contract.window_s,
@@ -210,12 +219,5 @@ def _flagged(given: Flags | None, shape: tuple[int, ...]) -> Flags:
 
 def _blank_alarms(shape: tuple[int, ...]) -> TickAlarms:
     """Alarms for sums of ``shape`` [B, U, S, C, 4], to be filled in."""
-    inside, fresh = np.empty((2, *shape[:-1]), dtype=np.bool_)
+    inside, fresh = np.zeros((2, *shape[:-1]), dtype=np.bool_)
     return TickAlarms(inside=inside, fresh=fresh, judged=np.empty(shape))
-
-
-def _blanked(
-    array: NDArray[np.generic], blank: NDArray[np.generic] | np.generic, mask: Flags
-) -> NDArray[np.generic]:
-    wide = mask.reshape(mask.shape + (1,) * (array.ndim - 4))
-    return np.asarray(np.where(wide, blank, array))

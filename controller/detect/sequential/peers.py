@@ -14,15 +14,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.jit import compiled
+from contracts.compiled.contract import CompiledContract
+from contracts.jit import borrowed, compiled
 from contracts.telemetry import Source
-from controller.detect.clauses import Kind
+from controller.detect.clauses import ClausePlan, Kind, from_traffic
 from controller.detect.sequential.evidence import scrape_observation
+from controller.detect.streams.protocol import Flags
 from controller.detect.sums import COUNT, OVER, TOTAL
 
 #: Observations of peers, faded, below which none counts as received.
 LEAST_RECEIVED = 0.05
 _PROBE, _STEP_TIME, _BETTING = int(Source.PROBE), int(Source.STEP_TIME), int(Kind.BETTING)
+
+
+def compared_clauses(contract: CompiledContract, clauses: ClausePlan) -> Flags:
+    """bool [C]: clauses of which the last scrapes of peers are read, by ``weigh_by_peers`` or
+    ``count_peers``.
+    """
+    weighed = clauses.kind == Kind.BETTING
+    weighed &= (contract.source != Source.PROBE) & (contract.source != Source.STEP_TIME)
+    return np.asarray(weighed | from_traffic(contract))
 
 
 @compiled
@@ -33,7 +44,8 @@ def weigh_by_peers(worth, sums, news, latest, owner, plan):
     received: a replica that stands alone is its kernel's affair. Only what is read is written. Of ``plan``,
     ``EvidencePlan``'s ``clauses`` and ``applies`` are read.
     """
-    slices = sums.shape[1]
+    plan, slices = borrowed(plan), sums.shape[1]
+    sums, news, latest = borrowed(sums), borrowed(news), borrowed(latest)
     others = np.empty(owner.shape[0], np.int64)
     for u in range(sums.shape[0]):
         if not news[u].any():
@@ -61,6 +73,7 @@ def count_peers(received, sums, latest, owner, traffic):
 
     By clauses of ``traffic`` bool [C] on any slice, in this tick or not yet faded from ``latest``.
     """
+    sums, latest = borrowed(sums), borrowed(latest)
     received[:] = 0
     for q in range(owner.shape[0]):
         if not _serves(sums[q], latest[q], traffic):
@@ -135,10 +148,18 @@ def _worth(count, total, over, clause):
 
 
 @compiled
-def note_scrapes(latest, sums, news, kept):
-    """The last scrape of each cell [S, C, 4] of one replica, of which ``kept`` is left a tick later."""
+def note_scrapes(latest, sums, news, kept, compared):
+    """The last scrape of each cell [S, C, 4] of one replica, of which ``kept`` is left a tick later.
+
+    Of the clauses ``compared`` bool [C] alone: of the others nobody asks.
+    """
     for s in range(latest.shape[0]):
         for c in range(latest.shape[1]):
-            fresh = news[s] and sums[s, c, COUNT] > 0.0
-            for x in range(4):
-                latest[s, c, x] = sums[s, c, x] if fresh else latest[s, c, x] * kept
+            if not compared[c]:
+                continue
+            if news[s] and sums[s, c, COUNT] > 0.0:
+                for x in range(4):
+                    latest[s, c, x] = sums[s, c, x]
+            elif latest[s, c, COUNT] > 0.0:
+                for x in range(4):
+                    latest[s, c, x] *= kept

@@ -26,7 +26,7 @@ class Streams(NamedTuple):
     silent_s: Floats  # [B, U, S, C], of clauses on traffic, since the last observation
     standing_s: Floats  # [B, U, S, C], for how long every flush was grossly late
     recent: Floats  # [B, U, S, C, 4], sums that fade
-    latest: Floats  # [B, U, S, C, 4], the last sums, fading
+    latest: Floats  # [B, U, S, C, 4], the last sums, fading, of clauses that peers are compared by
     alarm: Flags  # [B, U, S, C], as last judged
     against: Flags  # [B, U, S, C], evidence speaks against the clause, as last judged
     excess: Floats  # [B, U, S, C], as last judged
@@ -63,6 +63,7 @@ class Levels(NamedTuple):
     expiry_s: float  # silence that ends an alarm on traffic
     scale: Floats  # [C], of an excess: the clause's limit
     traffic: Flags  # [C], clauses on served requests
+    compared: Flags  # [C], clauses that peers are compared by
     expires: Flags  # [C], clauses that only traffic can judge
     standing_after_s: Floats  # [C], gross lateness that stands for so long is an alarm
     most_gap_s: float  # between two flushes of what stands
@@ -72,8 +73,8 @@ class Levels(NamedTuple):
 class TickAlarms(NamedTuple):
     """``AlarmState`` of this tick alone, to fill in."""
 
-    inside: Flags  # [B, U, S, C]
-    fresh: Flags  # [B, U, S, C]
+    inside: Flags  # [B, U, S, C], False so far
+    fresh: Flags  # [B, U, S, C], False so far
     judged: Floats  # [B, U, S, C, 4]
 
 

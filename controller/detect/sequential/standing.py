@@ -42,8 +42,8 @@ def note_standing(one, sums, news, since_s, blurred, levels, plan):
     stands while it is ``blurred``.
     """
     for s in range(sums.shape[0]):
-        for c in range(sums.shape[1]):
-            if levels.standing_after_s[c] == np.inf or not news[s] or sums[s, c, COUNT] <= 0.0:
+        for c in range(sums.shape[1] if news[s] else 0):
+            if levels.standing_after_s[c] == np.inf or sums[s, c, COUNT] <= 0.0:
                 continue
             gross = GROSS * plan.clauses[c].null_mean
             gap_s = one.silent_s[s, c] + since_s

@@ -169,7 +169,7 @@ def _limits(means: Floats) -> EvidencePlan:
 def _beside(worth, sums, owner, kept, limits):
     """Into ``worth`` [B, T, R, kinds]: what the scrapes ``sums`` [B, T, R, 1, kinds, 4] count."""
     fleets, ticks, replicas, _, kinds, _ = sums.shape
-    whole = np.ones((replicas, 2, kinds))
+    whole, compared = np.ones((replicas, 2, kinds)), np.ones(kinds, np.bool_)
     for b in range(fleets):
         latest = np.zeros((replicas, 1, kinds, 4))
         for t in range(ticks):
@@ -178,4 +178,4 @@ def _beside(worth, sums, owner, kept, limits):
             weigh_by_peers(whole, sums[b, t], news, latest, owner, limits)
             worth[b, t] = whole[:, 0]
             for r in range(replicas):
-                note_scrapes(latest[r], sums[b, t, r], news[r], kept)
+                note_scrapes(latest[r], sums[b, t, r], news[r], kept, compared)
