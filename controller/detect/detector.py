@@ -114,7 +114,9 @@ class Detector(Protocol):
         """
 
     def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
-        """Memory of ``batch`` fleets with ``subjects`` replicas or kernels each."""
+        """Memory of ``batch`` fleets, the first axis of every array, with ``subjects`` replicas or kernels
+        each.
+        """
 
     def update(
         self,

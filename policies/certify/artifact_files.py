@@ -30,9 +30,6 @@ from policies.learned.runner import LearnedPolicy, learned_policy
 SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"  # as ``policies.registry`` says
 #: The meta-contract that a certificate must pass where the manifest names none.
 META = "package:contracts/library/meta-contract.yaml"
-#: A network alone, as it is certified.
-LEARNED = "learned:onnx=FILE"
-
 
 #: What decides in a configuration, by its name (``policies.registry.configuration_facts``).
 FactsOf = Callable[[str], Mapping[str, object]]
@@ -165,7 +162,7 @@ def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, 
     if found == expected:
         return
     actual = f"{found}, of {spec.meta_contract or 'the shipped one'}"
-    hint = f"leave --meta out, or certify under it: selvage policy certify {LEARNED} --meta {asked}"
+    hint = f"leave --meta out, or certify under it: selvage policy certify {LEARNED}:onnx=FILE --meta {asked}"
     raise DocumentError([Problem(str(file), 0, path, f"{expected}, of --meta {asked}", actual, hint)])
 
 

@@ -20,7 +20,8 @@ from live.control.journal import Beginning, DecisionLog, read_log
 from live.control.loop import ControlPorts, LiveController
 from live.control.setup import LiveSetup, live_setup
 from live.run.options import OtherDocuments, RunOptions, documents_for, recipe, setup_again
-from policies.supervised import SHIPPED_META, meta_sha256
+from policies.certify.admission import SHIPPED_META
+from policies.supervised import meta_sha256
 from scripts.cli import run as command
 from scripts.cli.main import app
 from tests.support.builders import quiet_telemetry, with_probes

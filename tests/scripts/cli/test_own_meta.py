@@ -16,9 +16,10 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from live.fleet.state import FleetFolder
+from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import write_artefact
 from policies.registry import make_configuration
-from policies.supervised import SHIPPED_META, kept_by, meta_sha256, own_meta
+from policies.supervised import kept_by, meta_sha256, own_meta
 from scripts.cli.main import app
 from scripts.drill.healer import RunningController
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
