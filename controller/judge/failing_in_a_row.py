@@ -8,9 +8,9 @@ below ``CHANCE``. Where nobody else fails every row counts, as ever. Their share
 the seconds before, whichever is larger: a row grows from the first failure on.
 
 Who fails a share of its requests has rows as well, long ones in a burst, because failures come at once and
-answers take their time. But its failures were followed by answers again and again, and those of a replica that
-died by none: where as many were of late as stand in the row, it fails and is not down. It goes like all that
-fail a share, while the fleet can spare it (``judge.sparing``).
+answers take their time. But its failures were followed by answers again and again, and those of a replica
+that died by none: where as many were of late as stand in the row, it fails and is not down. It goes like all
+that fail a share, while the fleet can spare it (``judge.sparing``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PRIOR = 0.5
 
 
 def telling_rows(case: Case) -> NDArray[np.int64]:
-    """int64 [B, R], failures in a row of each replica; 0 where the others' or its own before it explain them."""
+    """int64 [B, R], failures in a row of each replica; 0 where the others or its own before explain them."""
     rows = np.ascontiguousarray(case.telemetry.consecutive_failed)
     if not bool((rows >= case.setup.options.failing_after).any()):
         return rows

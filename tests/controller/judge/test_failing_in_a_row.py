@@ -48,7 +48,7 @@ def test_where_nobody_else_fails_a_row_without_answers_tells(answered: list[floa
 def test_who_answers_between_its_failures_is_not_down(
     answered: list[float], row: int, before: int, now: bool
 ) -> None:
-    """As many failures before the row as in it, of late or in this tick: it fails a share, and is not down."""
+    """As many failures before the row as in it, of late or in this tick: it fails, and is not down."""
     failed, none = [float(row + before), 0.0, 0.0, 0.0], [0.0] * 4
     assume(before != row)
     given_now = none if now else [each / 10.0 for each in failed], failed if now else none
