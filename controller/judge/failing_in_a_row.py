@@ -6,6 +6,11 @@ never end; who is taken out then leaves the others fuller and no better. So a ro
 fails no more than all others do, together, would hardly have it: their share to the power of its length is
 below ``CHANCE``. Where nobody else fails every row counts, as ever. Their share is that of this tick or of
 the seconds before, whichever is larger: a row grows from the first failure on.
+
+Who fails a share of its requests has rows as well, long ones in a burst, because failures come at once and
+answers take their time. But its failures were followed by answers again and again, and those of a replica
+that died by none: where as many were of late as stand in the row, it fails and is not down. It goes like all
+that fail a share, while the fleet can spare it (``judge.sparing``).
 """
 
 from __future__ import annotations
@@ -23,14 +28,35 @@ _PRIOR = 0.5
 
 
 def telling_rows(case: Case) -> NDArray[np.int64]:
-    """int64 [B, R], failures in a row of each replica; 0 where chance explains them."""
-    state, rows = case.estimate.state, np.ascontiguousarray(case.telemetry.consecutive_failed)
+    """int64 [B, R], failures in a row of each replica; 0 where the others or its own before explain them."""
+    rows = np.ascontiguousarray(case.telemetry.consecutive_failed)
     if not bool((rows >= case.setup.options.failing_after).any()):
         return rows
+    return np.where(_by_others(rows, case) | _by_itself(rows, case), 0, rows)
+
+
+def failing_between_answers(case: Case) -> Flags:
+    """bool [B, R]: fails in a row, more than the others explain and no more than it fails anyway."""
+    rows = case.telemetry.consecutive_failed
+    found = np.asarray(case.estimate.failing_now & (rows >= case.setup.options.failing_after))
+    if bool(found.any()):
+        found &= _by_itself(rows, case) & ~_by_others(rows, case)
+    return found
+
+
+def _by_itself(rows: NDArray[np.int64], case: Case) -> Flags:
+    """bool [B, R]: as many of its failures of late were followed by an answer as stand in the row."""
+    of_late = case.estimate.state.failed_rps * case.setup.options.smoothing_s
+    return np.asarray(np.maximum(of_late, case.telemetry.failed) - rows >= np.maximum(rows, 1))
+
+
+def _by_others(rows: NDArray[np.int64], case: Case) -> Flags:
+    """bool [B, R]: chance explains the row of somebody who fails no more than all others do."""
+    state, seen = case.estimate.state, case.telemetry
     serving = case.ready & ~state.quarantined
     of_late = _share_of_others(state.failed_rps, state.answered_rps, serving)
-    now = _share_of_others(case.telemetry.failed, case.telemetry.answered, serving)
-    return np.where(np.maximum(of_late, now) ** np.maximum(rows, 1) < CHANCE, rows, 0)
+    now = _share_of_others(seen.failed, seen.answered, serving)
+    return np.asarray(np.maximum(of_late, now) ** np.maximum(rows, 1) >= CHANCE)
 
 
 def _share_of_others(

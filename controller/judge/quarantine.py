@@ -34,7 +34,7 @@ from controller.judge.departures import (
     with_culprits,
 )
 from controller.judge.departures_pass import Alarms, ask_away
-from controller.judge.failing_in_a_row import telling_rows
+from controller.judge.failing_in_a_row import failing_between_answers, telling_rows
 from controller.judge.failing_members import proven_departures
 from controller.judge.failing_zones import failing_with_their_zone
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
@@ -214,6 +214,7 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
     failures = telling_rows(case)
     failing_after = case.setup.options.failing_after
     ask_away(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
+    wanted[failing_between_answers(case) & (wanted == QuarantineReason.NONE)] = QuarantineReason.ERRORS
     return wanted, down
 
 

@@ -19,6 +19,7 @@ from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.detect.sums import excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
+from controller.judge.failing_in_a_row import failing_between_answers
 from controller.judge.quarantine_pass import ERRORS, LATE, NONE, RELAPSED, Bench
 from controller.state import planned
 
@@ -77,11 +78,12 @@ def recall(bench: Bench, needed: Flags, case: Case) -> None:
 def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
     """bool [B, R]: in rotation, and by ``wanted`` of those who can be spared, or was needed so far.
 
-    Both while what they show of late lies beyond the limit: an alarm outlasts failures by minutes. Noted in
-    ``wanted``.
+    Both while what they show of late lies beyond the limit: an alarm outlasts failures by minutes. Who fails
+    in a row just now shows it. Noted in ``wanted``.
     """
     state = case.estimate.state
     asked = (wanted == ERRORS) | (state.needed & (wanted == NONE))
+    asked &= ~failing_between_answers(case)
     if bool(asked.any()):
         contract = case.setup.contract
         excess = excess_of_sums(case.verdicts.replicas.judged, contract)[..., failing_clauses(contract)]

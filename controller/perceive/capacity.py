@@ -69,6 +69,7 @@ def _counted(
         finished=plain(engine.finished),
         running=plain(telemetry.running),
         waiting=plain(telemetry.waiting),
+        kv_used_ratio=plain(telemetry.kv_used_ratio),
         answered_rps=rates.answered_rps,
         serving=(telemetry.replica_state == _READY) & ~state.quarantined & ~state.ejected,
         early=state.ticks * setup.fleet.tick_s < options.patience_s,

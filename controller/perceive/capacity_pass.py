@@ -19,6 +19,10 @@ PREDICTED_S, MEASURED_S, SCRAPES = range(3)
 #: Waiting over running requests up to which a replica counts as one without a queue.
 QUEUE_RATIO = 0.1
 
+#: Standard deviations of the tokens that running requests hold, each as widely spread as its mean, beyond
+#: which blocks in use are nobody's: one scrape in a thousand.
+HELD_SIGMAS = 3.0
+
 #: Best estimate while nothing was counted: nobody leaves or is shed by a capacity that nobody measured.
 UNBOUNDED_RPS = 1e9
 
@@ -46,6 +50,7 @@ class Counted(NamedTuple):
     finished: NDArray[np.float64]  # [B, R], requests
     running: NDArray[np.float64]  # [B, R], requests
     waiting: NDArray[np.float64]  # [B, R], requests
+    kv_used_ratio: NDArray[np.float64]  # [B, R], 0..1
     answered_rps: NDArray[np.float64]  # [B, R], smoothed
     serving: NDArray[np.bool_]  # [B, R], ready and in rotation
     early: NDArray[np.bool_]  # [B], counters may still come
@@ -93,6 +98,7 @@ def learn(learned, counted, certified, owner):
         for k in range(learned.replica_rps.shape[1]):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
             _estimate(learned, known, seen, b, k, slow, scrapes)
+            _take_held(learned, counted, known, seen[0], owner, b, k)
             _keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:
                 learned.replica_rps[b, k] = UNBOUNDED_RPS
@@ -185,9 +191,32 @@ def _estimate(learned, known, seen, b, k, slow, scrapes):
     prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
     slow *= data / (prior + data)
     reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + variance)
-    learned.replica_rps[b, k] = _at_speed_rps(known, request, k, slow)
-    learned.least_rps[b, k] = _at_speed_rps(known, request, k, slow + reach)
-    learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, 0.0)
+    learned.replica_rps[b, k] = _at_speed_rps(known, request, k, slow, 0.0)
+    learned.least_rps[b, k] = _at_speed_rps(known, request, k, slow + reach, 0.0)
+    learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, 0.0, 0.0)
+
+
+@compiled(inline="always")
+def _take_held(learned, counted, known, request, owner, b, k):
+    """Take from both estimates what replicas in rotation do not carry for want of KV blocks, on average.
+
+    Held are blocks in use beyond those that the running requests explain. At the certified speed a replica
+    would carry as much as ever: they excuse no late answer.
+    """
+    tokens, kv_tokens = request.prompt_tokens + request.output_tokens, known.kv_tokens[k]
+    serving, lost = 0, 0.0
+    for r in range(len(owner)):
+        if owner[r] == k and counted.serving[b, r]:
+            serving += 1
+            running = counted.running[b, r]
+            mine = tokens * (running + HELD_SIGMAS * np.sqrt(max(running, 1.0)))
+            held = counted.kv_used_ratio[b, r] * kv_tokens - mine
+            if held > 0.0:
+                left_rps = _at_speed_rps(known, request, k, 0.0, held)
+                lost += 1.0 - min(left_rps / learned.healthy_rps[b, k], 1.0)
+    if lost > 0.0:
+        learned.replica_rps[b, k] *= 1.0 - lost / serving
+        learned.least_rps[b, k] *= 1.0 - lost / serving
 
 
 @compiled(inline="always")
@@ -206,13 +235,14 @@ def _keep_proven(learned, counted, owner, b, k):
 
 
 @compiled(inline="always")
-def _at_speed_rps(known, request, k, slow):
-    """What a replica carries whose steps take ``exp(slow)`` times as long as certified."""
-    held = sequence_limit(
-        request.prompt_tokens, request.output_tokens, known.sequences[k], known.kv_tokens[k]
-    )
+def _at_speed_rps(known, request, k, slow, held_tokens):
+    """What a replica carries whose steps take ``exp(slow)`` times as long as certified, and whose KV cache
+    has so many tokens less.
+    """
+    left_tokens = max(known.kv_tokens[k] - held_tokens, 0.0)
+    fits = sequence_limit(request.prompt_tokens, request.output_tokens, known.sequences[k], left_tokens)
     factor, promised = np.exp(slow), known.objectives
     scaled = Objectives(
         promised.inter_token_s / factor, promised.first_token_s / factor, promised.whole_s / factor
     )
-    return carried_rps(known.step_s[k], request, Replica(held, known.step_tokens), scaled) / factor
+    return carried_rps(known.step_s[k], request, Replica(fits, known.step_tokens), scaled) / factor

@@ -150,6 +150,45 @@ def test_what_is_carried_without_a_queue_is_carried() -> None:
     assert (state.least_rps[0] >= np.minimum(6.0, state.replica_rps[0]) - 1e-9).all()
 
 
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 40.0))
+def test_blocks_that_no_request_explains_carry_none(one: float, other: float, running: float) -> None:
+    """The more of the KV cache is in use beyond what runs, the less is carried; that excuses nobody."""
+    setup, fewer = _setup(), sorted((one, other))
+    states = []
+    for used in fewer:
+        seen = _telemetry(0, DECLARED, 1.0, 20.0)
+        full, idle = np.full_like(seen.running, used), np.full_like(seen.running, running)
+        state = accumulate(initial_state(setup, 1), replace(seen, kv_used_ratio=full, running=idle), setup)
+        states.append(state.state)
+    assert (states[1].replica_rps <= states[0].replica_rps).all()
+    assert (states[1].least_rps <= states[0].least_rps).all()
+    np.testing.assert_array_equal(states[1].healthy_rps, states[0].healthy_rps)
+
+
+@pytest.mark.parametrize("used", [np.nan, 0.0, 20.0 * 768.0 / 65536.0])
+def test_blocks_of_requests_that_run_take_nothing(used: float) -> None:
+    """Unknown, none in use, or as many as the batch needs: what the certified engine carries."""
+    setup, seen = _setup(), _telemetry(0, DECLARED, 1.0, 20.0)
+    full = np.full_like(seen.running, used)
+    told = replace(seen, kv_used_ratio=full, running=np.full_like(full, 20.0))
+    state = accumulate(initial_state(setup, 1), told, setup).state
+    free = replace(told, kv_used_ratio=np.zeros_like(full))
+    np.testing.assert_array_equal(
+        state.replica_rps, accumulate(initial_state(setup, 1), free, setup).state.replica_rps
+    )
+
+
+def test_one_replica_with_held_blocks_takes_its_share() -> None:
+    """Of two replicas one has no block left: together they carry about half."""
+    setup, seen = _setup(), _telemetry(0, DECLARED, 1.0, 20.0)
+    used = np.zeros_like(seen.running)
+    free = accumulate(initial_state(setup, 1), replace(seen, kv_used_ratio=used), setup).state.replica_rps[0]
+    used[:, 0] = 1.0
+    held = accumulate(initial_state(setup, 1), replace(seen, kv_used_ratio=used), setup).state.replica_rps[0]
+    assert 0.4 * free[0] < held[0] < 0.8 * free[0]
+    assert held[1] == free[1]
+
+
 def test_a_batch_that_grows_tells_no_longer_answers() -> None:
     """Twice as many requests that began as ended have generated half of theirs on average: the mean stays."""
     setup, demand = _setup(), Demand(prompt_tokens=512.0, output_tokens=256.0)
