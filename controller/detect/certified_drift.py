@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
 from contracts.telemetry import ProbeSamples, Source
+from controller.detect.as_certified import RunPlan, initial_runs, run_plan
+from controller.detect.as_certified_pass import Told, follow_runs
 from controller.detect.budget import MONTH_S, MOST_ARL0
 from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
@@ -86,6 +88,8 @@ class DriftPlan:
     threshold: float
     #: Evidence of a match that ends a flag.
     returns: float
+    #: Who matches again comes back (None: repeats are not exact).
+    runs: RunPlan | None
     #: Alarms take a flag as the beginning of a change.
     prior: bool = False
 
@@ -107,19 +111,21 @@ def drift_plan(
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
     flags = FLAG_SHARE * allowed / (replicas * slices * metrics.size)
     arl0 = min(max(fleet.rates.probes_per_s * MONTH_S / flags, 2.0), MOST_ARL0)
+    returns = 1.0 / (1.0 - confidence)
     return DriftPlan(
         certified=fleet.certified,
         replica_kernel=fleet.layout.replica_kernel,
         metrics=metrics,
         arl0=arl0,
         threshold=guaranteed_threshold(arl0),
-        returns=1.0 / (1.0 - confidence),
+        returns=returns,
+        runs=run_plan(fleet, DIFFERING_RATIO, returns),
         prior=prior,
     )
 
 
 def initial_drift(batch: int, plan: DriftPlan | None) -> DetectorState:
-    """Nothing compared yet: the arrays of ``DriftMemory``; none without a plan."""
+    """Nothing compared yet: the arrays of ``DriftMemory`` and ``runs``; none without a plan."""
     if plan is None:
         return {}
     replicas, metrics = plan.replica_kernel.size, plan.metrics.size
@@ -127,13 +133,21 @@ def initial_drift(batch: int, plan: DriftPlan | None) -> DetectorState:
         "evidence": np.zeros((batch, replicas, metrics, drift_detector().grid[0].size)),
         "matched": np.ones((batch, replicas, metrics)),
         "drifted": np.zeros((batch, replicas), dtype=np.bool_),
+        **initial_runs(batch, plan.runs),
     }
 
 
 def drift_tick(
-    state: DetectorState, probes: ProbeSamples, received: NDArray[np.bool_], plan: DriftPlan | None
+    state: DetectorState,
+    probes: ProbeSamples,
+    received: NDArray[np.bool_],
+    plan: DriftPlan | None,
+    pooled: NDArray[np.bool_] | None = None,
 ) -> DetectorState:
-    """Memory after the probes that are ``received`` bool [B, P], in their order."""
+    """Memory after the probes that are ``received`` bool [B, P], in their order.
+
+    pooled: bool [B, P], those of them that speak for the kernel as well (None: all).
+    """
     if plan is None:
         return state
     after = {name: np.array(array) for name, array in state.items()}
@@ -147,7 +161,16 @@ def drift_tick(
         row=plan.certified.rows(plain(probes.prompt)),
         values=plain(probes.values),
     )
-    compare(memory, compared, _rules(plan))
+    told = np.empty(received.shape, dtype=np.int8)
+    compare(memory, told, compared, _rules(plan))
+    if plan.runs is not None:
+        seen = Told(
+            told=told,
+            replica=compared.replica,
+            slice=plain(probes.slice),
+            pooled=received if pooled is None else pooled,
+        )
+        follow_runs(floats(after, "runs"), tuple(seen), tuple(plan.runs.rules))
     return after
 
 

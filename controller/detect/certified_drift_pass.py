@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import compiled
+from controller.detect.as_certified_pass import DIFFERS, MATCHES, UNKNOWN
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Flags, Floats
 from controller.detect.streams.thresholds import reaches
@@ -101,16 +102,18 @@ def _match(matched, z, noise, differs, gain, shift):
 
 
 @compiled
-def compare(memory, probes, rules):
+def compare(memory, told, probes, rules):
     """Every received probe of a certified prompt is one observation of each metric's stream of its replica.
 
-    memory: ``DriftMemory``; probes: ``ComparedProbes``; rules: ``DriftRules``.
+    memory: ``DriftMemory``; told: int8 [B, P], filled with what ``as_certified_pass`` calls it; probes:
+    ``ComparedProbes``; rules: ``DriftRules``.
     """
     evidence, matched, drifted = memory.evidence, memory.matched, memory.drifted
     threshold = rules.threshold[0]
     scores = np.empty(rules.metrics.shape[0])
     for b in range(probes.received.shape[0]):
         for p in range(probes.received.shape[1]):
+            told[b, p] = UNKNOWN
             if not probes.received[b, p] or probes.row[b, p] < 0:
                 continue
             r, known, differs, raised = probes.replica[b, p], False, False, False
@@ -122,6 +125,8 @@ def compare(memory, probes, rules):
                     continue
                 known, differs = True, differs or scores[i] != 0.0
                 raised |= reaches(_grow(evidence[b, r, i], scores[i], rules.shifts, rules.weights), threshold)
+            if known:
+                told[b, p] = DIFFERS if differs else MATCHES
             if raised:
                 drifted[b, r] = True
                 evidence[b, r, :, :] = 0.0

@@ -9,8 +9,17 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import ProbeSamples
+from controller.detect.as_certified import Subjects, let_in_again
 from controller.detect.certified_drift import DriftPlan, drift_tick
-from controller.detect.detector import AlarmState, Detector, DetectorState, EvidenceBatch, PooledAlarms
+from controller.detect.detector import (
+    AlarmState,
+    Detector,
+    DetectorState,
+    EvidenceBatch,
+    PooledAlarms,
+    flags,
+    floats,
+)
 from controller.detect.sums import Sums
 
 
@@ -23,6 +32,7 @@ class DetectorInputs(NamedTuple):
     received: NDArray[np.bool_]  # [B, P], probes that count
     replicas: EvidenceBatch | None  # what arrived, for detectors that judge observations as they come
     kernels: EvidenceBatch | None  # the same, pooled over the replicas in rotation
+    in_rotation: NDArray[np.bool_]  # [B, R], these
 
 
 class Memories(NamedTuple):
@@ -56,19 +66,38 @@ def detect(
     ``plan``: how probes are compared with certified values (None: not at all).
     ``consume``: the caller gives the arrays of ``memories`` away, so they may be written to.
     """
-    replicas, replica_memory = detector.update(
-        memories.replicas, evidence.window, evidence.closed, contract, evidence.replicas, consume=consume
-    )
-    kernels = None
-    if evidence.kernels is not None:
-        was_alarm = np.array(memories.kernels["alarm"], dtype=np.bool_)
+    if evidence.replicas is None or evidence.kernels is None:
         alarms, memory = detector.update(
-            memories.kernels, None, evidence.closed, contract, evidence.kernels, consume=consume
+            memories.replicas, evidence.window, evidence.closed, contract, consume=consume
         )
-        kernels = PooledAlarms(alarms=alarms, memory=memory, was_alarm=was_alarm)
-    return DetectorOutputs(
-        replicas=replicas,
-        replica_memory=replica_memory,
-        kernels=kernels,
-        drift=drift_tick(memories.drift, evidence.probes, evidence.received, plan),
+        drift = drift_tick(memories.drift, evidence.probes, evidence.received, plan)
+        return DetectorOutputs(replicas=alarms, replica_memory=memory, kernels=None, drift=drift)
+    replicas, kernels = (
+        _judged(batch, memory, evidence, detector, contract, consume)
+        for batch, memory in ((evidence.replicas, memories.replicas), (evidence.kernels, memories.kernels))
     )
+    drift = drift_tick(memories.drift, evidence.probes, evidence.received, plan, evidence.kernels.received)
+    if plan is not None and plan.runs is not None:
+        runs = floats(drift, "runs")
+        replicas, kernels = let_in_again(replicas, kernels, evidence.in_rotation, runs, plan.runs, detector)
+    return DetectorOutputs(
+        replicas=replicas.alarms,
+        replica_memory=replicas.memory,
+        kernels=PooledAlarms(alarms=kernels.alarms, memory=kernels.memory, was_alarm=kernels.was_alarm),
+        drift=drift,
+    )
+
+
+def _judged(
+    batch: EvidenceBatch,
+    memory: DetectorState,
+    evidence: DetectorInputs,
+    detector: Detector,
+    contract: CompiledContract,
+    consume: bool,
+) -> Subjects:
+    """What the detector says of the replicas, or of the kernels, of ``batch``."""
+    was_alarm = flags(memory, "alarm").copy()
+    window = None if batch.pooled else evidence.window
+    alarms, after = detector.update(memory, window, evidence.closed, contract, batch, consume=consume)
+    return Subjects(alarms=alarms, memory=after, was_alarm=was_alarm, doubted=batch.doubted)

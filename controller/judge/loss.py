@@ -7,7 +7,8 @@ an answer: at 1 it is worth no more than none. A hard clause is not weighed.
 What fails is no answer, and what does not is a whole one: by a clause on failures nothing more is lost than
 the share of the attempts that fail, however far that lies beyond the limit. Likewise by all clauses on
 latency together no more than the largest share that is late, and a late answer is worth a little more than
-none: where everything is late on the way, nobody is helped by being turned away.
+none: where everything is late on the way, nobody is helped by being turned away. A slow clock is the same
+loss: who computes slowly answers late at worst, and how many are late the clauses on latency say.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import MOST_EXCESS
 from contracts.telemetry import Source
-from controller.detect.clauses import failing_clauses, moves_traffic
+from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
 from controller.judge.judge_pass import Standing
 
 Flags = NDArray[np.bool_]
@@ -52,8 +53,12 @@ def answer_loss(
     share = _share(phi, contract)
     failing, late = failing_clauses(contract), _lateness(contract)
     each[..., failing] = np.minimum(each[..., failing], share[..., failing])
-    by_late = np.minimum(each[..., late].sum(axis=3), _LATE * share[..., late].max(axis=3, initial=0.0))
-    loss = np.delete(each, late, axis=3).sum(axis=3) + by_late
+    slow = clock_clauses(contract)
+    late_ratio = share[..., late].max(axis=3, initial=0.0)
+    unknown = (phi[..., slow] > 0.0).any(axis=3) & (late_ratio == 0.0)
+    timed = np.concatenate([late, slow])
+    by_late = np.minimum(each[..., timed].sum(axis=3), _LATE * np.where(unknown, _WHOLE, late_ratio))
+    loss = np.delete(each, timed, axis=3).sum(axis=3) + by_late
     silent = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
     known = np.where(before > 0.0, before, _WHOLE)
     loss = np.where(silent, np.maximum(loss, known), loss)

@@ -30,6 +30,7 @@ def gather(
         received=estimate.received,
         replicas=replicas,
         kernels=None if replicas is None else _of_kernels(before, estimate, replicas, setup),
+        in_rotation=~before.quarantined,
     )
 
 

@@ -116,3 +116,27 @@ def test_late_answers_are_worth_more_than_none(late: float, first_late: float) -
     assert loss is not None
     np.testing.assert_allclose(loss, 0.9 * max(late, first_late), atol=1e-9)
     assert (loss < 1.0).all()
+
+
+@given(st.floats(0.01, 50.0), st.floats(0.0, 1.0))
+def test_a_slow_clock_is_worth_no_less_than_late_answers(slow: float, late: float) -> None:
+    """However slow: the share that is late, and nine tenths where nobody says how large that is."""
+    clock = Clause(name="clock", source=Source.STEP_TIME, threshold=1.4, hard=False, level=2, weight=50.0)
+    lateness = Clause(
+        name="late",
+        source=Source.LATENCY,
+        threshold=2000.0,
+        rate_limit=0.05,
+        hard=False,
+        level=2,
+        weight=50.0,
+    )
+    contract = make_contract(LAYOUT, (replace(clock, rate_limit=None), lateness), fallback_threshold=2.0)
+    told = late > 0.06
+    alarm = np.broadcast_to(np.array([True, told]), (1, 2, 2, 2))
+    excess = np.broadcast_to(np.array([slow, late / 0.05 - 1.0 if told else 0.0]), alarm.shape)
+    judged = Standing(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
+    loss = answer_loss(alarm, excess, judged, NOBODY_DOWN, NOTHING_LOST, contract)
+    assert loss is not None
+    assert (loss <= 0.9 * (late if told else 1.0) + 1e-9).all()
+    assert (loss > 0.0).all()

@@ -1,0 +1,119 @@
+"""Who gives what was certified again comes back at once, as rare as the fault may have been."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from contracts.rng import stream
+from controller.detect.as_certified import kept_when_certified
+from controller.detect.certified_drift import drift_tick, initial_drift
+from policies.registry import make_configuration
+from tests.support.certified_fleets import (
+    LAYOUT,
+    Change,
+    certified,
+    certified_fleet,
+    plan_of,
+    probes_at,
+    scaled,
+    telemetry_of,
+)
+from tests.support.worlds import Run, run
+
+#: All replicas of the first kernel, which is everybody's home.
+BUILD = [0, 1, 2, 3]
+SLICES = len(LAYOUT.slices)
+
+
+def of_some_probes(share: float, factor: float, from_s: float) -> Change:
+    """So many of the build's probes are off for good, by chance."""
+    rng = stream(4, "some")
+
+    def change(values: NDArray[np.float64], replica: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+        hit = np.isin(replica, BUILD) & (rng.random(replica.size) < share) & (now_s > from_s)
+        return np.where(hit[:, None] * np.array([1.0, 0.0]) > 0.0, values * factor, values)
+
+    return change
+
+
+def condemned(configuration: str, seconds: int, change: Change) -> NDArray[np.bool_]:
+    """bool [T, S]: the home kernel is not certified."""
+    fleet = certified_fleet()
+    ticks: Run = run(make_configuration(configuration, fleet), telemetry_of(fleet, seconds, change))
+    return np.stack([~one.observation.certified[0, 0] for one in ticks.decisions])
+
+
+def test_a_build_is_let_in_as_soon_as_its_probes_match_again() -> None:
+    """Eight probes a second: condemned while it lasts, certified again ten seconds after, not in minutes."""
+    told = condemned("sequential", 240, scaled(BUILD, 20.0, 50.0, 120.0))
+    assert told[70:120].all()
+    assert not told[130:].any()
+    assert condemned("sequential:drift=0", 140, scaled(BUILD, 20.0, 50.0, 120.0))[-1].all()
+
+
+def test_what_shows_in_few_probes_is_not_let_in_by_what_lies_between() -> None:
+    """A fifth of the probes is far off for good: runs of a dozen come all the time, and none is believed."""
+    told = condemned("sequential", 400, of_some_probes(0.2, 100.0, 50.0))
+    told = np.asarray(told.any(axis=1))
+    first = int(told.argmax())
+    assert 50 <= first < 200
+    assert told[first:].all()
+
+
+def test_values_that_never_kept_the_clause_prove_nothing() -> None:
+    """Certified beyond the limit: a match says that the kernel is as bad as it was."""
+    known = certified()
+    fleet = certified_fleet()
+    limit = float(fleet.contract.threshold[0])
+    bad = replace(known, values=np.where(np.arange(2)[:, None, None, None] == 0, 3.0 * limit, known.values))
+    assert kept_when_certified(known, fleet.contract)[0, :, 0].all()
+    assert not kept_when_certified(bad, fleet.contract)[0, :, 0].any()
+    assert kept_when_certified(bad, fleet.contract)[1, :, 0].all()
+
+
+def test_repeats_that_are_not_exact_prove_nothing() -> None:
+    """With repeat noise no run of matches is kept."""
+    assert plan_of(certified_fleet(0.05)).runs is None
+    assert "runs" not in initial_drift(1, plan_of(certified_fleet(0.05)))
+
+
+def enough(seen: int, differed: int, most: float) -> float:
+    """Matches in a row that are believed, from the definition."""
+    share = min(most, 0.5 * differed / seen) if seen else most
+    return math.log(20.0) / -math.log1p(-share)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(0, 2**16))
+@pytest.mark.parametrize("place", ["slice", "whole"])
+def test_runs_are_those_of_the_definition(place: str, differs: list[bool], seed: int) -> None:
+    """Matches in a row, and probes of an illness up to the last that differed."""
+    fleet, rng = certified_fleet(), stream(seed, "runs")
+    plan = plan_of(fleet)
+    state = initial_drift(1, plan)
+    most, at = (0.5, 0) if place == "slice" else (0.1, SLICES)
+    run_, seen, differed = 0, 0, 0
+    for now_s, off in enumerate(differs):
+        probes = probes_at(fleet, float(now_s), rng)
+        mine = (probes.replica == 2) & (probes.slice == 0)
+        probes.values[mine] *= 2.0 if off else 1.0
+        state = drift_tick(state, probes, mine, plan)
+        if not off:
+            run_ += 1
+            continue
+        if seen == 0 or run_ >= enough(seen, differed, most):
+            seen, differed = 1, 1
+        else:
+            seen, differed = seen + run_ + 1, differed + 1
+        run_ = 0
+    runs = np.asarray(state["runs"])[0]
+    replicas = len(LAYOUT.replicas)
+    expected = [run_, seen, differed]
+    np.testing.assert_array_equal(runs[2, at], expected)
+    np.testing.assert_array_equal(runs[replicas + LAYOUT.replica_kernel[2], at], expected)
