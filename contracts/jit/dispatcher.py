@@ -7,6 +7,9 @@ wrapper; a first call from Python compiles (or loads) a version that has one.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numba.core.compiler_lock import global_compiler_lock
@@ -14,6 +17,8 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
 _OPTION = "no_cpython_wrapper"
+#: New objects between two looks for garbage while something is compiled.
+_OBJECTS = 100_000
 
 
 def has_door(version: Any) -> bool:
@@ -52,7 +57,7 @@ class CompiledFunction(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """The version for ``sig``; one without a door is compiled anew for the interpreter."""
         args = tuple(normalize_signature(sig)[0])
-        with global_compiler_lock:
+        with global_compiler_lock, seldom_collecting():
             version = self.overloads.get(args)
             if self.wants_door and version is not None and not has_door(version):
                 del self.overloads[args]
@@ -64,3 +69,14 @@ class CompiledFunction(CPUDispatcher):
             super().add_overload(cres)
         else:
             self.overloads[tuple(cres.signature.args)] = cres
+
+
+@contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Look for garbage seldom: of the million objects that compiling makes most live until its end."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0] and max(before[0], _OBJECTS), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from contracts.jit.dispatcher import has_door
+from contracts.jit.dispatcher import has_door, seldom_collecting
 from tests.support.paths import ROOT
 
 #: One compiled function that calls another.
@@ -101,3 +102,16 @@ def test_a_kept_version_without_a_door_is_compiled_anew_once(tmp_path: Path) -> 
     assert run("inner") == ["4", "1 0"]
     assert run("inner", "outer") == ["4", "8", "0 1"]
     assert run("outer", "inner") == ["8", "4", "0 1"]
+
+
+@pytest.mark.parametrize("before", [(700, 10, 10), (0, 10, 10), (200_000, 5, 5)])
+def test_compiling_leaves_the_look_for_garbage_as_it_was(before: tuple[int, int, int]) -> None:
+    """Seldom while it compiles, never where it was switched off, and as before afterwards."""
+    usual = gc.get_threshold()
+    try:
+        gc.set_threshold(*before)
+        with seldom_collecting():
+            assert gc.get_threshold()[0] == (max(before[0], 100_000) if before[0] else 0)
+        assert gc.get_threshold() == before
+    finally:
+        gc.set_threshold(*usual)
