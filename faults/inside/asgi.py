@@ -60,13 +60,14 @@ class EditedAnswer:
     """A ``send`` whose answer goes through ``edit``: as a whole, or event by event of a stream.
 
     Answers that are not successful, and text that is no JSON, pass unchanged. With ``cut`` only the first
-    half of a whole answer is sent, under a length that fits.
+    half of a whole answer is sent, under a length that fits; ``cuts`` counts these.
     """
 
     def __init__(self, send: Send, edit: Edit | None = None, *, cut: bool = False) -> None:
         self._send, self._edit, self._cut = send, edit, cut
         self._start: Message | None = None
         self._body = b""
+        self.cuts = 0
 
     async def __call__(self, message: Message) -> None:
         """Take one message of the application."""
@@ -86,6 +87,7 @@ class EditedAnswer:
     async def _whole(self, start: Message) -> None:
         body = self._edited(self._body)
         body = body[: len(body) // 2] if self._cut else body
+        self.cuts += self._cut
         kept = [(key, value) for key, value in start["headers"] if key.lower() != b"content-length"]
         headers = [*kept, (b"content-length", str(len(body)).encode())]
         await self._send({**start, "headers": headers})
@@ -110,12 +112,14 @@ class EditedAnswer:
 
 
 class CutStream:
-    """A ``send`` that ends a stream after ``events`` messages, without stop reason or ``[DONE]``."""
+    """A ``send`` that ends a stream after ``events`` messages, without stop reason or ``[DONE]``; ``cuts``
+    says whether it did.
+    """
 
     def __init__(self, send: Send, events: int) -> None:
         self._send, self._left = send, events
         self._streams = False
-        self._ended = False
+        self.cuts = 0
 
     async def __call__(self, message: Message) -> None:
         """Take one message of the application."""
@@ -125,6 +129,6 @@ class CutStream:
         elif not self._streams or self._left > 0:
             self._left -= 1
             await self._send(message)
-        elif not self._ended:
-            self._ended = True
+        elif not self.cuts:
+            self.cuts = 1
             await self._send({"type": "http.response.body", "body": b""})

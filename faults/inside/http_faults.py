@@ -12,6 +12,8 @@ from .document import FaultSpec
 
 _SERVED = "/v1/"
 _METRICS = "/metrics"
+#: Kinds that strike some answers only: those are counted when it is done.
+_COUNTED_WHEN_DONE = ("crossed_answers", "cut_json", "cut_stream")
 _TRACE_FIELDS = ("system_fingerprint", "usage")
 
 
@@ -33,7 +35,7 @@ class HttpFault:
         """Whether the next request is struck: the share ``ratio`` of all, evenly and without chance."""
         self._seen += 1
         struck = math.floor(self._seen * self._ratio) > math.floor((self._seen - 1) * self._ratio)
-        self.hits += struck and self.spec.kind != "crossed_answers"
+        self.hits += struck and self.spec.kind not in _COUNTED_WHEN_DONE
         return struck
 
     @property
@@ -53,7 +55,15 @@ class HttpFault:
         else:
             if kind == "latency":
                 await asyncio.sleep((500.0 if self.spec.dose is None else self.spec.dose) / 1000.0)
-            await app(scope, receive, self._edited(send))
+            await self._through(app, scope, receive, self._edited(send))
+
+    async def _through(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve by ``app``, and count what ``send`` cut: a stream has no whole answer, and the reverse."""
+        try:
+            await app(scope, receive, send)
+        finally:
+            if isinstance(send, EditedAnswer | CutStream):
+                self.hits += send.cuts
 
     def _edited(self, send: Send) -> Send:
         kind = self.spec.kind
