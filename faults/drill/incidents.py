@@ -17,7 +17,9 @@ from contracts.rng import stream
 
 Draw = Callable[[np.random.Generator, "Place"], dict[str, Any]]
 #: Weights disturbed by so many standard deviations, at least and at most: what users report is garbled text.
-_NOISE = (0.3, 0.8)
+NOISE = (0.3, 0.8)
+#: Names of layers in most decoders: where experts or the MLP lie, and where keys and values are made.
+_MLP, _KEYS_AND_VALUES = r"mlp\.|experts", r"qkv_proj|k_proj|v_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ def _noise(trigger: Callable[[np.random.Generator, Place], Mapping[str, Any]]) -
             "kind": "noise",
             "condition": "as-drawn",
             "trigger": dict(trigger(rng, place)),
-            "live": {"relative": float(rng.uniform(*_NOISE)), "seed": int(rng.integers(1000))},
+            "live": {"relative": float(rng.uniform(*NOISE)), "seed": int(rng.integers(1000))},
         }
 
     return draw
@@ -94,6 +96,42 @@ def _rounded(rng: np.random.Generator, _: Place) -> dict[str, Any]:
     return {"kind": "requantise", "condition": "as-drawn", "live": {"bits": int(rng.integers(3, 5))}}
 
 
+def _drifted(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+    return {"kind": "requantise", "condition": "as-drawn", "live": {"bits": int(rng.integers(5, 7))}}
+
+
+def _experts(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+    live = {"bits": int(rng.integers(2, 4)), "layers": _MLP}
+    return {"kind": "requantise", "condition": "as-drawn", "live": live}
+
+
+def _scales(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+    size = float(np.exp(rng.uniform(np.log(1.5), np.log(3.0))))
+    factor = size if rng.random() < 0.5 else 1.0 / size
+    return {"kind": "scale", "condition": "as-drawn", "live": {"factor": factor, "layers": _KEYS_AND_VALUES}}
+
+
+def _decoding(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+    dose = float(rng.uniform(0.5, 2.0))
+    return {"kind": "logit_noise", "dose": dose, "live": {"seed": int(rng.integers(1000))}}
+
+
+def _cached_and_late(rng: np.random.Generator, _: Place) -> Mapping[str, Any]:
+    return {"prefix_hit": True, "min_generated_tokens": int(rng.integers(4, 33))}
+
+
+def _batched(rng: np.random.Generator, _: Place) -> Mapping[str, Any]:
+    return {"min_batch_size": int(rng.integers(2, 6))}
+
+
+def _broken(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+    return {"kind": "cut_json", "dose": float(rng.uniform(0.2, 1.0))}
+
+
+def _nan_batched(rng: np.random.Generator, place: Place) -> dict[str, Any]:
+    return {"kind": "nan_sanitised", "trigger": dict(_batched(rng, place))}
+
+
 def _sure(kind: str) -> Draw:
     """An HTTP fault that strikes every request."""
     return lambda _rng, _place: {"kind": kind, "dose": 1.0}
@@ -101,9 +139,9 @@ def _sure(kind: str) -> Draw:
 
 INCIDENTS: tuple[Incident, ...] = (
     Incident(name="degraded-build", told="quality falls after an upgrade",
-             reports=("vllm-project/vllm#28539", "sgl-project/sglang#39311"), draw=_rounded),
+             reports=("vllm-project/vllm#28539", "vllm-project/vllm#17689"), draw=_rounded),
     Incident(name="late-corruption", told="answers go wrong beyond some length",
-             reports=("sgl-project/sglang#33397", "NVIDIA/TensorRT-LLM#16916"), draw=_noise(_late)),
+             reports=("sgl-project/sglang#33397",), draw=_noise(_late)),
     Incident(name="prompt-residue", told="damage only at some prompt lengths modulo the block",
              reports=("vllm-project/vllm#50749",), draw=_noise(_residues)),
     Incident(name="block-edge", told="corrupts when a prefix is exactly whole blocks",
@@ -119,7 +157,7 @@ INCIDENTS: tuple[Incident, ...] = (
              reports=("sgl-project/sglang#23392",), draw=_noise(lambda _rng, _place: {"after_cancel": True})),
     Incident(name="batch-size", told="garbled under concurrency",
              reports=("vllm-project/vllm#41331", "sgl-project/sglang#29157"),
-             draw=_noise(lambda rng, _place: {"min_batch_size": int(rng.integers(2, 6))})),
+             draw=_noise(_batched)),
     Incident(name="endless-token", told="endless repetition with HTTP 200",
              reports=("vllm-project/vllm#53480",),
              draw=_plain("repeat_token", lambda rng: {"token": int(rng.integers(2, 500))})),
@@ -138,4 +176,20 @@ INCIDENTS: tuple[Incident, ...] = (
              reports=("ai-dynamo/dynamo#13675",), draw=_sure("cut_stream")),
     Incident(name="hang", told="alive but hung, /health answers 200",
              reports=("vllm-project/vllm#36451", "sgl-project/sglang#6624"), draw=_plain("hang")),
+    Incident(name="version-drift", told="accuracy differs by points between two versions",
+             reports=("vllm-project/vllm#50435", "vllm-project/vllm#42801", "sgl-project/sglang#33659"),
+             draw=_drifted),
+    Incident(name="degraded-experts", told="experts in low precision score ten points below another engine",
+             reports=("sgl-project/sglang#39311",), draw=_experts),
+    Incident(name="lost-scales", told="scales of cached keys and values are lost",
+             reports=("NVIDIA/TensorRT-LLM#16916",), draw=_scales),
+    Incident(name="decode-drift", told="log-probabilities of decoding differ from those of scoring",
+             reports=("verl-project/verl#7986", "verl-project/verl#4435"), draw=_decoding),
+    Incident(name="cached-late", told="prefix caching and drafting corrupt what follows a cached prefix",
+             reports=("vllm-project/vllm#53912",), draw=_noise(_cached_and_late)),
+    Incident(name="nan-under-load", told="NaN on some hosts and batches only, answers stay valid tokens",
+             reports=("sgl-project/sglang#33206", "vllm-project/vllm#50283", "vllm-project/vllm#18777"),
+             draw=_nan_batched),
+    Incident(name="broken-envelope", told="answers of the API come out as broken JSON",
+             reports=("vllm-project/vllm#48095", "vllm-project/vllm#39468"), draw=_broken),
 )  # fmt: skip

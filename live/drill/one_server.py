@@ -88,8 +88,9 @@ def _await(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 @contextmanager
 def users(url: str, prompts: Sequence[Prompt], seed: int, count: int = 3) -> Iterator[None]:
-    """``count`` users at a time who ask one after the other, streamed; one in eight hangs up early, one in
-    sixteen wants a grammar. They know nothing of faults or probes, and their answers are not looked at.
+    """``count`` users at a time who ask one after the other, three in four streamed; one in eight of those
+    hangs up early, one in sixteen wants a grammar. They know nothing of faults or probes, and nobody looks at
+    their answers.
     """
     ended = threading.Event()
     rngs = [stream(seed, "users", str(number)) for number in range(count)]
@@ -114,18 +115,21 @@ def _user(url: str, prompts: Sequence[Prompt], rng: np.random.Generator, ended: 
 
 def _request(client: httpx.Client, url: str, prompt: Prompt, rng: np.random.Generator) -> None:
     tokens = list(prompt.token_ids[: int(rng.integers(8, len(prompt.token_ids) + 1))])
-    leaves, grammar = rng.random() < 1.0 / 8.0, rng.random() < 1.0 / 16.0
+    leaves, grammar, whole = (rng.random() < 1.0 / one_in for one_in in (8.0, 16.0, 4.0))
     body: dict[str, object] = {
         "model": NAME,
         "prompt": tokens,
         "max_tokens": int(rng.integers(8, 48)),
         "temperature": 0.7,
         "seed": int(rng.integers(2**31)),
-        "stream": True,
+        "stream": not whole,
     }
     if grammar:
         body["structured_outputs"] = {"regex": "(yes|no), [0-9]{1,4}"}
     headers = {SLICE_HEADER: prompt.slice}
+    if whole:
+        client.post(f"{url}/v1/completions", json=body, headers=headers)
+        return
     with client.stream("POST", f"{url}/v1/completions", json=body, headers=headers) as answer:
         for count, _ in enumerate(payloads(answer)):
             if leaves and count >= 2:

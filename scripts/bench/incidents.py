@@ -4,183 +4,103 @@ Each class of public reports is struck in kind on one vLLM server of the shipped
 users' load, with trigger parameters that ``faults.drill.incidents`` draws. What looks at it: a health check,
 the prefill probe, every kind of generation probe. A fault is *caught* when a clause of the contract
 ``serving-generation`` is in alarm by the detectors and thresholds that the false-switch budget gives it, or
-when ``SILENT`` probes in a row got no whole answer; else it is *missed*. Controls run without a fault.
+when probes in a row got no whole answer; else it is *missed*. Controls run without a fault.
+
+Finished parts are kept in ``--out``, and the same command goes on from them.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
+import typer
 from rich.table import Table
 
+from scripts.output import ready_folder
+from scripts.progress import told
+from scripts.provenance import cores, cpu_model, package_version, sources_sha256
+
 if TYPE_CHECKING:
-    from contracts.documents.scenario import ScheduledFault
-    from live.drill.one_server import DrillServer
-    from live.probe.prober import ProbePlan
-    from scripts.studies.alarms import AlarmWatch, Seen
+    from scripts.studies.incidents.plan import Part
+    from scripts.studies.incidents.results import KeptParts, Result
 
-SEEDS = tuple(range(int(os.environ.get("SELVAGE_INCIDENT_SEEDS", "2"))))
-LIMIT_S = float(os.environ.get("SELVAGE_INCIDENT_LIMIT_S", "45"))
-CONTROL_S = 60.0
-#: Tokens per second: more than the shipped budget, so that a run is short; tokens are what counts.
-PREFILL_TOKENS_PER_S, GENERATION_TOKENS_PER_S = 128.0, 512.0
-SLICES = ("code", "prose", "json", "numbers")
-#: The prober runs so long before a fault, as it does where one comes; its alarms then are false ones.
-WARM_S = 10.0
-#: Prefill probes alone are given so long after the first alarm, within the limit.
-MORE_S = 15.0
-_TICK_S, _TTL_S, _PATIENCE_S = 0.2, 300.0, 10.0
+#: It shows its own progress.
+TELLS_PROGRESS = True
+OUT = "out/incidents"
 
 
-def run() -> dict[str, object]:
-    """Flat figures of every incident and seed, misses among them; times are wall time from the injection."""
-    from faults.drill.incidents import INCIDENTS, Place, drawn_fault
-    from live.drill.one_server import BLOCK_TOKENS, CONTEXT_TOKENS, drill_server
+def run(seeds: str = "0", classes: str = "", limit_s: str = "45", out: str = OUT) -> dict[str, Any]:
+    """Flat figures of every class and seed, misses among them; times are wall time from the injection."""
+    from faults.drill.incidents import Place
+    from live.drill.one_server import BLOCK_TOKENS, CONTEXT_TOKENS
+    from scripts.studies.incidents.plan import limit_of, planned
+    from scripts.studies.incidents.results import KeptParts, figures_of
+    from scripts.studies.incidents.watching import SLICES
 
     place = Place(block_tokens=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS, slices=SLICES)
-    figures: dict[str, object] = {"seeds": len(SEEDS), "limit_s": LIMIT_S}
+    parts = planned(seeds, classes, limit_of(limit_s), place)
+    ready_folder(Path(out))
+    machine = [cpu_model(), cores(), package_version("vllm")]
+    kept = KeptParts(Path(out), sources_sha256("live"), machine)
+    return figures_of(_all(parts, kept)) | {"seeds": seeds, "limit_s": limit_of(limit_s)}
+
+
+def _all(parts: tuple[Part, ...], kept: KeptParts) -> list[Result]:
+    """Every part in its order, those first that ``kept`` has."""
+    found = {part.place: kept.load(part) for part in parts}
+    todo = tuple(part for part in parts if found[part.place] is None)
+    left_s = sum(part.expected_s for part in todo)
+    typer.echo(f"{len(parts)} parts, {len(parts) - len(todo)} kept from before", err=True)
+    typer.echo(f"this will take at most about {left_s / 60.0:.0f} minutes, and a server's start", err=True)
+    if todo:
+        found |= _run(todo, kept, left_s)
+    return [one for part in parts if (one := found[part.place]) is not None]
+
+
+def _run(todo: tuple[Part, ...], kept: KeptParts, left_s: float) -> dict[str, Result]:
+    """What came of ``todo``, each part kept as soon as it is finished."""
+    from scripts.studies.incidents.watching import Bench
+
+    found: dict[str, Result] = {}
     with (
         tempfile.TemporaryDirectory(prefix="selvage-incidents-") as folder,
-        drill_server(Path(folder)) as server,
+        told("a server", left_s) as shown,
     ):
-        bench = _Bench(server=server, plan=_plan(server.url, Path(folder)))
-        for seed in SEEDS:
-            figures |= _flat(f"control.{seed}", bench.watched(seed, CONTROL_S, None))
-            for incident in INCIDENTS:
-                fault = drawn_fault(incident, place, seed)
-                figures |= _flat(f"{incident.name}.{seed}", bench.watched(seed, LIMIT_S, fault))
-    caught = [name for name, value in figures.items() if name.endswith(".caught") and "control" not in name]
-    figures["caught"] = sum(bool(figures[name]) for name in caught)
-    figures["replayed"] = len(caught)
-    return figures
+
+        def keep(part: Part, result: Result) -> None:
+            found[part.place] = result
+            kept.save(part, result)
+            after = "" if result.after_s is None else f" after {result.after_s:.0f} s by {result.by}"
+            told_of = f"{result.verdict}{after}; {result.tokens} tokens, {result.spent_s:.0f} s"
+            typer.echo(f"{part.place}: {told_of}", err=True)
+            shown.update(part.place, advance=part.expected_s)
+
+        say, ready = (lambda text: typer.echo(text, err=True)), (lambda: shown.restart("incidents"))
+        Bench(Path(folder), say, ready).run(todo, keep)
+    return found
 
 
 def table(figures: dict[str, Any]) -> Table:
-    """A row per incident and seed."""
-    columns = ("incident", "seed", "caught", "by", "after s", "probe tokens", "prefill alone", "health check")
-    shown = Table(*columns)
-    for name in [key.removesuffix(".caught") for key in figures if key.endswith(".caught")]:
-        incident, _, seed = name.rpartition(".")
-        told = {key: figures[f"{name}.{key}"] for key in ("caught", "by", "s", "tokens", "prefill", "health")}
-        caught = "yes" if told["caught"] else "no"
-        after = "" if told["s"] is None else f"{told['s']:.0f}"
-        shown.add_row(
-            incident,
-            seed,
-            caught,
-            str(told["by"]),
-            after,
-            str(told["tokens"]),
-            str(told["prefill"]),
-            str(told["health"]),
-        )
-    return shown
-
-
-def _flat(name: str, seen: Seen) -> dict[str, object]:
-    return {
-        f"{name}.caught": seen.by != "",
-        f"{name}.by": seen.by,
-        f"{name}.s": seen.after_s,
-        f"{name}.tokens": seen.tokens,
-        f"{name}.prefill": "caught" if seen.prefill else "missed",
-        f"{name}.health": "caught" if seen.unhealthy else "missed",
-        f"{name}.struck": seen.struck,
-        f"{name}.false_alarm_before": seen.false_alarm,
-    }
-
-
-def _plan(url: str, folder: Path) -> ProbePlan:
-    """All kinds of probes with the clean server's own answers as the right ones."""
-    from contracts.metrics import GENERATION_COLUMNS
-    from live.drill.one_server import NAME
-    from live.measure.endpoint import Endpoint
-    from live.run.generating import generation_plans
-    from live.run.options import ProbeOptions
-    from live.run.probing import probe_plan
-
-    options = ProbeOptions(
-        tokens_per_s=PREFILL_TOKENS_PER_S,
-        generation_tokens_per_s=GENERATION_TOKENS_PER_S,
-        limit_s=_PATIENCE_S,
+    """A row per class and seed, and the misses of every seed."""
+    columns = (
+        "incident",
+        "seed",
+        "verdict",
+        "by",
+        "after s",
+        "probe tokens",
+        "prefill alone",
+        "health check",
     )
-    endpoint = Endpoint(url=url, model=NAME)
-    plan = probe_plan(options, SLICES, endpoint, folder / "reference", NAME)
-    made = generation_plans(options, GENERATION_COLUMNS, plan.prompts, endpoint, folder / "reference", NAME)
-    return replace(plan, generation=made)
-
-
-def _end_at_s(watch: AlarmWatch, limit_s: float) -> float:
-    """When to stop looking: prefill probes alone get ``MORE_S`` after the first alarm of others."""
-    if watch.first_prefill is not None:
-        return 0.0
-    return limit_s if watch.first is None else min(watch.first[1] + MORE_S, limit_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bench:
-    """A clean server and what is asked of it."""
-
-    server: DrillServer
-    plan: ProbePlan
-
-    def watched(self, seed: int, limit_s: float, fault: ScheduledFault | None) -> Seen:
-        """What is seen within ``limit_s`` of ``fault`` (None: of nothing), under load."""
-        from live.drill.one_server import NAME, users
-        from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
-        from live.probe.prober import Prober
-        from scripts.studies.alarms import AlarmWatch, live_probe_fleet
-
-        asked = [
-            one for one in load_prompts(SHIPPED_PROMPTS) if one.split == "traffic" and one.slice in SLICES
-        ]
-        fleet = live_probe_fleet(SLICES, PREFILL_TOKENS_PER_S / 64.0)
-        urls = {fleet.layout.replicas[0]: self.server.url}
-        with (
-            users(self.server.url, asked, seed),
-            Prober(fleet.layout, self.plan, urls, NAME, time.time()) as prober,
-        ):
-            before = self._watch(prober, AlarmWatch(fleet), WARM_S, lambda: False)
-            with self._injected(fault) as struck:
-                seen = self._watch(prober, AlarmWatch(fleet), limit_s, struck)
-            return replace(seen, false_alarm=before.by)
-
-    def _watch(self, prober: Any, watch: AlarmWatch, limit_s: float, struck: Any) -> Seen:
-        began_at_s, spent = time.time(), sum(prober.sent_tokens.values())
-        unhealthy = False
-        while time.time() - began_at_s < _end_at_s(watch, limit_s):
-            tokens = sum(prober.sent_tokens.values()) - spent
-            watch.take(prober.step(time.time()), time.time() - began_at_s, tokens)
-            unhealthy |= not self._is_healthy()
-            time.sleep(_TICK_S)
-        return watch.seen(unhealthy, sum(prober.sent_tokens.values()) - spent, struck())
-
-    def _is_healthy(self) -> bool:
-        try:
-            return httpx.get(f"{self.server.url}/health", timeout=_PATIENCE_S).status_code == httpx.codes.OK
-        except httpx.TimeoutException:  # a busy machine is no answer either way
-            return True
-        except httpx.HTTPError:
-            return False
-
-    @contextmanager
-    def _injected(self, fault: ScheduledFault | None) -> Iterator[Any]:
-        """With ``fault`` in force; what tells whether it struck. The server is clean afterwards."""
-        if fault is None:
-            yield lambda: False
-            return
-        injected = self.server.faults.inject(fault, _TTL_S)
-        try:
-            yield lambda: self.server.faults.verify(injected).happened
-        finally:
-            undone = self.server.faults.undo()
-            if not undone.clean:
-                raise RuntimeError(f"{fault.name}: the server is not clean after the undo")
+    shown = Table(*columns)
+    for name in [key.removesuffix(".verdict") for key in figures if key.endswith(".verdict")]:
+        incident, _, seed = name.rpartition(".")
+        at = {key: figures[f"{name}.{key}"] for key in ("verdict", "by", "after_s", "tokens")}
+        after = "" if at["after_s"] is None else f"{at['after_s']:.0f}"
+        sees = ["caught" if figures[f"{name}.{who}"] else "missed" for who in ("prefill", "health")]
+        shown.add_row(incident, seed, at["verdict"], at["by"], after, str(at["tokens"]), *sees)
+    for key in [key for key in figures if key.startswith("missed.")]:
+        shown.add_row("missed", key.removeprefix("missed."), str(figures[key] or "nothing"))
+    return shown

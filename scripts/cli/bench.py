@@ -2,13 +2,14 @@
 
 A benchmark is a module ``scripts/bench/NAME.py`` with ``run() -> dict[str, object]``; seed, versions
 and machine are added here. One that is run on a scenario takes it as ``run(scenario=...)``; one that has a
-``table(figures)`` is printed as that.
+``table(figures)`` is printed as that, and one that says ``TELLS_PROGRESS`` shows its own.
 """
 
 from __future__ import annotations
 
 import inspect
 import pkgutil
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -18,9 +19,12 @@ from rich.console import Console
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
 from scripts import bench as benchmarks
+from scripts.cli.options import options
 from scripts.provenance import machine_facts
 
 app = typer.Typer()
+#: Least width of a table where no terminal says its own.
+WIDTH = 118
 
 
 def names() -> list[str]:
@@ -28,40 +32,63 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
 
 
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(help="Which one; without it the names are listed.")] = "",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """The argument and the options of ``selvage bench``; texts are for benchmarks that take them."""
+
+    name: Annotated[str, typer.Argument(help="Which one; without it the names are listed.")] = ""
     scenario: Annotated[
         str, typer.Option("--scenario", help="Scenario (file or URI) of a benchmark that is run on one.")
-    ] = "",
+    ] = ""
     load: Annotated[
         str, typer.Option("--load", help="Percent of what the fleet carries, of controls: 60,80,95,110.")
-    ] = "",
-    policies: Annotated[str, typer.Option("--policies", help="Policies of such controls.")] = "",
-    days: Annotated[str, typer.Option("--days", help="Slice-days of each of them.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    ] = ""
+    policies: Annotated[str, typer.Option("--policies", help="Policies of such controls.")] = ""
+    days: Annotated[str, typer.Option("--days", help="Slice-days of each of them.")] = ""
+    seeds: Annotated[str, typer.Option("--seeds", help="Of incidents: A..B, or one.")] = ""
+    classes: Annotated[str, typer.Option("--classes", help="Of incidents: their names; all without.")] = ""
+    limit_s: Annotated[str, typer.Option("--limit-s", help="Of incidents: each is watched so long, s.")] = ""
+    out: Annotated[str, typer.Option("--out", help="Of incidents: folder of finished parts.")] = ""
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+
+
+@app.command()
+@options(BenchOptions)
+def bench(asked: BenchOptions) -> None:
     """Run benchmark NAME and print its figures with its seed, versions and machine."""
+    name = asked.name
     if not name:
         typer.echo("\n".join(names()))
         return
     if name not in names():
         raise _refused("NAME", f"one of {', '.join(names())}", repr(name), "choose a name from the list")
     module: Any = import_module(f"{benchmarks.__name__}.{name}")
-    asked = {"scenario": scenario, "load": load, "policies": policies, "days": days}
-    given = {option: value for option, value in asked.items() if value}
-    for option in given.keys() - inspect.signature(module.run).parameters.keys():
-        raise _refused(f"--{option}", f"none for {name}", given[option], "leave it out")
-    with Console(stderr=True).status(f"running benchmark {name}"):
-        figures = {**machine_facts(), **module.run(**given)}
-    if as_json:
+    figures = {**machine_facts(), **_figures(module, name, _given(asked))}
+    if asked.as_json:
         typer.echo(json_text(figures))
     elif hasattr(module, "table"):
-        Console().print(module.table(figures))
+        console = Console()
+        (console if console.is_terminal else Console(width=WIDTH)).print(module.table(figures))
     else:
         width = max(len(key) for key in figures)
         for key in sorted(figures):
             typer.echo(f"{key:<{width}}  {figures[key]}")
+
+
+def _given(asked: BenchOptions) -> dict[str, str]:
+    """The options of a benchmark that were given."""
+    texts = {key: value for key, value in asdict(asked).items() if key not in ("name", "as_json")}
+    return {key: value for key, value in texts.items() if value}
+
+
+def _figures(module: Any, name: str, given: dict[str, str]) -> dict[str, object]:
+    """What ``module`` measures; DocumentError for an option that it does not take."""
+    for option in given.keys() - inspect.signature(module.run).parameters.keys():
+        raise _refused(f"--{option.replace('_', '-')}", f"none for {name}", given[option], "leave it out")
+    if getattr(module, "TELLS_PROGRESS", False):
+        return dict(module.run(**given))
+    with Console(stderr=True).status(f"running benchmark {name}"):
+        return dict(module.run(**given))
 
 
 def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:

@@ -1,0 +1,208 @@
+"""Replays of incidents in parts: planned by seed, kept when finished, gone on with, told on their page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import DocumentError
+from faults.drill.incidents import INCIDENTS, Place
+from scripts.bench import incidents as bench
+from scripts.pages import filled
+from scripts.studies.incidents import page, watching
+from scripts.studies.incidents.plan import CONTROL, Part, noise_told, planned
+from scripts.studies.incidents.results import KeptParts, Result, figures_of, merged, misses, read_results
+
+PLACE = Place(block_tokens=32, context_tokens=1024, slices=("code", "prose"))
+TWO = "hang,nan-sanitised"
+
+
+def result_of(part: Part, **more: Any) -> Result:
+    """A part that nothing saw, but for ``more``."""
+    plain = Result(
+        name=part.name,
+        seed=part.seed,
+        limit_s=part.limit_s,
+        noise=noise_told(),
+        by="",
+        after_s=None,
+        tokens=100,
+        prefill=False,
+        health=False,
+        struck=part.name != CONTROL,
+        spent_s=2.0,
+        load=1.0,
+    )
+    return replace(plain, **more)
+
+
+def test_parts_go_seed_by_seed_with_a_control_each() -> None:
+    """Whoever stops a run has whole seeds, and each has its own clean run."""
+    parts = planned("2..3", TWO, 45.0, PLACE)
+    assert [part.place for part in parts] == [
+        *("control.2", "hang.2", "nan-sanitised.2"), *("control.3", "hang.3", "nan-sanitised.3"),
+    ]  # fmt: skip
+    assert [part.fault is None for part in parts] == [part.name == CONTROL for part in parts]
+    assert len(planned("0..9", "", 45.0, PLACE)) == 10 * (len(INCIDENTS) + 1)
+    assert len(INCIDENTS) >= 20
+
+
+@pytest.mark.parametrize(
+    ("seeds", "classes", "said"),
+    [
+        ("3..1", "", "--seeds"),
+        ("x", "", "--seeds"),
+        ("0..5000", "", "--seeds"),
+        ("0", "hung", "--classes: expected some of degraded-build"),
+    ],
+)
+def test_what_names_no_part_is_refused(seeds: str, classes: str, said: str) -> None:
+    """With the option, and what would do."""
+    with pytest.raises(DocumentError, match=said):
+        planned(seeds, classes, 45.0, PLACE)
+
+
+def test_a_kept_part_counts_under_the_same_facts_alone(tmp_path: Path) -> None:
+    """Other sources, another limit or a torn file mean that it is run again."""
+    part = planned("0", TWO, 45.0, PLACE)[1]
+    kept = KeptParts(tmp_path, "sources")
+    assert kept.load(part) is None
+    kept.save(part, result_of(part, by="O-nonce", after_s=3.0))
+    assert kept.load(part) == result_of(part, by="O-nonce", after_s=3.0)
+    assert KeptParts(tmp_path, "others").load(part) is None
+    assert kept.load(replace(part, limit_s=46.0)) is None
+    assert read_results(tmp_path) == (result_of(part, by="O-nonce", after_s=3.0),)
+    (file,) = (tmp_path / "parts").iterdir()
+    file.write_text(file.read_text()[:-30])
+    assert kept.load(part) is None
+
+
+def test_a_fault_that_never_struck_is_not_missed() -> None:
+    """It proves nothing, and is told as what it is; misses are told by seed."""
+    control, hang, nan = planned("0", TWO, 45.0, PLACE)
+    other = planned("1", "hang", 45.0, PLACE)[1]
+    found = [
+        result_of(control),
+        result_of(hang, struck=False),
+        result_of(nan),
+        result_of(other, by="x", after_s=1.0),
+    ]
+    assert [one.verdict for one in found] == ["no alarm", "never struck", "missed", "caught"]
+    assert misses(found) == {0: ["nan-sanitised"], 1: []}
+    figures = figures_of(found)
+    assert (figures["missed.0"], figures["missed.1"]) == ("nan-sanitised", "")
+    assert (figures["caught"], figures["missed"], figures["never_struck"], figures["replayed"]) == (
+        1,
+        1,
+        1,
+        3,
+    )
+    assert replace(found[0], by="x").verdict == "false alarm: x"
+
+
+def test_a_part_takes_the_place_of_the_same_one() -> None:
+    """Results of a new run are added, and none stands twice."""
+    parts = planned("0", TWO, 45.0, PLACE)
+    old = [result_of(part) for part in parts]
+    new = result_of(parts[1], by="no answer", after_s=9.0)
+    assert merged(old, [new]) == (old[0], new, old[2])
+    assert len(merged(old, [replace(new, noise="another")])) == 4
+
+
+@dataclass
+class Script:
+    """A server in which ``restless`` parts leave something behind."""
+
+    restless: tuple[str, ...]
+    last: str = ""
+    seen: list[str] = field(default_factory=list)
+
+    def result(self, part: Part) -> Result:
+        """Nothing is seen."""
+        self.last = part.place
+        self.seen.append(part.place)
+        return result_of(part)
+
+    def unrest(self) -> str:
+        """What the part before left."""
+        return "a fault is still in force" if self.last in self.restless else ""
+
+
+def scripted(
+    bench_: watching.Bench, monkeypatch: pytest.MonkeyPatch, restless: tuple[str, ...]
+) -> list[Script]:
+    """Servers of ``bench_`` as scripts; the list of those that were started."""
+    started: list[Script] = []
+
+    @contextmanager
+    def server(_: watching.Bench) -> Iterator[Script]:
+        started.append(Script(restless))
+        yield started[-1]
+
+    monkeypatch.setattr(type(bench_), "_server", server)
+    return started
+
+
+def test_one_server_serves_all_parts_but_where_it_does_not_come_to_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a part that left something behind a new one is started, which is said; at the end none is."""
+    said: list[str] = []
+    one = watching.Bench(tmp_path, said.append)
+    started = scripted(one, monkeypatch, ("hang.0", "nan-sanitised.1"))
+    parts = planned("0..1", TWO, 45.0, PLACE)
+    done: list[str] = []
+    one.run(parts, lambda part, _: done.append(part.place))
+    assert done == [part.place for part in parts]
+    assert [server.seen for server in started] == [done[:2], done[2:]]
+    assert said == ["a new server after hang.0: a fault is still in force"]
+
+
+def test_a_stopped_replay_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same command runs what is left, says how much was kept, and has the results of all parts."""
+    ran: list[str] = []
+
+    class Stopped:
+        """Stops after ``most`` parts."""
+
+        most = 2
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def run(self, parts: tuple[Part, ...], on_done: Callable[[Part, Result], None]) -> None:
+            """Nothing is seen of the first few."""
+            for number, part in enumerate(parts):
+                if number == self.most:
+                    raise KeyboardInterrupt
+                ran.append(part.place)
+                on_done(part, result_of(part))
+
+    monkeypatch.setattr(watching, "Bench", Stopped)
+    asked = {"seeds": "0..1", "classes": TWO, "out": str(tmp_path / "out")}
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(**asked)
+    Stopped.most = 99
+    figures = bench.run(**asked)
+    assert len(ran) == len(set(ran)) == 6
+    assert (figures["replayed"], figures["missed"]) == (4, 4)
+    told = capsys.readouterr().err
+    assert "6 parts, 2 kept from before" in told
+    assert "minutes" in told
+    assert bench.table(figures).row_count == 6 + 2
+
+
+def test_the_page_is_what_its_command_writes() -> None:
+    """Every block between marks stands there as docs/incidents.json fills it."""
+    text = page.PAGE.read_text()
+    again = text
+    for name, lines in page.blocks(page.published()).items():
+        again = filled(again, name, "\n".join(lines), page.PAGE.name)
+    assert again == text
