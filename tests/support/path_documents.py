@@ -15,7 +15,7 @@ from tests.support.reduced_certificate import LOOSE
 #: Kernel -> places for replicas; the first is struck, the second known to be good.
 REPLICAS = {"fp16": 2, "fp32": 1}
 #: Requests per second that a replica is said to carry: one of fp16 has no room for prose under a drill.
-CAPACITY_RPS = {"fp16": 3.5, "fp32": 5.0}
+CAPACITY_RPS = {"fp16": 4.0, "fp32": 7.0}
 PORT = 8000
 _LIBRARY = "package:contracts/library"
 
@@ -119,7 +119,7 @@ def write_scenario(folder: Path) -> Path:
         "horizon_s": 130.0,
         "tick_s": 1.0,
         "workload": {
-            "rate_rps": 5.0,
+            "rate_rps": 7.0,
             "arrivals": "poisson",
             "slice_mix": [{"slice": "prose", "share": 0.8}, {"slice": "numbers", "share": 0.2}],
             "prompt_tokens": {"distribution": "lognormal", "mean": 16.0, "sigma": 0.2, "max_tokens": 64},

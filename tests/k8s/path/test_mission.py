@@ -84,7 +84,7 @@ def driven(path: DataPath, found: Certified) -> Path:
     own = policy(found.meta, policy="gym", artifact=pinned)
     with ExitStack() as stack:
         path.governed(stack, contract(), pool(), own, route(path.bench.namespace))
-        stack.enter_context(loaded(path, rate_rps=3.0))
+        stack.enter_context(loaded(path, rate_rps=5.0))
         path.until(lambda: path.bench.conditions()["Ready"][0] == "True", "Ready")
         assert path.bench.conditions()["FallbackActive"][0] == "False", path.told()
         path.apply(drill("bits", time_to_live_s=900.0))
