@@ -99,14 +99,14 @@ def _order(found: Engines, kernel: str, number: int) -> Order:
 
 def await_engines(found: Engines) -> None:
     """Until every server answers."""
-    until_s = time.monotonic() + START_S
+    until_at_s = time.monotonic() + START_S
     for kernel, count in REPLICAS.items():
         for number in range(count):
-            _await(f"http://{address(kernel, number)}:{found.port}/health", until_s, found.folder)
+            _await(f"http://{address(kernel, number)}:{found.port}/health", until_at_s, found.folder)
 
 
-def _await(url: str, until_s: float, folder: Path) -> None:
-    while time.monotonic() < until_s:
+def _await(url: str, until_at_s: float, folder: Path) -> None:
+    while time.monotonic() < until_at_s:
         try:
             if call(url, within_s=5.0).status == 200:
                 return
@@ -140,9 +140,9 @@ class DataPath:
 
     def until(self, holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> float:
         """Wait for ``holds``; the instant on the monotonic clock."""
-        until_s = time.monotonic() + within_s
+        until_at_s = time.monotonic() + within_s
         while not holds():
-            assert time.monotonic() < until_s, f"{what} did not happen\n{self.told()}"
+            assert time.monotonic() < until_at_s, f"{what} did not happen\n{self.told()}"
             time.sleep(0.2)
         return time.monotonic()
 
@@ -220,10 +220,12 @@ class DataPath:
         self.until(lambda: self.gateway.history, "a table in force")
         self.drills(stack)
 
-    def answered(self, slice_name: str, since_s: float = 0.0) -> list[LoadRecord]:
+    def answered(self, slice_name: str, since_at_s: float = 0.0) -> list[LoadRecord]:
         """Requests of the test's own load on a slice that began since then and have ended."""
         return [
-            one for one in list(self.tap.records) if one.slice == slice_name and one.started_at_s >= since_s
+            one
+            for one in list(self.tap.records)
+            if one.slice == slice_name and one.started_at_s >= since_at_s
         ]
 
 

@@ -128,9 +128,9 @@ class Gateway:
         validate(find_envoy(), files)
         admin = EnvoyAdmin(f"http://127.0.0.1:{self.settings.admin_port}")
         with guarded(envoy_command(find_envoy(), self.settings, files), log, os.environ):
-            until_s = time.monotonic() + PATIENCE_S
+            until_at_s = time.monotonic() + PATIENCE_S
             while not admin.is_live():
-                assert time.monotonic() < until_s, log.read_text()[-3000:]
+                assert time.monotonic() < until_at_s, log.read_text()[-3000:]
                 time.sleep(0.05)
             driver = GatewayDriver(self.settings, files, admin, timeout_s=PATIENCE_S)
             with closing(driver), repeated(lambda: self._follow(driver), 0.2):

@@ -51,10 +51,10 @@ def share_of(path: DataPath, kernel: str) -> float:
     return path.gateway.shares("prose")[f"chat-{kernel}"]
 
 
-def enough(path: DataPath, since_s: float) -> list[LoadRecord]:
+def enough(path: DataPath, since_at_s: float) -> list[LoadRecord]:
     """The next requests on prose that began after that instant, once there are enough."""
-    path.until(lambda: len(path.answered("prose", since_s)) >= ENOUGH, f"{ENOUGH} answers on prose")
-    return path.answered("prose", since_s)
+    path.until(lambda: len(path.answered("prose", since_at_s)) >= ENOUGH, f"{ENOUGH} answers on prose")
+    return path.answered("prose", since_at_s)
 
 
 def test_a_drill_moves_users_and_loses_none(path: DataPath) -> None:
@@ -87,8 +87,8 @@ def _struck(path: DataPath) -> list[LoadRecord]:
     """Strike a server by kubectl; requests on prose once it was left and others took over."""
     path.apply(drill("bits"))
     path.until(lambda: STRUCK not in path.gateway.history[-1].pods, "the struck pod was left out")
-    moved_s = path.until(lambda: share_of(path, "fp32") >= 0.1, "prose overflowed")
-    found = enough(path, moved_s)
+    moved_at_s = path.until(lambda: share_of(path, "fp32") >= 0.1, "prose overflowed")
+    found = enough(path, moved_at_s)
     waited = path.kubectl.run(
         "wait", f"--namespace={path.bench.namespace}", "faultdrill/bits", "--for=condition=Passed",
         "--timeout=300s",

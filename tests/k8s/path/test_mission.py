@@ -89,9 +89,9 @@ def driven(path: DataPath, found: Certified) -> Path:
         assert path.bench.conditions()["FallbackActive"][0] == "False", path.told()
         path.apply(drill("bits", time_to_live_s=900.0))
         path.until(lambda: STRUCK not in path.gateway.history[-1].pods, "the struck pod was left out")
-        left_s = path.gateway.history[-1].at_s
+        left_at_s = path.gateway.history[-1].at_s
         path.until(lambda: path.gateway.shares("prose")["chat-fp32"] > 0.0, "prose overflowed")
-        path.until(lambda: time.monotonic() - left_s > TICKS, "the log went on")
+        path.until(lambda: time.monotonic() - left_at_s > TICKS, "the log went on")
         deleted = path.kubectl.run("delete", f"--namespace={path.bench.namespace}", "faultdrill/bits")
         assert deleted.returncode == 0, deleted.stderr  # it waits for the undo
     assert [one for one in path.tap.records if not one.complete] == []
