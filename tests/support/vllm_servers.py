@@ -13,6 +13,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.guarded import Guard
+
 _START_S = 400.0
 
 
@@ -34,17 +36,20 @@ def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[str]:
     command = [vllm_python(), *words]
     environment = dict(os.environ, OMP_NUM_THREADS="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
     log = folder / f"server-{port}.log"
-    with log.open("wb") as file:
-        child = subprocess.Popen(
-            command, cwd=folder, stdout=file, stderr=file, env=environment, start_new_session=True
-        )
-    try:
-        _wait(child, f"http://127.0.0.1:{port}/health", log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        with suppress(ProcessLookupError):  # it may have ended by itself
-            os.killpg(child.pid, signal.SIGTERM)
-        child.wait(timeout=60)
+    with Guard() as guard:
+        with log.open("wb") as file:
+            child = subprocess.Popen(
+                command, cwd=folder, stdout=file, stderr=file, env=environment, start_new_session=True
+            )
+        guard.watch(child.pid)
+        try:
+            _wait(child, f"http://127.0.0.1:{port}/health", log)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            with suppress(ProcessLookupError):  # it may have ended by itself
+                os.killpg(child.pid, signal.SIGTERM)
+            child.wait(timeout=60)
+            guard.forget(child.pid)
 
 
 def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
