@@ -19,6 +19,8 @@ from scripts.e5.report.tables import Cell, harm_table
 from scripts.pages import fill, table
 
 PAGE = "harm.md"
+#: The suites that the page shows.
+STRESS, SHARED = "e5-stress", "e5-common"
 #: Measures of single scenarios that stand on the page in their own right: factor, digits.
 SHOWN = {"goodput_ratio": (100.0, 1), "mttr_s": (1.0, 0), "false_switches_per_slice_month": (1.0, 0)}
 #: What of it is shown of faults that many replicas share.
@@ -70,7 +72,12 @@ def main(
     common: Annotated[bool, typer.Option(help="The run is of faults that many replicas share.")] = False,
 ) -> None:
     """Fill the tables of a run."""
-    filled = tables(json.loads(run.read_text(encoding="utf-8")))
+    content = json.loads(run.read_text(encoding="utf-8"))
+    suite, expected = content["header"]["suite"], SHARED if common else STRESS
+    if suite != expected:
+        hint = "name its e5.json, and --common for the other"
+        raise DocumentError([Problem(str(run), 0, "header.suite", expected, suite, hint)])
+    filled = tables(content)
     if common:
         filled = {f"common-{name}": filled[name] for name in COMMON}
     fill(folder / PAGE, filled)

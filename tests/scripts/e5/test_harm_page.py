@@ -25,6 +25,7 @@ def content(policies: tuple[str, ...]) -> dict[str, Any]:
         "harm": {"note": "none", "policies": {policy: {"scenarios": scenarios} for policy in policies}},
         "header": {
             "policies": ["fixed-bare", *policies],
+            "suite": "e5-common",
             "scenarios": [{"name": name} for name in bounds],
         },
         "scenarios": rows,
@@ -58,3 +59,13 @@ def test_faults_that_many_share_have_tables_of_their_own(tmp_path: Path) -> None
     page = (tmp_path / PAGE).read_text()
     assert page.count("old") == len(SHOWN) + 1
     assert page.count("crowd") == len(COMMON)
+
+
+def test_a_run_of_another_suite_fills_nothing(tmp_path: Path) -> None:
+    """The page says which suites it shows."""
+    (tmp_path / PAGE).write_text("as it was")
+    run = tmp_path / "e5.json"
+    run.write_text(json.dumps(content(("mover",))))
+    with pytest.raises(DocumentError, match="expected e5-stress, got e5-common"):
+        main(tmp_path, run)
+    assert (tmp_path / PAGE).read_text() == "as it was"
