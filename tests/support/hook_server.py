@@ -7,10 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.support.listening import Listening, listening
+from tests.support.listening import Answering, Listening, listening
 
 
 @dataclass
@@ -36,7 +35,7 @@ def hook_server() -> Iterator[HookServer]:
         yield known
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     server: Listening[HookServer]
 
     def do_POST(self) -> None:
@@ -48,34 +47,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/hang":
             known.ended.wait()
         elif self.path in _DRIPS:
-            self._drip(_DRIPS[self.path])
+            self.drip(_DRIPS[self.path], b"x")
         else:
-            self._answer(known.statuses.get(self.path, 200), known.bodies.get(self.path, b""))
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Location", "/elsewhere")
-        self.send_header("Set-Cookie", "seen=1; Path=/")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _drip(self, begin: bytes) -> None:
-        self.close_connection = True
-        self.wfile.write(begin)
-        while not self.server.known.ended.wait(0.02):
-            self.wfile.write(b"x")
-            self.wfile.flush()
-
-    def handle(self) -> None:
-        """Whoever calls may hang up."""
-        try:
-            super().handle()
-        except OSError:
-            self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+            status, told = known.statuses.get(self.path, 200), known.bodies.get(self.path, b"")
+            self.answer(status, told, Location="/elsewhere", Set_Cookie="seen=1; Path=/")
 
 
 #: What comes at once, before a byte every now and then.

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Known(Protocol):
@@ -28,6 +28,39 @@ class Listening(ThreadingHTTPServer, Generic[KnownT]):
     def __init__(self, known: KnownT, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
         self.known = known
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A handler that answers, or never ends its answer, and bears callers who hang up."""
+
+    server: Listening[Any]
+
+    def answer(self, status: int, body: bytes, **headers: str) -> None:
+        """``body`` with ``status`` and ``headers`` (``_`` for ``-``)."""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def drip(self, begin: bytes, more: bytes) -> None:
+        """``begin`` at once, then ``more`` every now and then until the test ends."""
+        self.close_connection = True
+        self.wfile.write(begin)
+        while not self.server.known.ended.wait(0.02):
+            self.wfile.write(more)
+            self.wfile.flush()
+
+    def handle(self) -> None:
+        """Whoever calls may hang up."""
+        try:
+            super().handle()
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 @contextmanager

@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
 from live.exposition import read_samples
-from tests.support.listening import Listening, listening
+from tests.support.listening import Answering, Listening, listening
 
 _QUERY = re.compile(r'\{__name__=~"([^"]*)",(\w+)="([^"]*)",(\w+)=~"([^"]*)"\}\[(\d+)ms\]')
+#: Of every answer; nobody may follow the second.
+_HEADERS = {"Content_Type": "application/json", "Location": "/elsewhere"}
 
 
 @dataclass
@@ -77,7 +78,7 @@ def prometheus_server() -> Iterator[PrometheusServer]:
         yield known
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     server: Listening[PrometheusServer]
 
     def do_POST(self) -> None:
@@ -86,40 +87,16 @@ class _Handler(BaseHTTPRequestHandler):
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         known.queries.append(form["query"][0])
         if self.path.startswith("/drip/"):
-            self._drip()
+            self.drip(b'HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{"status":', b" ")
         elif known.scripted is not None:
-            self._answer(*known.scripted)
+            status, body = known.scripted
+            self.answer(status, body, **_HEADERS)
         elif known.token and self.headers.get("Authorization") != f"Bearer {known.token}":
-            self._answer(401, b"Unauthorized\n")
+            self.answer(401, b"Unauthorized\n", **_HEADERS)
         else:
             told: dict[str, Any] = {"status": "success", "data": known.data(form["query"][0])}
             told |= {"warnings": list(known.warnings)} if known.warnings else {}
-            self._answer(200, json.dumps(told).encode())
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Location", "/elsewhere")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _drip(self) -> None:
-        self.close_connection = True
-        self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{"status":')
-        while not self.server.known.ended.wait(0.02):
-            self.wfile.write(b" ")
-            self.wfile.flush()
-
-    def handle(self) -> None:
-        """Whoever asks may hang up."""
-        try:
-            super().handle()
-        except OSError:
-            self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+            self.answer(200, json.dumps(told).encode(), **_HEADERS)
 
 
 def _text(value: float) -> str:
