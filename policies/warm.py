@@ -15,6 +15,7 @@ import numpy as np
 from contracts.compiled.certified import CertifiedValues, certified_values
 from contracts.compiled.steady_state import capacities_rps, steady_limits_rps
 from contracts.telemetry import FleetTelemetry
+from controller.detect.as_certified_pass import find_again
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.initial import initial_state
@@ -42,6 +43,7 @@ _PLAIN = ("breaker", "shield-alone", "supervised")
 def warm() -> None:
     """Compile, or load from the cache, everything."""
     _warm_capacity()
+    _warm_return()
     _run([*BASELINES, "sequential:prior=1", "learned", "meta"])
 
 
@@ -50,6 +52,7 @@ def warm_perception() -> None:
     _warm_capacity()
     for name, batch in product(_WATCHING, BATCHES):
         _run_ticks(_setup(name), batch, lambda state, seen, setup: perceive(state, seen, setup).after)
+    _warm_return()
 
 
 def warm_shield() -> None:
@@ -87,6 +90,19 @@ def _warm_capacity() -> None:
     assert engine is not None
     steady_limits_rps(engine.step_s, engine, engine.demand)
     capacities_rps(engine.step_s, engine, engine.demand)
+
+
+def _warm_return() -> None:
+    """Who gives what was certified again, where repeats are exact; no alarm of two ticks is asked."""
+    fleet = replace(synthetic_fleet(2, 2, 4), certified=_certified(2, repeat_noise=0.0))
+    setup = make_configuration("sequential", fleet)
+    assert setup.drift is not None
+    assert setup.drift.runs is not None
+    for batch in BATCHES:
+        _run_ticks(setup, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
+        runs = initial_state(setup, batch).drift["runs"]
+        again = np.empty((*runs.shape[:2], runs.shape[2] - 1), dtype=np.bool_)
+        find_again(again, runs, tuple(setup.drift.runs.rules))
 
 
 def _proposed(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> ControllerState:
@@ -153,7 +169,8 @@ def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
     return seen
 
 
-def _certified(kernels: int) -> CertifiedValues:
+def _certified(kernels: int, repeat_noise: float = 0.01) -> CertifiedValues:
     """One prompt, that of ``synthetic_telemetry``, on every kernel; what replicas answer is another."""
     nothing = np.zeros(1, dtype=np.int64)
-    return certified_values(nothing, nothing, [np.full((1, 1, len(METRICS)), 1e-4)] * kernels, 0.01)
+    values = [np.full((1, 1, len(METRICS)), 1e-4)] * kernels
+    return certified_values(nothing, nothing, values, repeat_noise)

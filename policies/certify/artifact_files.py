@@ -64,6 +64,14 @@ class Artefact:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsAs:
+    """What runs a network: another configuration than that of a learned policy, or one with memory."""
+
+    configuration: Literal["gym"] | None = None
+    recurrent: RecurrentState | None = None
+
+
 def write_artefact(
     folder: Path,
     name: str,
@@ -71,10 +79,11 @@ def write_artefact(
     description: str,
     training: Training,
     certificate: Certificate | None = None,
-    recurrent: RecurrentState | None = None,
-    configuration: Literal["gym"] | None = None,
+    runs_as: RunsAs | None = None,
 ) -> Path:
     """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
+
+    runs_as: what runs the network; None: the learned policy, without memory.
 
     Equal arguments give equal bytes.
     """
@@ -86,8 +95,8 @@ def write_artefact(
             description=description,
             onnx=onnx,
             encoding_version=ENCODING_VERSION,
-            configuration=configuration,
-            recurrent=recurrent,
+            configuration=None if runs_as is None else runs_as.configuration,
+            recurrent=None if runs_as is None else runs_as.recurrent,
             training=training,
             certificate=certificate,
         ),

@@ -23,6 +23,7 @@ from policies.certify.artifact_files import (
     PLAIN,
     SHIPPED_ARTEFACT,
     Artefact,
+    RunsAs,
     drives_as,
     refuse_other_meta,
     write_artefact,
@@ -127,7 +128,9 @@ def _write_plain(sb3: Path, out: Path, name: str) -> Path:
     told = "Stable-Baselines3, outside of this project" + ("" if seed is not None else "; no seed was saved")
     training = Training(command=told, seeds=(seed or 0,))
     described = "Trained on the environment by Stable-Baselines3."
-    return write_artefact(out, name, bytes_of_zip(sb3), described, training, configuration=PLAIN)
+    return write_artefact(
+        out, name, bytes_of_zip(sb3), described, training, runs_as=RunsAs(configuration=PLAIN)
+    )
 
 
 def evaluate(

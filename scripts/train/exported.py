@@ -17,7 +17,7 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.malformed import MALFORMED
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
-from policies.certify.artifact_files import write_artefact
+from policies.certify.artifact_files import RunsAs, write_artefact
 from policies.train.recipe import RecipeSpec, load_recipe, seed_folder
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) ->
         content,
         document.spec.description,
         _manifest_training(training, shipped, document_sha256(document), document.spec, file),
-        recurrent=recurrent,
+        runs_as=RunsAs(recurrent=recurrent),
     )
 
 

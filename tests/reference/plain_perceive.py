@@ -269,7 +269,10 @@ def plain_judgement(
     excess = np.maximum(kernels.excess, worst)
     condemned = alarm | (before.condemned & ~(kernels.inside & kernels.fresh))
     serving = (seen.replica_state == ReplicaState.READY) & ~after.quarantined
-    broken = down | (seen.consecutive_failed >= setup.options.failing_after)
+    rows = seen.consecutive_failed
+    of_late = np.maximum(after.failed_rps * setup.options.smoothing_s, seen.failed)
+    answered_between = of_late - rows >= np.maximum(rows, 1)  # it fails, and is not down
+    broken = down | ((rows >= setup.options.failing_after) & ~answered_between)
     members, unhealthy, now = (
         over_kernels(flags, owner, count, np.add) for flags in (serving, serving & broken, serving & down)
     )

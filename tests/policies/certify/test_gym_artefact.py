@@ -16,7 +16,7 @@ from contracts.loading.loader import load_as
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from policies.artefacts import load_artefact, load_learned, manifest_subject, network_subject
-from policies.certify.artifact_files import write_artefact
+from policies.certify.artifact_files import RunsAs, write_artefact
 from policies.learned.dense_graph import DenseNetwork, dense_bytes
 from policies.learned.plain import PlainPolicy
 from policies.route import route_setup
@@ -46,7 +46,9 @@ def network(fleet: FleetSetup) -> bytes:
 @pytest.fixture
 def manifest(tmp_path: Path, fleet: FleetSetup) -> Path:
     """Its artefact."""
-    return write_artefact(tmp_path / "art", "own", network(fleet), "Tests.", TRAINING, configuration="gym")
+    return write_artefact(
+        tmp_path / "art", "own", network(fleet), "Tests.", TRAINING, runs_as=RunsAs(configuration="gym")
+    )
 
 
 def routed(manifest: Path, folder: Path, policy: str, mode: str = "observe") -> tuple[RoutePolicy, str]:

@@ -28,4 +28,4 @@ def test_a_load_that_no_scenario_has_is_refused() -> None:
 def test_who_takes_no_load_says_so() -> None:
     """An option of one benchmark is refused by the others."""
     with pytest.raises(DocumentError, match="--load"):
-        bench("shield", scenario="", load="60", policies="", days="", as_json=False)
+        bench(name="shield", load="60")

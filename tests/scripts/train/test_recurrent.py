@@ -19,7 +19,7 @@ from controller.encoding.encoder import Encoder  # noqa: E402
 from controller.initial import initial_state  # noqa: E402
 from controller.state_json import state_from_json, state_to_json  # noqa: E402
 from policies.artefacts import load_artefact, load_learned, with_certificate  # noqa: E402
-from policies.certify.artifact_files import write_artefact  # noqa: E402
+from policies.certify.artifact_files import RunsAs, write_artefact  # noqa: E402
 from policies.learned.choosing import InputLayout  # noqa: E402
 from policies.learned.onnx_graph import recurrent_bytes  # noqa: E402
 from policies.learned.runner import LearnedPolicy, ScoreRunner, learned_policy  # noqa: E402
@@ -137,7 +137,7 @@ def test_the_memory_goes_through_the_controllers_state(tmp_path: Path) -> None:
 def test_the_manifest_says_what_is_remembered(tmp_path: Path) -> None:
     """With its sizes and a certificate it loads; with others, without any, or uncertified it is refused."""
     onnx, sizes = content(), RecurrentState(hidden=WIDTH, cell=WIDTH)
-    bare = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, recurrent=sizes)
+    bare = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, runs_as=RunsAs(recurrent=sizes))
     with pytest.raises(DocumentError, match="certificate"):
         load_learned(str(bare), FLEET)
     artefact = load_artefact(str(bare), allow_uncertified=True)
@@ -155,7 +155,7 @@ def test_the_manifest_says_what_is_remembered(tmp_path: Path) -> None:
 def test_a_tampered_recurrent_network_is_refused(tmp_path: Path) -> None:
     """Other bytes than the manifest's hash are refused before they are read."""
     sizes = RecurrentState(hidden=WIDTH, cell=WIDTH)
-    path = write_artefact(tmp_path, "p", content(), "A test.", TRAINING, recurrent=sizes)
+    path = write_artefact(tmp_path, "p", content(), "A test.", TRAINING, runs_as=RunsAs(recurrent=sizes))
     (tmp_path / "p.onnx").write_bytes(content(WIDTH + 1))
     with pytest.raises(DocumentError, match="sha256"):
         load_artefact(str(path), allow_uncertified=True)
