@@ -143,11 +143,11 @@ def test_the_manifest_says_what_is_remembered(tmp_path: Path) -> None:
     artefact = load_artefact(str(bare), allow_uncertified=True)
     assert artefact.manifest.spec.recurrent == sizes
     found = with_certificate(artefact, certificate(onnx, artefact.manifest.spec.encoding_version))
-    held = found.spec.certificate
-    policy = load_learned(str(write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, held, sizes)), FLEET)
+    held, runs_as = found.spec.certificate, RunsAs(recurrent=sizes)
+    policy = load_learned(str(write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, held, runs_as)), FLEET)
     assert policy.propose(calm(FLEET), policy.initial(1))[0].table.shape == (1, 2, 4)
     for other in (None, RecurrentState(hidden=WIDTH, cell=WIDTH + 1)):
-        path = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, held, other)
+        path = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING, held, RunsAs(recurrent=other))
         with pytest.raises(DocumentError, match=r"spec\.recurrent"):
             load_learned(str(path), FLEET)
 
