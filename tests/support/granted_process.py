@@ -1,12 +1,15 @@
 """``selvage`` with the rights of one account: ``python -m tests.support.granted_process ACCOUNT WORDS``.
 
-Both of its ways to the API server are held to the Role: the Kubernetes client and kopf's connection.
+Both of its ways to the API server are held to the Role: the Kubernetes client and kopf's connection. A drill
+sends its load by the library of the latter; requests to models are nobody's rights.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from kopf._cogs.clients.errors import APIForbiddenError
@@ -14,6 +17,9 @@ from kubernetes import client
 from kubernetes.client import rest
 
 from tests.support.granted import call_of, granted, note
+
+#: Paths of resources on an API server.
+_RESOURCES = re.compile("/apis?/")
 
 
 def install(account: str) -> None:
@@ -28,7 +34,7 @@ def install(account: str) -> None:
         return plain(self, method, url, **arguments)
 
     async def connect(self: aiohttp.ClientSession, method: str, url: Any, **arguments: Any) -> Any:
-        call = call_of(method.upper(), str(url))
+        call = call_of(method.upper(), str(url)) if _RESOURCES.match(urlsplit(str(url)).path) else None
         try:
             if call is not None:
                 note(account, call, allowed)
