@@ -83,8 +83,8 @@ def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
     """
     state = case.estimate.state
     asked = (wanted == ERRORS) | (state.needed & (wanted == NONE))
-    asked &= ~failing_between_answers(case)
     if bool(asked.any()):
+        asked &= ~failing_between_answers(case)
         contract = case.setup.contract
         excess = excess_of_sums(case.verdicts.replicas.judged, contract)[..., failing_clauses(contract)]
         wanted[asked] = np.where((excess > 0.0).any(axis=(2, 3)), ERRORS, NONE)[asked]

@@ -40,11 +40,12 @@ def run(seeds: str = "0", classes: str = "", limit_s: str = "45", out: str = OUT
     from scripts.studies.incidents.watching import SLICES
 
     place = Place(block_tokens=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS, slices=SLICES)
-    parts = planned(seeds, classes, limit_of(limit_s), place)
+    watched_s = limit_of(limit_s)
+    parts = planned(seeds, classes, watched_s, place)
     ready_folder(Path(out))
     machine = [cpu_model(), cores(), package_version("vllm")]
     kept = KeptParts(Path(out), sources_sha256("live"), machine)
-    return figures_of(_all(parts, kept)) | {"seeds": seeds, "limit_s": limit_of(limit_s)}
+    return figures_of(_all(parts, kept)) | {"seeds": seeds, "limit_s": watched_s}
 
 
 def _all(parts: tuple[Part, ...], kept: KeptParts) -> list[Result]:

@@ -63,7 +63,7 @@ def run(asked: RunOptions) -> None:
     """Run DRILL on one target and judge it."""
     from faults.drill.outcome import EXIT_CODES
     from scripts.drill.documents import read_drill
-    from scripts.drill.inputs import input_hashes, refuse_other_meta
+    from scripts.drill.inputs import input_hashes, refuse_unfit_meta
     from scripts.drill.report import content_of, lines_of, write_report
 
     if asked.target not in TARGETS:
@@ -72,7 +72,7 @@ def run(asked: RunOptions) -> None:
     if asked.out is not None:
         ready_folder(asked.out)
     seed = read.drill.spec.seed if asked.seed is None else asked.seed
-    refuse_other_meta(asked.policy, asked.meta)
+    refuse_unfit_meta(asked.policy, asked.meta)
     inputs = input_hashes(read, asked.policy, asked.meta)
     outcome, requests = _outcome(asked, read, seed)
     content = content_of(read, outcome, asked.target, asked.policy, seed, inputs)

@@ -41,7 +41,7 @@ def input_hashes(read: ReadDrill, policy: str, meta: str = "") -> dict[str, Any]
     }
 
 
-def refuse_other_meta(policy: str, meta: str) -> None:
+def refuse_unfit_meta(policy: str, meta: str) -> None:
     """DocumentError where ``meta`` cannot keep ``policy``: it is no meta-contract, the policy's artefact
     belongs to another, or nobody heals.
     """

@@ -137,7 +137,7 @@ class _Watching:
     def _watch(self, prober: Any, watch: AlarmWatch, limit_s: float, struck: Struck) -> Seen:
         began_at_s, spent = time.time(), sum(prober.sent_tokens.values())
         unhealthy = False
-        while time.time() - began_at_s < _end_at_s(watch, limit_s):
+        while time.time() - began_at_s < _lasts_s(watch, limit_s):
             tokens = sum(prober.sent_tokens.values()) - spent
             watch.take(prober.step(time.time()), time.time() - began_at_s, tokens)
             unhealthy |= not self._is_healthy()
@@ -165,8 +165,8 @@ class _Watching:
             self.server.faults.undo()
 
 
-def _end_at_s(watch: AlarmWatch, limit_s: float) -> float:
-    """When to stop looking: prefill probes alone get ``MORE_S`` after the first alarm of others."""
+def _lasts_s(watch: AlarmWatch, limit_s: float) -> float:
+    """How long to look: prefill probes alone get ``MORE_S`` after the first alarm of others."""
     if watch.first_prefill is not None:
         return 0.0
     return limit_s if watch.first is None else min(watch.first[1] + MORE_S, limit_s)
