@@ -10,8 +10,8 @@ from contracts.documents.artifact import Certificate
 from controller.encoding.features import ENCODING_VERSION
 from controller.fleet import FleetSetup
 from policies.certify import admission, artifact_files
-from policies.certify.admission import Subject
-from policies.certify.artifact_files import LEARNED, Artefact
+from policies.certify.admission import LEARNED, Subject
+from policies.certify.artifact_files import Artefact
 from policies.learned.runner import LearnedPolicy
 from policies.registry import configuration_facts, files_of
 

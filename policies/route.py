@@ -22,15 +22,18 @@ from contracts.loading.uris import PACKAGE_PREFIX, read_pinned, resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject
-from policies.certify.admission import load_certificate, refuse_unless_certified, refuse_unless_passing
-from policies.certify.artifact_files import LEARNED, PLAIN, drives_as
+from policies.certify.admission import (
+    TRAINED,
+    load_certificate,
+    refuse_unless_certified,
+    refuse_unless_passing,
+)
+from policies.certify.artifact_files import drives_as
 from policies.certify.coverage import Facts, fleet_facts, outside, unknown
 from policies.certify.signature import refuse_unsigned
 from policies.registry import make_configuration, make_policy
 from policies.supervised import KnownGoodPolicy, under
 
-#: Policies that come as an artefact.
-TRAINED = (LEARNED, PLAIN)
 #: Where the certificate of a baseline lies, beside the meta-contract that names it.
 CERTIFICATE = "policies/{baseline}-certificate.json"
 

@@ -17,7 +17,7 @@ from contracts.loading.uris import resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from controller.ports import Observation, Policy, PolicyState, Proposal
-from policies.certify.admission import SHIPPED_META
+from policies.certify.admission import LEARNED, SHIPPED_META, TRAINED
 from policies.registry import make_policy
 from policies.spec import parse_spec
 
@@ -81,7 +81,7 @@ def own_meta(spec: str) -> str:
 
 
 def refuse_other_artefact(spec: str, meta: MetaContract, asked: str) -> None:
-    """DocumentError where ``spec`` names a learned policy by an artefact of another meta-contract than
+    """DocumentError where ``spec`` names a trained policy by an artefact of another meta-contract than
     ``meta``, which was ``asked`` for; a network alone (``onnx``) belongs to none.
     """
     found = _artefact(spec)
@@ -95,12 +95,13 @@ def refuse_other_artefact(spec: str, meta: MetaContract, asked: str) -> None:
 def _artefact(spec: str) -> Artefact | None:
     """The artefact that ``spec`` names, certified or not; None for whoever has none."""
     name, values = parse_spec(spec)
-    if name != "learned" or values.get("onnx"):
+    uri = str(values.get("artefact", ""))
+    if name not in TRAINED or values.get("onnx") or not (uri or name == LEARNED):
         return None
-    # Only who runs a learned policy needs onnxruntime.
+    # Only who runs a trained policy needs onnxruntime.
     from policies.certify.artifact_files import SHIPPED_ARTEFACT, load_artefact
 
-    return load_artefact(str(values.get("artefact") or SHIPPED_ARTEFACT), None)
+    return load_artefact(uri or SHIPPED_ARTEFACT, None)
 
 
 def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from contracts.documents import MetaContract, PolicyArtifact, Suite
 from contracts.documents.artifact import Certificate
@@ -24,6 +25,11 @@ from policies.certify.consistency import inconsistencies
 
 #: Where a meta-contract lies that nobody says otherwise of.
 SHIPPED_META = "package:contracts/library/meta-contract.yaml"
+#: The configuration of a network of ours, and of one that another library trained on the environment; both
+#: come as an artefact.
+LEARNED: Final = "learned"
+PLAIN: Final = "gym"
+TRAINED = (LEARNED, PLAIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

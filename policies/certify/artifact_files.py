@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
 from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentState, Training
@@ -21,21 +21,22 @@ from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.regular_files import ONNX_BYTES
 from controller.encoding.features import ENCODING_VERSION
 from controller.fleet import FleetSetup
-from policies.certify.admission import Subject, refuse_unless_certified, rules_sha256
+from policies.certify.admission import (
+    LEARNED,
+    PLAIN,
+    SHIPPED_META,
+    Subject,
+    refuse_unless_certified,
+    rules_sha256,
+)
 from policies.learned.choosing import fixed_rules
 from policies.learned.plain import PlainPolicy, plain_policy
 from policies.learned.runner import LearnedPolicy, learned_policy
 
 #: The policy that ships with the library.
 SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"  # as ``policies.registry`` says
-#: The meta-contract that a certificate must pass where the manifest names none.
-META = "package:contracts/library/meta-contract.yaml"
-
 #: What decides in a configuration, by its name (``policies.registry.configuration_facts``).
 FactsOf = Callable[[str], Mapping[str, object]]
-#: The configuration of a network of ours, and of one that another library trained on the environment.
-LEARNED: Final = "learned"
-PLAIN: Final = "gym"
 
 
 def network_subject(
@@ -152,7 +153,7 @@ def manifest_subject(manifest: PolicyArtifact, facts_of: FactsOf) -> Subject:
 
 def named_meta(manifest: PolicyArtifact, file: Path | str) -> tuple[MetaContract, Path]:
     """The meta-contract that ``manifest``, read from ``file``, names, else the shipped one; where it lies."""
-    place = resolve_uri(manifest.spec.meta_contract or META, file)
+    place = resolve_uri(manifest.spec.meta_contract or SHIPPED_META, file)
     return load_as(MetaContract, place), place
 
 
@@ -171,7 +172,8 @@ def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, 
     if found == expected:
         return
     actual = f"{found}, of {spec.meta_contract or 'the shipped one'}"
-    hint = f"leave --meta out, or certify under it: selvage policy certify {LEARNED}:onnx=FILE --meta {asked}"
+    certify = f"selvage policy certify {drives_as(manifest)}:onnx=FILE --meta {asked}"
+    hint = f"leave --meta out, or certify under it: {certify}"
     raise DocumentError([Problem(str(file), 0, path, f"{expected}, of --meta {asked}", actual, hint)])
 
 

@@ -17,10 +17,8 @@ from contracts.loading.loader import dump_text, load_as, read_text
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
-from policies.certify.admission import load_certificate
+from policies.certify.admission import LEARNED, PLAIN, load_certificate
 from policies.certify.artifact_files import (
-    LEARNED,
-    PLAIN,
     SHIPPED_ARTEFACT,
     Artefact,
     RunsAs,

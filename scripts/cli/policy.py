@@ -22,6 +22,7 @@ from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject, network_subject
 from policies.certify.admission import (
     SHIPPED_META,
+    TRAINED,
     Subject,
     load_certificate,
     refuse_unless_certified,
@@ -30,7 +31,6 @@ from policies.certify.admission import (
 from policies.certify.artifact_files import named_meta
 from policies.certify.certificate import CertificationEvidence
 from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes
-from policies.route import TRAINED
 from policies.spec import parse_spec
 from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options

@@ -16,7 +16,8 @@ from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from policies.artefacts import load_artefact
-from policies.certify.artifact_files import META, Artefact, drives_as, named_meta, refuse_other_meta
+from policies.certify.admission import SHIPPED_META
+from policies.certify.artifact_files import Artefact, drives_as, named_meta, refuse_other_meta
 from policies.supervised import load_meta
 from scripts.output import ready_folder, write_whole
 
@@ -79,7 +80,7 @@ def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], n
         tick_s=asked.spec.tick_s,
         pool=pool.metadata.name,
         contract=contract.metadata.name,
-        meta_contract=META,
+        meta_contract=SHIPPED_META,
         route=OwnedRoute(name=name),
     )
 

@@ -19,6 +19,7 @@ from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
+from policies.certify.admission import LEARNED, TRAINED
 from policies.registry import SHIPPED_ARTEFACT
 from policies.spec import parse_spec
 from policies.supervised import meta_sha256, own_meta
@@ -84,13 +85,13 @@ class RunningController:
 
 
 def policy_fields(policy: str) -> dict[str, object]:
-    """``policy`` and ``artifact`` of a RoutePolicy under which the configuration ``policy`` drives; a learned
-    one is ``learned``, which ships, or ``learned:artefact=MANIFEST``.
+    """``policy`` and ``artifact`` of a RoutePolicy under which the configuration ``policy`` drives; a trained
+    one is ``learned``, which ships, or ``learned:artefact=MANIFEST`` or ``gym:artefact=MANIFEST``.
     """
     name, values = parse_spec(policy)
-    if name != "learned" or set(values) - {"artefact"}:
-        return {"policy": policy, "artifact": None}
     uri = str(values.get("artefact", ""))
+    if name not in TRAINED or set(values) - {"artefact"} or not (uri or name == LEARNED):
+        return {"policy": policy, "artifact": None}
     own = FileRef(uri=_absolute(uri), sha256=sha256_of(resolve_uri(uri, ""))) if uri else shipped_artefact()
     return {"policy": name, "artifact": own}
 

@@ -19,7 +19,8 @@ from contracts.errors import DocumentError
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
 from policies.artefacts import builtin_sha256
-from policies.certify.artifact_files import META, write_artefact
+from policies.certify.admission import SHIPPED_META
+from policies.certify.artifact_files import write_artefact
 from policies.kinds import POLICIES
 from policies.registry import configuration_sha256
 from scripts.cli.policy import subject_of
@@ -67,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _write_route(folder: Path) -> None:
-    meta: Any = yaml.safe_load(resolve_uri(META, "").read_text())
+    meta: Any = yaml.safe_load(resolve_uri(SHIPPED_META, "").read_text())
     meta["spec"]["certification"] = {
         "incidents": "suite.yaml",
         "quiet": "suite.yaml",

@@ -10,17 +10,21 @@ import pytest
 
 from contracts.documents import PolicyArtifact, RoutePolicy
 from contracts.documents.artifact import Training
+from contracts.documents.envelope import FileRef
 from contracts.errors import DocumentError
 from contracts.loading.files import sha256_of
-from contracts.loading.loader import load_as
+from contracts.loading.loader import dump_text, load_as
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from policies.artefacts import load_artefact, load_learned, manifest_subject, network_subject
+from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import RunsAs, write_artefact
 from policies.learned.dense_graph import DenseNetwork, dense_bytes
 from policies.learned.plain import PlainPolicy
 from policies.route import route_setup
+from policies.supervised import load_meta, own_meta, refuse_other_artefact
 from scripts.cli.policy import subject_of
+from scripts.drill.healer import policy_fields
 from simulator.world.scenario import load_scenario
 from tests.policies.test_route import write
 from tests.support.path_documents import meta_contract
@@ -91,3 +95,23 @@ def test_a_certificate_speaks_of_the_network_in_its_configuration(manifest: Path
     assert network_subject(digest).sha256 != asked.sha256
     with pytest.raises(DocumentError, match="gym:onnx=FILE and nothing else"):
         subject_of(f"gym:onnx={onnx},window_s=5")
+
+
+def test_a_meta_contract_that_it_does_not_belong_to_is_refused(manifest: Path, tmp_path: Path) -> None:
+    """As of a learned policy: its own keeps it where nothing is named, and another is not taken."""
+    mine, artefact = meta_contract(tmp_path), load_artefact(str(manifest), allow_uncertified=True)
+    spec = artefact.manifest.spec.model_copy(update={"meta_contract": str(mine)})
+    owned = manifest.with_name("owned.yaml")
+    owned.write_text(dump_text(artefact.manifest.model_copy(update={"spec": spec})))
+    named = f"gym:artefact={owned}"
+    assert Path(own_meta(named)) == mine
+    asked, _ = load_meta(SHIPPED_META, "tests")
+    with pytest.raises(DocumentError, match="selvage policy certify gym:onnx=FILE"):
+        refuse_other_artefact(named, asked, SHIPPED_META)
+    refuse_other_artefact(named, load_meta(str(mine), "tests")[0], str(mine))
+
+
+def test_a_drill_is_healed_by_it(manifest: Path) -> None:
+    """Its document names the configuration and pins the artefact."""
+    found = policy_fields(f"gym:artefact={manifest}")
+    assert found == {"policy": "gym", "artifact": FileRef(uri=str(manifest), sha256=sha256_of(manifest))}

@@ -17,7 +17,8 @@ from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.uris import resolve_uri
 from controller.encoding.features import ENCODING_VERSION
 from policies.artefacts import load_artefact, load_learned
-from policies.certify.artifact_files import META, write_artefact
+from policies.certify.admission import SHIPPED_META
+from policies.certify.artifact_files import write_artefact
 from policies.route import route_setup, uncertified
 from tests.policies.learned.test_runner import FLEET, TRAINING, certificate, content
 from tests.support.documents_written import envelope, write_yaml
@@ -25,7 +26,7 @@ from tests.support.documents_written import envelope, write_yaml
 
 def own_meta(folder: Path) -> Path:
     """The shipped clauses under another name, with the known-good kernel as the baseline."""
-    document = yaml.safe_load(resolve_uri(META, "").read_text())
+    document = yaml.safe_load(resolve_uri(SHIPPED_META, "").read_text())
     document["metadata"]["name"] = "mine"
     document["spec"]["baseline"] = "fixed_known_good"
     asked = document["spec"]["certification"]
@@ -96,7 +97,7 @@ def test_a_route_enforces_what_is_certified_under_its_own_meta_contract(tmp_path
     route_setup(route(tmp_path, manifest, meta_contract_sha256=pin), file, FLEET)
     with pytest.raises(DocumentError, match=r"spec\.meta_contract_sha256"):
         route_setup(route(tmp_path, manifest, meta_contract_sha256="0" * 64), file, FLEET)
-    shipped = route(tmp_path, manifest, meta_contract=META)
+    shipped = route(tmp_path, manifest, meta_contract=SHIPPED_META)
     with pytest.raises(DocumentError, match=r"certificate\.meta_contract_sha256"):
         route_setup(shipped, file, FLEET)
 

@@ -20,7 +20,8 @@ from contracts.parameters import ratio  # noqa: E402
 from controller.encoding.encoder import Encoder  # noqa: E402
 from controller.ports import Observation  # noqa: E402
 from policies.artefacts import load_artefact, load_learned, network_subject, with_certificate  # noqa: E402
-from policies.certify.artifact_files import META, write_artefact  # noqa: E402
+from policies.certify.admission import SHIPPED_META  # noqa: E402
+from policies.certify.artifact_files import write_artefact  # noqa: E402
 from policies.certify.certificate import judge_clauses  # noqa: E402
 from policies.kinds import POLICIES  # noqa: E402
 from policies.learned import choosing  # noqa: E402
@@ -48,7 +49,7 @@ def certificate(onnx: bytes, encoding_version: int) -> Certificate:
     """A passing certificate for ``onnx`` on made-up episodes."""
     from contracts.documents import MetaContract
 
-    place = resolve_uri(META, "test")
+    place = resolve_uri(SHIPPED_META, "test")
     meta = load_as(MetaContract, place)
     asked = meta.spec.certification
     assert asked is not None
