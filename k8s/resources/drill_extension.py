@@ -23,6 +23,8 @@ DRILL_PORT = 9465
 #: Secret with the entry ``token``, which servers and the drill runner mount.
 TOKEN_SECRET = "selvage-drill-token"
 _CODE, _TOKEN, _FOLDER = "/opt/selvage-drill", "/etc/selvage-drill", "/run/selvage-drill"
+#: Where components/pod-metrics puts its file; it need not exist.
+_POD_METRICS = "/opt/selvage-pod"
 _HEAD = "# Generated from faults/inside by `selvage kubernetes drill-extension`; do not edit.\n"
 _LOADER = """\
 import hashlib, os, pathlib, sys
@@ -117,7 +119,7 @@ def _container(sha256: str) -> dict[str, Any]:
         gate.TOKEN_FILE: f"{_TOKEN}/token",
         gate.FOLDER: _FOLDER,
         gate.PORT: str(DRILL_PORT),
-        "PYTHONPATH": _CODE,
+        "PYTHONPATH": f"{_POD_METRICS}:{_CODE}",
         "VLLM_USE_V2_MODEL_RUNNER": "0",
         "VLLM_SERVER_DEV_MODE": "0",
     }

@@ -91,13 +91,13 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
     """Every file is listed by the kustomization of its folder."""
     for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.parent.rglob("*.yaml")]}:
         listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-        files = {path.name for path in [*folder.glob("*.yaml"), *folder.glob("*.json")]}
+        files = {path.name for kind in ("yaml", "json", "py") for path in folder.glob(f"*.{kind}")}
         files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
         generated |= {one["path"] for one in listed.get("patches", []) if "path" in one}
         # Applied by themselves:
         apart = {"alerts", "dashboard", "components", "late", "monitor", "namespace", "suite", "webhooks"}
-        folders = {path.name for path in folder.iterdir() if path.is_dir()} - apart
+        folders = {path.name for path in folder.iterdir() if path.is_dir()} - {*apart, "__pycache__"}
         own = {one for one in listed.get("resources", []) if not one.startswith("..")}
         assert files | folders == own | generated
 
