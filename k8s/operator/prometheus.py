@@ -76,7 +76,7 @@ def check_interval(documents: Documents) -> None:
 
 
 class PrometheusScrapes:
-    """``live.control.source.Scrapes`` of one pool. client: that many pools share.
+    """``live.control.source.ServerReader`` of one pool. client: that many pools share.
 
     A scrape is handed on once; nothing is known of a pod that Prometheus did not scrape since.
     """

@@ -32,7 +32,7 @@ class Sensing:
     namespace: str
 
 
-class Source(TelemetrySource, Protocol):
+class PoolTelemetry(TelemetrySource, Protocol):
     """Telemetry of one pool, until ``close``."""
 
     @property

@@ -17,7 +17,7 @@ from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import ReadFailure, Sensing
 from k8s.routes.rules import Backend, backend_places, rule_slices
 from live.control.setup import expected_fingerprints
-from live.control.source import FleetSource, Scrapes, SourceParts
+from live.control.source import FleetSource, ServerReader, SourceParts
 from live.gateway.prometheus import ClusterNames, GatewayMetrics
 from live.ports import LiveReplica
 
@@ -68,7 +68,7 @@ class PoolSource:
     """``k8s.operator.route_loop.Source`` of one pool. client: for the gateway's metrics."""
 
     def __init__(
-        self, sensing: Sensing, watching: Watching, scrapes: Scrapes, client: httpx.Client, shed: Backend
+        self, sensing: Sensing, watching: Watching, scrapes: ServerReader, client: httpx.Client, shed: Backend
     ) -> None:
         self._prometheus = scrapes if isinstance(scrapes, PrometheusScrapes) else None
         self._gateway: GatewayMetrics | None = None

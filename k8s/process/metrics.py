@@ -17,7 +17,7 @@ from k8s.process.promotion_metrics import promotion_metrics
 
 
 @dataclass(slots=True)
-class Counts:
+class LoopCounts:
     """What the loop counts beside the operator's own state."""
 
     turns: int = 0
@@ -36,7 +36,7 @@ class Counts:
 class OperatorCollector:
     """Labels are bounded: policies, slices and kernels of the namespace, and reasons of this build."""
 
-    def __init__(self, operator: NamespaceOperator, counts: Counts, leads: Callable[[], bool]) -> None:
+    def __init__(self, operator: NamespaceOperator, counts: LoopCounts, leads: Callable[[], bool]) -> None:
         self._operator, self._counts, self._leads = operator, counts, leads
 
     def register(self) -> CollectorRegistry:

@@ -21,7 +21,7 @@ from contracts.loading.malformed import MALFORMED
 from contracts.loading.oci import OciUri
 from live.artefacts.challenge import Challenge, challenge_of
 from live.artefacts.credentials import Credential
-from live.artefacts.origins import Registry
+from live.artefacts.origins import RegistryOrigins
 from live.certificates import trusted
 from live.origins import origin_of
 
@@ -53,7 +53,7 @@ class Repository:
     """The repository of ``uri`` at ``registry``."""
 
     def __init__(
-        self, client: httpx.AsyncClient, registry: Registry, credential: Credential, uri: OciUri
+        self, client: httpx.AsyncClient, registry: RegistryOrigins, credential: Credential, uri: OciUri
     ) -> None:
         self._client, self._registry, self._credential, self._uri = client, registry, credential, uri
         self._authorization = ""

@@ -31,7 +31,7 @@ Watch = Callable[[ControllerState, ControllerState, Decision], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class TickDifference:
     """One tick that was decided otherwise. moves: lines for people; fields: of the record that differ."""
 
     now_s: float
@@ -50,7 +50,7 @@ class Replayed:
     promotions: int  # changes of stage or verdict that stand in the log; nothing is decided by them
     moved_logged: int  # ticks in which a weight or the rotation changed
     moved_replayed: int
-    differences: tuple[Difference, ...] = field(default=())
+    differences: tuple[TickDifference, ...] = field(default=())
 
     @property
     def identical(self) -> bool:
@@ -84,7 +84,7 @@ class _Replay:
     watch: Watch | None = None
     state: ControllerState | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    found: list[Difference] = field(default_factory=list)
+    found: list[TickDifference] = field(default_factory=list)
     shapes: TelemetryShapes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class _Replay:
         if differing:
             lines = lines_of(logged), lines_of(again)
             self.found.append(
-                Difference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
+                TickDifference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
             )
 
 

@@ -13,7 +13,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.errors import StateError
 from contracts.telemetry import FleetTelemetry
 from live.control.source import NO_ROWS, nothing_probed
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 
 _PROBES = "probes."
 
@@ -22,7 +22,7 @@ class TelemetryShapes:
     """Types and shapes of the arrays of one fleet of ``layout``."""
 
     def __init__(self, layout: FleetLayout) -> None:
-        nothing = Recorder(layout, {}).record(0.0, (), {}, NO_ROWS, nothing_probed(layout))
+        nothing = TelemetryRecorder(layout, {}).record(0.0, (), {}, NO_ROWS, nothing_probed(layout))
         self._expected = {name: (array.dtype, array.shape) for name, array in _arrays(nothing)}
         self._counts = {"replica": len(layout.replicas), "slice": len(layout.slices)}
 

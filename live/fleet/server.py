@@ -11,7 +11,7 @@ from pathlib import Path
 from live.errors import LiveError
 from live.fleet.admission import Admitted, Credentials, admit
 from live.fleet.children import Children
-from live.fleet.launchers import Launcher, NotYetError, Order
+from live.fleet.launchers import Launcher, NotYetError, ServerOrder
 from live.fleet.plan import ReplicaPlan, ServerOptions
 from live.fleet.processes import ProcessId, process_id
 from live.fleet.restarts import RestartRule
@@ -134,10 +134,10 @@ class Server:
         )
         self._admission = means.executor.submit(admit, known, self._ended)
 
-    def _order(self) -> Order:
+    def _order(self) -> ServerOrder:
         names = ("--served-model-name", self.options.served_name, self.nonce)
         place = ("--host", _HOST, "--port", str(self.port))
-        return Order(
+        return ServerOrder(
             arguments=(*self.plan.arguments, *place, *names), environment=self.plan.environment, log=self.log
         )
 

@@ -29,7 +29,7 @@ _TICK_S = 0.05
 _GRACE_S = 5.0
 
 
-class Start(StrEnum):
+class StartMethod(StrEnum):
     """How servers come to be. auto: forked on a CPU where that works, else spawned."""
 
     AUTO = "auto"
@@ -41,7 +41,7 @@ class Start(StrEnum):
 class SupervisorOptions:
     """How a fleet is run. start_s: longest time of one server from start to ready."""
 
-    start: Start = Start.AUTO
+    start: StartMethod = StartMethod.AUTO
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     rule: RestartRule = field(default_factory=RestartRule)
     shadows: tuple[ShadowRoute, ...] = ()
@@ -207,7 +207,7 @@ class Supervisor:
     def _launcher(self, children: Children) -> Launcher:
         """Forked servers where that is asked for or possible; what was tried and did not work is said."""
         chosen = self._options.start
-        if chosen is Start.SPAWN or (chosen is Start.AUTO and has_gpu()):
+        if chosen is StartMethod.SPAWN or (chosen is StartMethod.AUTO and has_gpu()):
             return SpawnLauncher(children)
         forker = ForkLauncher(children, self._folder.log("forker"))
         forker.begin()
@@ -216,7 +216,7 @@ class Supervisor:
             self._await_forker(forker)
         except LiveError as error:
             forker.close()
-            if chosen is Start.FORK:
+            if chosen is StartMethod.FORK:
                 raise
             self._say(f"servers are started singly: {error}")
             return SpawnLauncher(children)

@@ -57,7 +57,7 @@ def run_piece(piece: Piece) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class PiecewiseSearch:
     """What every score of a search shares. pieces: into how many each draw is cut; changes no result.
     meta: URI of the meta-contract that keeps every configuration; "" for none.
     """
