@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +33,7 @@ from k8s.operator.probing import Access, probe_rates
 from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import LoopParts
-from k8s.operator.sensing import Sensing
+from k8s.operator.sensing import PoolReader, Sensing
 from k8s.operator.told import fields
 from k8s.operator.watching import PoolSource, Watching
 from k8s.process import otel
@@ -44,7 +45,7 @@ from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import SteadyClock
 from live.control.pace import run
-from live.control.source import ServerReader
+from live.observe.metrics import EngineReading
 from live.observe.scraper import Scraper
 
 _LOG = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class Loop:
 
     def _source(self, sensing: Sensing) -> PoolSource:
         asking, settings = self._asking, self._settings
-        scrapes: ServerReader = asking.scrapes
+        scrapes: PoolReader = asking.scrapes
         if sensing.documents.pool.spec.prometheus is not None:
             scrapes = PrometheusScrapes(sensing, settings.watching.prometheus, asking.prometheus)
         return PoolSource(sensing, settings.watching, scrapes, asking.gateways, settings.shed)
@@ -186,11 +187,15 @@ class SharedConnections:
             self._events.shutdown()
 
 
-class SharedScrapes:
-    """``live.control.source.ServerReader`` of one scraper that outlives each who asks."""
+class SharedScrapes(PoolReader):
+    """One scraper that outlives each who asks."""
 
     def __init__(self, inner: Scraper) -> None:
-        self.scrape = inner.scrape
+        self._inner = inner
+
+    def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
+        """What the scraper read."""
+        return self._inner.scrape(urls)
 
     def close(self) -> None:
         """Others go on asking."""

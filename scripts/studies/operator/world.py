@@ -162,7 +162,7 @@ class RecordedWorld:
 
 
 class RecordedSource:
-    """``k8s.operator.route_loop.Source`` that reads recorded answers within the turn; nothing is probed."""
+    """Recorded answers, read within the turn as ``k8s.operator.sensing.PoolTelemetry``; nothing is probed."""
 
     problem = ""
     failure = None
