@@ -60,8 +60,10 @@ class Control:
         if action == "status":
             return await self.status()
         actions: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
-            "inject": self._inject, "renew": self._renew, "undo": self._undo,
-        }  # fmt: skip
+            "inject": self._inject,
+            "renew": self._renew,
+            "undo": self._undo,
+        }
         if action not in actions or scope["method"] != "POST":
             raise CallRefusedError("known: POST inject, renew, undo; GET status")
         body = json.loads(await read_body(receive) or b"{}")
@@ -128,9 +130,11 @@ class Control:
         for each in in_engine:
             self.engine.pop(each, None)
         return {
-            "undone": names, "canary": said["canary"], "canary_is_clean": bool(said["is_clean"]),
+            "undone": names,
+            "canary": said["canary"],
+            "canary_is_clean": bool(said["is_clean"]),
             "flushed": flushed,
-        }  # fmt: skip
+        }
 
     async def status(self) -> dict[str, Any]:
         """What is in force on both sides; ``engine`` is null where the engine does not answer in time."""
@@ -140,9 +144,13 @@ class Control:
             engine = await self._engine("selvage_drill_status", _STATUS_WITHIN_S)
         lease = read_lease(self.gate.folder)
         return {
-            "http": http, "engine": engine, "expired": list(self.expired), "lease_left_s": lease.left_s(),
-            "injected": sorted([*self.http, *self.engine]), "cancelled": was_cancelled(self.gate.folder),
-        }  # fmt: skip
+            "http": http,
+            "engine": engine,
+            "expired": list(self.expired),
+            "lease_left_s": lease.left_s(),
+            "injected": sorted([*self.http, *self.engine]),
+            "cancelled": was_cancelled(self.gate.folder),
+        }
 
     async def _engine(self, method: str, within_s: float, *given: Any) -> dict[str, Any]:
         """Answer of the engine's first worker; ``CallRefusedError`` where one refuses or none answers."""

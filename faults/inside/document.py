@@ -16,9 +16,15 @@ WEIGHT_KINDS = ("requantise", "noise", "bit_flips", "scale")
 LOGIT_KINDS = ("logit_noise", "sampling_skew", "nan_sanitised", "repeat_token")
 ENGINE_KINDS = (*WEIGHT_KINDS, *LOGIT_KINDS, "kv_noise", "kv_pressure", "slow", "hang", "crash", "raise")
 HTTP_KINDS = (
-    "latency", "http_errors", "trace_fields_missing", "wrong_fingerprint", "telemetry_loss",
-    "cut_json", "cut_stream", "crossed_answers",
-)  # fmt: skip
+    "latency",
+    "http_errors",
+    "trace_fields_missing",
+    "wrong_fingerprint",
+    "telemetry_loss",
+    "cut_json",
+    "cut_stream",
+    "crossed_answers",
+)
 #: Kinds that nothing but a new process undoes.
 FINAL_KINDS = ("crash", "raise")
 #: Conditions that the HTTP side of the server can see; the engine sees all of them.
@@ -44,10 +50,14 @@ class TriggerSpec:
     def conditions(self) -> tuple[str, ...]:
         """Names of the document's fields that are set."""
         named = {
-            "min_generated_tokens": self.min_generated_tokens, "min_batch_size": self.min_batch_size,
-            "slice": self.slice, "prompt_residue": self.residue_block, "prefix_hit": self.prefix_hit,
-            "after_cancel": self.after_cancel, "after_structured_output": self.after_structured_output,
-        }  # fmt: skip
+            "min_generated_tokens": self.min_generated_tokens,
+            "min_batch_size": self.min_batch_size,
+            "slice": self.slice,
+            "prompt_residue": self.residue_block,
+            "prefix_hit": self.prefix_hit,
+            "after_cancel": self.after_cancel,
+            "after_structured_output": self.after_structured_output,
+        }
         return tuple(name for name, value in named.items() if value)
 
 

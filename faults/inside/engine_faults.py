@@ -202,9 +202,11 @@ class LogitFault(EngineFault):
 
 
 _DISTURB = {
-    "logit_noise": LogitFault.noisy, "sampling_skew": LogitFault.skewed,
-    "nan_sanitised": LogitFault.sanitised, "repeat_token": LogitFault.repeating,
-}  # fmt: skip
+    "logit_noise": LogitFault.noisy,
+    "sampling_skew": LogitFault.skewed,
+    "nan_sanitised": LogitFault.sanitised,
+    "repeat_token": LogitFault.repeating,
+}
 
 
 def engine_fault(

@@ -61,9 +61,14 @@ def gate(environment: Mapping[str, str] = os.environ) -> DrillGate:
     if not port.isdecimal() or int(port) > _LAST_PORT:
         return DrillGate(enabled=False)
     return DrillGate(
-        enabled=True, folder=folder, token=token, slice_header=header, port=int(port),
-        host=environment.get(HOST, "127.0.0.1"), replica=environment.get(REPLICA, ""),
-    )  # fmt: skip
+        enabled=True,
+        folder=folder,
+        token=token,
+        slice_header=header,
+        port=int(port),
+        host=environment.get(HOST, "127.0.0.1"),
+        replica=environment.get(REPLICA, ""),
+    )
 
 
 def _token(path: str) -> str:
