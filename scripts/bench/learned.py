@@ -27,7 +27,8 @@ from contracts.rng import stream
 from controller.decision import Decision
 from controller.state import ControllerState
 from policies.registry import make_configuration
-from scripts.bench.capacity import LEAST_RPS, alone_on, pool_of, true_capacity_rps
+from scripts.bench.capacity import alone_on, pool_of, true_capacity_rps
+from scripts.bisection import LEAST_RPS
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import compile_scenario

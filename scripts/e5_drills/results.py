@@ -13,8 +13,9 @@ from contracts.loading.loader import document_sha256
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.measures_json import measures_of, measures_plain
 from contracts.scoring.timeline import Timeline, timeline_of, timeline_plain
+from scripts.e5.configurations import configuration_key
 from scripts.e5_drills.plan import DrillEpisode
-from scripts.kept import KeptResults, configuration_key
+from scripts.kept import KeptResults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from contracts.compiled.served import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
 from contracts.documents.profile import ServingPath
 from contracts.units import s_from_ms
-from scripts.bench.capacity import highest
+from scripts.bisection import highest
 from scripts.parity.arrivals import drawn
 from scripts.parity.recording import FIRST, GAP, WHOLE, MeasuredCapacity, ParityRecording, RequestObjectives
 from scripts.parity.replaying import RequestLoad, replay

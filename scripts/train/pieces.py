@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from contracts.loading.malformed import MALFORMED
 from policies.train.recipe import RewardRecipe
-from scripts.e5.configurations import parse_configuration
-from scripts.kept import KeptResults, configuration_key, world_facts
+from scripts.e5.configurations import configuration_key, parse_configuration
+from scripts.kept import KeptResults, world_facts
 from scripts.train.validation import (
     Drawn,
     EpisodeSet,
