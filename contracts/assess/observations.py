@@ -30,8 +30,7 @@ from contracts.loading.json_values import json_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.domains import domain_of
 from contracts.metrics.statistical import REFUSAL_JUDGE, AnswerJudge, JsonJudge, judged_difference
-from contracts.regular_files import TEXT_BYTES, read_regular
-from contracts.text_lines import lines_of
+from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
 
 Floats = NDArray[np.float64]
 

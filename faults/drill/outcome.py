@@ -2,17 +2,19 @@
 
 Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
 it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed.
-Inconclusive: too little happened to say.
+Inconclusive: too little happened to say. ``outcome_told`` is what is kept of it, wherever the drill ran.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
+from contracts.loading.files import plain
 from contracts.scoring.episode import EpisodeRecord, truncate
 from contracts.scoring.incident_measures import onset_row, outside_contract, outside_slo
 from contracts.scoring.measures import EpisodeMeasures, failed_ratio, measure_episode
@@ -249,3 +251,23 @@ def _check(name: str, passed: bool | None, expected: str, actual: str) -> DrillC
 def _row(record: EpisodeRecord, at_s: float) -> int:
     rows = len(record.table)
     return rows if math.isnan(at_s) else min(rows, math.ceil(at_s / record.tick_s - 1e-9))
+
+
+def outcome_told(outcome: DrillOutcome) -> dict[str, Any]:
+    """Verdict and reason, checks, faults with their proofs, and when it was undone, healed and recovered.
+
+    Times are seconds; null for what did not come to pass.
+    """
+    run = outcome.run
+    found: dict[str, Any] = plain(
+        {
+            "verdict": outcome.verdict.value,
+            "reason": outcome.reason,
+            "checks": [asdict(check) for check in outcome.checks],
+            "faults": [asdict(fault) for fault in run.faults],
+            "undone_at_s": run.undone_at_s,
+            "mended": [asdict(one) for one in run.mended],
+            "recovered_s": outcome.recovered_s,
+        }
+    )
+    return found

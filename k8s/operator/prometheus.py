@@ -15,11 +15,10 @@ from contracts.errors import DocumentError, Problem
 from contracts.regular_files import read_regular
 from k8s.operator.admission import Documents
 from k8s.operator.sensing import PoolReader, ReadFailure, Sensing
-from live.certificates import trusted
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
-from live.origins import origin_of
+from live.origins import origin_of, trusted
 
 _TOKEN_BYTES = 64 * 1024
 #: A sample is in the answer for so many scrapes: the newest one is, however the tick falls.

@@ -18,8 +18,7 @@ from live.fleet.envoy import Envoy, home_table, with_ports, write_gateway
 from live.fleet.launchers import ForkLauncher, Launcher, NotYetError, SpawnLauncher
 from live.fleet.plan import FleetPlan, has_gpu
 from live.fleet.processes import adopt_orphans, await_group_end, kill_group, process_id, runs
-from live.fleet.restarts import RestartRule
-from live.fleet.server import Means, Server
+from live.fleet.server import Means, RestartRule, Server
 from live.fleet.state import FleetFolder, FleetState, Phase, read_state, write_state
 from live.gateway.process import free_ports
 from live.gateway.settings import GatewaySettings

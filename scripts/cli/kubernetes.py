@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contracts.errors import MissingPartError
-from k8s.resources.manifests import manifest_files, write_manifests
+from k8s.resources.definition import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
-from scripts.cli.logs import LOG_FORMAT, LOG_LEVEL
-from scripts.cli.options import options
+from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
 from scripts.cli.profile_request import read_key
 from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
 from scripts.guard import EXIT_BUG

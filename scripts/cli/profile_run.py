@@ -151,9 +151,9 @@ def _context(
     """What every profile of this run says of model, reference and prompts; writes both files."""
     from contracts.documents.envelope import FileRef
     from live.measure.checkpoint import checkpoint_sha256
-    from live.measure.golden import golden_bytes
     from live.measure.profile_writer import ProfileContext
     from live.measure.prompts import save_prompts
+    from live.measure.reference_store import golden_bytes
 
     content = golden_bytes(golden, reference)
     _refuse_other(request, request.out / "reference.npz", content)

@@ -53,7 +53,7 @@ class Truth(NamedTuple):
 
 
 def clauses_of(scenario: CompiledScenario, shares: NDArray[np.float64]) -> CostClauses:
-    """The clauses of ``scenario``; ``shares`` as ``simulator.env.exceedance`` has them."""
+    """The clauses of ``scenario``; ``shares`` as ``simulator.env.base.exceedance`` has them."""
     contract = scenario.contract
     judged = _judged(contract)
     return CostClauses(

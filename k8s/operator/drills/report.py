@@ -7,8 +7,7 @@ from typing import Any
 from contracts.loading.files import json_text, plain
 from contracts.scoring.measures_json import measures_plain
 from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
-from faults.drill.outcome import DrillOutcome, DrillVerdict
-from faults.drill.told import outcome_told
+from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_told
 from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.ledger import REPORT, ledger_name

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from live.certificates import trusted
-from live.origins import allowed_origin, origin_of
+from live.origins import allowed_origin, origin_of, trusted
 
 #: No more of an answer is read.
 MOST_BYTES = 4096

@@ -18,8 +18,7 @@ from live.fleet.admission import Admitted
 from live.fleet.children import Children
 from live.fleet.launchers import NotYetError, ServerOrder
 from live.fleet.plan import ReplicaPlan, ServerOptions
-from live.fleet.restarts import RestartRule
-from live.fleet.server import Means, Server
+from live.fleet.server import Means, RestartRule, Server
 from live.fleet.state import Phase
 from live.gateway.process import free_ports
 
