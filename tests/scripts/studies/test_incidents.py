@@ -194,7 +194,7 @@ def test_a_stopped_replay_goes_on(
                 ran.append(part.place)
                 on_done(part, result_of(part))
 
-    monkeypatch.setattr(watching, "Bench", Stopped)
+    monkeypatch.setattr(watching, "WatchedServer", Stopped)
     asked = {"seeds": "0..1", "classes": TWO, "out": str(tmp_path / "out")}
     with pytest.raises(KeyboardInterrupt):
         bench.run(**asked)
