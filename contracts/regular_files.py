@@ -2,7 +2,8 @@
 
 A FIFO would block for ever and ``/dev/zero`` never ends, so both are refused before anything is read; a file
 that is larger than its kind may be is refused after its limit, whatever its size claims to be. What an
-archive unpacks to has a limit of its own, checked before it is unpacked.
+archive unpacks to has a limit of its own, checked before it is unpacked. Lines of a text come one at a time:
+twenty million short ones fit in no memory.
 """
 
 from __future__ import annotations
@@ -100,3 +101,12 @@ def refuse_inflated(archive: zipfile.ZipFile, most_bytes: int = UNPACKED_BYTES) 
 
 def _refused(path: Path | str, expected: str, actual: str, next_step: str) -> DocumentError:
     return DocumentError([Problem(str(path), 0, "", expected, actual, next_step)])
+
+
+def lines_of(text: str) -> Iterator[str]:
+    r"""The parts of ``text`` between its newlines, as ``text.split("\n")`` has them."""
+    begin = 0
+    while (end := text.find("\n", begin)) >= 0:
+        yield text[begin:end]
+        begin = end + 1
+    yield text[begin:]

@@ -12,7 +12,7 @@ from controller.judge.judge import Judgement
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.ports import Proposal, RoutingPlan
-from controller.shield.apply_plan import Change, Followed, follow_rows, turn
+from controller.shield.apply_plan import Followed, TableChange, follow_rows, turn
 from controller.shield.gate import Shielded
 from controller.state import ControllerState, altered
 from controller.supervise.switch_counter import unfollowed
@@ -35,7 +35,7 @@ def make_plan(driving: Proposal, known: Perception, shielded: Shielded, setup: C
     is done: its later ticks are not for capacity.
     """
     before, after, plain = known.before, known.after, np.ascontiguousarray
-    change = Change(
+    change = TableChange(
         table=plain(shielded.table),
         last=plain(before.table),
         wanted=plain(driving.table, dtype=np.float64),

@@ -1,6 +1,9 @@
-"""Origins of URLs: scheme, host and port, by which it is said whom we may call."""
+"""Whom we may call, by scheme, host and port of a URL, and whose certificates are believed."""
 
 from __future__ import annotations
+
+import ssl
+from pathlib import Path
 
 import httpx
 
@@ -24,4 +27,12 @@ def allowed_origin(text: str) -> str:
     found, parts = origin_of(text), httpx.URL(text)
     if parts.userinfo or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(f"expected an origin as {found}, got more")
+    return found
+
+
+def trusted(ca_file: Path | None) -> ssl.SSLContext:
+    """The usual authorities, and those of ``ca_file`` (PEM) beside them; OSError where it cannot be read."""
+    found = ssl.create_default_context()
+    if ca_file is not None:
+        found.load_verify_locations(ca_file)
     return found

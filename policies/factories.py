@@ -12,7 +12,7 @@ from policies.program.model import Costs
 from policies.rules.breaker import BreakerPolicy
 from policies.rules.capacity import Headroom
 from policies.rules.fixed import FixedPolicy
-from policies.rules.hysteresis import HysteresisPolicy, Pace
+from policies.rules.hysteresis import HysteresisPolicy, ReturnPace
 from policies.rules.informed import InformedPolicy, no_notices
 from policies.rules.shield_alone import UniformPolicy
 from policies.rules.threshold import ThresholdPolicy
@@ -47,7 +47,7 @@ def hysteresis(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
         slices=slices,
         priority=fleet.contract.priority,
         shed_when_uncertified=fleet.contract.shed_when_uncertified,
-        pace=Pace(**{name: values[name] for name in PACE}),
+        pace=ReturnPace(**{name: values[name] for name in PACE}),
         headroom=_headroom(values),
     )
 

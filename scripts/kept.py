@@ -18,9 +18,6 @@ from contracts.errors import DocumentError
 from contracts.loading.files import canonical_sha256
 from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
-from policies.registry import configuration_sha256
-from policies.supervised import meta_sha256
-from scripts.e5.configurations import Configuration
 from scripts.output import ready_folder, write_whole
 from scripts.provenance import machine_facts, sources_sha256
 from simulator.world.compiled_scenario import CompiledScenario
@@ -33,12 +30,6 @@ def world_facts(world: CompiledScenario) -> list[object]:
     """Every hash of the inputs of ``world``."""
     pins = [world.name, world.sha256, world.pool_sha256, world.trace_sha256, world.contract.sha256]
     return [*pins, *world.profile_sha256]
-
-
-def configuration_key(configuration: Configuration) -> list[object]:
-    """What decides in ``configuration``, the content of its files among it."""
-    name, confidence = configuration.name, configuration.alarm_confidence
-    return [name, confidence, configuration_sha256(configuration.spec), meta_sha256(configuration.meta)]
 
 
 class KeptResults:

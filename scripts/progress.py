@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 EVERY_S = 10.0
 
 
-class Told:
+class ProgressLine:
     """What is being done and how far it is; ``total`` and ``done`` in any one unit."""
 
     def __init__(self, text: str, total: float) -> None:
@@ -44,15 +44,15 @@ class Told:
 
 
 @contextmanager
-def told(text: str, total: float) -> Iterator[Told]:
+def told(text: str, total: float) -> Iterator[ProgressLine]:
     """Progress for the time of a ``with`` block."""
-    state = Told(text, total)
+    state = ProgressLine(text, total)
     with _Bar(state) if sys.stderr.isatty() else _Lines(state):
         yield state
 
 
 class _Bar:
-    def __init__(self, state: Told) -> None:
+    def __init__(self, state: ProgressLine) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         self._state = state
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -72,7 +72,7 @@ class _Bar:
 class _Lines:
     """A thread that prints the state every ``EVERY_S``, so that a long step is seen to be alive as well."""
 
-    def __init__(self, state: Told) -> None:
+    def __init__(self, state: ProgressLine) -> None:
         self._state = state
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -23,14 +23,14 @@ from simulator.drive import ControllerDriver, Driver
 from simulator.engine.api import FleetEngine
 from simulator.engine.spec import EngineEffect
 from simulator.lives import ReplicaLives
-from simulator.parts import Parts, Steps
-from simulator.telemetry.probes import Probes
+from simulator.parts import FleetParts, Steps
+from simulator.telemetry.probes import SimulatedProbes
 from simulator.telemetry.scrapes import Latencies, Telemetry
-from simulator.truth.recorder import Keeper, Recorder
+from simulator.truth.recorder import Keeper, TruthRecorder
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import COLD_START_S
-from simulator.world.traffic import Traffic
+from simulator.world.traffic import DrawnTraffic
 from simulator.world.workload import check_workload
 
 Progress = Callable[[float], None]
@@ -88,17 +88,17 @@ class FleetSimulation:
         self._each = [scenario] * len(seeds) if each is None else list(each)
         for mine in self._each:
             check_workload(scenario.engine, mine.workload)
-        self._traffic = Traffic([mine.workload for mine in self._each], seeds, scenario.horizon_s)
+        self._traffic = DrawnTraffic([mine.workload for mine in self._each], seeds, scenario.horizon_s)
         env = simpy.Environment()
         engine = FleetEngine(scenario.engine, len(seeds)) if engine is None else engine
-        self._parts = Parts(
+        self._parts = FleetParts(
             env=env,
             tick_s=scenario.tick_s,
             engine=engine,
             board=ReplicaBoard(self._each),
-            probes=Probes(scenario, seeds),
+            probes=SimulatedProbes(scenario, seeds),
             telemetry=Telemetry(self._each, seeds, reuse=reuse),
-            keeper=Recorder(scenario, seeds) if keeper is None else keeper,
+            keeper=TruthRecorder(scenario, seeds) if keeper is None else keeper,
             tick=0,
             ticked=env.event(),
             gauges=engine.gauges(),

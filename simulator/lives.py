@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from contracts.telemetry import ReplicaState
-from simulator.parts import Parts, Steps
+from simulator.parts import FleetParts, Steps
 from simulator.world.compiled_scenario import FleetChange
 
 #: A draining replica is stopped after this time whether or not it still has requests (Kubernetes'
@@ -18,7 +18,7 @@ DRAIN_S = 30.0
 class ReplicaLives:
     """The processes of all replicas of B fleets."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: FleetParts) -> None:
         self._parts = parts
         # Counts the processes of a replica, so that a superseded start-up does nothing.
         self._life = np.zeros(parts.board.state.shape, dtype=np.int64)

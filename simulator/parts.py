@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.api import FleetEngine
 from simulator.engine.gauges import Gauges
-from simulator.telemetry.probes import Probes
+from simulator.telemetry.probes import SimulatedProbes
 from simulator.telemetry.scrapes import Telemetry
 from simulator.truth.recorder import Keeper
 from simulator.world.board import ReplicaBoard
@@ -20,7 +20,7 @@ Steps = Generator[simpy.Event, None, None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
+class FleetParts:
     """The parts of B fleets in lock-step, and where the control tick stands."""
 
     env: simpy.Environment
@@ -28,7 +28,7 @@ class Parts:
     tick_s: float
     engine: FleetEngine
     board: ReplicaBoard
-    probes: Probes
+    probes: SimulatedProbes
     telemetry: Telemetry
     keeper: Keeper
     """Is told the truth."""

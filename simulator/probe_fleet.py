@@ -33,7 +33,7 @@ from contracts.telemetry import (
 from contracts.units import MS_PER_S
 from controller.ports import RoutingPlan
 from simulator.drive import Driver
-from simulator.telemetry.probes import Probes
+from simulator.telemetry.probes import SimulatedProbes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
@@ -83,7 +83,7 @@ class _Batch:
 
     def __init__(self, scenario: CompiledScenario, fleets: Sequence[FleetRun]) -> None:
         self._scenario, self._fleets = scenario, fleets
-        self._probes = Probes(scenario, [fleet.seed for fleet in fleets])
+        self._probes = SimulatedProbes(scenario, [fleet.seed for fleet in fleets])
         kernels, slices, replicas = scenario.layout.shape
         shape = (scenario.ticks, len(fleets))
         self._table = np.zeros((*shape, slices, kernels + 1), dtype=np.float32)

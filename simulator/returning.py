@@ -16,7 +16,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from controller.healing.machine import begin, line, order, share, step
-from controller.healing.records import Flush, HealingSight, HealingState, HealingTerms, Order
+from controller.healing.records import Flush, HealingOrder, HealingSight, HealingState, HealingTerms
 from controller.healing.shares import held_back
 from controller.ports import RoutingPlan
 from simulator.drive import Driver
@@ -30,10 +30,10 @@ def sight_of(state: HealingState, terms: HealingTerms, now_s: float, why_not: st
     wanted, healthy = order(state, terms), not why_not
     return HealingSight(
         now_s=now_s,
-        restarted=healthy if wanted is Order.RESTART else None,
-        flush=(Flush.FLUSHED if healthy else Flush.FAILED) if wanted is Order.FLUSH else None,
-        agreed=PROBES_PER_TICK if wanted is Order.PROBE and healthy else 0,
-        failed=int(wanted is Order.PROBE and not healthy),
+        restarted=healthy if wanted is HealingOrder.RESTART else None,
+        flush=(Flush.FLUSHED if healthy else Flush.FAILED) if wanted is HealingOrder.FLUSH else None,
+        agreed=PROBES_PER_TICK if wanted is HealingOrder.PROBE and healthy else 0,
+        failed=int(wanted is HealingOrder.PROBE and not healthy),
         told=why_not,
     )
 

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 ADVANTAGE, SCORE_NORM, LOST_MASS = "advantage", "score_norm", "lost_mass"
 
 
-class Standing(StrEnum):
+class AssumptionStanding(StrEnum):
     """What the samples say of an assumption."""
 
     HOLDS = "holds"
@@ -37,7 +37,7 @@ class Assumption:
 
     id: str  # A1, A2 or A3
     statement: str
-    standing: Standing  # on these samples
+    standing: AssumptionStanding  # on these samples
     evidence: str  # in words
 
 
@@ -66,25 +66,30 @@ def _support(observations: Observations | None, truncated: bool | None) -> Assum
     return Assumption(id="A1", statement=statement, standing=standing, evidence=evidence)
 
 
-def _support_standing(observations: Observations | None, truncated: bool | None) -> tuple[Standing, str]:
+def _support_standing(
+    observations: Observations | None, truncated: bool | None
+) -> tuple[AssumptionStanding, str]:
     if truncated:
-        return Standing.FAILS, "rollouts sample with top-k, top-p or min-p, which rules out tokens"
+        return AssumptionStanding.FAILS, "rollouts sample with top-k, top-p or min-p, which rules out tokens"
     lost = None if observations is None else observations.values(LOST_MASS, None)
     if lost is not None:
         worst, share = float(lost.max()), float((lost > 0.0).mean())
         if worst > 0.0:
             return (
-                Standing.FAILS,
+                AssumptionStanding.FAILS,
                 f"train mass up to {worst:.3g} has no support, on {share:.3g} of {lost.size} observations",
             )
-        return Standing.HOLDS, f"no train mass without support on {lost.size} observations"
+        return AssumptionStanding.HOLDS, f"no train mass without support on {lost.size} observations"
     kl = None if observations is None else observations.values("kl_mean@full_vocab", None)
     if kl is None:
-        return Standing.NOT_CHECKABLE, "needs lost_mass or full-vocabulary log-probabilities"
+        return AssumptionStanding.NOT_CHECKABLE, "needs lost_mass or full-vocabulary log-probabilities"
     evidence = f"KL(train || inf) over the full vocabulary is finite on {kl.size} observations"
     if truncated is None:
-        return Standing.NOT_CHECKABLE, f"{evidence}, but it is not known whether sampling is truncated"
-    return Standing.HOLDS, f"{evidence}, and sampling is not truncated"
+        return (
+            AssumptionStanding.NOT_CHECKABLE,
+            f"{evidence}, but it is not known whether sampling is truncated",
+        )
+    return AssumptionStanding.HOLDS, f"{evidence}, and sampling is not truncated"
 
 
 def _bounded(
@@ -95,14 +100,16 @@ def _bounded(
     return Assumption(id=name, statement=statement, standing=standing, evidence=evidence)
 
 
-def _bounded_standing(values: Floats | None, column: str, bound: float | None) -> tuple[Standing, str]:
+def _bounded_standing(
+    values: Floats | None, column: str, bound: float | None
+) -> tuple[AssumptionStanding, str]:
     if values is None:
         declared = "no bound is declared" if bound is None else f"{bound:g} is declared"
-        return Standing.NOT_CHECKABLE, f"{declared}, and the samples hold no {column}"
+        return AssumptionStanding.NOT_CHECKABLE, f"{declared}, and the samples hold no {column}"
     largest = float(np.abs(values).max())
     seen = f"largest |{column}| of {values.size} observations is {largest:.4g}"
     if bound is None:
-        return Standing.NOT_CHECKABLE, f"{seen}, but the contract declares no bound"
+        return AssumptionStanding.NOT_CHECKABLE, f"{seen}, but the contract declares no bound"
     if largest > bound:
-        return Standing.FAILS, f"{seen}, over the declared {bound:g}"
-    return Standing.HOLDS, f"{seen}, within the declared {bound:g}"
+        return AssumptionStanding.FAILS, f"{seen}, over the declared {bound:g}"
+    return AssumptionStanding.HOLDS, f"{seen}, within the declared {bound:g}"

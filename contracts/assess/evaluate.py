@@ -24,9 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.assess.gate import GateOutcome, Waiver, outcome_of, overall, refuse_strange
-from contracts.assess.limits import Limits
+from contracts.assess.limits import ConfidenceLimits
 from contracts.assess.observations import EvidencePart, Observations
-from contracts.assess.verdicts import ClauseTerms, ContractVerdict, Exceedance, Outcome, judge_observations
+from contracts.assess.verdicts import (
+    ClauseTerms,
+    ContractVerdict,
+    Exceedance,
+    SliceOutcome,
+    judge_observations,
+)
 from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.layout import FleetLayout
@@ -65,7 +71,9 @@ class ClauseVerdict:
     limit: float  # what the judged number is held against: the threshold, or the tolerated share
     verdict: ContractVerdict
     reason: str
-    judged: Limits | None  # clipped mean, or share of observations over the threshold; None: not measured
+    judged: (
+        ConfidenceLimits | None
+    )  # clipped mean, or share of observations over the threshold; None: not measured
     exceedance: Exceedance | None
     pooled: bool  # a default slice without observations of its own, judged on all slices together
     waived: str = ""  # why it may stay undecided; empty: it may not, or it is decided
@@ -214,7 +222,7 @@ def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, bool]
     return None, False
 
 
-def _absent(clause: Clause, observations: Observations) -> Outcome:
+def _absent(clause: Clause, observations: Observations) -> SliceOutcome:
     spec = metric(clause.metric)
     others = [
         estimator
@@ -224,7 +232,7 @@ def _absent(clause: Clause, observations: Observations) -> Outcome:
     reason = f"no observations of {spec.column(clause.estimator)}"
     if others:
         reason += f"; {', '.join(others)} was measured, but the threshold was set for {clause.estimator}"
-    return Outcome(verdict=ContractVerdict.NOT_MEASURED, reason=reason)
+    return SliceOutcome(verdict=ContractVerdict.NOT_MEASURED, reason=reason)
 
 
 def _waived(judged: ClauseVerdict, waivers: Sequence[Waiver]) -> ClauseVerdict:

@@ -72,7 +72,7 @@ class Waiver:
         return self.clause_id in (EVERY, clause_id) and self.slice in (EVERY, slice_name)
 
 
-class Promise(Protocol):
+class GatedClause(Protocol):
     """What the gate reads of one judged clause on one slice."""
 
     @property
@@ -89,7 +89,7 @@ class Promise(Protocol):
     def waived(self) -> str: ...  # noqa: D102
 
 
-def overall(promises: Sequence[Promise]) -> ContractVerdict:
+def overall(promises: Sequence[GatedClause]) -> ContractVerdict:
     """Verdict of the evaluation; the module says how."""
     found = {each.verdict for each in promises}
     if ContractVerdict.FAIL in found:
@@ -98,18 +98,18 @@ def overall(promises: Sequence[Promise]) -> ContractVerdict:
     return ContractVerdict.PASS if decided else ContractVerdict.INCONCLUSIVE
 
 
-def open_promises(promises: Iterable[Promise]) -> list[Promise]:
+def open_promises(promises: Iterable[GatedClause]) -> list[GatedClause]:
     """Promises that nobody waived and that keep the evaluation from passing."""
     return [each for each in promises if not each.waived and _is_open(each)]
 
 
-def _is_open(promise: Promise) -> bool:
+def _is_open(promise: GatedClause) -> bool:
     if promise.verdict is ContractVerdict.NOT_MEASURED:
         return promise.hard or promise.level >= _GRAVEST
     return promise.verdict is ContractVerdict.INCONCLUSIVE
 
 
-def unseen_slices(promises: Sequence[Promise]) -> list[str]:
+def unseen_slices(promises: Sequence[GatedClause]) -> list[str]:
     """Slices of which nothing was measured and not everything is waived, in the given order."""
     seen = {each.slice for each in promises if each.verdict is not ContractVerdict.NOT_MEASURED}
     missing = [each for each in promises if each.slice not in seen and not each.waived]

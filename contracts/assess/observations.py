@@ -29,9 +29,8 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.domains import domain_of
-from contracts.metrics.statistical import REFUSAL_JUDGE, JsonJudge, Judge, judged_difference
-from contracts.regular_files import TEXT_BYTES, read_regular
-from contracts.text_lines import lines_of
+from contracts.metrics.statistical import REFUSAL_JUDGE, AnswerJudge, JsonJudge, judged_difference
+from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +40,7 @@ ALL_SPLITS = "all"
 LOGGED = "logged"
 
 #: Judges that a log line may name, and the column that their paired difference fills.
-JUDGES: tuple[tuple[str, str, Judge], ...] = (
+JUDGES: tuple[tuple[str, str, AnswerJudge], ...] = (
     ("refusal", "refusal_difference", REFUSAL_JUDGE),
     ("json", "parse_difference", JsonJudge()),
 )

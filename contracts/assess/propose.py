@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from contracts.assess.observations import Observations, from_samples
-from contracts.assess.proposed_clauses import CERTIFY, MeasuredKernel, ProposalTerms, proposed_clauses
+from contracts.assess.proposed_clauses import CERTIFY, ProposalTerms, SampledKernel, proposed_clauses
 from contracts.documents.contract import (
     ContractSpec,
     Detection,
@@ -29,13 +29,13 @@ from contracts.documents.contract import (
 from contracts.documents.envelope import API_VERSION, Metadata
 from contracts.documents.profile import HEALTHY
 
-__all__ = ["MeasuredKernel", "ProposalTerms", "propose"]
+__all__ = ["ProposalTerms", "SampledKernel", "propose"]
 
 #: Slices that unmarked traffic most resembles; only measured slices can be judged and simulated.
 _DEFAULTS = ("default", "prose")
 
 
-def propose(name: str, kernels: Sequence[MeasuredKernel], terms: ProposalTerms) -> KernelContract:
+def propose(name: str, kernels: Sequence[SampledKernel], terms: ProposalTerms) -> KernelContract:
     """A contract that every kernel of ``kernels`` keeps with ``terms.margin`` to spare.
 
     The reward clause is independent of the kernels; its reason says whether they keep it.

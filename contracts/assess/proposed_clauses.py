@@ -20,7 +20,7 @@ CERTIFY = "certify"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredKernel:
+class SampledKernel:
     """One kernel and what was measured of it."""
 
     name: str
@@ -58,7 +58,7 @@ class _Limit:
 
 
 def proposed_clauses(
-    seen: list[tuple[str, Observations]], kernels: Sequence[MeasuredKernel], terms: ProposalTerms
+    seen: list[tuple[str, Observations]], kernels: Sequence[SampledKernel], terms: ProposalTerms
 ) -> list[Clause]:
     """Every clause that these measurements allow; ``seen`` are healthy certify observations per kernel."""
     found = [
@@ -133,7 +133,7 @@ def _source(limit: _Limit, terms: ProposalTerms) -> str:
 
 
 def _mean_clause(
-    name: str, seen: list[tuple[str, Observations]], kernels: Sequence[MeasuredKernel], terms: ProposalTerms
+    name: str, seen: list[tuple[str, Observations]], kernels: Sequence[SampledKernel], terms: ProposalTerms
 ) -> Clause | None:
     limit, spec = _worst(seen, name, terms), metric(name)
     if limit is None or limit.value <= 0.0:
@@ -157,7 +157,7 @@ def _mean_clause(
     )
 
 
-def _faults_above(estimator: str, name: str, threshold: float, kernels: Sequence[MeasuredKernel]) -> str:
+def _faults_above(estimator: str, name: str, threshold: float, kernels: Sequence[SampledKernel]) -> str:
     """Which measured faults stand above the threshold on the mean of some slice."""
     column = metric(name).column(estimator)
     caught: list[str] = []
@@ -199,7 +199,7 @@ def _reward_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -
 
 
 def _percentile_clause(
-    name: str, seen: list[tuple[str, Observations]], kernels: Sequence[MeasuredKernel], terms: ProposalTerms
+    name: str, seen: list[tuple[str, Observations]], kernels: Sequence[SampledKernel], terms: ProposalTerms
 ) -> Clause | None:
     limit, spec = _worst(seen, name, terms), metric(name)
     rate = round(spec.rate_limit or 0.0, 12)
@@ -221,7 +221,7 @@ def _percentile_clause(
     )
 
 
-def _decidable(kernels: Sequence[MeasuredKernel], needed: int) -> tuple[tuple[str, ...], str]:
+def _decidable(kernels: Sequence[SampledKernel], needed: int) -> tuple[tuple[str, ...], str]:
     """Slices with enough prompts in the file to ever pass a percentile clause, and a word on the others."""
     names = dict.fromkeys(place for kernel in kernels for place in kernel.samples.slices)
     least = {

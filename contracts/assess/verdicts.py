@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.assess.limits import (
-    Limits,
+    ConfidenceLimits,
     absolute_mean_limits,
     bootstrap_limits,
     mean_limits,
@@ -39,7 +39,7 @@ class Exceedance:
 
     count: int  # beyond the threshold
     observations: int  # of so many
-    rate: Limits  # their share
+    rate: ConfidenceLimits  # their share
     tolerated: float | None  # largest share; None where the mean is judged and the count is information
 
 
@@ -58,16 +58,16 @@ class ClauseTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SliceOutcome:
     """Verdict on one slice, why, and the numbers behind it."""
 
     verdict: ContractVerdict
     reason: str
-    judged: Limits | None = None  # None: not measured
+    judged: ConfidenceLimits | None = None  # None: not measured
     exceedance: Exceedance | None = None
 
 
-def judge_observations(values: Floats, terms: ClauseTerms, name: str) -> Outcome:
+def judge_observations(values: Floats, terms: ClauseTerms, name: str) -> SliceOutcome:
     """Verdict on ``values`` [n]; ``name`` names the random stream of a bootstrap, where one is needed."""
     if terms.column == CALIBRATION_COLUMN:
         limits = bootstrap_limits(_calibration_gap, values, terms.confidence, name)
@@ -94,7 +94,9 @@ def _exceedance(values: Floats, terms: ClauseTerms) -> Exceedance:
     return Exceedance(count=beyond, observations=int(values.size), rate=rate, tolerated=terms.tolerated)
 
 
-def _by_mean(limits: Limits, count: int, exceedance: Exceedance | None, terms: ClauseTerms) -> Outcome:
+def _by_mean(
+    limits: ConfidenceLimits, count: int, exceedance: Exceedance | None, terms: ClauseTerms
+) -> SliceOutcome:
     threshold = terms.sense * terms.threshold
     best, worst = sorted((terms.sense * limits.low, terms.sense * limits.high))
     if count < terms.least_observations:
@@ -105,10 +107,10 @@ def _by_mean(limits: Limits, count: int, exceedance: Exceedance | None, terms: C
         verdict, reason = ContractVerdict.FAIL, "the confidence limit breaks the threshold"
     else:
         verdict, reason = ContractVerdict.INCONCLUSIVE, "the threshold lies between the confidence limits"
-    return Outcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
+    return SliceOutcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
 
 
-def _by_share(values: Floats, exceedance: Exceedance, terms: ClauseTerms) -> Outcome:
+def _by_share(values: Floats, exceedance: Exceedance, terms: ClauseTerms) -> SliceOutcome:
     """The mean of 0/1 observations is a share: exact limits, which say at any number what they are worth."""
     ones, count, most = int(values.sum()), int(values.size), min(1.0, terms.clip)
     share, at_most = terms.threshold / most, terms.sense > 0.0
@@ -121,13 +123,13 @@ def _by_share(values: Floats, exceedance: Exceedance, terms: ClauseTerms) -> Out
     )
     verdict, reason = _rate_verdict(worse, tolerated, terms)
     found = rate_limits(ones, count, terms.confidence)
-    limits = Limits(value=most * found.value, low=most * found.low, high=most * found.high)
-    return Outcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
+    limits = ConfidenceLimits(value=most * found.value, low=most * found.low, high=most * found.high)
+    return SliceOutcome(verdict=verdict, reason=reason, judged=limits, exceedance=exceedance)
 
 
-def _by_rate(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> Outcome:
+def _by_rate(exceedance: Exceedance, tolerated: float, terms: ClauseTerms) -> SliceOutcome:
     verdict, reason = _rate_verdict(exceedance, tolerated, terms)
-    return Outcome(verdict=verdict, reason=reason, judged=exceedance.rate, exceedance=exceedance)
+    return SliceOutcome(verdict=verdict, reason=reason, judged=exceedance.rate, exceedance=exceedance)
 
 
 def _rate_verdict(

@@ -47,7 +47,7 @@ class OfflineEvidence(Strict):
     """Weights that the register's entry must be about; absent: any."""
 
 
-class StageTerms(Strict):
+class StageSpec(Strict):
     """What a stage asks for; counts are of the window of compliance."""
 
     stability_s: Positive
@@ -60,7 +60,7 @@ class StageTerms(Strict):
     """Judged time in the stage after which it is inconclusive."""
 
 
-class ShadowStage(StageTerms):
+class ShadowStage(StageSpec):
     """Requests are mirrored to the candidate, and its answers are dropped."""
 
     stability_s: Positive = 600.0
@@ -73,7 +73,7 @@ class ShadowStage(StageTerms):
     """Share of every slice's requests that is mirrored."""
 
 
-class CanaryStage(StageTerms):
+class CanaryStage(StageSpec):
     """A bounded share of every slice."""
 
     stability_s: Positive = 3600.0

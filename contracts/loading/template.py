@@ -26,7 +26,7 @@ class TemplateSlice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class PromisedClause:
     """What may stand in a contract; a soft one has ``budget`` and ``level``, a hard one 0 and L3."""
 
     name: str
@@ -43,32 +43,32 @@ class Promise:
     reason: str
 
 
-PROMISES: tuple[Promise, ...] = (
-    Promise(
+PROMISES: tuple[PromisedClause, ...] = (
+    PromisedClause(
         name="kl", clause_id="N-kl-mean", family="N", metric="kl_mean", threshold=2e-3, unit="nats",
         level="L2", budget=0.05, distance=True, single=False,
         remediation="Move this slice to the known-good kernel.",
         reason="Mean KL to the reference. A start: bfloat16 measured 8e-5, int8 1e-3, four-bit weights 1e-2.",
     ),
-    Promise(
+    PromisedClause(
         name="tv", clause_id="N-tv-mean", family="N", metric="tv_mean", threshold=0.02, unit="probability",
         level="L2", budget=0.05, distance=True, single=False,
         remediation="Prefer a kernel of higher precision for this slice.",
         reason="Mean total variation bounds what any use of an answer can lose; 0.02 is two percent of it.",
     ),
-    Promise(
+    PromisedClause(
         name="flip", clause_id="N-top1-flip", family="N", metric="top1_flip", threshold=0.04, unit="ratio",
         level="L2", budget=0.05, distance=True, single=False,
         remediation="Prefer a kernel of higher precision, above all for greedy decoding.",
         reason="Share of positions whose likeliest token changed. A start: int8 measured 3 %.",
     ),
-    Promise(
+    PromisedClause(
         name="failures", clause_id="R-failure-rate", family="R", metric="failure_rate", threshold=0.02,
         unit="ratio", level="L2", budget=0.05, distance=False, single=False,
         remediation="Take the failing replicas out of rotation.",
         reason="Requests that errored, were reset or timed out. 149 clean requests show 2 %.",
     ),
-    Promise(
+    PromisedClause(
         name="fingerprint", clause_id="O-fingerprint", family="O", metric="fingerprint_match", threshold=0.0,
         unit="ratio", level="L3", budget=0.01, distance=False, single=True,
         remediation="Roll the replica back to the contracted build.",
@@ -168,13 +168,13 @@ def _clauses(answers: TemplateAnswers) -> list[str]:
     return lines
 
 
-def _latency_promises(answers: TemplateAnswers) -> Iterator[Promise]:
+def _latency_promises(answers: TemplateAnswers) -> Iterator[PromisedClause]:
     """One for each objective and value that some slice has."""
     for key in OBJECTIVES:
         values = dict.fromkeys(s.objectives[key] for s in answers.slices if key in s.objectives)
         for number, value in enumerate(values):
             short = key.removesuffix("_ms").replace("_", "-")
-            yield Promise(
+            yield PromisedClause(
                 name=key,
                 clause_id=f"R-{short}-p95" + (f"-{number + 1}" if number else ""),
                 family="R",
@@ -190,7 +190,7 @@ def _latency_promises(answers: TemplateAnswers) -> Iterator[Promise]:
             )
 
 
-def _clause(answers: TemplateAnswers, promise: Promise, hard: bool) -> list[str]:
+def _clause(answers: TemplateAnswers, promise: PromisedClause, hard: bool) -> list[str]:
     """The clause for the slices on which ``promise`` is hard, or is not; nothing where there are none."""
     bound = [
         one

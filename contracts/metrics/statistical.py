@@ -20,7 +20,7 @@ from contracts.metrics.registry import register_metric
 from contracts.telemetry import Source
 
 
-class Judge(Protocol):
+class AnswerJudge(Protocol):
     """Decides one property of an answer; any object with this method will do."""
 
     def judge(self, answer: str) -> bool:
@@ -76,7 +76,7 @@ class JsonJudge:
     source=Source.OFFLINE,
 )
 def judged_difference(
-    reference: Sequence[str], candidate: Sequence[str], judge: Judge
+    reference: Sequence[str], candidate: Sequence[str], judge: AnswerJudge
 ) -> NDArray[np.float64]:
     """Paired difference of the judge's verdicts, candidate less reference, in {-1, 0, 1}, float64 [N]."""
     if len(reference) != len(candidate):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from contracts.documents.promotion import PromotionSpec, StageTerms, Webhook
+from contracts.documents.promotion import PromotionSpec, StageSpec, Webhook
 from contracts.rules.breach import Breach, repeated, under
 
 
@@ -63,7 +63,7 @@ def _callable(url: str) -> bool:
         return False
 
 
-def _window(terms: StageTerms) -> Iterator[Breach]:
+def _window(terms: StageSpec) -> Iterator[Breach]:
     if terms.deadline_s < terms.stability_s:
         yield Breach(
             path=("deadline_s",),

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
-from contracts.regular_files import TEXT_BYTES, read_regular_text
-from contracts.text_lines import lines_of
+from contracts.regular_files import TEXT_BYTES, lines_of, read_regular_text
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MOST_PROBLEMS = 20

@@ -35,14 +35,14 @@ from controller.detect.streams.protocol import Flags, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RunPlan:
+class CertifiedRuns:
     """Settings of a fleet; U subjects: the replicas, then the kernels."""
 
     kept: Flags  #: [U, S, C], clauses on probes that the certified values of the subject's kernel keep
     rules: RunRules
 
 
-def run_plan(fleet: CertifiedFleet, most_ratio: float, returns: float) -> RunPlan | None:
+def run_plan(fleet: CertifiedFleet, most_ratio: float, returns: float) -> CertifiedRuns | None:
     """Plan of the null "at least ``most_ratio`` of the probes differ", rejected by evidence ``returns``; None
     where nothing was certified or repeats are not exact.
     """
@@ -51,7 +51,7 @@ def run_plan(fleet: CertifiedFleet, most_ratio: float, returns: float) -> RunPla
         return None
     kept = kept_when_certified(certified, fleet.contract)
     rules = RunRules(owner=owner, most_ratio=most_ratio, returns=math.log(returns))
-    return RunPlan(kept=np.concatenate([kept[owner], kept]), rules=rules)
+    return CertifiedRuns(kept=np.concatenate([kept[owner], kept]), rules=rules)
 
 
 def kept_when_certified(certified: CertifiedValues, contract: CompiledContract) -> Flags:
@@ -74,7 +74,7 @@ def _keeps(values: Floats, contract: CompiledContract, clause: int) -> bool:
     return bool(sense * (np.minimum(values, contract.clip[clause]).mean() - threshold) <= 0.0)
 
 
-def initial_runs(batch: int, plan: RunPlan | None) -> DetectorState:
+def initial_runs(batch: int, plan: CertifiedRuns | None) -> DetectorState:
     """Nothing compared yet; nothing at all without a plan."""
     if plan is None:
         return {}
@@ -119,7 +119,7 @@ def let_in_again(
     kernels: Subjects,
     in_rotation: Flags,
     runs: Floats,
-    plan: RunPlan,
+    plan: CertifiedRuns,
     detector: Detector,
 ) -> tuple[Subjects, Subjects]:
     """Both without those who are as certified again.

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
 from contracts.telemetry import ProbeSamples, Source
-from controller.detect.as_certified import RunPlan, initial_runs, run_plan
+from controller.detect.as_certified import CertifiedRuns, initial_runs, run_plan
 from controller.detect.as_certified_pass import Told, follow_runs
 from controller.detect.budget import MONTH_S, MOST_ARL0
 from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
@@ -89,7 +89,7 @@ class DriftPlan:
     #: Evidence of a match that ends a flag.
     returns: float
     #: Who matches again comes back (None: repeats are not exact).
-    runs: RunPlan | None
+    runs: CertifiedRuns | None
     #: Alarms take a flag as the beginning of a change.
     prior: bool = False
 

@@ -15,18 +15,18 @@ from dataclasses import replace
 
 from controller.healing.records import (
     Flush,
+    HealingOrder,
     HealingPhase,
     HealingSight,
     HealingState,
     HealingTerms,
-    Order,
 )
 
 _ORDERS = {
-    HealingPhase.RESTARTING: Order.RESTART,
-    HealingPhase.FLUSHING: Order.FLUSH,
-    HealingPhase.PROBING: Order.PROBE,
-    HealingPhase.READMITTING: Order.PROBE,
+    HealingPhase.RESTARTING: HealingOrder.RESTART,
+    HealingPhase.FLUSHING: HealingOrder.FLUSH,
+    HealingPhase.PROBING: HealingOrder.PROBE,
+    HealingPhase.READMITTING: HealingOrder.PROBE,
 }
 
 
@@ -53,11 +53,11 @@ def step(state: HealingState, sight: HealingSight, terms: HealingTerms) -> Heali
     return _probed(counted, sight, terms)
 
 
-def order(state: HealingState, terms: HealingTerms) -> Order:
+def order(state: HealingState, terms: HealingTerms) -> HealingOrder:
     """What is to be done now; the same again until its outcome is seen."""
     if state.phase is HealingPhase.READMITTING and not lacking(state, terms):
-        return Order.NOTHING
-    return _ORDERS.get(state.phase, Order.NOTHING)
+        return HealingOrder.NOTHING
+    return _ORDERS.get(state.phase, HealingOrder.NOTHING)
 
 
 def lacking(state: HealingState, terms: HealingTerms) -> int:

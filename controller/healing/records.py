@@ -30,7 +30,7 @@ class Flush(StrEnum):
     FAILED = "not flushed"
 
 
-class Order(StrEnum):
+class HealingOrder(StrEnum):
     """What is to be done now."""
 
     RESTART = "restart"

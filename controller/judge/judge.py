@@ -23,8 +23,8 @@ from controller.judge.judge_pass import (
     READY,
     Failing,
     Health,
+    KernelStanding,
     Said,
-    Standing,
     Weights,
     condemn,
     count_evidence,
@@ -247,10 +247,10 @@ def _said(alarm: NDArray[np.bool_], judged: AlarmState, contract: CompiledContra
 
 def _standing(
     state: ControllerState, said: Said, down: NDArray[np.bool_], contract: CompiledContract
-) -> Standing:
+) -> KernelStanding:
     """What is condemned, and what follows of it."""
     cells = said.alarm.shape[:3]
-    standing = Standing(
+    standing = KernelStanding(
         condemned=state.condemned.copy(),
         hard_violated=np.empty(cells, dtype=np.bool_),
         certified=np.empty(cells, dtype=np.bool_),

@@ -31,7 +31,7 @@ class Failing(NamedTuple):
     consecutive_failed: NDArray[np.int64]  # [B, R]
 
 
-class Standing(NamedTuple):
+class KernelStanding(NamedTuple):
     """What is condemned, and what follows of it; written to."""
 
     condemned: NDArray[np.bool_]  # [B, K, S, C]

@@ -20,7 +20,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import MOST_EXCESS
 from contracts.telemetry import Source
 from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
-from controller.judge.judge_pass import Standing
+from controller.judge.judge_pass import KernelStanding
 
 Flags = NDArray[np.bool_]
 
@@ -33,7 +33,7 @@ _LATE = 0.9
 def answer_loss(
     alarm: Flags,
     excess: NDArray[np.float64],
-    standing: Standing,
+    standing: KernelStanding,
     down: Flags,
     before: NDArray[np.float64],
     contract: CompiledContract,

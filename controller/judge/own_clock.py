@@ -35,7 +35,7 @@ from controller.judge.departures_pass import Alarms
 LEAST_KERNELS = 2
 
 
-class Clocks(NamedTuple):
+class OwnClocks(NamedTuple):
     """What the replicas show of their own clocks; all bool [B, R]."""
 
     shown: Flags
@@ -79,17 +79,17 @@ def zones_of(zones: tuple[str, ...], replicas: int) -> NDArray[np.int64]:
     return np.array([names.index(one) if one else -1 for one in known], dtype=np.int64)
 
 
-def _clocks(severe: Flags, places: NDArray[np.int64], case: Case) -> Clocks:
+def _clocks(severe: Flags, places: NDArray[np.int64], case: Case) -> OwnClocks:
     """``severe``: bool [B, R, S, clauses on own clocks], alarms that move traffic."""
     verdicts, contract = case.verdicts.replicas, case.setup.contract
     leans = excess_of_sums(verdicts.judged, contract) > 0.0 if verdicts.against is None else verdicts.against
     proven = severe.any(axis=(2, 3)) & case.ready
     counted = (verdicts.judged[..., places, COUNT] > 0.0).any(axis=(2, 3))
     shown = (counted & case.ready) | proven
-    return Clocks(shown, proven | (shown & leans[..., places].any(axis=(2, 3))), proven)
+    return OwnClocks(shown, proven | (shown & leans[..., places].any(axis=(2, 3))), proven)
 
 
-def slow_zones(clocks: Clocks, zones: NDArray[np.int64], case: Case) -> Flags:
+def slow_zones(clocks: OwnClocks, zones: NDArray[np.int64], case: Case) -> Flags:
     """bool [B, R]: the replica's zone is at fault."""
     faulty = np.zeros(clocks.slow.shape, dtype=np.bool_)
     for zone in range(int(zones.max(initial=-1)) + 1):
@@ -113,7 +113,7 @@ def _kernels_of(flagged: Flags, case: Case) -> NDArray[np.int64]:
     return np.asarray((kernel_count(flagged, case.owner, case.kernels) > 0).sum(axis=1))
 
 
-def _with_kernel(clocks: Clocks, faulty: Flags, case: Case) -> Flags:
+def _with_kernel(clocks: OwnClocks, faulty: Flags, case: Case) -> Flags:
     """bool [B, R]: proven slow, and so are at least half of its peers outside of slow zones, one at least."""
     seen = clocks.shown & ~faulty
     shown = kernel_count(seen, case.owner, case.kernels)[:, case.owner]
@@ -122,7 +122,7 @@ def _with_kernel(clocks: Clocks, faulty: Flags, case: Case) -> Flags:
     return np.asarray(clocks.proven & ~faulty & most)
 
 
-def _drained(clocks: Clocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
+def _drained(clocks: OwnClocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
     """bool [B, R]: goes because its zone is slow, without a proof of its own; None: nobody."""
     drained, weighted = np.zeros(faulty.shape, dtype=np.bool_), of_weighted(case)
     for zone in np.unique(zones[faulty.any(axis=0)]):

@@ -65,7 +65,7 @@ class Scrapes(NamedTuple):
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
 
 
-class Gateway(NamedTuple):
+class GatewayBatch(NamedTuple):
     """``GatewayCounts`` of one telemetry, and whose attempts are none of the kernel's any more."""
 
     answered: NDArray[np.int64]  # [B, S, K]
@@ -100,7 +100,7 @@ def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
     So are answers that did not come in time from a kernel that is: late is late, however late.
     """
     sinks, probes, scrapes = borrowed((Sinks(*sinks), Probes(*probes), Scrapes(*scrapes)))
-    gateway, clauses, overload = borrowed((Gateway(*gateway), Clauses(*clauses), Overload(*overload)))
+    gateway, clauses, overload = borrowed((GatewayBatch(*gateway), Clauses(*clauses), Overload(*overload)))
     _accumulate_probes(sinks, probes, clauses)
     counting = counting_shares(gateway.failed, gateway.timed_out, overload)
     _accumulate_requests(sinks, scrapes, clauses, counting, overload.owner)

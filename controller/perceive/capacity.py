@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from contracts.compiled.steady_state import EngineModel
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.options import CapacityOptions, ControllerSetup
-from controller.perceive.capacity_pass import Certified, Counted, Learned, learn
+from controller.perceive.capacity_pass import CarriedCounts, Certified, Learned, learn
 from controller.perceive.reception import Clocks, Rates
 from controller.state import ControllerState
 
@@ -58,7 +58,7 @@ def _counted(
     state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
 ) -> tuple[NDArray[Any], ...]:
     engine, plain, options = telemetry.engine, np.ascontiguousarray, setup.options.capacity
-    counted = Counted(
+    counted = CarriedCounts(
         fresh=clocks.fresh,
         span_s=plain(engine.span_s),
         prompt_tokens=plain(engine.prompt_tokens),

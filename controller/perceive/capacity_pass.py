@@ -37,7 +37,7 @@ class Learned(NamedTuple):
     healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at the certified speed
 
 
-class Counted(NamedTuple):
+class CarriedCounts(NamedTuple):
     """What engines and gateway counted; NaN: not known."""
 
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
@@ -82,7 +82,7 @@ class Certified(NamedTuple):
 @compiled
 def learn(learned, counted, certified, owner):
     """Add what arrived and estimate anew what one replica of each kernel (``owner`` [R]) carries."""
-    learned, counted = borrowed((Learned(*learned), Counted(*counted)))
+    learned, counted = borrowed((Learned(*learned), CarriedCounts(*counted)))
     known = borrowed(Certified(*certified))
     request, ratios = np.zeros(3), np.zeros(len(owner))
     for b in range(learned.tokens.shape[0]):

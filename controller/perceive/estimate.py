@@ -27,7 +27,7 @@ from controller.cells import News, pool_news
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
-    Gateway,
+    GatewayBatch,
     Probes,
     Scrapes,
     Sinks,
@@ -269,7 +269,7 @@ def _accumulate_all(
     counts = telemetry.gateway
     ended = _plain(counts.answered), _plain(counts.failed), _plain(counts.timed_out)
     apart = speaks_for_nobody(state)
-    gateway = Gateway(*ended, _plain(counts.latency_le), apart)
+    gateway = GatewayBatch(*ended, _plain(counts.latency_le), apart)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), read_clauses(contract), tuple(overload)
     )

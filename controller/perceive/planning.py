@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerOptions, ControllerSetup, PlanningOptions
-from controller.perceive.planning_pass import Held, Pace, Seen, hold
+from controller.perceive.planning_pass import Held, PlanningPace, Seen, hold
 from controller.ports import PolicyState
 from controller.state import ControllerState
 
@@ -70,9 +70,9 @@ def hold_load(
 
 @lru_cache(maxsize=64)
 def _pace(options: ControllerOptions) -> tuple[float, ...]:
-    """The settings as the pass reads them: a ``Pace``, plain."""
+    """The settings as the pass reads them: a ``PlanningPace``, plain."""
     planning: PlanningOptions = options.planning
-    pace = Pace(
+    pace = PlanningPace(
         smoothing_s=options.smoothing_s,
         steady_s=planning.steady_s,
         spread_s=planning.spread_s,

@@ -46,7 +46,7 @@ class Seen(NamedTuple):
     known_s: NDArray[np.float64]  #: [B], since the first tick
 
 
-class Pace(NamedTuple):
+class PlanningPace(NamedTuple):
     """Settings as plain numbers; see ``PlanningOptions`` and ``ControllerOptions.smoothing_s``."""
 
     smoothing_s: float
@@ -61,7 +61,7 @@ class Pace(NamedTuple):
 def hold(held, seen, pace):
     """Bring ``held`` up to date, fleet by fleet."""
     held, seen = borrowed((Held(*held), Seen(*seen)))
-    pace = borrowed(Pace(*pace))
+    pace = borrowed(PlanningPace(*pace))
     slices, kernels = held.offered_rps.shape[1], held.replica_rps.shape[1]
     for b in range(held.offered_rps.shape[0]):
         for s in range(slices):

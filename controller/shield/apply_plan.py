@@ -19,7 +19,7 @@ _FORCED, _SLOWED = HARD | POOL | NO_TARGET, SLEW | DWELL
 _LEAST_SERVED = POOL | CAPACITY
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """From which table to which, and who wanted it, of B fleets."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], allowed
@@ -47,7 +47,7 @@ class Followed(NamedTuple):
 @compiled
 def follow_rows(change, followed):
     """Fill in ``followed`` for ``change``, both as plain tuples, row by row."""
-    change, followed = borrowed((Change(*change), Followed(*followed)))
+    change, followed = borrowed((TableChange(*change), Followed(*followed)))
     for b in range(change.table.shape[0]):
         now_s, moved, alike = change.now_s[b], False, True
         for s in range(change.table.shape[1]):

@@ -35,7 +35,7 @@ from controller.state import ControllerState
 from controller.supervise.gate import Supervised
 from controller.supervise.harm import tolerated_late
 from controller.supervise.own_moves_pass import find_open, watch
-from controller.supervise.own_moves_records import Block, Counted, Found, Law, Memory, OwnMove, Standing
+from controller.supervise.own_moves_records import Block, Counted, Found, Law, MovesMemory, OwnMove, Standing
 
 #: Plain integers: comparing with an enumeration takes longer.
 _WATCHED, _KEPT = int(OwnMove.WATCHED), int(OwnMove.KEPT)
@@ -57,7 +57,7 @@ def initial_own_moves(layout: FleetLayout, home: NDArray[np.int64], batch: int) 
     table = np.zeros((batch, slices, kernels + 1))
     table[:, np.arange(slices), home] = 1.0
     rows, cells = (batch, slices), (batch, slices, kernels)
-    memory = Memory(
+    memory = MovesMemory(
         started=np.zeros(batch, dtype=np.bool_),
         block_began_at_s=np.full(batch, np.nan),
         ended=np.zeros(cells),
@@ -97,7 +97,9 @@ def watch_own_moves(
     Of a state that is given away (``Estimate.consumed``) the memory is written to instead of a copy.
     """
     kept: dict[str, Any] = dict(before.own_moves)
-    memory = Memory(**(kept if estimate.consumed else {name: array.copy() for name, array in kept.items()}))
+    memory = MovesMemory(
+        **(kept if estimate.consumed else {name: array.copy() for name, array in kept.items()})
+    )
     found = _blank(supervised, memory)
     counted = _counted(telemetry, seen.in_rotation, setup.layout.replica_kernel)
     standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)
@@ -122,7 +124,7 @@ def unwatched(supervised: Supervised, before: ControllerState) -> OwnMoves:
     )
 
 
-def _blank(supervised: Supervised, memory: Memory) -> Found:
+def _blank(supervised: Supervised, memory: MovesMemory) -> Found:
     rows = memory.watched.shape
     return Found(
         table=np.array(supervised.table, dtype=np.float64, order="C"),
@@ -198,7 +200,7 @@ def _law(contract: CompiledContract, options: OwnMoveOptions) -> tuple[Any, ...]
     return tuple(law)
 
 
-def _with_rows(supervised: Supervised, found: Found, memory: Memory) -> Supervised:
+def _with_rows(supervised: Supervised, found: Found, memory: MovesMemory) -> Supervised:
     """What is driven, with the rows that the watch put in their place; of what it takes back it says that it
     moves for capacity where the move did.
     """

@@ -15,7 +15,7 @@ from controller.supervise.own_moves_records import (
     Counted,
     Found,
     Law,
-    Memory,
+    MovesMemory,
     OwnMove,
     Standing,
 )
@@ -47,7 +47,7 @@ def find_open(open_cells, certified, violated, ready):
 @compiled
 def watch(memory, counted, standing, law, found):
     """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on."""
-    memory, counted = borrowed((Memory(*memory), Counted(*counted)))
+    memory, counted = borrowed((MovesMemory(*memory), Counted(*counted)))
     standing, found = borrowed((Standing(*standing), Found(*found)))
     law = borrowed(Law(*law))
     slices, kernels = memory.ended.shape[1:]

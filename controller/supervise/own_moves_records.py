@@ -24,7 +24,7 @@ class OwnMove(IntEnum):
     HELD = 5  # was taken back or stopped; the policy's row waits
 
 
-class Memory(NamedTuple):
+class MovesMemory(NamedTuple):
     """What is remembered of moves of B fleets; written to.
 
     Counts of blocks are pairs: how many there were, and how many of them were bad.

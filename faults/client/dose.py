@@ -29,7 +29,7 @@ Rows = list[dict[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dose:
+class FittedDose:
     """What gives an effect within the tolerance, and how often the effect was measured."""
 
     size: float
@@ -37,7 +37,9 @@ class Dose:
     evaluations: int
 
 
-def bisect_dose(effect: Callable[[float], float], wanted: float, *, tolerance_ratio: float = 0.1) -> Dose:
+def bisect_dose(
+    effect: Callable[[float], float], wanted: float, *, tolerance_ratio: float = 0.1
+) -> FittedDose:
     """Size whose ``effect`` is within ``tolerance_ratio`` of ``wanted``.
 
     Sizes grow eightfold from ``LEAST`` until one is strong enough, at most to ``MOST``; then the interval is
@@ -52,7 +54,7 @@ def bisect_dose(effect: Callable[[float], float], wanted: float, *, tolerance_ra
         size = math.sqrt(low * high)
         found, evaluations = effect(size), evaluations + 1
         low, high = (low, size) if found > wanted else (size, high)
-    return Dose(size=size, effect=found, evaluations=evaluations)
+    return FittedDose(size=size, effect=found, evaluations=evaluations)
 
 
 def _bracket(effect: Callable[[float], float], least_effect: float) -> tuple[float, float, float, int]:
@@ -130,7 +132,7 @@ def inject_with_kl(
     ttl_s: float,
     *,
     tolerance_ratio: float = 0.2,
-) -> tuple[Injected, Dose]:
+) -> tuple[Injected, FittedDose]:
     """Put ``fault`` (noise or scale) in force at the dose whose mean KL is ``live.mean_kl_nats``.
 
     Tries doses under the fault's own name, undoing each, then injects the one found and measures it again:

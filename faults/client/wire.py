@@ -29,7 +29,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """Status and JSON of an answer; an empty object where the body is no JSON object."""
 
     status: int
@@ -38,7 +38,7 @@ class Answer:
 
 def call(
     url: str, body: dict[str, Any] | None = None, *, within_s: float, headers: dict[str, str] | None = None
-) -> Answer:
+) -> HttpAnswer:
     """POST ``body`` as JSON (GET without one); error statuses are answers.
 
     Raises ``ReplicaGoneError`` where nobody listens, ``ReplicaSilentError`` after ``within_s``.
@@ -47,10 +47,10 @@ def call(
     request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
     try:
         with _OPENER.open(request, timeout=within_s) as answer:
-            return Answer(status=answer.status, content=_object(answer.read(TEXT_BYTES)))
+            return HttpAnswer(status=answer.status, content=_object(answer.read(TEXT_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(status=error.code, content=_object(error.read(TEXT_BYTES)))
+            return HttpAnswer(status=error.code, content=_object(error.read(TEXT_BYTES)))
     except TimeoutError as error:
         raise ReplicaSilentError(f"{url} did not answer within {within_s:g} s") from error
     except urllib.error.URLError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from contracts.documents.scenario import ScheduledFault
 from contracts.rng import stream
 
-Draw = Callable[[np.random.Generator, "Place"], dict[str, Any]]
+Draw = Callable[[np.random.Generator, "FaultPlace"], dict[str, Any]]
 #: Weights disturbed by so many standard deviations, at least and at most: what users report is garbled text.
 NOISE = (0.3, 0.8)
 #: Names of layers in most decoders: where experts or the MLP lie, and where keys and values are made.
@@ -23,7 +23,7 @@ _MLP, _KEYS_AND_VALUES = r"mlp\.|experts", r"qkv_proj|k_proj|v_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FaultPlace:
     """What a fault can be fitted to. block_tokens: of the prefix cache; context_tokens: of the model."""
 
     block_tokens: int
@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
+class IncidentClass:
     """One class of reports: what users said, where, and the fault that is like it."""
 
     name: str
@@ -41,17 +41,17 @@ class Incident:
     draw: Draw
 
 
-def drawn_fault(incident: Incident, place: Place, seed: int) -> ScheduledFault:
+def drawn_fault(incident: IncidentClass, place: FaultPlace, seed: int) -> ScheduledFault:
     """The fault of ``incident`` with parameters drawn by ``seed``."""
     rng = stream(seed, "incidents", incident.name)
     plain = {"name": incident.name, "onset_s": 0.0, **incident.draw(rng, place)}
     return ScheduledFault.model_validate(plain)
 
 
-def _noise(trigger: Callable[[np.random.Generator, Place], Mapping[str, Any]]) -> Draw:
+def _noise(trigger: Callable[[np.random.Generator, FaultPlace], Mapping[str, Any]]) -> Draw:
     """Wrong weights while a condition holds."""
 
-    def draw(rng: np.random.Generator, place: Place) -> dict[str, Any]:
+    def draw(rng: np.random.Generator, place: FaultPlace) -> dict[str, Any]:
         return {
             "kind": "noise",
             "condition": "as-drawn",
@@ -65,18 +65,18 @@ def _noise(trigger: Callable[[np.random.Generator, Place], Mapping[str, Any]]) -
 def _plain(kind: str, live: Callable[[np.random.Generator], Mapping[str, Any]] = lambda _: {}) -> Draw:
     """A fault without a condition."""
 
-    def draw(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+    def draw(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
         return {"kind": kind, "live": dict(live(rng))}
 
     return draw
 
 
-def _late(rng: np.random.Generator, place: Place) -> Mapping[str, Any]:
+def _late(rng: np.random.Generator, place: FaultPlace) -> Mapping[str, Any]:
     tokens = np.exp(rng.uniform(np.log(64.0), np.log(place.context_tokens / 2.0)))
     return {"min_generated_tokens": int(tokens)}
 
 
-def _residues(rng: np.random.Generator, place: Place) -> Mapping[str, Any]:
+def _residues(rng: np.random.Generator, place: FaultPlace) -> Mapping[str, Any]:
     lowest = int(rng.integers(place.block_tokens))
     highest = min(lowest + int(rng.integers(2, 9)), place.block_tokens - 1)
     return {
@@ -88,47 +88,47 @@ def _residues(rng: np.random.Generator, place: Place) -> Mapping[str, Any]:
     }
 
 
-def _edge(_: np.random.Generator, place: Place) -> Mapping[str, Any]:
+def _edge(_: np.random.Generator, place: FaultPlace) -> Mapping[str, Any]:
     return {"prompt_residue": {"block_tokens": place.block_tokens, "lowest": 0, "highest": 0}}
 
 
-def _rounded(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+def _rounded(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
     return {"kind": "requantise", "condition": "as-drawn", "live": {"bits": int(rng.integers(3, 5))}}
 
 
-def _drifted(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+def _drifted(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
     return {"kind": "requantise", "condition": "as-drawn", "live": {"bits": int(rng.integers(5, 7))}}
 
 
-def _experts(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+def _experts(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
     live = {"bits": int(rng.integers(2, 4)), "layers": _MLP}
     return {"kind": "requantise", "condition": "as-drawn", "live": live}
 
 
-def _scales(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+def _scales(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
     size = float(np.exp(rng.uniform(np.log(1.5), np.log(3.0))))
     factor = size if rng.random() < 0.5 else 1.0 / size
     return {"kind": "scale", "condition": "as-drawn", "live": {"factor": factor, "layers": _KEYS_AND_VALUES}}
 
 
-def _decoding(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+def _decoding(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
     dose = float(rng.uniform(0.5, 2.0))
     return {"kind": "logit_noise", "dose": dose, "live": {"seed": int(rng.integers(1000))}}
 
 
-def _cached_and_late(rng: np.random.Generator, _: Place) -> Mapping[str, Any]:
+def _cached_and_late(rng: np.random.Generator, _: FaultPlace) -> Mapping[str, Any]:
     return {"prefix_hit": True, "min_generated_tokens": int(rng.integers(4, 33))}
 
 
-def _batched(rng: np.random.Generator, _: Place) -> Mapping[str, Any]:
+def _batched(rng: np.random.Generator, _: FaultPlace) -> Mapping[str, Any]:
     return {"min_batch_size": int(rng.integers(2, 6))}
 
 
-def _broken(rng: np.random.Generator, _: Place) -> dict[str, Any]:
+def _broken(rng: np.random.Generator, _: FaultPlace) -> dict[str, Any]:
     return {"kind": "cut_json", "dose": float(rng.uniform(0.2, 1.0))}
 
 
-def _nan_batched(rng: np.random.Generator, place: Place) -> dict[str, Any]:
+def _nan_batched(rng: np.random.Generator, place: FaultPlace) -> dict[str, Any]:
     return {"kind": "nan_sanitised", "trigger": dict(_batched(rng, place))}
 
 
@@ -137,59 +137,61 @@ def _sure(kind: str) -> Draw:
     return lambda _rng, _place: {"kind": kind, "dose": 1.0}
 
 
-INCIDENTS: tuple[Incident, ...] = (
-    Incident(name="degraded-build", told="quality falls after an upgrade",
+INCIDENTS: tuple[IncidentClass, ...] = (
+    IncidentClass(name="degraded-build", told="quality falls after an upgrade",
              reports=("vllm-project/vllm#28539", "vllm-project/vllm#17689"), draw=_rounded),
-    Incident(name="late-corruption", told="answers go wrong beyond some length",
+    IncidentClass(name="late-corruption", told="answers go wrong beyond some length",
              reports=("sgl-project/sglang#33397",), draw=_noise(_late)),
-    Incident(name="prompt-residue", told="damage only at some prompt lengths modulo the block",
+    IncidentClass(name="prompt-residue", told="damage only at some prompt lengths modulo the block",
              reports=("vllm-project/vllm#50749",), draw=_noise(_residues)),
-    Incident(name="block-edge", told="corrupts when a prefix is exactly whole blocks",
+    IncidentClass(name="block-edge", told="corrupts when a prefix is exactly whole blocks",
              reports=("sgl-project/sglang#22819",), draw=_noise(_edge)),
-    Incident(name="prefix-hit", told="corruption on shared-prefix hits",
+    IncidentClass(name="prefix-hit", told="corruption on shared-prefix hits",
              reports=("LMCache/LMCache#4385", "ai-dynamo/dynamo#14416"),
              draw=_noise(lambda _rng, _place: {"prefix_hit": True})),
-    Incident(name="poisoned-cache", told="gibberish from cached blocks until a flush",
+    IncidentClass(name="poisoned-cache", told="gibberish from cached blocks until a flush",
              reports=("vllm-project/vllm#25800", "vllm-project/vllm#38652"),
              draw=_plain("kv_noise", lambda rng: {"relative": float(rng.uniform(0.5, 2.0)),
                                                   "seed": int(rng.integers(1000))})),
-    Incident(name="after-cancel", told="cancel and retry corrupts other requests",
+    IncidentClass(name="after-cancel", told="cancel and retry corrupts other requests",
              reports=("sgl-project/sglang#23392",), draw=_noise(lambda _rng, _place: {"after_cancel": True})),
-    Incident(name="batch-size", told="garbled under concurrency",
+    IncidentClass(name="batch-size", told="garbled under concurrency",
              reports=("vllm-project/vllm#41331", "sgl-project/sglang#29157"),
              draw=_noise(_batched)),
-    Incident(name="endless-token", told="endless repetition with HTTP 200",
+    IncidentClass(name="endless-token", told="endless repetition with HTTP 200",
              reports=("vllm-project/vllm#53480",),
              draw=_plain("repeat_token", lambda rng: {"token": int(rng.integers(2, 500))})),
-    Incident(name="grammar-poison", told="one grammar request poisons later ones",
+    IncidentClass(name="grammar-poison", told="one grammar request poisons later ones",
              reports=("mlc-ai/xgrammar#460",),
              draw=_noise(lambda _rng, _place: {"after_structured_output": True})),
-    Incident(name="nan-sanitised", told="NaN logits become random valid tokens",
+    IncidentClass(name="nan-sanitised", told="NaN logits become random valid tokens",
              reports=("sgl-project/sglang#33187", "vllm-project/vllm#53029"), draw=_plain("nan_sanitised")),
-    Incident(name="one-slice", told="one part of the traffic is poisoned, the mean looks well",
+    IncidentClass(name="one-slice", told="one part of the traffic is poisoned, the mean looks well",
              reports=("ai-dynamo/dynamo#12463",),
              draw=_noise(lambda rng, place: {"slice": str(rng.choice(list(place.slices)))})),
-    Incident(name="crossed-answers", told="answers reach other users under concurrency",
+    IncidentClass(name="crossed-answers", told="answers reach other users under concurrency",
              reports=("vllm-project/vllm-ascend#14118", "BerriAI/litellm#25447"),
              draw=_plain("crossed_answers")),
-    Incident(name="cut-stream", told="streams end without a stop reason, the canary reads the first chunk",
+    IncidentClass(name="cut-stream",
+             told="streams end without a stop reason, the canary reads the first chunk",
              reports=("ai-dynamo/dynamo#13675",), draw=_sure("cut_stream")),
-    Incident(name="hang", told="alive but hung, /health answers 200",
+    IncidentClass(name="hang", told="alive but hung, /health answers 200",
              reports=("vllm-project/vllm#36451", "sgl-project/sglang#6624"), draw=_plain("hang")),
-    Incident(name="version-drift", told="accuracy differs by points between two versions",
+    IncidentClass(name="version-drift", told="accuracy differs by points between two versions",
              reports=("vllm-project/vllm#50435", "vllm-project/vllm#42801", "sgl-project/sglang#33659"),
              draw=_drifted),
-    Incident(name="degraded-experts", told="experts in low precision score ten points below another engine",
+    IncidentClass(name="degraded-experts",
+             told="experts in low precision score ten points below another engine",
              reports=("sgl-project/sglang#39311",), draw=_experts),
-    Incident(name="lost-scales", told="scales of cached keys and values are lost",
+    IncidentClass(name="lost-scales", told="scales of cached keys and values are lost",
              reports=("NVIDIA/TensorRT-LLM#16916",), draw=_scales),
-    Incident(name="decode-drift", told="log-probabilities of decoding differ from those of scoring",
+    IncidentClass(name="decode-drift", told="log-probabilities of decoding differ from those of scoring",
              reports=("verl-project/verl#7986", "verl-project/verl#4435"), draw=_decoding),
-    Incident(name="cached-late", told="prefix caching and drafting corrupt what follows a cached prefix",
+    IncidentClass(name="cached-late", told="prefix caching and drafting corrupt what follows a cached prefix",
              reports=("vllm-project/vllm#53912",), draw=_noise(_cached_and_late)),
-    Incident(name="nan-under-load", told="NaN on some hosts and batches only, answers stay valid tokens",
+    IncidentClass(name="nan-under-load", told="NaN on some hosts and batches only, answers stay valid tokens",
              reports=("sgl-project/sglang#33206", "vllm-project/vllm#50283", "vllm-project/vllm#18777"),
              draw=_nan_batched),
-    Incident(name="broken-envelope", told="answers of the API come out as broken JSON",
+    IncidentClass(name="broken-envelope", told="answers of the API come out as broken JSON",
              reports=("vllm-project/vllm#48095", "vllm-project/vllm#39468"), draw=_broken),
 )  # fmt: skip

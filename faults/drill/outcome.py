@@ -2,17 +2,19 @@
 
 Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
 it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed.
-Inconclusive: too little happened to say.
+Inconclusive: too little happened to say. ``outcome_told`` is what is kept of it, wherever the drill ran.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
+from contracts.loading.files import plain
 from contracts.scoring.episode import EpisodeRecord, truncate
 from contracts.scoring.incident_measures import onset_row, outside_contract, outside_slo
 from contracts.scoring.measures import EpisodeMeasures, failed_ratio, measure_episode
@@ -84,7 +86,7 @@ class DrillRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DrillCheck:
     """One thing that was judged. passed None: it could not be."""
 
     name: str
@@ -99,7 +101,7 @@ class DrillOutcome:
 
     verdict: DrillVerdict
     reason: str
-    checks: tuple[Check, ...]
+    checks: tuple[DrillCheck, ...]
     measures: EpisodeMeasures
     recovered_s: float
     run: DrillRun
@@ -113,7 +115,7 @@ def judge(plan: DrillPlan, run: DrillRun) -> DrillOutcome:
     checks = (
         *_steady(plan, run),
         *_expected(plan, until_undo, measures, recovered_s),
-        Check(name="undone", passed=run.undone, expected="everything taken back", actual=run.undo_told),
+        DrillCheck(name="undone", passed=run.undone, expected="everything taken back", actual=run.undo_told),
         *_healed(plan, run),
     )
     verdict, reason = _verdict(run, until_undo, checks)
@@ -137,7 +139,9 @@ def recovery_s(record: EpisodeRecord) -> float:
     return max(0.0, at_s - record.incident.onset_at_s) if record.incident and last else 0.0
 
 
-def _verdict(run: DrillRun, record: EpisodeRecord, checks: tuple[Check, ...]) -> tuple[DrillVerdict, str]:
+def _verdict(
+    run: DrillRun, record: EpisodeRecord, checks: tuple[DrillCheck, ...]
+) -> tuple[DrillVerdict, str]:
     invalid = run.invalid or _unproved(run)
     if invalid:
         return DrillVerdict.INVALID, invalid
@@ -170,7 +174,7 @@ def _unproved(run: DrillRun) -> str:
     return ""
 
 
-def _steady(plan: DrillPlan, run: DrillRun) -> list[Check]:
+def _steady(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
     record, guards = run.record, plan.spec.steady_state
     start = onset_row(record)
     undone = _row(record, run.undone_at_s)
@@ -185,7 +189,7 @@ def _steady(plan: DrillPlan, run: DrillRun) -> list[Check]:
     return [_guard_check(phase, reading) for phase, reading in found]
 
 
-def _healed(plan: DrillPlan, run: DrillRun) -> list[Check]:
+def _healed(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
     """Healed means verified: a replica of which nobody knows leaves the verdict open."""
     probes = plan.spec.undo.verify_probes
     return [
@@ -194,11 +198,11 @@ def _healed(plan: DrillPlan, run: DrillRun) -> list[Check]:
     ]
 
 
-def _guard_check(phase: str, reading: GuardReading) -> Check:
+def _guard_check(phase: str, reading: GuardReading) -> DrillCheck:
     guard = reading.guard
     word = "at most" if guard.sense == "at_most" else "at least"
     actual = "no request ended" if reading.value is None else f"{reading.value:.4g} at {reading.at_s:g} s"
-    return Check(
+    return DrillCheck(
         name=f"{guard.name} {phase}",
         passed=reading.holds,
         expected=f"{guard.metric} {word} {guard.threshold:g}",
@@ -208,9 +212,9 @@ def _guard_check(phase: str, reading: GuardReading) -> Check:
 
 def _expected(
     plan: DrillPlan, record: EpisodeRecord, measures: EpisodeMeasures, recovered_s: float
-) -> list[Check]:
+) -> list[DrillCheck]:
     wanted, incident = plan.spec.expect, measures.incident
-    found: list[Check] = []
+    found: list[DrillCheck] = []
     if wanted.moved_within_s is not None:
         moved = "" if incident is None else f"{incident.detection_lag_s:g} s"
         hurt = incident is not None and not incident.mitigated
@@ -235,15 +239,35 @@ def _expected(
     return found
 
 
-def _most(name: str, value: float, limit: float) -> Check:
+def _most(name: str, value: float, limit: float) -> DrillCheck:
     passed = None if math.isnan(value) else value <= limit
     return _check(name, passed, f"at most {limit:g}", f"{value:.4g}")
 
 
-def _check(name: str, passed: bool | None, expected: str, actual: str) -> Check:
-    return Check(name=name, passed=passed, expected=expected, actual=actual)
+def _check(name: str, passed: bool | None, expected: str, actual: str) -> DrillCheck:
+    return DrillCheck(name=name, passed=passed, expected=expected, actual=actual)
 
 
 def _row(record: EpisodeRecord, at_s: float) -> int:
     rows = len(record.table)
     return rows if math.isnan(at_s) else min(rows, math.ceil(at_s / record.tick_s - 1e-9))
+
+
+def outcome_told(outcome: DrillOutcome) -> dict[str, Any]:
+    """Verdict and reason, checks, faults with their proofs, and when it was undone, healed and recovered.
+
+    Times are seconds; null for what did not come to pass.
+    """
+    run = outcome.run
+    found: dict[str, Any] = plain(
+        {
+            "verdict": outcome.verdict.value,
+            "reason": outcome.reason,
+            "checks": [asdict(check) for check in outcome.checks],
+            "faults": [asdict(fault) for fault in run.faults],
+            "undone_at_s": run.undone_at_s,
+            "mended": [asdict(one) for one in run.mended],
+            "recovered_s": outcome.recovered_s,
+        }
+    )
+    return found

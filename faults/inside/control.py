@@ -15,7 +15,7 @@ from typing import Any
 
 from .asgi import Receive, Scope, Send, read_body, send_json
 from .document import FINAL_KINDS, HTTP_KINDS, FaultSpec, fault_of
-from .gate import Gate, RefusedError, refusal
+from .gate import CallRefusedError, DrillGate, refusal
 from .http_faults import HttpFault
 from .lease import LONGEST_S, Lease, forget_cancels, lease_for, read_lease, was_cancelled, write_lease
 
@@ -32,7 +32,7 @@ _STATUS_WITHIN_S = 3.0
 class Control:
     """Faults of one replica, as its API process sees them."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: DrillGate) -> None:
         self.gate = gate
         self.http: dict[str, HttpFault] = {}
         self.engine: dict[str, FaultSpec] = {}
@@ -51,7 +51,7 @@ class Control:
         try:
             self._client = scope["app"].state.engine_client
             status, answer = 200, await self._answer(scope, receive)
-        except (RefusedError, TimeoutError, *MALFORMED) as problem:
+        except (CallRefusedError, TimeoutError, *MALFORMED) as problem:
             status, answer = 400, {"refused": str(problem)}
         await send_json(send, status, answer)
 
@@ -60,10 +60,12 @@ class Control:
         if action == "status":
             return await self.status()
         actions: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
-            "inject": self._inject, "renew": self._renew, "undo": self._undo,
-        }  # fmt: skip
+            "inject": self._inject,
+            "renew": self._renew,
+            "undo": self._undo,
+        }
         if action not in actions or scope["method"] != "POST":
-            raise RefusedError("known: POST inject, renew, undo; GET status")
+            raise CallRefusedError("known: POST inject, renew, undo; GET status")
         body = json.loads(await read_body(receive) or b"{}")
         if action == "undo":
             self._call_back(str(body.get("name") or ""))  # at once, whatever else is under way
@@ -85,7 +87,7 @@ class Control:
         self.engine[spec.name] = spec
         try:
             said = await self._engine("selvage_drill_inject", _ENGINE_WITHIN_S, body["fault"])
-        except RefusedError:
+        except CallRefusedError:
             await self._withdraw(spec.name)
             raise
         return {"injected": True} | said
@@ -93,13 +95,13 @@ class Control:
     async def _withdraw(self, name: str) -> None:
         """Take back what one worker refused, or none confirmed: others may have it, or get it later."""
         self._call_back(name)
-        with contextlib.suppress(RefusedError):
+        with contextlib.suppress(CallRefusedError):
             await self._engine("selvage_drill_undo", _STATUS_WITHIN_S, name)
         self.engine.pop(name, None)
 
     async def _renew(self, body: dict[str, Any]) -> dict[str, Any]:
         if not self.http and not self.engine:
-            raise RefusedError("no fault is in force; what a lease has ended stays ended")
+            raise CallRefusedError("no fault is in force; what a lease has ended stays ended")
         write_lease(self.gate.folder, lease_for(_ttl_s(body), read_lease(self.gate.folder).undone))
         return {"lease_left_s": read_lease(self.gate.folder).left_s()}
 
@@ -128,34 +130,40 @@ class Control:
         for each in in_engine:
             self.engine.pop(each, None)
         return {
-            "undone": names, "canary": said["canary"], "canary_is_clean": bool(said["is_clean"]),
+            "undone": names,
+            "canary": said["canary"],
+            "canary_is_clean": bool(said["is_clean"]),
             "flushed": flushed,
-        }  # fmt: skip
+        }
 
     async def status(self) -> dict[str, Any]:
         """What is in force on both sides; ``engine`` is null where the engine does not answer in time."""
         http = [{"name": n, "kind": f.spec.kind, "hits": f.hits} for n, f in self.http.items()]
         engine = None
-        with contextlib.suppress(RefusedError, TimeoutError):
+        with contextlib.suppress(CallRefusedError, TimeoutError):
             engine = await self._engine("selvage_drill_status", _STATUS_WITHIN_S)
         lease = read_lease(self.gate.folder)
         return {
-            "http": http, "engine": engine, "expired": list(self.expired), "lease_left_s": lease.left_s(),
-            "injected": sorted([*self.http, *self.engine]), "cancelled": was_cancelled(self.gate.folder),
-        }  # fmt: skip
+            "http": http,
+            "engine": engine,
+            "expired": list(self.expired),
+            "lease_left_s": lease.left_s(),
+            "injected": sorted([*self.http, *self.engine]),
+            "cancelled": was_cancelled(self.gate.folder),
+        }
 
     async def _engine(self, method: str, within_s: float, *given: Any) -> dict[str, Any]:
-        """Answer of the engine's first worker; ``RefusedError`` where one refuses or none answers."""
+        """Answer of the engine's first worker; ``CallRefusedError`` where one refuses or none answers."""
         call = self._client.collective_rpc(method, timeout=within_s, args=given)
         try:
             answers = await asyncio.wait_for(call, within_s)
         except TimeoutError:
-            raise RefusedError(f"the engine did not answer within {within_s:g} s") from None
+            raise CallRefusedError(f"the engine did not answer within {within_s:g} s") from None
         except Exception as problem:
-            raise RefusedError(f"the engine answers no call: {type(problem).__name__}") from problem
+            raise CallRefusedError(f"the engine answers no call: {type(problem).__name__}") from problem
         refused = [answer["refused"] for answer in answers if "refused" in answer]
         if refused:
-            raise RefusedError(refused[0])
+            raise CallRefusedError(refused[0])
         first: dict[str, Any] = answers[0]
         if "is_clean" in first:
             first["is_clean"] = min(answer["is_clean"] for answer in answers)
@@ -179,7 +187,7 @@ class Control:
     async def _undo_or_forget(self, name: str) -> None:
         try:
             await self.undo(name)
-        except (RefusedError, TimeoutError):
+        except (CallRefusedError, TimeoutError):
             spec = self.engine.get(name)
             if spec is not None and spec.kind in FINAL_KINDS:
                 self.engine.pop(name, None)
@@ -188,5 +196,5 @@ class Control:
 def _ttl_s(body: dict[str, Any]) -> float:
     ttl_s = body.get("ttl_s")
     if not isinstance(ttl_s, (int, float)) or not 0.0 < ttl_s <= LONGEST_S:
-        raise RefusedError(f"ttl_s: expected seconds above 0 and at most {LONGEST_S:g}, got {ttl_s!r}")
+        raise CallRefusedError(f"ttl_s: expected seconds above 0 and at most {LONGEST_S:g}, got {ttl_s!r}")
     return float(ttl_s)

@@ -10,15 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .gate import RefusedError
+from .gate import CallRefusedError
 
 WEIGHT_KINDS = ("requantise", "noise", "bit_flips", "scale")
 LOGIT_KINDS = ("logit_noise", "sampling_skew", "nan_sanitised", "repeat_token")
 ENGINE_KINDS = (*WEIGHT_KINDS, *LOGIT_KINDS, "kv_noise", "kv_pressure", "slow", "hang", "crash", "raise")
 HTTP_KINDS = (
-    "latency", "http_errors", "trace_fields_missing", "wrong_fingerprint", "telemetry_loss",
-    "cut_json", "cut_stream", "crossed_answers",
-)  # fmt: skip
+    "latency",
+    "http_errors",
+    "trace_fields_missing",
+    "wrong_fingerprint",
+    "telemetry_loss",
+    "cut_json",
+    "cut_stream",
+    "crossed_answers",
+)
 #: Kinds that nothing but a new process undoes.
 FINAL_KINDS = ("crash", "raise")
 #: Conditions that the HTTP side of the server can see; the engine sees all of them.
@@ -44,10 +50,14 @@ class TriggerSpec:
     def conditions(self) -> tuple[str, ...]:
         """Names of the document's fields that are set."""
         named = {
-            "min_generated_tokens": self.min_generated_tokens, "min_batch_size": self.min_batch_size,
-            "slice": self.slice, "prompt_residue": self.residue_block, "prefix_hit": self.prefix_hit,
-            "after_cancel": self.after_cancel, "after_structured_output": self.after_structured_output,
-        }  # fmt: skip
+            "min_generated_tokens": self.min_generated_tokens,
+            "min_batch_size": self.min_batch_size,
+            "slice": self.slice,
+            "prompt_residue": self.residue_block,
+            "prefix_hit": self.prefix_hit,
+            "after_cancel": self.after_cancel,
+            "after_structured_output": self.after_structured_output,
+        }
         return tuple(name for name, value in named.items() if value)
 
 
@@ -68,15 +78,17 @@ class FaultSpec:
 
 
 def fault_of(plain: Any) -> FaultSpec:
-    """The fault written as ``plain``; ``RefusedError`` where it is none that can be injected here."""
+    """The fault written as ``plain``; ``CallRefusedError`` where it is none that can be injected here."""
     if not isinstance(plain, dict) or not isinstance(plain.get("name"), str) or not plain["name"]:
-        raise RefusedError("a fault is an object with a name and a kind")
+        raise CallRefusedError("a fault is an object with a name and a kind")
     kind = plain.get("kind")
     if kind not in ENGINE_KINDS + HTTP_KINDS:
-        raise RefusedError(f"kind {kind!r} is injected by nobody here; known: {ENGINE_KINDS + HTTP_KINDS}")
+        raise CallRefusedError(
+            f"kind {kind!r} is injected by nobody here; known: {ENGINE_KINDS + HTTP_KINDS}"
+        )
     dose, live = plain.get("dose"), plain.get("live") or {}
     if not isinstance(live, dict):
-        raise RefusedError("the block live of a fault is an object")
+        raise CallRefusedError("the block live of a fault is an object")
     trigger = _trigger(plain.get("trigger") or {})
     _check_conditions(kind, trigger)
     return FaultSpec(
@@ -102,7 +114,9 @@ def _trigger(plain: dict[str, Any]) -> TriggerSpec:
 def _check_conditions(kind: str, trigger: TriggerSpec) -> None:
     seen = HTTP_CONDITIONS if kind in HTTP_KINDS else trigger.conditions
     if kind in ("kv_noise", "kv_pressure", "crash") and trigger.conditions:
-        raise RefusedError(f"{kind} strikes once, when it is injected; it takes no trigger")
+        raise CallRefusedError(f"{kind} strikes once, when it is injected; it takes no trigger")
     unseen = [name for name in trigger.conditions if name not in seen]
     if unseen:
-        raise RefusedError(f"{kind} acts on HTTP, where {', '.join(unseen)} cannot be seen; known: {seen}")
+        raise CallRefusedError(
+            f"{kind} acts on HTTP, where {', '.join(unseen)} cannot be seen; known: {seen}"
+        )

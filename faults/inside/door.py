@@ -17,9 +17,13 @@ def opened(control: Control, application: object) -> asyncio.Task[None]:
     import uvicorn  # vLLM's own server
 
     config = uvicorn.Config(
-        answering(control, application), host=control.gate.host, port=control.gate.port, lifespan="off",
-        log_level="warning", access_log=False,
-    )  # fmt: skip
+        answering(control, application),
+        host=control.gate.host,
+        port=control.gate.port,
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+    )
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # signals are for vLLM's server, in whose process this one runs
     return asyncio.get_running_loop().create_task(server.serve())

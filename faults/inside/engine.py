@@ -12,7 +12,7 @@ from .. import vllm_worker
 from .conditions import Requests, StepFacts
 from .document import WEIGHT_KINDS, FaultSpec
 from .engine_faults import EngineFault, LogitFault, engine_fault
-from .gate import RefusedError
+from .gate import CallRefusedError
 from .lease import read_lease, was_cancelled
 
 _WATCH_S = 0.2
@@ -59,9 +59,9 @@ class EngineDrill:
 
     def _check(self, spec: FaultSpec) -> None:
         if not read_lease(self._folder).allows(spec.name):
-            raise RefusedError("no lease is in force for this fault")
+            raise CallRefusedError("no lease is in force for this fault")
         if self._numeric() and spec.kind in WEIGHT_KINDS:
-            raise RefusedError(f"{self._numeric()[0]} holds the weights; undo it first")
+            raise CallRefusedError(f"{self._numeric()[0]} holds the weights; undo it first")
 
     def _numeric(self) -> list[str]:
         """Names of the faults in force that hold weights; one at most."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .document import LOGIT_KINDS, WEIGHT_KINDS, FaultSpec
-from .gate import RefusedError
+from .gate import CallRefusedError
 from .weights import WeightSwaps, synchronise
 
 _POLL_S = 0.05
@@ -117,7 +117,7 @@ class KvPressure(EngineFault):
     def __init__(self, spec: FaultSpec, pools: Sequence[Any]) -> None:
         super().__init__(spec)
         if not pools:
-            raise RefusedError(
+            raise CallRefusedError(
                 "the scheduler runs in another process, so its KV blocks are out of reach here"
             )
         self._pool, self._held = pools[-1], list[Any]()
@@ -141,7 +141,7 @@ class KvNoise(EngineFault):
         super().__init__(spec)
         self._caches = [cache for cache in caches if isinstance(cache, torch.Tensor)]
         if not self._caches:
-            raise RefusedError("this engine shows no KV cache that can be disturbed")
+            raise CallRefusedError("this engine shows no KV cache that can be disturbed")
 
     def begin(self) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(int(self.spec.number("seed", 0)))
@@ -202,9 +202,11 @@ class LogitFault(EngineFault):
 
 
 _DISTURB = {
-    "logit_noise": LogitFault.noisy, "sampling_skew": LogitFault.skewed,
-    "nan_sanitised": LogitFault.sanitised, "repeat_token": LogitFault.repeating,
-}  # fmt: skip
+    "logit_noise": LogitFault.noisy,
+    "sampling_skew": LogitFault.skewed,
+    "nan_sanitised": LogitFault.sanitised,
+    "repeat_token": LogitFault.repeating,
+}
 
 
 def engine_fault(

@@ -28,12 +28,12 @@ _LAST_PORT = 65535
 _PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-envoy-external-address", "x-request-start")
 
 
-class RefusedError(Exception):
+class CallRefusedError(Exception):
     """A drill call that is not allowed or makes no sense; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class DrillGate:
     """What the environment of this process says about drills."""
 
     enabled: bool
@@ -49,21 +49,26 @@ class Gate:
     """What answers name as their replica; empty: they name none."""
 
 
-def gate(environment: Mapping[str, str] = os.environ) -> Gate:
+def gate(environment: Mapping[str, str] = os.environ) -> DrillGate:
     """The gate as ``environment`` sets it; shut where any of its parts is missing or unreadable."""
     token = _token(environment.get(TOKEN_FILE, ""))
     folder = Path(environment.get(FOLDER, ""))
     ready = bool(environment.get(FOLDER)) and folder.is_dir() and len(token) >= SHORTEST_TOKEN
     if environment.get(FLAG) != "1" or not ready:
-        return Gate(enabled=False)
+        return DrillGate(enabled=False)
     header = environment.get(SLICE_HEADER, DEFAULT_SLICE_HEADER).lower()
     port = environment.get(PORT, "0")
     if not port.isdecimal() or int(port) > _LAST_PORT:
-        return Gate(enabled=False)
-    return Gate(
-        enabled=True, folder=folder, token=token, slice_header=header, port=int(port),
-        host=environment.get(HOST, "127.0.0.1"), replica=environment.get(REPLICA, ""),
-    )  # fmt: skip
+        return DrillGate(enabled=False)
+    return DrillGate(
+        enabled=True,
+        folder=folder,
+        token=token,
+        slice_header=header,
+        port=int(port),
+        host=environment.get(HOST, "127.0.0.1"),
+        replica=environment.get(REPLICA, ""),
+    )
 
 
 def _token(path: str) -> str:
@@ -74,7 +79,7 @@ def _token(path: str) -> str:
 
 
 def refusal(
-    now: Gate, host: str | None, headers: Iterable[tuple[bytes, bytes]], *, at_door: bool = False
+    now: DrillGate, host: str | None, headers: Iterable[tuple[bytes, bytes]], *, at_door: bool = False
 ) -> str:
     """Why a caller from ``host`` (None: a Unix socket) may not steer drills; empty where it may.
 

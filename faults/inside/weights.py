@@ -17,7 +17,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, 
 
 from .. import vllm_worker
 from .document import FaultSpec
-from .gate import RefusedError
+from .gate import CallRefusedError
 
 #: Weight as loaded -> weight as the fault has it, both float32 of one shape.
 Perturb = Callable[[torch.Tensor], torch.Tensor]
@@ -99,7 +99,7 @@ class WeightSwaps:
     def __init__(self, model: Any, spec: FaultSpec) -> None:
         layers = list(editable(model, str(spec.live.get("layers", r"model\.layers"))))
         if not layers:
-            raise RefusedError("no layer of that name has a weight that can be changed here")
+            raise CallRefusedError("no layer of that name has a weight that can be changed here")
         self._swaps = [_swap(layer, perturb, spec) for layer, perturb in _perturbed(layers, spec)]
         self.is_faulty = False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .gate import RefusedError, gate
+from .gate import CallRefusedError, gate
 
 if gate().enabled:  # an ordinary process gets no hook at all
     from vllm.v1.core import block_pool
@@ -52,6 +52,6 @@ class DrillFaults:
             drill = self.__dict__.setdefault("selvage_drill", None) or EngineDrill(self, now.folder)
             self.__dict__["selvage_drill"] = drill
             answer: dict[str, Any] = ask(drill)
-        except RefusedError as problem:
+        except CallRefusedError as problem:
             return {"refused": str(problem)}
         return answer

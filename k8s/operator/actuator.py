@@ -18,14 +18,14 @@ from k8s.operator.endpoints import IN_ROTATION, OUT
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.replicas import PodReplica
 from k8s.routes.rules import RouteShape, Rule, route_rules
-from k8s.routes.writer import OwnedRoute, RouteError, write_rules
+from k8s.routes.writer import RouteError, WrittenRoute, write_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTarget:
     """The route of one policy, and whose traffic it carries."""
 
-    route: OwnedRoute
+    route: WrittenRoute
     shape: RouteShape
     layout: FleetLayout
 

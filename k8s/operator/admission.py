@@ -12,7 +12,7 @@ from typing import TypeVar
 from contracts.documents import Document, KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
-from k8s.operator.conditions import Condition, condition
+from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.objects import Manifest, Resources
 from k8s.operator.upgrades import Announced
 from k8s.resources.objects import document_of, written
@@ -40,8 +40,8 @@ class Documents:
 class PolicyAdmission:
     """What the objects say of one policy. documents None: it cannot be put in force as it stands."""
 
-    accepted: Condition
-    resolved: Condition
+    accepted: ResourceCondition
+    resolved: ResourceCondition
     documents: Documents | None
 
 
@@ -115,7 +115,7 @@ def route_owners(seen: Resources) -> dict[str, str]:
     return {route: name for route, (_, name) in claims.items()}
 
 
-class Judge:
+class PolicyJudge:
     """Verdicts on one namespace's policies; what a listing left as it was is not judged again."""
 
     def __init__(self, namespace: str) -> None:
@@ -169,7 +169,7 @@ def _judged(
     return _resolved(policy, accepted, seen, namespace, reader)
 
 
-def judge_document(found: Manifest, kind: type[Document], reader: ObjectReader) -> Condition:
+def judge_document(found: Manifest, kind: type[Document], reader: ObjectReader) -> ResourceCondition:
     """Whether a contract or a pool is sound by itself."""
     document, problem = reader.read(found, kind)
     if document is None:
@@ -178,7 +178,7 @@ def judge_document(found: Manifest, kind: type[Document], reader: ObjectReader) 
 
 
 def _resolved(
-    policy: RoutePolicy, accepted: Condition, seen: Resources, namespace: str, reader: ObjectReader
+    policy: RoutePolicy, accepted: ResourceCondition, seen: Resources, namespace: str, reader: ObjectReader
 ) -> PolicyAdmission:
     pool, pool_problem = _named(policy.spec.pool, seen.pools, KernelPool, reader)
     contract, contract_problem = _named(policy.spec.contract, seen.contracts, KernelContract, reader)
@@ -255,6 +255,6 @@ def _refused(reason: str, message: str) -> PolicyAdmission:
     )
 
 
-def _unresolved(accepted: Condition, reason: str, message: str) -> PolicyAdmission:
+def _unresolved(accepted: ResourceCondition, reason: str, message: str) -> PolicyAdmission:
     resolved = condition("ResolvedRefs", False, reason, message)
     return PolicyAdmission(accepted=accepted, resolved=resolved, documents=None)

@@ -15,7 +15,7 @@ NEUTRAL = frozenset({"Progressing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class ResourceCondition:
     """One observation of a resource."""
 
     type: str
@@ -33,19 +33,19 @@ class Condition:
 class Transition:
     """A condition that is not what it was; becomes an Event."""
 
-    condition: Condition
+    condition: ResourceCondition
     before: str
     """Status before, "" for a condition that is new."""
 
 
-def condition(kind: str, holds: bool | None, reason: str, message: str) -> Condition:
+def condition(kind: str, holds: bool | None, reason: str, message: str) -> ResourceCondition:
     """``holds`` None: unknown."""
     status: Status = "Unknown" if holds is None else "True" if holds else "False"
-    return Condition(type=kind, status=status, reason=reason, message=message)
+    return ResourceCondition(type=kind, status=status, reason=reason, message=message)
 
 
 def as_json(
-    found: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now: str
+    found: Sequence[ResourceCondition], old: Sequence[Mapping[str, Any]], generation: int, now: str
 ) -> list[dict[str, Any]]:
     """``found`` as status holds them; ``lastTransitionTime`` stays where the status (True, False) stays.
 
@@ -55,7 +55,9 @@ def as_json(
     return [_one(each, before.get(each.type), generation, now) for each in found]
 
 
-def _one(found: Condition, old: Mapping[str, Any] | None, generation: int, now: str) -> dict[str, Any]:
+def _one(
+    found: ResourceCondition, old: Mapping[str, Any] | None, generation: int, now: str
+) -> dict[str, Any]:
     same = old is not None and old["status"] == found.status
     since = old["lastTransitionTime"] if same and old is not None else now
     return {
@@ -68,7 +70,9 @@ def _one(found: Condition, old: Mapping[str, Any] | None, generation: int, now: 
     }
 
 
-def transitions(found: Sequence[Condition], old: Sequence[Mapping[str, Any]]) -> tuple[Transition, ...]:
+def transitions(
+    found: Sequence[ResourceCondition], old: Sequence[Mapping[str, Any]]
+) -> tuple[Transition, ...]:
     """Conditions whose status or reason changed."""
     before = {one["type"]: (one["status"], one["reason"]) for one in old}
     return tuple(

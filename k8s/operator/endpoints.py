@@ -26,7 +26,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class BackendEndpoint:
     """One server."""
 
     key: str
@@ -54,10 +54,10 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundEndpoints:
     """What stands behind a backend. reason: one word for a condition, "" where nothing is wrong."""
 
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BackendEndpoint, ...]
     port: int | None
     """That servers listen on; None while nobody knows."""
     reason: str = ""
@@ -66,7 +66,7 @@ class Found:
     """Labels that the backend selects its pods by."""
 
 
-def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> Found:
+def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
     """Servers of ``backend``, in rotation and out of it; ``port``: where they listened last.
 
     Raises ClusterError.
@@ -90,7 +90,7 @@ def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
     return dict(((cluster.service(backend.name) or {}).get("spec") or {}).get("selector") or {})
 
 
-def _behind_service(cluster: Cluster, name: str, port: int | None) -> Found:
+def _behind_service(cluster: Cluster, name: str, port: int | None) -> FoundEndpoints:
     service = cluster.service(name)
     selector = dict((service or {}).get("spec", {}).get("selector") or {})
     own, movable, value = own_labels(selector), IN_ROTATION in selector, selector.get(IN_ROTATION, IN)
@@ -108,14 +108,16 @@ def _behind_service(cluster: Cluster, name: str, port: int | None) -> Found:
         apart = [pod for name, pod in pods.items() if name not in known and _label(pod) == OUT]
         out = [_of_pod(pod, port, in_rotation=False, movable=movable) for pod in apart]
         found += [replace(one, label_in=value) for one in out]
-    return Found(endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector)
+    return FoundEndpoints(
+        endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector
+    )
 
 
-def _behind_pool(cluster: Cluster, name: str) -> Found:
+def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
     pool, what = cluster.inference_pool(name), f"InferencePool {name}"
     if pool is None:
         told = f"there is no {what} in this namespace; install its definition and apply it"
-        return Found(endpoints=(), port=None, reason="BackendNotFound", message=told)
+        return FoundEndpoints(endpoints=(), port=None, reason="BackendNotFound", message=told)
     spec = pool.get("spec") or {}
     ports = [int(one["number"]) for one in spec.get("targetPorts") or []]
     if len(ports) != 1:
@@ -123,7 +125,7 @@ def _behind_pool(cluster: Cluster, name: str) -> Found:
             f"{what}: expected one target port, got {ports}; "
             "a pod leaves rotation with all its ports, so run one server per pod"
         )
-        return Found(endpoints=(), port=None, reason="NotOneTargetPort", message=told)
+        return FoundEndpoints(endpoints=(), port=None, reason="NotOneTargetPort", message=told)
     selector = {str(k): str(v) for k, v in ((spec.get("selector") or {}).get("matchLabels") or {}).items()}
     reason, message = _selector_problem(what, selector)
     own = own_labels(selector)
@@ -132,7 +134,9 @@ def _behind_pool(cluster: Cluster, name: str) -> Found:
     pods = [one for one in (cluster.pods(own) if own else []) if _serves(one) and _may_be(one, value)]
     listed = (_of_pod(pod, ports[0], in_rotation=_selected(pod, selector), movable=movable) for pod in pods)
     endpoints = tuple(replace(one, label_in=value or IN) for one in listed)
-    return Found(endpoints=endpoints, port=ports[0], reason=reason, message=message, selector=selector)
+    return FoundEndpoints(
+        endpoints=endpoints, port=ports[0], reason=reason, message=message, selector=selector
+    )
 
 
 def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]:
@@ -156,7 +160,7 @@ def own_labels(selector: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in selector.items() if key != IN_ROTATION}
 
 
-def _listed(slices: Sequence[Manifest]) -> list[Endpoint]:
+def _listed(slices: Sequence[Manifest]) -> list[BackendEndpoint]:
     found = []
     for one in slices:
         ports = [port["port"] for port in one.get("ports") or [] if port.get("port")]
@@ -165,7 +169,7 @@ def _listed(slices: Sequence[Manifest]) -> list[Endpoint]:
     return found
 
 
-def _of_slice(endpoint: Mapping[str, Any], port: int) -> Endpoint:
+def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
     said = endpoint.get("conditions") or {}
     ready = said.get("ready", True)
     state = ReplicaState.READY if ready is not False else ReplicaState.STARTING
@@ -174,10 +178,10 @@ def _of_slice(endpoint: Mapping[str, Any], port: int) -> Endpoint:
     pod = str((endpoint.get("targetRef") or {}).get("name", ""))
     address = str(endpoint["addresses"][0])
     key = pod or f"{address}:{port}"
-    return Endpoint(key=key, pod=pod, address=address, port=port, state=state, in_rotation=True)
+    return BackendEndpoint(key=key, pod=pod, address=address, port=port, state=state, in_rotation=True)
 
 
-def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> Endpoint:
+def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> BackendEndpoint:
     """A pod by itself: as ready as its own condition says."""
     status = pod.get("status") or {}
     conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
@@ -185,7 +189,7 @@ def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> En
     if pod["metadata"].get("deletionTimestamp"):
         state = ReplicaState.DRAINING
     name = str(pod["metadata"]["name"])
-    return Endpoint(
+    return BackendEndpoint(
         key=name,
         pod=name,
         address=str(status.get("podIP", "")),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from controller.decision import Decision
-from k8s.operator.conditions import Condition, condition
+from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.route_loop import RouteLoop
 
 KIND = "KnownGoodHeadroom"
 
 
-def headroom_conditions(loop: RouteLoop, decision: Decision) -> tuple[Condition, ...]:
+def headroom_conditions(loop: RouteLoop, decision: Decision) -> tuple[ResourceCondition, ...]:
     """One condition where the pool declares its headroom, else none.
 
     The usual load is what is offered, smoothed as moves are planned against; capacity is that of ready
@@ -30,7 +30,7 @@ def headroom_conditions(loop: RouteLoop, decision: Decision) -> tuple[Condition,
     return (_judged(carried_rps >= ratio * offered_rps, loop.setup.layout.kernels[k], ready, share),)
 
 
-def _judged(enough: bool, kernel: str, ready: int, share: str) -> Condition:
+def _judged(enough: bool, kernel: str, ready: int, share: str) -> ResourceCondition:
     if enough:
         return condition(KIND, True, "Enough", f"ready replicas of {kernel} can take {share}")
     told = (

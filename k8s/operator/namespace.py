@@ -15,17 +15,17 @@ from contracts.documents import KernelContract, KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.oci import MissingArtefactError
 from contracts.units import MS_PER_S
-from k8s.operator.admission import Documents, Judge, ObjectReader, PolicyAdmission, judge_document
+from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, PolicyJudge, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
-from k8s.operator.conditions import Condition
+from k8s.operator.conditions import ResourceCondition
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
-from k8s.operator.publisher import Publisher, Said
+from k8s.operator.publisher import Publication, Publisher
 from k8s.operator.refusals import fingerprint, reason_of, with_problem
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
-from k8s.operator.route_loop import Parts, RouteLoop
+from k8s.operator.route_loop import LoopParts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
 from k8s.operator.tally import Tally
 from k8s.operator.told import fields
@@ -63,7 +63,7 @@ class NamespaceOperator:
     webhooks; None: none may be called.
     """
 
-    def __init__(self, parts: Parts, *, advises: bool = False, caller: HookCaller | None = None) -> None:
+    def __init__(self, parts: LoopParts, *, advises: bool = False, caller: HookCaller | None = None) -> None:
         self.parts = parts
         self.advisor = Advisor(parts.cluster) if advises else None
         self.publisher = Publisher(parts.cluster)
@@ -77,7 +77,7 @@ class NamespaceOperator:
         self._listed_at_s = float("-inf")
         self._nudged = threading.Event()
         self._refused: dict[str, _Refused] = {}
-        self._judge = Judge(parts.cluster.namespace)
+        self._judge = PolicyJudge(parts.cluster.namespace)
         self._batches = Together()
         self.together = 0
         """Policies that decided in a batch with others at the last turn."""
@@ -175,7 +175,7 @@ class NamespaceOperator:
                 _LOG.warning("policy %s: %s", name, problem, extra=fields(policy=name))
         body = {} if begun.suspended else policy_body(loop)
         conditions = policy_conditions(verdict, loop, begun.suspended)
-        self.publisher.say(Said(about=begun.found, conditions=conditions, body=body, key=body), now_s)
+        self.publisher.say(Publication(about=begun.found, conditions=conditions, body=body, key=body), now_s)
 
     def _counted(self, name: str, loop: RouteLoop, turn: Turn) -> None:
         """Count a turn, and tell its verdicts where somebody wants to know."""
@@ -265,11 +265,11 @@ class NamespaceOperator:
             rows = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
             key = [rows, body.get("weights")]
             conditions = pool_conditions(accepted, loop)
-            self.publisher.say(Said(about=found, conditions=conditions, body=body, key=key), now_s)
+            self.publisher.say(Publication(about=found, conditions=conditions, body=body, key=key), now_s)
         for found in seen.contracts.values():
             accepted = judge_document(found, KernelContract, reader)
             body = _contract_body(found, accepted, reader)
-            self.publisher.say(Said(about=found, conditions=(accepted,), body=body, key=body), now_s)
+            self.publisher.say(Publication(about=found, conditions=(accepted,), body=body, key=body), now_s)
         self.promotions.say(self.publisher, seen, now_s)
         self.publisher.forget(_uids(seen))
 
@@ -283,7 +283,7 @@ def _guarded(policy: str) -> Iterator[None]:
         _LOG.exception("policy %s: the turn failed, its route stays", policy, extra=fields(policy=policy))
 
 
-def _contract_body(found: Manifest, accepted: Condition, reader: ObjectReader) -> dict[str, str]:
+def _contract_body(found: Manifest, accepted: ResourceCondition, reader: ObjectReader) -> dict[str, str]:
     return {"sha256": reader.sha256(found)} if accepted.status == "True" else {}
 
 

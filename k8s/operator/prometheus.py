@@ -14,12 +14,11 @@ from contracts.documents.pool import Prometheus
 from contracts.errors import DocumentError, Problem
 from contracts.regular_files import read_regular
 from k8s.operator.admission import Documents
-from k8s.operator.sensing import ReadFailure, Sensing
-from live.certificates import trusted
+from k8s.operator.sensing import PoolReader, ReadFailure, Sensing
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
-from live.origins import origin_of
+from live.origins import origin_of, trusted
 
 _TOKEN_BYTES = 64 * 1024
 #: A sample is in the answer for so many scrapes: the newest one is, however the tick falls.
@@ -75,8 +74,8 @@ def check_interval(documents: Documents) -> None:
     raise DocumentError([_problem(place, expected, f"{told.scrape_interval_s:g} s", step)])
 
 
-class PrometheusScrapes:
-    """``live.control.source.Scrapes`` of one pool. client: that many pools share.
+class PrometheusScrapes(PoolReader):
+    """The samples of one pool's servers. client: that many pools share.
 
     A scrape is handed on once; nothing is known of a pod that Prometheus did not scrape since.
     """
@@ -98,8 +97,6 @@ class PrometheusScrapes:
         """Pod -> instant of its newest scrape that was handed on, Unix time."""
         self._asked: dict[str, float] = {}
         """Pod -> since when it is asked for in vain, on a steady clock."""
-        self.failure: ReadFailure | None = None
-        self.problem = ""
 
     def close(self) -> None:
         """Others go on asking."""

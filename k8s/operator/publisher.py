@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contracts.loading.files import canonical_sha256
-from k8s.operator.conditions import Condition, as_json, transitions
+from k8s.operator.conditions import ResourceCondition, as_json, transitions
 from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
 from k8s.operator.told import fields
 
@@ -22,12 +22,12 @@ REST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Publication:
     """What is to be said of one resource."""
 
     about: Manifest
     """As the server returned it last."""
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ResourceCondition, ...]
     body: dict[str, Any]
     """Status besides conditions."""
     key: Any = None
@@ -52,7 +52,7 @@ class Publisher:
         self.problem = ""
         """What the server said against the last write, "" for nothing."""
 
-    def say(self, found: Said, now_s: float) -> bool:
+    def say(self, found: Publication, now_s: float) -> bool:
         """Write the status of ``found`` where that is due; whether it was. The server's refusal is kept."""
         metadata = found.about["metadata"]
         uid = str(metadata.get("uid", "")) or f"{found.about['kind']}/{metadata['name']}"
@@ -88,7 +88,7 @@ class Publisher:
             return passed_s >= 0.9 * self._tick_s
         return status != last.status and passed_s >= REST_S
 
-    def _tell(self, found: Said, old: Sequence[dict[str, Any]]) -> None:
+    def _tell(self, found: Publication, old: Sequence[dict[str, Any]]) -> None:
         for one in transitions(found.conditions, old):
             each = one.condition
             reason = f"{each.type}{each.reason}" if each.status == "True" else f"Not{each.type}{each.reason}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator import endpoints
-from k8s.operator.endpoints import Endpoint, Found
+from k8s.operator.endpoints import BackendEndpoint, FoundEndpoints
 from k8s.operator.objects import Cluster
 from k8s.operator.upgrades import Announced, Servers, misplaced, settled
 from live.ports import LiveReplica
@@ -111,7 +111,7 @@ class PodDiscovery:
         ) + tuple(self._misplaced(found))
         self._place(servers)
 
-    def _misplaced(self, found: Mapping[str, Found]) -> list[BackendProblem]:
+    def _misplaced(self, found: Mapping[str, FoundEndpoints]) -> list[BackendProblem]:
         """Upgrades in place whose servers no label can tell apart."""
         there = [one for one in self.announced if one.kernel in found and one.candidate in found]
         told = [misplaced(found, one) for one in there]
@@ -128,7 +128,7 @@ class PodDiscovery:
         self._stated = {pod: told for pod, told in self._stated.items() if pod in there}
         self.pods, self.beyond = tuple(pods), tuple(beyond)
 
-    def _slotted(self, kernel: KernelBackend, found: Sequence[Endpoint]) -> list[PodReplica]:
+    def _slotted(self, kernel: KernelBackend, found: Sequence[BackendEndpoint]) -> list[PodReplica]:
         """The endpoints in their slots; those beyond the declared number of replicas have none.
 
         A slot that is left now is empty once: whoever comes next is seen to be another one.
@@ -148,7 +148,7 @@ class PodDiscovery:
         ]
 
 
-def _beyond(kernel: KernelBackend, found: Sequence[Endpoint], slots: Mapping[str, str]) -> list[str]:
+def _beyond(kernel: KernelBackend, found: Sequence[BackendEndpoint], slots: Mapping[str, str]) -> list[str]:
     """What is to be said of servers that take traffic and have no place; nothing where there are none."""
     unseen = [
         one for one in found if one.key not in slots and one.in_rotation and one.state == ReplicaState.READY
@@ -162,7 +162,7 @@ def _beyond(kernel: KernelBackend, found: Sequence[Endpoint], slots: Mapping[str
     ]
 
 
-def _pod_replica(found: Endpoint, slot: str, kernel: str) -> PodReplica:
+def _pod_replica(found: BackendEndpoint, slot: str, kernel: str) -> PodReplica:
     replica = LiveReplica(
         name=slot,
         kernel=kernel,

@@ -11,7 +11,7 @@ from contracts.compiled.meta import POLICY_METRICS
 from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
-from k8s.operator.conditions import Condition, condition
+from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.headroom import headroom_conditions
 from k8s.operator.route_loop import RouteLoop
 from k8s.operator.summary import policy_summary, pool_summary
@@ -21,7 +21,7 @@ _READY = int(ReplicaState.READY)
 
 def policy_conditions(
     verdict: PolicyAdmission, loop: RouteLoop | None, suspended: bool
-) -> tuple[Condition, ...]:
+) -> tuple[ResourceCondition, ...]:
     """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
     heads = (verdict.accepted, _resolved(verdict, loop))
     if suspended:
@@ -43,7 +43,7 @@ def policy_conditions(
     return (*heads, _ready((*heads, *body), loop, decision), *body)
 
 
-def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> Condition:
+def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> ResourceCondition:
     """With what is wrong with backends, and what is to be said of the documents before they are trusted."""
     found = verdict.resolved
     if loop is None or found.status != "True":
@@ -58,7 +58,7 @@ def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> Condition:
     return replace(found, message="; ".join((found.message, *loop.told)))
 
 
-def _programmed(loop: RouteLoop) -> Condition:
+def _programmed(loop: RouteLoop) -> ResourceCondition:
     if not loop.enforces:
         told = "mode observe: decisions stand in the status and no route is written"
         return condition("Programmed", None, "Observing", told)
@@ -74,7 +74,7 @@ def _programmed(loop: RouteLoop) -> Condition:
     return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
 
 
-def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
+def _fresh(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     silent = bool(decision.held[0]) or bool(decision.degraded[0])
     if (failure := loop.source.failure) is not None:
         told = "the last table is held" if silent else "after stale_after_s the last table is held"
@@ -95,7 +95,7 @@ def _fresh(decision: Decision, loop: RouteLoop) -> Condition:
     return condition("TelemetryFresh", True, "Scraped", "replicas answer scrapes")
 
 
-def _progressing(loop: RouteLoop, decision: Decision) -> Condition:
+def _progressing(loop: RouteLoop, decision: Decision) -> ResourceCondition:
     slices = [
         name
         for name, waits in zip(loop.setup.layout.slices, loop.controller.state.pending[0], strict=True)
@@ -107,7 +107,7 @@ def _progressing(loop: RouteLoop, decision: Decision) -> Condition:
     return condition("Progressing", True, "Moving", told)
 
 
-def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> Condition:
+def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> ResourceCondition:
     if verdict.documents is None:
         told = "the resources as they are now are not in force; the last good ones are, see ResolvedRefs"
         return condition("Degraded", True, "LastGoodConfiguration", told)
@@ -132,7 +132,7 @@ def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> 
     return condition("Degraded", False, "Healthy", "every kernel serves and keeps its contract")
 
 
-def _fallback(decision: Decision, loop: RouteLoop) -> Condition:
+def _fallback(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     if bool(decision.degraded[0]):
         known = loop.setup.layout.kernels[loop.setup.layout.known_good]
         told = f"telemetry has been silent for too long, so {known} serves"
@@ -142,7 +142,7 @@ def _fallback(decision: Decision, loop: RouteLoop) -> Condition:
     return condition("FallbackActive", False, "PolicyDrives", "the chosen policy drives")
 
 
-def _meta(decision: Decision, loop: RouteLoop) -> Condition:
+def _meta(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     if loop.setup.meta is None:
         return condition("MetaContractHeld", None, "NoMetaContract", "nobody watches the policy")
     if not bool(decision.demoted[0]):
@@ -152,7 +152,7 @@ def _meta(decision: Decision, loop: RouteLoop) -> Condition:
     return condition("MetaContractHeld", False, "Broken", f"the policy was demoted for {metric}")
 
 
-def _ready(found: tuple[Condition, ...], loop: RouteLoop, decision: Decision) -> Condition:
+def _ready(found: tuple[ResourceCondition, ...], loop: RouteLoop, decision: Decision) -> ResourceCondition:
     states = {one.type: one for one in found}
     wanted = ["Accepted", "ResolvedRefs", "TelemetryFresh", *(["Programmed"] if loop.enforces else [])]
     for kind in wanted:
@@ -207,7 +207,7 @@ def pool_body(loop: RouteLoop) -> dict[str, Any]:
     return {"kernels": rows, **pool_summary(rows, float(table[:, -1].mean()))}
 
 
-def pool_conditions(accepted: Condition, loop: RouteLoop | None) -> tuple[Condition, ...]:
+def pool_conditions(accepted: ResourceCondition, loop: RouteLoop | None) -> tuple[ResourceCondition, ...]:
     """Conditions of a pool; ``loop``: of a policy that routes it, None where there is none."""
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
     if loop is None or decision is None:

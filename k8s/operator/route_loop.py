@@ -22,15 +22,15 @@ from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.replicas import PodDiscovery
-from k8s.operator.sensing import Sensing, Source, usual_rates
+from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
-from k8s.routes.writer import WRITTEN, OwnedRoute
+from k8s.routes.writer import WRITTEN, WrittenRoute
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import LaterClock
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
 from live.control.stacks import owned
-from live.control.together import Asked, setup_key
+from live.control.together import UndecidedFleet, setup_key
 from live.control.turns import Decided
 
 #: The route is read again after so long although nothing moved, so that a foreign edit is seen.
@@ -55,12 +55,12 @@ def no_journal(sensing: Sensing, state: ControllerState) -> Journal | None:  # n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class LoopParts:
     """What every loop of an operator shares."""
 
     cluster: Cluster
     clock: Clock
-    source: Callable[[Sensing], Source]
+    source: Callable[[Sensing], PoolTelemetry]
     now: Callable[[], datetime]
     shed: Backend
     leads: Callable[[], bool] = lambda: True
@@ -76,7 +76,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Standing:
+class LoopStanding:
     """What the last turn left behind, for status and metrics."""
 
     turn: Turn | None = None
@@ -106,7 +106,7 @@ class _Switched:
 class RouteLoop:
     """Raises DocumentError at construction where the documents do not fit together."""
 
-    def __init__(self, documents: Documents, parts: Parts, kept: Snapshot) -> None:
+    def __init__(self, documents: Documents, parts: LoopParts, kept: Snapshot) -> None:
         self.parts, self.documents, self._together = parts, documents, False
         found = controller_setup(documents, parts.rates(documents))
         self.setup, self.told = found.setup, found.told
@@ -115,7 +115,7 @@ class RouteLoop:
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(
-            route=OwnedRoute(name=spec.route.name, owner=owner),
+            route=WrittenRoute(name=spec.route.name, owner=owner),
             shape=route_shape(documents, layout, parts.shed),
             layout=layout,
         )
@@ -136,7 +136,7 @@ class RouteLoop:
             clock=self.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
-        self.standing = Standing(state_problem=problem)
+        self.standing = LoopStanding(state_problem=problem)
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
         self.journal = parts.journal(sensing, self.controller.state)
         if self.journal is not None:
@@ -163,7 +163,7 @@ class RouteLoop:
         turn = self.standing.turn
         return turn is None or self.clock.now_ms() / MS_PER_S - turn.at_s >= 0.9 * self.setup.fleet.tick_s
 
-    def turn(self, documents: Documents) -> Standing:
+    def turn(self, documents: Documents) -> LoopStanding:
         """One tick. ``documents``: as they are now, for break-glass and suspension."""
         if documents.policy.spec.suspend:
             return self.standing
@@ -174,12 +174,12 @@ class RouteLoop:
         self.standing.discovery_error = self._discover()
         return self.controller.begin()
 
-    def asked(self, begun: Begun) -> Asked | None:
+    def asked(self, begun: Begun) -> UndecidedFleet | None:
         """What is to be decided; None where nothing was read."""
         telemetry, turn = begun.turn.telemetry, self.standing.turn
         if telemetry is None:
             return None
-        return Asked(
+        return UndecidedFleet(
             setup=self.setup,
             key=self._key,
             before=begun.turn.before,
@@ -187,7 +187,7 @@ class RouteLoop:
             like=None if turn is None else turn.decision,
         )
 
-    def finish(self, documents: Documents, begun: Begun, decided: Decided | None = None) -> Standing:
+    def finish(self, documents: Documents, begun: Begun, decided: Decided | None = None) -> LoopStanding:
         """The rest of a tick. ``decided``: by a batch of policies; None: decide alone."""
         standing = self.standing
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())

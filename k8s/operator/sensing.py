@@ -11,6 +11,7 @@ from controller.options import ControllerSetup
 from controller.ports import Clock, TelemetrySource
 from k8s.operator.admission import Documents
 from k8s.operator.replicas import PodDiscovery
+from live.control.source import ServerReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,16 @@ class Sensing:
     namespace: str
 
 
-class Source(TelemetrySource, Protocol):
+class PoolReader(ServerReader, Protocol):
+    """Who reads the servers of one pool. Who inherits it and says no more lacks nothing."""
+
+    failure: ReadFailure | None = None
+    """Why no server is read at all now, None for nothing."""
+    problem: str = ""
+    """Which servers are not read and why, "" for nothing."""
+
+
+class PoolTelemetry(TelemetrySource, Protocol):
     """Telemetry of one pool, until ``close``."""
 
     @property

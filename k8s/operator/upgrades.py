@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from k8s.operator.endpoints import IN_ROTATION, Endpoint, Found, own_labels
+from k8s.operator.endpoints import IN_ROTATION, BackendEndpoint, FoundEndpoints, own_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,12 @@ class Announced:
 
 
 #: Kernel -> its servers.
-Servers = dict[str, tuple[Endpoint, ...]]
+Servers = dict[str, tuple[BackendEndpoint, ...]]
 
 
-def settled(found: Mapping[str, Found], announced: Sequence[Announced], stated: Mapping[str, str]) -> Servers:
+def settled(
+    found: Mapping[str, FoundEndpoints], announced: Sequence[Announced], stated: Mapping[str, str]
+) -> Servers:
     """Each server with one kernel. stated: pod -> fingerprint that its answers state."""
     servers = {kernel: one.endpoints for kernel, one in found.items()}
     for one in announced:
@@ -37,7 +39,7 @@ def settled(found: Mapping[str, Found], announced: Sequence[Announced], stated: 
     return _once(servers)
 
 
-def misplaced(found: Mapping[str, Found], one: Announced) -> str:
+def misplaced(found: Mapping[str, FoundEndpoints], one: Announced) -> str:
     """What keeps servers of ``one`` from being told apart by their label, "" for nothing."""
     old, new = (found[name].selector for name in (one.kernel, one.candidate))
     values = old.get(IN_ROTATION), new.get(IN_ROTATION)
@@ -52,11 +54,11 @@ def misplaced(found: Mapping[str, Found], one: Announced) -> str:
 
 def _handed_over(
     one: Announced,
-    old: Sequence[Endpoint],
-    new: Sequence[Endpoint],
+    old: Sequence[BackendEndpoint],
+    new: Sequence[BackendEndpoint],
     value: str,
     stated: Mapping[str, str],
-) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+) -> tuple[tuple[BackendEndpoint, ...], tuple[BackendEndpoint, ...]]:
     """Servers of the kernel and of its candidate. value: of the label, in the candidate's backend."""
     theirs = {each.key: each for each in new}
     kept = []

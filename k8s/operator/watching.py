@@ -12,12 +12,12 @@ from contracts.telemetry import FleetTelemetry
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import route_shape
 from k8s.operator.probing import ClusterProber, Probing
-from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
+from k8s.operator.prometheus import PrometheusAccess
 from k8s.operator.replicas import PodDiscovery
-from k8s.operator.sensing import ReadFailure, Sensing
+from k8s.operator.sensing import PoolReader, ReadFailure, Sensing
 from k8s.routes.rules import Backend, backend_places, rule_slices
 from live.control.setup import expected_fingerprints
-from live.control.source import FleetSource, Scrapes, SourceParts
+from live.control.source import FleetSource, SourceParts
 from live.gateway.prometheus import ClusterNames, GatewayMetrics
 from live.ports import LiveReplica
 
@@ -65,12 +65,12 @@ class Watching:
 
 
 class PoolSource:
-    """``k8s.operator.route_loop.Source`` of one pool. client: for the gateway's metrics."""
+    """``k8s.operator.sensing.PoolTelemetry`` of one pool. client: for the gateway's metrics."""
 
     def __init__(
-        self, sensing: Sensing, watching: Watching, scrapes: Scrapes, client: httpx.Client, shed: Backend
+        self, sensing: Sensing, watching: Watching, scrapes: PoolReader, client: httpx.Client, shed: Backend
     ) -> None:
-        self._prometheus = scrapes if isinstance(scrapes, PrometheusScrapes) else None
+        self._reader = scrapes
         self._gateway: GatewayMetrics | None = None
         if watching.gateways:
             self._gateway = GatewayMetrics(watching.gateways, watching.names(sensing, shed), client)
@@ -91,7 +91,7 @@ class PoolSource:
     @property
     def problem(self) -> str:
         """Why something that should be seen is not, "" for nothing."""
-        parts = (self._prometheus, self._prober, self._gateway)
+        parts = (self._reader, self._prober, self._gateway)
         said = [part.problem for part in parts if part is not None]
         failed = [] if self.failure is None else [self.failure.message]
         return "; ".join(filter(None, (*failed, *said)))
@@ -99,7 +99,7 @@ class PoolSource:
     @property
     def failure(self) -> ReadFailure | None:
         """Why nobody is read at all."""
-        return None if self._prometheus is None else self._prometheus.failure
+        return self._reader.failure
 
     @property
     def sent_tokens(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ from kubernetes import client
 
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.artefacts import Artefacts
-from k8s.operator.drills.admission import Place
+from k8s.operator.drills.admission import DrillPlace
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
@@ -47,7 +47,7 @@ def drills_of(api: client.ApiClient, settings: DrillSettings, artefacts: Artefac
     return Drills(
         DrillParts(
             cluster=ApiDrillCluster(api, settings.namespace),
-            place=Place(
+            place=DrillPlace(
                 namespace=settings.namespace,
                 allowed=settings.allowed,
                 shed=settings.shed,

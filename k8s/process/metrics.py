@@ -1,23 +1,37 @@
-"""Metrics of the operator itself, read from its state when somebody scrapes."""
+"""Metrics of the operator, of decisions and of promotions, read from its state when somebody scrapes.
+
+Labels are bounded: objects of a namespace, and stages, verdicts and reasons of this build.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from contracts.assess.gate import GateOutcome
 from contracts.units import MS_PER_S
+from controller.promotion.records import PromotionStage, most_ratio
 from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.promotion.records import Attempt
 from k8s.operator.route_loop import RouteLoop
-from k8s.process.decision_metrics import evidence_metrics, tally_metrics, tick_histogram
-from k8s.process.promotion_metrics import promotion_metrics
+from k8s.operator.tally import Tally
+
+#: Upper edges of times of a turn, s: a turn should take a small part of its tick of a second.
+TURN_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def tick_histogram() -> Histogram:
+    """Times of turns, in seconds, in no registry yet."""
+    told = "Time of a turn of every policy of the namespace."
+    return Histogram("selvage_tick_seconds", told, buckets=TURN_EDGES_S, registry=None)
 
 
 @dataclass(slots=True)
-class Counts:
+class LoopCounts:
     """What the loop counts beside the operator's own state."""
 
     turns: int = 0
@@ -36,7 +50,7 @@ class Counts:
 class OperatorCollector:
     """Labels are bounded: policies, slices and kernels of the namespace, and reasons of this build."""
 
-    def __init__(self, operator: NamespaceOperator, counts: Counts, leads: Callable[[], bool]) -> None:
+    def __init__(self, operator: NamespaceOperator, counts: LoopCounts, leads: Callable[[], bool]) -> None:
         self._operator, self._counts, self._leads = operator, counts, leads
 
     def register(self) -> CollectorRegistry:
@@ -113,3 +127,78 @@ def _note_seeing(name: str, loop: RouteLoop, tokens: CounterMetricFamily, unseen
     for k, kernel in enumerate(layout.kernels):
         own = [replica for replica, at in zip(layout.replicas, layout.replica_kernel, strict=True) if at == k]
         tokens.add_metric([name, kernel], float(sum(sent.get(replica, 0) for replica in own)))
+
+
+def promotion_metrics(attempts: Mapping[str, Attempt]) -> Iterable[Metric]:
+    """Stage, verdict, cap and window of every promotion in force."""
+    own = ["promotion", "kernel"]
+    stages = GaugeMetricFamily(
+        "selvage_promotion_stage_bool", "1: the candidate is in this stage.", labels=[*own, "stage"]
+    )
+    verdicts = GaugeMetricFamily(
+        "selvage_promotion_verdict_bool", "1: the promotion ended so.", labels=[*own, "verdict"]
+    )
+    most = GaugeMetricFamily(
+        "selvage_promotion_most_ratio", "Largest share of a slice that the candidate may take.", labels=own
+    )
+    compliant = GaugeMetricFamily(
+        "selvage_promotion_compliant_seconds", "Judged time since the candidate broke anything.", labels=own
+    )
+    for name, attempt in attempts.items():
+        labels, state = [name, attempt.candidate], attempt.state
+        for stage in PromotionStage:
+            stages.add_metric([*labels, str(stage)], float(state.stage is stage))
+        for verdict in GateOutcome:
+            verdicts.add_metric([*labels, str(verdict)], float(state.verdict is verdict))
+        most.add_metric(labels, most_ratio(state, attempt.terms))
+        compliant.add_metric(labels, state.compliant_s)
+    return (stages, verdicts, most, compliant)
+
+
+def tally_metrics(tallies: Mapping[str, Tally]) -> Iterable[Metric]:
+    """Decisions, interventions of the shield and demotions of every policy."""
+    decisions = CounterMetricFamily(
+        "selvage_decisions", "Turns of a policy by what they came to.", labels=["policy", "outcome"]
+    )
+    shield = CounterMetricFamily(
+        "selvage_shield_interventions",
+        "Rows of a slice that the shield changed, by reason.",
+        labels=["policy", "reason"],
+    )
+    demotions = CounterMetricFamily(
+        "selvage_demotions",
+        "Times that the baseline took over, by the metric that the policy broke.",
+        labels=["policy", "reason"],
+    )
+    for name, tally in tallies.items():
+        for family, counts in (
+            (decisions, tally.decisions),
+            (shield, tally.interventions),
+            (demotions, tally.demotions),
+        ):
+            for label, count in sorted(counts.copy().items()):
+                family.add_metric([name, label], count)
+    return (decisions, shield, demotions)
+
+
+def evidence_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
+    """What the detectors have of every kernel on every slice."""
+    labels = ["policy", "slice", "kernel"]
+    ratio = GaugeMetricFamily(
+        "selvage_evidence_ratio",
+        "Evidence of a broken clause over the alarm's threshold; 1: in alarm.",
+        labels=labels,
+    )
+    behind = GaugeMetricFamily(
+        "selvage_evidence_observations", "Probe observations behind the verdicts.", labels=labels
+    )
+    for name, loop in loops.items():
+        turn, layout = loop.standing.turn, loop.setup.layout
+        if turn is None or turn.decision is None:
+            continue
+        judgement = turn.decision.judgement
+        for s, k in np.ndindex(len(layout.slices), len(layout.kernels)):
+            place = [name, layout.slices[s], layout.kernels[k]]
+            ratio.add_metric(place, float(judgement.evidence_ratio[0, k, s]))
+            behind.add_metric(place, float(judgement.evidence_count[0, k, s]))
+    return (ratio, behind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -31,20 +32,20 @@ from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, probe_rates
 from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
 from k8s.operator.promotion.calls import HookCaller
-from k8s.operator.route_loop import Parts
-from k8s.operator.sensing import Sensing
+from k8s.operator.route_loop import LoopParts
+from k8s.operator.sensing import PoolReader, Sensing
 from k8s.operator.told import fields
 from k8s.operator.watching import PoolSource, Watching
 from k8s.process import otel
 from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
-from k8s.process.metrics import Counts, OperatorCollector
+from k8s.process.metrics import LoopCounts, OperatorCollector
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import SteadyClock
 from live.control.pace import run
-from live.control.source import Scrapes
+from live.observe.metrics import EngineReading
 from live.observe.scraper import Scraper
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ _WATCHED = ("KernelContract", "KernelPool", "RoutePolicy", "KernelPromotion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class OperatorSettings:
     """How one replica of the operator runs."""
 
     namespace: str
@@ -81,9 +82,9 @@ class Loop:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: OperatorSettings,
         api: client.ApiClient,
-        asking: Asking,
+        asking: SharedConnections,
         stop: threading.Event,
         watched: NamespaceWatch | None = None,
     ) -> None:
@@ -91,7 +92,7 @@ class Loop:
         self.failed = False
         self.leadership = Leadership(api, settings.namespace, settings.identity)
         clock = SteadyClock()
-        parts = Parts(
+        parts = LoopParts(
             cluster=ApiCluster(api, settings.namespace, watched=watched),
             clock=clock,
             source=self._source,
@@ -105,7 +106,7 @@ class Loop:
         )
         self.operator, self.counts = (
             NamespaceOperator(parts, advises=settings.advises, caller=asking.webhooks),
-            Counts(),
+            LoopCounts(),
         )
         self._thread = threading.Thread(target=self._run, name="turns")
 
@@ -146,13 +147,13 @@ class Loop:
 
     def _source(self, sensing: Sensing) -> PoolSource:
         asking, settings = self._asking, self._settings
-        scrapes: Scrapes = asking.scrapes
+        scrapes: PoolReader = asking.scrapes
         if sensing.documents.pool.spec.prometheus is not None:
             scrapes = PrometheusScrapes(sensing, settings.watching.prometheus, asking.prometheus)
         return PoolSource(sensing, settings.watching, scrapes, asking.gateways, settings.shed)
 
 
-class Asking:
+class SharedConnections:
     """Connections that policies share: to servers with their key, to gateways and others without it."""
 
     def __init__(
@@ -171,7 +172,7 @@ class Asking:
         self._events = otel.provider() if otel_events else None
         self.evaluations = None if self._events is None else Evaluations(otel.sink(self._events))
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> SharedConnections:
         """Itself."""
         self.webhooks.__enter__()
         return self
@@ -186,22 +187,26 @@ class Asking:
             self._events.shutdown()
 
 
-class SharedScrapes:
-    """``live.control.source.Scrapes`` of one scraper that outlives each who asks."""
+class SharedScrapes(PoolReader):
+    """One scraper that outlives each who asks."""
 
     def __init__(self, inner: Scraper) -> None:
-        self.scrape = inner.scrape
+        self._inner = inner
+
+    def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
+        """What the scraper read."""
+        return self._inner.scrape(urls)
 
     def close(self) -> None:
         """Others go on asking."""
 
 
-def _asking(settings: Settings) -> Asking:
+def _asking(settings: OperatorSettings) -> SharedConnections:
     prometheus, events = settings.watching.prometheus, settings.otel_events
-    return Asking(settings.access, settings.webhook_origins, prometheus, otel_events=events)
+    return SharedConnections(settings.access, settings.webhook_origins, prometheus, otel_events=events)
 
 
-def serve(settings: Settings) -> bool:
+def serve(settings: OperatorSettings) -> bool:
     """Run until a signal says stop; False where the loop ended of an unforeseen error, and routes stay.
 
     Raises kopf's or the client's errors where there is no cluster.

@@ -1,8 +1,15 @@
-"""CustomResourceDefinitions, made from the models of the documents: there is no second schema."""
+"""CustomResourceDefinitions, made from the models of the documents: there is no second schema.
+
+Their YAML files, for ``kubectl apply -k``, are generated and never edited.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from contracts.loading.schema import structural_schema
 from k8s.resources.kinds import CATEGORY, GROUP, RESOURCES, VERSION, ResourceKind
@@ -57,3 +64,38 @@ def _schema(kind: ResourceKind) -> Manifest:
     spec["x-kubernetes-validations"] = [rule.as_json() for rule in RULES[kind.name]]
     schema["properties"]["status"] = status_schema(kind.name)
     return schema
+
+
+_HEAD = "# Generated from the document models by `selvage kubernetes crds`; do not edit.\n"
+
+
+def manifest_files() -> dict[str, str]:
+    """File name -> text of every definition, and the kustomization that lists them."""
+    found = {f"{kind.plural}.yaml": _text(definition(kind)) for kind in RESOURCES}
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": sorted(found),
+    }
+    return {**found, "kustomization.yaml": _text(kustomization)}
+
+
+def write_manifests(folder: Path) -> list[Path]:
+    """Write every file into ``folder``; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in manifest_files().items():
+        paths.append(folder / name)
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
+
+
+def _text(manifest: Mapping[str, object]) -> str:
+    return _HEAD + str(yaml.dump(manifest, Dumper=_Plain, sort_keys=False, width=110, allow_unicode=True))
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes what stands twice twice: API servers take no YAML aliases for granted."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True

@@ -47,7 +47,7 @@ class Routes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnedRoute:
+class WrittenRoute:
     """The route of one RoutePolicy."""
 
     name: str
@@ -58,7 +58,7 @@ class OwnedRoute:
     hostnames: tuple[str, ...] = ()
 
 
-def write_rules(routes: Routes, route: OwnedRoute, rules: list[Rule]) -> bool:
+def write_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> bool:
     """Put ``rules`` in force; whether anything was written.
 
     RouteError (reason ``RouteMissing``, ``RouteOwnedByOther``, ``ForeignEdit``, ``WriteConflict``) where not:
@@ -80,7 +80,7 @@ def write_rules(routes: Routes, route: OwnedRoute, rules: list[Rule]) -> bool:
     raise RouteError("WriteConflict", f"HTTPRoute {route.name} changed {ATTEMPTS} times while it was written")
 
 
-def check_owned(found: Manifest, route: OwnedRoute) -> None:
+def check_owned(found: Manifest, route: WrittenRoute) -> None:
     """RouteError unless ``found`` belongs to ``route``'s policy and its rules are what was written last."""
     owner, written = _annotations(found).get(OWNER), _annotations(found).get(WRITTEN)
     if owner != route.owner:
@@ -97,7 +97,7 @@ def check_owned(found: Manifest, route: OwnedRoute) -> None:
         raise RouteError("ForeignEdit", message)
 
 
-def _fresh(route: OwnedRoute, rules: list[Rule]) -> Manifest:
+def _fresh(route: WrittenRoute, rules: list[Rule]) -> Manifest:
     if route.gateway is None:
         message = (
             f"there is no HTTPRoute {route.name}; create it with parentRefs and the annotation "
@@ -116,7 +116,7 @@ def _fresh(route: OwnedRoute, rules: list[Rule]) -> Manifest:
     return _with_rules(bare, route, rules)
 
 
-def _with_rules(found: Manifest, route: OwnedRoute, rules: list[Rule]) -> Manifest:
+def _with_rules(found: Manifest, route: WrittenRoute, rules: list[Rule]) -> Manifest:
     annotations = {**_annotations(found), OWNER: route.owner, WRITTEN: _digest(rules)}
     metadata = {**found["metadata"], "annotations": annotations}
     return {**found, "metadata": metadata, "spec": {**found["spec"], "rules": rules}}

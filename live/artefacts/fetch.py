@@ -26,7 +26,7 @@ from contracts.loading.oci import (
 )
 from contracts.regular_files import ARCHIVE_BYTES
 from live.artefacts.credentials import Credential, read_credentials
-from live.artefacts.origins import Registry, allowed
+from live.artefacts.origins import RegistryOrigins, allowed
 from live.artefacts.registry import Repository, registry_client
 
 #: Bytes of one artefact, and seconds that fetching it may take.
@@ -39,7 +39,7 @@ class RegistryAccess:
     ca_file: authorities beside the usual ones, PEM.
     """
 
-    registries: tuple[Registry, ...] = ()
+    registries: tuple[RegistryOrigins, ...] = ()
     auth_file: Path | None = None
     ca_file: Path | None = None
     within_s: float = WITHIN_S
@@ -79,7 +79,7 @@ def _credential(uri: OciUri, access: RegistryAccess) -> Credential:
 
 
 def _fetched(
-    uri: OciUri, access: RegistryAccess, registry: Registry, credential: Credential, part: Path
+    uri: OciUri, access: RegistryAccess, registry: RegistryOrigins, credential: Credential, part: Path
 ) -> None:
     """Fetch into ``part``; every failure is a DocumentError that names the artefact."""
     try:
@@ -98,7 +98,7 @@ def _fetched(
 
 
 async def _whole(
-    uri: OciUri, access: RegistryAccess, registry: Registry, credential: Credential, part: Path
+    uri: OciUri, access: RegistryAccess, registry: RegistryOrigins, credential: Credential, part: Path
 ) -> None:
     async with asyncio.timeout(access.within_s), registry_client(access.ca_file, access.transport) as client:
         repository = Repository(client, registry, credential, uri)

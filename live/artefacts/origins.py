@@ -13,7 +13,7 @@ from live.origins import allowed_origin, origin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registry:
+class RegistryOrigins:
     """One registry that may be asked. origin: ``https://HOST:PORT``; beside: origins of its token service and
     of its storage.
     """
@@ -27,13 +27,13 @@ class Registry:
         return self.beside | {self.origin}
 
 
-def registry_of(text: str) -> Registry:
+def registry_of(text: str) -> RegistryOrigins:
     """What ``ORIGIN[,ORIGIN...]`` allows: the registry first; ValueError for what is no origin."""
     first, *others = (allowed_origin(one) for one in text.split(","))
-    return Registry(origin=first, beside=frozenset(others))
+    return RegistryOrigins(origin=first, beside=frozenset(others))
 
 
-def allowed(host: str, registries: Iterable[Registry]) -> Registry | None:
+def allowed(host: str, registries: Iterable[RegistryOrigins]) -> RegistryOrigins | None:
     """The registry that a URI calls ``host`` (``HOST`` or ``HOST:PORT``); None where it may not be asked."""
     for one in registries:
         scheme = one.origin.partition("://")[0]

@@ -2,16 +2,19 @@
 
 Only origins that somebody named are called. Credentials go to the registry itself and to its token service,
 never along a redirect; no cookie is kept, nothing is unpacked on the way, and messages name origins alone,
-because the address of a blob may hold a signature.
+because the address of a blob may hold a signature. What a registry wants to be told when it answers 401 is
+parsed from ``WWW-Authenticate``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
+from urllib.request import parse_http_list, parse_keqv_list
 
 import httpx
 
@@ -19,11 +22,9 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.loading.oci import OciUri
-from live.artefacts.challenge import Challenge, challenge_of
 from live.artefacts.credentials import Credential
-from live.artefacts.origins import Registry
-from live.certificates import trusted
-from live.origins import origin_of
+from live.artefacts.origins import RegistryOrigins
+from live.origins import origin_of, trusted
 
 #: Redirects of one request.
 MOST_HOPS = 3
@@ -53,7 +54,7 @@ class Repository:
     """The repository of ``uri`` at ``registry``."""
 
     def __init__(
-        self, client: httpx.AsyncClient, registry: Registry, credential: Credential, uri: OciUri
+        self, client: httpx.AsyncClient, registry: RegistryOrigins, credential: Credential, uri: OciUri
     ) -> None:
         self._client, self._registry, self._credential, self._uri = client, registry, credential, uri
         self._authorization = ""
@@ -175,3 +176,36 @@ class Repository:
         except MALFORMED:
             pass
         raise self.refused("JSON with a token", "something else", "is this a token service?")
+
+
+_MOST_CHARACTERS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """realm, service: of a token service, "" with scheme ``basic``."""
+
+    scheme: str
+    realm: str = ""
+    service: str = ""
+
+
+def challenge_of(headers: Iterable[str]) -> Challenge | None:
+    """What is asked for: a bearer token before user and password; None where it is neither."""
+    found = [one for text in headers for one in _read(text)]
+    return next((one for wanted in ("bearer", "basic") for one in found if one.scheme == wanted), None)
+
+
+def _read(text: str) -> list[Challenge]:
+    """The challenge of one header; nothing of what is malformed."""
+    scheme, _, rest = text.strip()[:_MOST_CHARACTERS].partition(" ")
+    if scheme.lower() == "basic":
+        return [Challenge(scheme="basic")]
+    if scheme.lower() != "bearer":
+        return []
+    try:
+        given = parse_keqv_list(parse_http_list(rest))
+    except (ValueError, IndexError):
+        return []
+    told = {key.lower(): value for key, value in given.items()}
+    return [Challenge(scheme="bearer", realm=told.get("realm", ""), service=told.get("service", ""))]

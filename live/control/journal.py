@@ -136,7 +136,7 @@ def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class JournalLine:
     """One line about a turn, and what it is about; "" for nothing."""
 
     text: str
@@ -145,10 +145,10 @@ class Told:
     replica: str = ""
 
 
-def told_of(row: Mapping[str, Any]) -> tuple[Told, ...]:
+def told_of(row: Mapping[str, Any]) -> tuple[JournalLine, ...]:
     """What a decision record did, a line each."""
     moved = [
-        Told(
+        JournalLine(
             text=f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}",
             slice=m["slice"],
             kernel=m["target"],
@@ -156,11 +156,11 @@ def told_of(row: Mapping[str, Any]) -> tuple[Told, ...]:
         for m in row["moves"]
     ]
     out = [
-        Told(text=f"{one['replica']} quarantined: {one['reason']}", replica=one["replica"])
+        JournalLine(text=f"{one['replica']} quarantined: {one['reason']}", replica=one["replica"])
         for one in row["quarantined"]
         if one["new"]
     ]
-    back = [Told(text=f"{name} back in rotation", replica=name) for name in row["readmitted"]]
+    back = [JournalLine(text=f"{name} back in rotation", replica=name) for name in row["readmitted"]]
     return (*moved, *out, *back)
 
 
@@ -169,14 +169,14 @@ def lines_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(one.text for one in told_of(row))
 
 
-def turn_told(turn: Turn, setup: ControllerSetup) -> tuple[Told, ...]:
+def turn_told(turn: Turn, setup: ControllerSetup) -> tuple[JournalLine, ...]:
     """What a turn moved, or would have, with its reasons; nothing for a quiet one."""
     if turn.decision is None:
         return ()
     row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
     reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
     others = (*(f"  because: {reason}" for reason in reasons), *turn.healing)
-    return (*told_of(row), *(Told(text=text) for text in others))
+    return (*told_of(row), *(JournalLine(text=text) for text in others))
 
 
 def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:

@@ -1,20 +1,26 @@
 """Recorded telemetry through the controller again: the same decisions byte by byte, or what another would do.
 
 A what-if decides on telemetry that the logged decisions brought about: traffic that it would have moved away
-is still seen where it was.
+is still seen where it was. Stored telemetry is of the layout or refused: compiled code reads arrays without
+looking at their bounds.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.layout import FleetLayout
 from contracts.errors import StateError
 from contracts.loading.files import json_text
 from contracts.loading.malformed import MALFORMED
+from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
 from controller.explain.tick import explain, record_json
 from controller.initial import initial_state
@@ -22,16 +28,17 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json
 from live.control.journal import BESIDE, lines_of
-from live.control.telemetry_fit import TelemetryShapes
+from live.control.source import NO_ROWS, nothing_probed
 from live.control.telemetry_json import telemetry_from_json
 from live.control.turns import decide, settled
+from live.observe.record import TelemetryRecorder
 
 Row = dict[str, Any]
 Watch = Callable[[ControllerState, ControllerState, Decision], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class TickDifference:
     """One tick that was decided otherwise. moves: lines for people; fields: of the record that differ."""
 
     now_s: float
@@ -50,7 +57,7 @@ class Replayed:
     promotions: int  # changes of stage or verdict that stand in the log; nothing is decided by them
     moved_logged: int  # ticks in which a weight or the rotation changed
     moved_replayed: int
-    differences: tuple[Difference, ...] = field(default=())
+    differences: tuple[TickDifference, ...] = field(default=())
 
     @property
     def identical(self) -> bool:
@@ -84,7 +91,7 @@ class _Replay:
     watch: Watch | None = None
     state: ControllerState | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    found: list[Difference] = field(default_factory=list)
+    found: list[TickDifference] = field(default_factory=list)
     shapes: TelemetryShapes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +142,7 @@ class _Replay:
         if differing:
             lines = lines_of(logged), lines_of(again)
             self.found.append(
-                Difference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
+                TickDifference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
             )
 
 
@@ -177,3 +184,42 @@ def _moves(row: Row) -> list[tuple[str, str, float]]:
 
 def _new(row: Row) -> list[str]:
     return sorted(one["replica"] for one in row["quarantined"] if one["new"])
+
+
+_PROBES = "probes."
+
+
+class TelemetryShapes:
+    """Types and shapes of the arrays of one fleet of ``layout``."""
+
+    def __init__(self, layout: FleetLayout) -> None:
+        nothing = TelemetryRecorder(layout, {}).record(0.0, (), {}, NO_ROWS, nothing_probed(layout))
+        self._expected = {name: (array.dtype, array.shape) for name, array in _arrays(nothing)}
+        self._counts = {"replica": len(layout.replicas), "slice": len(layout.slices)}
+
+    def refuse_others(self, seen: FleetTelemetry) -> None:
+        """StateError where an array of ``seen`` has another type or shape, or a probe names a replica or
+        a slice that is not there.
+        """
+        probes = seen.probes.replica.shape[1] if seen.probes.replica.ndim == 2 else 0
+        for name, array in _arrays(seen):
+            kind, shape = self._expected[name]
+            if name.startswith(_PROBES):
+                shape = (1, probes, *shape[2:])
+            if (array.dtype, array.shape) != (kind, shape):
+                told = f"expected {kind} {shape}, got {array.dtype} {array.shape}"
+                raise StateError(f"telemetry.{name}: {told}; it is of another pool")
+        for name, count in self._counts.items():
+            found: NDArray[np.int64] = getattr(seen.probes, name)
+            if found.size and not (int(found.min()) >= 0 and int(found.max()) < count):
+                told = f"expected numbers from 0 to {count - 1}"
+                raise StateError(f"telemetry.{_PROBES}{name}: {told}; it is of another pool")
+
+
+def _arrays(value: Any, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
+    for entry in fields(value):
+        found = getattr(value, entry.name)
+        if isinstance(found, np.ndarray):
+            yield f"{prefix}{entry.name}", found
+        else:
+            yield from _arrays(found, f"{prefix}{entry.name}.")

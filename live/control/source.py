@@ -20,7 +20,7 @@ from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
 from contracts.units import MS_PER_S
 from controller.ports import Clock
 from live.observe.metrics import EngineReading
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 from live.ports import Discovery, GatewaySample, GatewayStatistics
 
 #: Nothing that the gateway reported.
@@ -34,7 +34,7 @@ class ProbeStep(Protocol):
         """Send what is due; what ended since the last call."""
 
 
-class Scrapes(Protocol):
+class ServerReader(Protocol):
     """Who reads servers: ``live.observe.scraper.Scraper``, or one that several share."""
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
@@ -50,7 +50,7 @@ class SourceParts:
 
     layout: FleetLayout
     discovery: Discovery
-    scraper: Scrapes
+    scraper: ServerReader
     clock: Clock
     statistics: GatewayStatistics | None = None
     prober: ProbeStep | None = None
@@ -65,7 +65,7 @@ class FleetSource:
 
     def __init__(self, parts: SourceParts) -> None:
         self._parts = parts
-        self._recorder = Recorder(parts.layout, dict(parts.fingerprints or {}))
+        self._recorder = TelemetryRecorder(parts.layout, dict(parts.fingerprints or {}))
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="scrapes")
         self._scrape: Future[dict[str, EngineReading]] | None = None
 

@@ -33,7 +33,7 @@ MOST = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class UndecidedFleet:
     """One fleet that is to decide. like: what it decided before; None: never, so it decides alone."""
 
     setup: ControllerSetup
@@ -64,7 +64,7 @@ class Together:
         """Hold nothing of any fleet."""
         self._given = {}
 
-    def decide(self, asked: Mapping[str, Asked]) -> dict[str, Decided]:
+    def decide(self, asked: Mapping[str, UndecidedFleet]) -> dict[str, Decided]:
         """What each of ``asked`` decides, of those that are alike to another one; raises nothing.
 
         Records that this returns share memory with those of their neighbours: ``owned`` for who leaves.
@@ -82,7 +82,9 @@ class Together:
                     found |= self._decided(chunk, [asked[name] for name in chunk], Stacks(before))
         return found
 
-    def _decided(self, names: Sequence[str], asked: Sequence[Asked], stacks: Stacks) -> dict[str, Decided]:
+    def _decided(
+        self, names: Sequence[str], asked: Sequence[UndecidedFleet], stacks: Stacks
+    ) -> dict[str, Decided]:
         first, began_ms = asked[0], self._cpu.now_ms()
         assert first.like is not None  # only such are grouped
         try:

@@ -21,7 +21,7 @@ from live.gateway.driver import listener_file, place, table_files
 from live.gateway.listeners import bootstrap
 from live.gateway.process import envoy_command, envoy_version, find_envoy, require_free, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
-from live.gateway.table import GatewayTable, Rotation, ShadowRoute, Upstream, slice_routes
+from live.gateway.table import GatewayRotation, GatewayTable, ShadowRoute, Upstream, slice_routes
 
 _ROTATE_S = 10.0
 _LOG_BYTES = 64 * 2**20
@@ -39,7 +39,7 @@ def home_table(
     for index, home in enumerate(plan.homes):
         table[index, layout.kernels.index(home)] = 1.0
     everybody = np.ones(len(layout.replicas), dtype=np.bool_)
-    rotation = Rotation(in_rotation=everybody, upstreams={one.replica: one for one in upstreams})
+    rotation = GatewayRotation(in_rotation=everybody, upstreams={one.replica: one for one in upstreams})
     return GatewayTable(
         version=0,
         routes=slice_routes(table, rotation, layout),

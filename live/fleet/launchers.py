@@ -21,7 +21,7 @@ _FORK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ServerOrder:
     """One server to start: all its arguments, its environment beside the common one, its log."""
 
     arguments: tuple[str, ...]
@@ -38,7 +38,7 @@ class Launcher(Protocol):
 
     how: str
 
-    def start(self, order: Order) -> int:
+    def start(self, order: ServerOrder) -> int:
         """Process id of the new server, leader of its own group. Raises LiveError, NotYetError among them."""
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class SpawnLauncher:
     def __init__(self, children: Children) -> None:
         self._children = children
 
-    def start(self, order: Order) -> int:
+    def start(self, order: ServerOrder) -> int:
         """Start the interpreter that has vLLM."""
         command = server_command("serve", order.arguments)
         return self._children.start(command, order.log, server_environment() | dict(order.environment))
@@ -86,7 +86,7 @@ class ForkLauncher:
         self._door, self._ready = ours, False
         ours.settimeout(_FORK_S)
 
-    def start(self, order: Order) -> int:
+    def start(self, order: ServerOrder) -> int:
         """Fork a server. NotYetError while the forker imports, as after a dead one was replaced."""
         request = {
             "arguments": list(order.arguments),

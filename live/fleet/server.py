@@ -11,16 +11,39 @@ from pathlib import Path
 from live.errors import LiveError
 from live.fleet.admission import Admitted, Credentials, admit
 from live.fleet.children import Children
-from live.fleet.launchers import Launcher, NotYetError, Order
+from live.fleet.launchers import Launcher, NotYetError, ServerOrder
 from live.fleet.plan import ReplicaPlan, ServerOptions
 from live.fleet.processes import ProcessId, process_id
-from live.fleet.restarts import RestartRule
 from live.fleet.state import Phase, ServerState
 from live.gateway.process import require_free
 from live.gateway.table import Upstream
 
 _HOST = "127.0.0.1"
 _PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRule:
+    """Waits grow by ``factor`` from ``first_s`` to ``longest_s``; a run of ``steady_s`` begins anew.
+
+    After ``most`` ends in a row without such a run a server is given up: what cannot start will not.
+    """
+
+    first_s: float = 0.5
+    factor: float = 2.0
+    longest_s: float = 30.0
+    steady_s: float = 60.0
+    most: int = 5
+
+    def failures(self, before: int, ran_s: float) -> int:
+        """Ends in a row, after one more that came ``ran_s`` after the server was ready (0: never was)."""
+        return 1 if ran_s >= self.steady_s else before + 1
+
+    def wait_s(self, failures: int) -> float | None:
+        """How long to wait after the ``failures``-th end in a row; None: give up."""
+        if failures > self.most:
+            return None
+        return min(self.longest_s, self.first_s * self.factor ** max(0, failures - 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +157,10 @@ class Server:
         )
         self._admission = means.executor.submit(admit, known, self._ended)
 
-    def _order(self) -> Order:
+    def _order(self) -> ServerOrder:
         names = ("--served-model-name", self.options.served_name, self.nonce)
         place = ("--host", _HOST, "--port", str(self.port))
-        return Order(
+        return ServerOrder(
             arguments=(*self.plan.arguments, *place, *names), environment=self.plan.environment, log=self.log
         )
 

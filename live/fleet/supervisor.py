@@ -18,8 +18,7 @@ from live.fleet.envoy import Envoy, home_table, with_ports, write_gateway
 from live.fleet.launchers import ForkLauncher, Launcher, NotYetError, SpawnLauncher
 from live.fleet.plan import FleetPlan, has_gpu
 from live.fleet.processes import adopt_orphans, await_group_end, kill_group, process_id, runs
-from live.fleet.restarts import RestartRule
-from live.fleet.server import Means, Server
+from live.fleet.server import Means, RestartRule, Server
 from live.fleet.state import FleetFolder, FleetState, Phase, read_state, write_state
 from live.gateway.process import free_ports
 from live.gateway.settings import GatewaySettings
@@ -29,7 +28,7 @@ _TICK_S = 0.05
 _GRACE_S = 5.0
 
 
-class Start(StrEnum):
+class StartMethod(StrEnum):
     """How servers come to be. auto: forked on a CPU where that works, else spawned."""
 
     AUTO = "auto"
@@ -41,7 +40,7 @@ class Start(StrEnum):
 class SupervisorOptions:
     """How a fleet is run. start_s: longest time of one server from start to ready."""
 
-    start: Start = Start.AUTO
+    start: StartMethod = StartMethod.AUTO
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     rule: RestartRule = field(default_factory=RestartRule)
     shadows: tuple[ShadowRoute, ...] = ()
@@ -207,7 +206,7 @@ class Supervisor:
     def _launcher(self, children: Children) -> Launcher:
         """Forked servers where that is asked for or possible; what was tried and did not work is said."""
         chosen = self._options.start
-        if chosen is Start.SPAWN or (chosen is Start.AUTO and has_gpu()):
+        if chosen is StartMethod.SPAWN or (chosen is StartMethod.AUTO and has_gpu()):
             return SpawnLauncher(children)
         forker = ForkLauncher(children, self._folder.log("forker"))
         forker.begin()
@@ -216,7 +215,7 @@ class Supervisor:
             self._await_forker(forker)
         except LiveError as error:
             forker.close()
-            if chosen is Start.FORK:
+            if chosen is StartMethod.FORK:
                 raise
             self._say(f"servers are started singly: {error}")
             return SpawnLauncher(children)

@@ -12,7 +12,7 @@ from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from live.errors import LiveError, PlanError
 from live.gateway.driver import GatewayDriver
-from live.gateway.table import GatewayTable, Rotation, ShadowRoute, Upstream, slice_routes
+from live.gateway.table import GatewayRotation, GatewayTable, ShadowRoute, Upstream, slice_routes
 from live.ports import Discovery, LiveReplica
 
 
@@ -54,7 +54,7 @@ def gateway_table(
 
     shares: of replicas that come back, of what a whole one gets.
     """
-    rotation = Rotation(in_rotation=plan.in_rotation[0], upstreams=upstreams, shares=shares or {})
+    rotation = GatewayRotation(in_rotation=plan.in_rotation[0], upstreams=upstreams, shares=shares or {})
     routes = slice_routes(plan.table[0], rotation, frame.layout, allow_empty=frame.allow_empty)
     shadowed = {shadow.kernel for shadow in frame.shadows}
     return GatewayTable(

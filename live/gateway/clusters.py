@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from live.gateway.settings import GatewayFiles, GatewaySettings
-from live.gateway.table import Endpoint, GatewayTable, Upstream
+from live.gateway.table import GatewayTable, Upstream, WeightedUpstream
 
 Json = dict[str, Any]
 _TYPES = "type.googleapis.com/"
@@ -80,7 +80,7 @@ def replica_cluster(upstream: Upstream, settings: GatewaySettings) -> Json:
     }
 
 
-def assignment(cluster: str, endpoints: Iterable[Endpoint], settings: GatewaySettings) -> Json:
+def assignment(cluster: str, endpoints: Iterable[WeightedUpstream], settings: GatewaySettings) -> Json:
     """The endpoints of one cluster."""
     listed = [_endpoint(endpoint, settings) for endpoint in endpoints]
     return {
@@ -98,7 +98,9 @@ def assignments(table: GatewayTable, settings: GatewaySettings) -> dict[str, Jso
         for route in table.routes
     }
     for kernel in sorted({shadow.kernel for shadow in table.shadows}):
-        copies = [Endpoint(upstream=u, weight=1) for u in table.shadow_upstreams if u.kernel == kernel]
+        copies = [
+            WeightedUpstream(upstream=u, weight=1) for u in table.shadow_upstreams if u.kernel == kernel
+        ]
         found[shadow_cluster(kernel)] = assignment(shadow_cluster(kernel), copies, settings)
     return found
 
@@ -111,7 +113,7 @@ def file_source(folder: object, name: str) -> Json:
     }
 
 
-def _endpoint(endpoint: Endpoint, settings: GatewaySettings) -> Json:
+def _endpoint(endpoint: WeightedUpstream, settings: GatewaySettings) -> Json:
     upstream = endpoint.upstream
     address: Json = {"socket_address": {"address": upstream.address, "port_value": upstream.port}}
     if settings.resettable:

@@ -29,7 +29,7 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class WeightedUpstream:
     """A replica with its weight, at least 1: what has weight 0 is not listed."""
 
     upstream: Upstream
@@ -48,7 +48,7 @@ class SliceRoute:
     """Where one slice goes. shed_per_million: requests of a million that are answered 429 at once."""
 
     slice: str
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[WeightedUpstream, ...]
     shed_per_million: int = 0
     #: Share of the slice whose kernel has no replica in rotation, given to its other kernels.
     spread_ratio: float = 0.0
@@ -105,7 +105,7 @@ class GatewayTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rotation:
+class GatewayRotation:
     """Who may serve. in_rotation: bool [R], as the plan says; upstreams: who can be reached, by name.
 
     shares: of replicas that come back, 0..1 of what a whole one gets; the others are whole.
@@ -126,7 +126,7 @@ class Rotation:
 
 
 def slice_routes(
-    table: NDArray[np.float64], rotation: Rotation, layout: FleetLayout, *, allow_empty: bool = False
+    table: NDArray[np.float64], rotation: GatewayRotation, layout: FleetLayout, *, allow_empty: bool = False
 ) -> tuple[SliceRoute, ...]:
     """``table`` [S, K + 1], last column shed, as routes in the layout's order of slices.
 
@@ -161,7 +161,7 @@ def _check_rows(table: NDArray[np.float64], slices: Sequence[str]) -> None:
             raise PlanError(f"{name}: expected shares that sum to 1, got {row.tolist()}")
 
 
-def _serving(rotation: Rotation, layout: FleetLayout) -> list[list[tuple[Upstream, float]]]:
+def _serving(rotation: GatewayRotation, layout: FleetLayout) -> list[list[tuple[Upstream, float]]]:
     """Reachable replicas in rotation of every kernel [K], each with its part of the kernel's share.
 
     Where all of a kernel's replicas are held back, they share alike what the table leaves to it.
@@ -185,7 +185,9 @@ def _route(name: str, row: NDArray[np.float64], serving: list[list[tuple[Upstrea
     kept = float(row[:-1].sum())
     carried = sum(float(share) for share, there in zip(row[:-1], serving, strict=True) if there)
     endpoints = [
-        Endpoint(upstream=upstream, weight=max(1, round(WEIGHT_SCALE * float(share) / carried * part)))
+        WeightedUpstream(
+            upstream=upstream, weight=max(1, round(WEIGHT_SCALE * float(share) / carried * part))
+        )
         for share, there in zip(row[:-1], serving, strict=True)
         if share > 0.0
         for upstream, part in there

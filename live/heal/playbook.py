@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from typing import Protocol
 
 from controller.healing.machine import begin, lacking, line, order, share, step
-from controller.healing.records import Flush, HealingSight, HealingState, HealingTerms, Order
+from controller.healing.records import Flush, HealingOrder, HealingSight, HealingState, HealingTerms
 
 #: Probes that are asked one after the other before the next tick looks at them.
 _AT_A_TIME = 4
@@ -64,15 +64,15 @@ class Playbook:
 
     def _begin(self) -> None:
         wanted = order(self.state, self.terms)
-        if self._doing is None and wanted is not Order.NOTHING:
+        if self._doing is None and wanted is not HealingOrder.NOTHING:
             self._doing = self._threads.submit(self._done, wanted)
 
-    def _done(self, wanted: Order) -> Callable[[float], HealingSight]:
+    def _done(self, wanted: HealingOrder) -> Callable[[float], HealingSight]:
         """Do it; the sight of it, once somebody says when that is."""
-        if wanted is Order.RESTART:
+        if wanted is HealingOrder.RESTART:
             good, told = self._mender.restart()
             return lambda now_s: HealingSight(now_s=now_s, restarted=good, told=told)
-        if wanted is Order.FLUSH:
+        if wanted is HealingOrder.FLUSH:
             how, told = self._mender.flush()
             return lambda now_s: HealingSight(now_s=now_s, flush=how, told=told)
         agreed, good, told = 0, True, ""

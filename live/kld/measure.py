@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from contracts.errors import MeasurementError
 from live.kld.positions import PromptPositions, from_reduced, from_rows, from_top
-from live.kld.server import KldServer, Offer, batches, reached, rows_fit
+from live.kld.server import KldServer, PluginOffer, batches, reached, rows_fit
 from live.measure.backend import TopScores
 from live.measure.endpoint import Endpoint
 from live.measure.openai_backend import OpenaiBackend
@@ -25,7 +25,7 @@ _PROMPTS_PER_REQUEST, _POSITIONS_PER_REQUEST = 64, 4096
 OnPositions = Callable[[int], None]
 
 
-class Route(StrEnum):
+class ComparisonRoute(StrEnum):
     """How positions are compared."""
 
     REDUCED = "reduced"
@@ -37,7 +37,7 @@ class Route(StrEnum):
 class Choice:
     """The route that is taken, and why no quicker one."""
 
-    route: Route
+    route: ComparisonRoute
     reason: str = ""
 
 
@@ -50,35 +50,37 @@ class Comparison:
     prompts: Sequence[Prompt]
     reference: AnyReference
 
-    def choose(self, wanted: Route | None = None) -> Choice:
+    def choose(self, wanted: ComparisonRoute | None = None) -> Choice:
         """The quickest route that works, or ``wanted``; MeasurementError where that one does not."""
         with reached(self.endpoint, self.token) as server:
             choice = self._quickest(server)
-        order = list(Route)
+        order = list(ComparisonRoute)
         if wanted is None or wanted is choice.route:
             return choice
         if order.index(wanted) < order.index(choice.route):
             raise MeasurementError(f"{self.endpoint.base} does not offer the route {wanted}: {choice.reason}")
         return Choice(route=wanted, reason="as was asked")
 
-    def run(self, route: Route, on_positions: OnPositions) -> list[PromptPositions]:
+    def run(self, route: ComparisonRoute, on_positions: OnPositions) -> list[PromptPositions]:
         """Compare every prompt."""
-        if route is Route.PUBLIC:
+        if route is ComparisonRoute.PUBLIC:
             return list(self._public(on_positions))
         with reached(self.endpoint, self.token) as server:
             offer, reason = server.offer()
             if offer is None or not isinstance(self.reference, ReferenceScores):
                 raise MeasurementError(f"{self.endpoint.base} does not offer the route {route}: {reason}")
-            by = self._reduced if route is Route.REDUCED else self._rows
+            by = self._reduced if route is ComparisonRoute.REDUCED else self._rows
             return list(by(server, offer, self.reference, on_positions))
 
     def _quickest(self, server: KldServer) -> Choice:
         offer, reason = server.offer()
         if offer is None:
-            return Choice(route=Route.PUBLIC, reason=reason)
+            return Choice(route=ComparisonRoute.PUBLIC, reason=reason)
         reference = self.reference
         if not isinstance(reference, ReferenceScores):
-            return Choice(route=Route.PUBLIC, reason="the reference knows its most probable tokens alone")
+            return Choice(
+                route=ComparisonRoute.PUBLIC, reason="the reference knows its most probable tokens alone"
+            )
         if offer.vocabulary != reference.rows.shape[1]:
             told = f"the reference has {reference.rows.shape[1]} tokens, the server {offer.vocabulary}"
             raise MeasurementError(f"{told}: they are no two kernels of one model")
@@ -86,11 +88,11 @@ class Comparison:
             server.reduced(self.prompts[:1], reference, [0])
         except MeasurementError as error:
             fits = rows_fit(self.prompts, offer.vocabulary)
-            return Choice(route=Route.ROWS if fits else Route.PUBLIC, reason=str(error))
-        return Choice(route=Route.REDUCED)
+            return Choice(route=ComparisonRoute.ROWS if fits else ComparisonRoute.PUBLIC, reason=str(error))
+        return Choice(route=ComparisonRoute.REDUCED)
 
     def _reduced(
-        self, server: KldServer, offer: Offer, reference: ReferenceScores, on_positions: OnPositions
+        self, server: KldServer, offer: PluginOffer, reference: ReferenceScores, on_positions: OnPositions
     ) -> Iterator[PromptPositions]:
         most = min(offer.most_prompts, _PROMPTS_PER_REQUEST)
         positions = min(offer.most_positions, _POSITIONS_PER_REQUEST)
@@ -101,7 +103,7 @@ class Comparison:
             on_positions(sum(prompt.positions for prompt in members))
 
     def _rows(
-        self, server: KldServer, offer: Offer, reference: ReferenceScores, on_positions: OnPositions
+        self, server: KldServer, offer: PluginOffer, reference: ReferenceScores, on_positions: OnPositions
     ) -> Iterator[PromptPositions]:
         for index, prompt in enumerate(self.prompts):
             yield from_rows(prompt, reference.of(index), server.rows(prompt, offer.vocabulary))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from live.measure.corpus import Document, build_corpus
+from live.measure.corpus import CorpusText, build_corpus
 from live.measure.endpoint import refused
 from live.measure.prompts import (
     SHIPPED_PROMPTS,
@@ -70,10 +70,10 @@ def _drawn(positions: int, shipped: int, model: Path) -> list[Prompt]:
         raise refused("--positions", "as many as the corpus has", f"{positions}: {error}", step) from None
 
 
-def _few(documents: Sequence[Document], most: int) -> list[Document]:
+def _few(documents: Sequence[CorpusText], most: int) -> list[CorpusText]:
     """The first ``most`` documents of every slice: tokenising all of them takes minutes."""
     seen: dict[str, int] = {}
-    few: list[Document] = []
+    few: list[CorpusText] = []
     for document in documents:
         seen[document.slice] = seen.get(document.slice, 0) + 1
         few += [document] if seen[document.slice] <= most else []

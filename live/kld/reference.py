@@ -15,7 +15,7 @@ import numpy as np
 
 from contracts.errors import MeasurementError
 from contracts.loading.files import written
-from live.kld.server import KldServer, Offer, reached, rows_fit
+from live.kld.server import KldServer, PluginOffer, reached, rows_fit
 from live.measure.endpoint import Endpoint, refused
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt, dump_prompts
@@ -65,7 +65,12 @@ def _of_server(
 
 
 def _fetch(
-    server: KldServer, offer: Offer, prompts: Sequence[Prompt], kind: str, path: Path, on_prompt: OnPrompt
+    server: KldServer,
+    offer: PluginOffer,
+    prompts: Sequence[Prompt],
+    kind: str,
+    path: Path,
+    on_prompt: OnPrompt,
 ) -> None:
     """Whole rows of every prompt, written at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

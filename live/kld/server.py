@@ -23,7 +23,7 @@ _LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PluginOffer:
     """What a server's plug-in says of itself. folder: where it reads references, on the server's host."""
 
     vocabulary: int
@@ -40,7 +40,7 @@ class KldServer:
         self._endpoint = endpoint
         self._client = client
 
-    def offer(self) -> tuple[Offer | None, str]:
+    def offer(self) -> tuple[PluginOffer | None, str]:
         """What it offers; None and why where that is nothing (no plug-in, a wrong token, ...)."""
         try:
             answer = self._client.get(f"{PREFIX}status")
@@ -123,14 +123,14 @@ def _why_not(answer: httpx.Response) -> str:
     return str(reason)[:300] if reason else f"{PREFIX}status: HTTP {answer.status_code}"
 
 
-def _offer(answer: httpx.Response) -> tuple[Offer | None, str]:
+def _offer(answer: httpx.Response) -> tuple[PluginOffer | None, str]:
     try:
         told = answer.json()
         if told["protocol"] != PROTOCOL or tuple(told["columns"]) != COLUMNS:
             return None, f"its plug-in speaks protocol {told['protocol']!r:.20}, not {PROTOCOL}"
         if told["unfit"]:
             return None, str(told["unfit"])[:300]
-        return Offer(
+        return PluginOffer(
             vocabulary=int(told["vocabulary"]),
             tokens=int(told["tokens"]),
             folder=Path(told["folder"]),

@@ -122,7 +122,7 @@ class Session(Protocol):
         """Largest resident memory of the engine so far."""
 
 
-class Backend(Protocol):
+class ServingBackend(Protocol):
     """Starts kernels of one checkpoint."""
 
     name: str

@@ -1,4 +1,6 @@
-"""A checkpoint folder: where it is, what its weights hash to, how many bytes a kernel keeps of them."""
+"""A checkpoint folder: where it is, what its weights hash to, how many bytes a kernel keeps of them, and
+how much room for keys and values an engine gets that measures it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.errors import DocumentError, MeasurementError, MissingPartError, Problem
 from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, open_regular, read_regular, read_regular_text
+from live.measure import checkpoint
 from live.measure.kernels import Kernel
 
 SHIPPED_MODEL = Path(__file__).resolve().parents[2] / "contracts" / "library" / "refmodel"
@@ -142,3 +145,35 @@ def _refused(model: str, expected: str, actual: str) -> DocumentError:
         next_step="give --model a folder with a checkpoint, or leave it out for the shipped model",
     )
     return DocumentError([problem])
+
+
+_KV_TOKENS = 32_768
+_MIN_KV_BYTES = 64 * 2**20
+_SIZES = ("num_key_value_heads", "num_attention_heads", "head_dim", "hidden_size", "num_hidden_layers")
+_MOST = 2**24
+
+
+def _size(found: object) -> int:
+    """A size of a model; ValueError for what can be none."""
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= _MOST:
+        raise ValueError(f"{found!s:.40} among the sizes")
+    return found
+
+
+def kv_bytes(folder: Path) -> int:
+    """Room for 32,768 tokens of the model in ``folder`` at four bytes a number, bytes.
+
+    Raises MeasurementError where its config.json does not say how large it is.
+    """
+    config = checkpoint.read_config(folder)
+    try:
+        sizes = {name: _size(config[name]) for name in _SIZES if config.get(name)}
+        heads = sizes.get("num_key_value_heads") or sizes["num_attention_heads"]
+        width = sizes.get("head_dim") or sizes["hidden_size"] // sizes["num_attention_heads"]
+        per_token = 2 * sizes["num_hidden_layers"] * heads * width * 4
+        return max(_MIN_KV_BYTES, int(per_token * _KV_TOKENS))
+    except (*MALFORMED, ZeroDivisionError) as error:
+        told = f"{type(error).__name__}: {error}"[:200]
+        raise MeasurementError(
+            f"{folder / 'config.json'}: expected the sizes of the model, got {told}"
+        ) from None

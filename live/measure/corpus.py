@@ -38,7 +38,7 @@ _TERMS = _words("warp weft loom thread fabric pattern shuttle bobbin fringe hem 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class CorpusText:
     """One whole text of a slice; ``name`` is stable between runs of one Python version."""
 
     slice: str
@@ -50,8 +50,8 @@ class Document:
 class Corpus:
     """All documents of one build, training and held out."""
 
-    train: tuple[Document, ...]
-    held_out: tuple[Document, ...]
+    train: tuple[CorpusText, ...]
+    held_out: tuple[CorpusText, ...]
 
     @property
     def sha256(self) -> str:
@@ -68,8 +68,8 @@ def build_corpus(seed: int, *, held_out_share: float = 0.08, library: Path | Non
     """Read and generate all documents and hold ``held_out_share`` of each slice out, by seeded draw."""
     root = library if library is not None else Path(os.__file__).parent
     documents = [*_library_documents(root), *_topics(), *_generated(seed)]
-    train: list[Document] = []
-    held_out: list[Document] = []
+    train: list[CorpusText] = []
+    held_out: list[CorpusText] = []
     for name in SLICES:
         members = [document for document in documents if document.slice == name]
         order = stream(seed, "corpus", "split", name).permutation(len(members))
@@ -79,7 +79,7 @@ def build_corpus(seed: int, *, held_out_share: float = 0.08, library: Path | Non
     return Corpus(train=tuple(train), held_out=tuple(held_out))
 
 
-def _library_documents(root: Path) -> Iterator[Document]:
+def _library_documents(root: Path) -> Iterator[CorpusText]:
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
         if _SKIPPED_FOLDERS.intersection(relative.parts) or relative.name.startswith("_sysconfigdata"):
@@ -88,11 +88,11 @@ def _library_documents(root: Path) -> Iterator[Document]:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        yield Document(slice="code", name=relative.as_posix(), text=text)
+        yield CorpusText(slice="code", name=relative.as_posix(), text=text)
         yield from _docstrings(relative.as_posix(), text)
 
 
-def _docstrings(name: str, text: str) -> Iterator[Document]:
+def _docstrings(name: str, text: str) -> Iterator[CorpusText]:
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -102,27 +102,27 @@ def _docstrings(name: str, text: str) -> Iterator[Document]:
             doc = ast.get_docstring(node)
             if doc and len(doc) >= _DOCSTRING_MIN_CHARS:
                 place = getattr(node, "name", "module")
-                yield Document(slice="prose", name=f"{name}:{place}", text=doc)
+                yield CorpusText(slice="prose", name=f"{name}:{place}", text=doc)
 
 
-def _topics() -> Iterator[Document]:
+def _topics() -> Iterator[CorpusText]:
     try:
         from pydoc_data.topics import topics
     except ImportError:  # some builds of Python leave the topics out
         return
     for name in sorted(topics):
-        yield Document(slice="prose", name=f"topic:{name}", text=topics[name])
+        yield CorpusText(slice="prose", name=f"topic:{name}", text=topics[name])
 
 
-def _generated(seed: int) -> Iterator[Document]:
+def _generated(seed: int) -> Iterator[CorpusText]:
     for index in range(_GENERATED_DOCUMENTS):
         rng = stream(seed, "corpus", "json", index)
         lines = (_json_record(rng) for _ in range(8))
-        yield Document(slice="json", name=f"json:{index}", text="\n".join(lines))
+        yield CorpusText(slice="json", name=f"json:{index}", text="\n".join(lines))
     for index in range(_GENERATED_DOCUMENTS):
         rng = stream(seed, "corpus", "numbers", index)
         blocks = (_number_block(rng) for _ in range(4))
-        yield Document(slice="numbers", name=f"numbers:{index}", text="\n\n".join(blocks))
+        yield CorpusText(slice="numbers", name=f"numbers:{index}", text="\n\n".join(blocks))
 
 
 def _pick(rng: np.random.Generator, words: list[str], count: int = 1) -> list[str]:

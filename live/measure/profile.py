@@ -17,7 +17,7 @@ from contracts.documents.profile import StepPoint
 from contracts.errors import MeasurementError
 from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns
 from contracts.rng import stream
-from live.measure.backend import Backend, EngineFacts, Scores, Session, StepPlan, TopScores
+from live.measure.backend import EngineFacts, Scores, ServingBackend, Session, StepPlan, TopScores
 from live.measure.kernels import FaultDose, Kernel, RestartFault
 from live.measure.measured import KernelMeasurement, MeasuredCondition, MeasurePlan
 from live.measure.openai_backend import OpenaiBackend
@@ -57,7 +57,7 @@ class KernelMeter:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: ServingBackend,
         prompts: Sequence[Prompt],
         reference: AnyReference,
         progress: Progress,

@@ -27,7 +27,7 @@ from contracts.loading.json_values import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.checkpoint import read_config, read_tokenizer
-from live.measure.corpus import SLICES, Document, build_corpus
+from live.measure.corpus import SLICES, CorpusText, build_corpus
 
 SHIPPED_PROMPTS = Path(__file__).resolve().parents[2] / "contracts" / "library" / "profiles" / "prompts.jsonl"
 LONG_SLICE = "long_context"
@@ -64,7 +64,7 @@ class PromptPlan:
     long_tokens: int = 448
 
 
-def draw_prompts(documents: Sequence[Document], tokenizer: Any, plan: PromptPlan) -> list[Prompt]:
+def draw_prompts(documents: Sequence[CorpusText], tokenizer: Any, plan: PromptPlan) -> list[Prompt]:
     """Windows of held-out ``documents``, spread over documents, ids in drawing order."""
     prompts: list[Prompt] = []
     for name in (*SLICES, LONG_SLICE):
@@ -86,7 +86,9 @@ def draw_prompts(documents: Sequence[Document], tokenizer: Any, plan: PromptPlan
     return prompts
 
 
-def _windows(documents: Sequence[Document], tokenizer: Any, tokens: int) -> list[tuple[str, tuple[int, ...]]]:
+def _windows(
+    documents: Sequence[CorpusText], tokenizer: Any, tokens: int
+) -> list[tuple[str, tuple[int, ...]]]:
     """Disjoint windows, one of every document first, then a second of each, and so on."""
     rounds: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
     for document in documents:

@@ -1,6 +1,11 @@
 """Reference log-probabilities kept between runs: measured once for all kernels of one checkpoint.
 
 A folder with one file per reference, named by what it depends on: weights or server, prompts and versions.
+
+What a profile refers to is small enough to ship (``golden_bytes``). Over the full vocabulary the reference
+takes hundreds of megabytes, so that file keeps what a probe needs: for every position the log-probability of
+the golden next token and the ten most probable tokens. The full rows are pinned by sha256 in the profile's
+notes and come again from the same weights, prompts and versions.
 """
 
 from __future__ import annotations
@@ -19,12 +24,14 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
 from contracts.loading.malformed import MALFORMED
+from contracts.metrics.numeric import top_tokens
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
 from live.measure.backend import TopScores
 from live.measure.checkpoint import checkpoint_sha256
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt, dump_prompts
 from live.measure.reference import (
+    AnyReference,
     OnPrompt,
     ReferenceScores,
     TopReference,
@@ -120,3 +127,41 @@ def _refuse_misfit(kept: Mapping[str, NDArray[Any]]) -> None:
             raise ValueError(f"{name}: expected {axes} axes of type {kind!r}, {int(lengths.sum())} positions")
     if kept["token_ids"].shape != kept["log_probs"].shape:
         raise ValueError("token_ids and log_probs: expected the same shape")
+
+
+TOP_TOKENS = 10
+
+
+def golden_bytes(prompts: Sequence[Prompt], reference: AnyReference) -> bytes:
+    """The content of the file that ships, an ``.npz`` read with ``allow_pickle=False``.
+
+    ``prompt_ids`` int64 [N], ``starts`` int64 [N + 1] (rows of prompt i are ``starts[i]`` to
+    ``starts[i + 1]``), ``token_log_probs`` float32 [P], ``top_ids`` int32 [P, 10], ``top_log_probs`` float32
+    [P, 10], most probable first.
+    """
+    rows = [_golden_rows(reference.of(index), prompt) for index, prompt in enumerate(prompts)]
+    golden, ids, values = zip(*rows, strict=True)
+    starts = np.concatenate([[0], np.cumsum([len(own) for own in golden])]).astype(np.int64)
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        allow_pickle=False,
+        prompt_ids=np.array([prompt.id for prompt in prompts], dtype=np.int64),
+        starts=starts,
+        token_log_probs=np.concatenate(golden),
+        top_ids=np.concatenate(ids),
+        top_log_probs=np.concatenate(values),
+    )
+    return buffer.getvalue()
+
+
+def _golden_rows(
+    scores: NDArray[np.float32] | TopScores, prompt: Prompt
+) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
+    """Of one prompt: golden log-probabilities [P], ids and log-probabilities of the top tokens [P, 10]."""
+    if isinstance(scores, TopScores):
+        ids = scores.token_ids[:, :TOP_TOKENS].astype(np.int32)
+        return scores.golden.astype(np.float32), ids, scores.log_probs[:, :TOP_TOKENS].astype(np.float32)
+    top = top_tokens(scores.astype(np.float64), TOP_TOKENS)
+    golden = np.take_along_axis(scores, np.array(prompt.token_ids[1:])[:, None], axis=1)[:, 0]
+    return golden, top.astype(np.int32), np.take_along_axis(scores, top, axis=1)

@@ -43,7 +43,7 @@ class TooFewRoundsError(MeasurementError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RequestKind:
     """One kind of request: prompts, tokens of each, tokens that are wanted of each."""
 
     sequences: int
@@ -80,21 +80,21 @@ class StepLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class PassingTime:
     """The time that passes, in seconds, and how to let it pass."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
-def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[Request, ...]:
+def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[RequestKind, ...]:
     """Kinds of request: one token, and one more than ``decode_steps``, of every batch and context.
 
     Those that a server of ``most_tokens`` positions (0: unknown) has no room for are left out.
     """
     longest = most_tokens - plan.decode_steps - 1 if most_tokens else max(plan.contexts)
     return tuple(
-        Request(sequences=batch, context=context, tokens=tokens)
+        RequestKind(sequences=batch, context=context, tokens=tokens)
         for batch in plan.batches
         for context in plan.contexts
         if context <= longest and batch * context <= MOST_PREFILL_TOKENS
@@ -102,7 +102,7 @@ def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[Request, ...]:
     )
 
 
-def turns_of(kinds: Sequence[Request]) -> tuple[int, ...]:
+def turns_of(kinds: Sequence[RequestKind]) -> tuple[int, ...]:
     """How often each of ``kinds`` comes in a round: the fewer its tokens the oftener, at most four times."""
     dearest = max((kind.all_tokens for kind in kinds), default=0)
     return tuple(min(_MOST_TURNS, round(math.sqrt(dearest / kind.all_tokens))) for kind in kinds)
@@ -125,7 +125,7 @@ def time_requests(
     plan: StepPlan,
     most_tokens: int = 0,
     clock: Callable[[], float] = time.perf_counter,
-    pace: Pace | None = None,
+    pace: PassingTime | None = None,
     seed: int | None = None,
 ) -> list[StepPoint]:
     """One point per kind of request and block, until predictions are sure enough or time or blocks run out.
@@ -138,7 +138,7 @@ def time_requests(
     kinds = requests_of(plan, most_tokens)
     if not kinds:
         raise MeasurementError(f"a server of {most_tokens} positions has no room for {min(plan.contexts)}")
-    rounds = _Rounds(send=send, plan=plan, kinds=kinds, clock=clock, pace=pace or Pace(), seed=seed)
+    rounds = _Rounds(send=send, plan=plan, kinds=kinds, clock=clock, pace=pace or PassingTime(), seed=seed)
     began_at_s = rounds.pace.now()
     rounds.warm_up()
     points: list[StepPoint] = []
@@ -171,9 +171,9 @@ class _Rounds:
         *,
         send: Send,
         plan: StepPlan,
-        kinds: tuple[Request, ...],
+        kinds: tuple[RequestKind, ...],
         clock: Callable[[], float],
-        pace: Pace,
+        pace: PassingTime,
         seed: int | None,
     ) -> None:
         self.pace = pace
@@ -205,7 +205,7 @@ class _Rounds:
         typical = min if self._plan.least else median
         return [kind.point(float(typical(took))) for kind, took in zip(self._kinds, times, strict=True)]
 
-    def _time_ms(self, kind: Request) -> float:
+    def _time_ms(self, kind: RequestKind) -> float:
         prompts = self._fresh.of(kind)
         started = self._clock()
         self._send(prompts, kind.tokens)
@@ -225,7 +225,7 @@ class FreshPrompts:
     def __init__(self) -> None:
         self._rng = stream(secrets.randbits(62), "step-prompts")
 
-    def of(self, kind: Request) -> list[list[int]]:
+    def of(self, kind: RequestKind) -> list[list[int]]:
         """Prompts for one request of ``kind``."""
         drawn = self._rng.integers(*_TOKENS, size=(kind.sequences, kind.context))
         return [[int(token) for token in prompt] for prompt in drawn]

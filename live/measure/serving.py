@@ -25,7 +25,7 @@ from contracts.documents.profile import ServingHalfWidths, ServingPath, ServingP
 from contracts.errors import MeasurementError
 from live.errors import LiveError
 from live.exposition import read_samples, sample_sums
-from live.measure.request_steps import FreshPrompts, Request
+from live.measure.request_steps import FreshPrompts, RequestKind
 from live.measure.streamed_answers import Streamed
 
 ANSWER_TOKENS = 33
@@ -56,7 +56,7 @@ class StreamingSession(Protocol):
 class TimedStreams:
     """One kind of request in every block, [blocks]; of engines NaN where they do not say."""
 
-    request: Request
+    request: RequestKind
     first_ms: NDArray[np.float64]
     gap_ms: NDArray[np.float64]
     mean_first_ms: float  # over everything that was sent, as the engine's histograms have it
@@ -78,10 +78,10 @@ def measure_serving(session: StreamingSession, step: StepTime, streams: Sequence
     return fit_serving([_timed(session, request, prompts) for request in asked], step)
 
 
-def streams_of(streams: Sequence[int]) -> tuple[Request, ...]:
+def streams_of(streams: Sequence[int]) -> tuple[RequestKind, ...]:
     """Kinds of requests: one stream of a longer prompt, then so many at once as ``streams`` has."""
     kinds = [(1, LONG_PROMPT_TOKENS), *((many, PROMPT_TOKENS) for many in sorted(set(streams)))]
-    return tuple(Request(sequences=n, context=prompt, tokens=ANSWER_TOKENS) for n, prompt in kinds)
+    return tuple(RequestKind(sequences=n, context=prompt, tokens=ANSWER_TOKENS) for n, prompt in kinds)
 
 
 def stream_load(streams: Sequence[int]) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def engine_sums(text: str) -> Mapping[str, float]:
         return {}
 
 
-def _timed(session: StreamingSession, request: Request, prompts: FreshPrompts) -> TimedStreams:
+def _timed(session: StreamingSession, request: RequestKind, prompts: FreshPrompts) -> TimedStreams:
     """``request`` in every block, and what the engine counted of it meanwhile."""
     before = engine_sums(session.exported())
     blocks = [
@@ -154,14 +154,14 @@ def _terms(timed: Sequence[TimedStreams], step: StepTime, block: int) -> list[fl
     return [max(0.0, float(np.mean(late))), float(step_ms), float(token_ms)]
 
 
-def _step_ms(step: StepTime, request: Request) -> float:
+def _step_ms(step: StepTime, request: RequestKind) -> float:
     """Mean time of the steps that decode ``request``, by the model."""
     context = request.context + 0.5 * request.tokens
     each = step.per_decode_sequence_ms + step.per_context_token_ms * context
     return step.base_ms + request.sequences * each
 
 
-def _first_ms(step: StepTime, request: Request) -> float:
+def _first_ms(step: StepTime, request: RequestKind) -> float:
     return step.base_ms + step.per_prefill_token_ms * request.sequences * request.context
 
 

@@ -26,7 +26,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from contracts.loading.files import json_text, sha256_of, write_json
 from contracts.rng import stream
-from live.measure.corpus import SLICES, Corpus, Document, build_corpus
+from live.measure.corpus import SLICES, Corpus, CorpusText, build_corpus
 
 MIX = {"code": 0.40, "prose": 0.30, "json": 0.15, "numbers": 0.15}
 BOS_ID = 0
@@ -73,13 +73,13 @@ def train_tokenizer(corpus: Corpus, plan: TrainPlan) -> Tokenizer:
     return tokenizer
 
 
-def _sample(documents: tuple[Document, ...], name: str, count: int, seed: int) -> list[Document]:
+def _sample(documents: tuple[CorpusText, ...], name: str, count: int, seed: int) -> list[CorpusText]:
     members = [document for document in documents if document.slice == name]
     order = stream(seed, "tokenizer", name).permutation(len(members))
     return [members[i] for i in order[:count]]
 
 
-def encode(tokenizer: Tokenizer, documents: tuple[Document, ...]) -> TokenStreams:
+def encode(tokenizer: Tokenizer, documents: tuple[CorpusText, ...]) -> TokenStreams:
     """One stream of token ids per slice, each document led by the begin token."""
     streams: TokenStreams = {}
     for name in SLICES:

@@ -25,8 +25,8 @@ from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError, MissingPartError
 from live.measure import checkpoint, kernels, quantize
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
+from live.measure.checkpoint import kv_bytes
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
-from live.measure.kv_room import kv_bytes
 from live.measure.prompts import Prompt
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -55,7 +55,7 @@ class Capture:
         return torch.cat(rows)
 
 
-class Driver:
+class VllmDriver:
     """The engine and the operations on it."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -245,13 +245,13 @@ def _system_fingerprint(config: Any) -> str:
 def main() -> None:
     """Read requests until stdin closes. The first line must be ``{"op": "start", "engine": {...}}``."""
     replies = os.fdopen(int(os.environ["SELVAGE_REPLY_FD"]), "w", encoding="utf-8", buffering=1)
-    driver: Driver | None = None
+    driver: VllmDriver | None = None
     for line in sys.stdin:
         request: dict[str, Any] = json.loads(line)
         operation = request.pop("op")
         try:
             if operation == "start":
-                driver = Driver(request["engine"])
+                driver = VllmDriver(request["engine"])
                 outcome = driver.describe()
             else:
                 outcome = getattr(driver, operation)(**request)

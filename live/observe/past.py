@@ -33,7 +33,7 @@ _MOST_CELLS = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Cell:
+class BuildOnSlice:
     """Whose past. fingerprint: of the build, as its servers state it."""
 
     kernel: str
@@ -45,16 +45,16 @@ class Cell:
 class SurprisePasts:
     """Surprises in nats by cell, in rising order; a past is complete with ``PAST`` of them."""
 
-    by_cell: dict[Cell, list[float]] = field(default_factory=dict)
+    by_cell: dict[BuildOnSlice, list[float]] = field(default_factory=dict)
 
-    def learn(self, cell: Cell, surprise_nats: float) -> bool:
+    def learn(self, cell: BuildOnSlice, surprise_nats: float) -> bool:
         """Take one more into a past that is not complete; whether it is now."""
         past = self.by_cell.setdefault(cell, [])
         if len(past) < PAST:
             insort(past, surprise_nats)
         return len(past) == PAST
 
-    def limits(self, cell: Cell) -> tuple[float, float] | None:
+    def limits(self, cell: BuildOnSlice) -> tuple[float, float] | None:
         """Lowest and highest surprise that is inside, nats; None while the past is being learned."""
         past = self.by_cell.get(cell, ())
         return (past[EDGE - 1], past[-EDGE]) if len(past) == PAST else None
@@ -81,11 +81,11 @@ def read_pasts(file: Path) -> SurprisePasts:
         return SurprisePasts()
 
 
-def _past(told: Mapping[str, Any]) -> tuple[Cell, list[float]]:
+def _past(told: Mapping[str, Any]) -> tuple[BuildOnSlice, list[float]]:
     names = [told[name] for name in ("kernel", "fingerprint", "slice")]
     nats = sorted(float(one) for one in told["nats"])
     if not all(isinstance(one, str) for one in names) or len(nats) != PAST:
         raise ValueError("no past")
     if not all(math.isfinite(one) and one >= 0.0 for one in nats):
         raise ValueError("no surprises")
-    return Cell(*names), nats
+    return BuildOnSlice(*names), nats

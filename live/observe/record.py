@@ -18,11 +18,11 @@ from contracts.telemetry import (
 from contracts.units import MS_PER_S
 from live.observe.increments import Increments, count, nothing_known
 from live.observe.metrics import GAUGES, GAUGES_AT, EngineReading
-from live.observe.traffic import Traffic, TrafficCounter
+from live.observe.traffic import GatewayTraffic, TrafficCounter
 from live.ports import GatewaySample, LiveReplica
 
 
-class Recorder:
+class TelemetryRecorder:
     """Makes one ``FleetTelemetry`` (a batch of one fleet) per tick; remembers the scrapes before."""
 
     def __init__(self, layout: FleetLayout, fingerprints: Mapping[str, str]) -> None:
@@ -122,7 +122,7 @@ def _fleet(values: Sequence[float]) -> NDArray[np.float64]:
     return np.array([values], dtype=np.float64)
 
 
-def _gateway(traffic: Traffic) -> GatewayCounts:
+def _gateway(traffic: GatewayTraffic) -> GatewayCounts:
     return GatewayCounts(
         answered=traffic.answered[None],
         failed=traffic.failed[None],

@@ -21,7 +21,7 @@ _EDGES_MS = np.array([*HISTOGRAM_EDGES_MS, np.inf])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class GatewayTraffic:
     """What the gateway counted since the last reading, of one fleet."""
 
     offered: NDArray[np.int64]  # [S]
@@ -48,11 +48,11 @@ class TrafficCounter:
         #: int64 [R], failures since the last answer of each replica.
         self.consecutive_failed = np.zeros(len(layout.replicas), dtype=np.int64)
 
-    def count(self, sample: GatewaySample) -> Traffic:
+    def count(self, sample: GatewaySample) -> GatewayTraffic:
         """Counts of ``sample``; rows of unknown slices and replicas, and mirrored copies, are left out."""
         kernels, slices, replicas = self._layout.shape
         families = (len(LATENCY_FAMILIES), len(_EDGES_MS))
-        found = Traffic(
+        found = GatewayTraffic(
             offered=self._offered(sample),
             answered=np.zeros((slices, kernels), dtype=np.int64),
             failed=np.zeros((slices, kernels), dtype=np.int64),
@@ -91,7 +91,7 @@ class TrafficCounter:
         before, self._under_way = self._under_way, under_way
         return np.asarray(np.maximum(ended + under_way - before, 0))
 
-    def _add_cluster(self, found: Traffic, cluster: ClusterCounts) -> None:
+    def _add_cluster(self, found: GatewayTraffic, cluster: ClusterCounts) -> None:
         """Counts of a slice on a kernel; of a kernel that is not told, what was offered alone."""
         s = self._slice[cluster.slice]
         found.offered[s] += cluster.offered
@@ -107,7 +107,7 @@ class TrafficCounter:
                 edges_s, np.array(cluster.counts, dtype=np.float64)
             )
 
-    def _add(self, found: Traffic, attempt: GatewayAttempt) -> None:
+    def _add(self, found: GatewayTraffic, attempt: GatewayAttempt) -> None:
         s, r = self._slice[attempt.slice], self._replica[attempt.replica]
         k = int(self._layout.replica_kernel[r])
         if _OK <= attempt.code < _REDIRECT:

@@ -21,7 +21,7 @@ _LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class AnswerDifference:
     """kl: mean nats over the shared positions; gap: nats, of the first different token (0: none);
     first: its position (None: the answers are equal).
     """
@@ -31,7 +31,7 @@ class Difference:
     first: int | None
 
 
-def difference(expected: GreedyAnswer, found: GreedyAnswer) -> Difference:
+def difference(expected: GreedyAnswer, found: GreedyAnswer) -> AnswerDifference:
     """How ``found`` differs from ``expected``; both of one position at least, with sound numbers."""
     most = min(len(expected.token_ids), len(found.token_ids))
     pairs = zip(expected.token_ids, found.token_ids, strict=False)
@@ -41,7 +41,7 @@ def difference(expected: GreedyAnswer, found: GreedyAnswer) -> Difference:
     gap = 0.0
     if first is not None and first < most:
         gap = first_difference_gap(expected.rows[first], expected.token_ids[first], found.token_ids[first])
-    return Difference(
+    return AnswerDifference(
         kl=mean_kl(position_kl(expected.rows[:shared], found.rows[:shared])), gap=gap, first=first
     )
 

@@ -11,8 +11,8 @@ from contracts.telemetry import ProbeOutcome
 from live.measure.prompts import Prompt
 from live.probe.answers import YieldedError
 from live.probe.golden_answers import GoldenAnswers
-from live.probe.kinds import Asking, GenerationPrompt, Kind
-from live.probe.prefill import Found, ProbeAnswer, guarded
+from live.probe.kinds import Asking, GenerationPrompt, ProbeKind
+from live.probe.prefill import ProbeAnswer, ProbeResult, guarded
 from live.probe.schedule import ProbeBudget
 
 #: Numbers of generation prompts in the telemetry record begin here, above those of golden prompts.
@@ -25,7 +25,7 @@ _EDGE_EVERY = 4
 class GenerationPlan:
     """One kind: what it asks, what is right, what it may cost. limit_s: of each of its requests."""
 
-    kind: Kind
+    kind: ProbeKind
     prompts: Sequence[GenerationPrompt]
     golden: GoldenAnswers
     budget: ProbeBudget
@@ -51,7 +51,7 @@ class Lengths:
 def generate(plan: GenerationPlan, prompt: GenerationPrompt, asking: Asking) -> ProbeAnswer:
     """Ask once; never raises for what a server does. Who gave way is no evidence of anything."""
     try:
-        return guarded(lambda: Found(None, plan.kind.probe(prompt, asking)), plan.limit_s)
+        return guarded(lambda: ProbeResult(None, plan.kind.probe(prompt, asking)), plan.limit_s)
     except YieldedError:
         return ProbeAnswer(
             sent_at_s=time.time(),

@@ -82,7 +82,7 @@ class Asking:
         return None if found.broken else found
 
 
-class Kind(Protocol):
+class ProbeKind(Protocol):
     """One kind of probe."""
 
     @property
@@ -229,26 +229,26 @@ class GrammarKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class ProbeOffer:
     """A kind, the columns that none but it measures (empty: any column of the others asks for it), and its
     share of the tokens that generation probes may cost.
     """
 
-    kind: Kind
+    kind: ProbeKind
     own: frozenset[str] = frozenset()
     share: float
 
 
-OFFERS: tuple[Offer, ...] = (
-    Offer(kind=PairKind(), share=0.5),
-    Offer(kind=TurnsKind(), share=0.15),
-    Offer(kind=CancelKind(), share=0.15),
-    Offer(kind=LongKind(), own=frozenset({"decode_kl@top_k"}), share=0.15),
-    Offer(kind=GrammarKind(), own=frozenset({"grammar_invalid"}), share=0.05),
+OFFERS: tuple[ProbeOffer, ...] = (
+    ProbeOffer(kind=PairKind(), share=0.5),
+    ProbeOffer(kind=TurnsKind(), share=0.15),
+    ProbeOffer(kind=CancelKind(), share=0.15),
+    ProbeOffer(kind=LongKind(), own=frozenset({"decode_kl@top_k"}), share=0.15),
+    ProbeOffer(kind=GrammarKind(), own=frozenset({"grammar_invalid"}), share=0.05),
 )
 
 
-def wanted(columns: Sequence[str]) -> list[Offer]:
+def wanted(columns: Sequence[str]) -> list[ProbeOffer]:
     """Offers that measure what ``columns`` name; none where nobody asks for a generation."""
     asked = set(columns) & set(GENERATION_COLUMNS)
     others = asked - frozenset().union(*(offer.own for offer in OFFERS))

@@ -28,7 +28,7 @@ from live.measure.top_columns import top_values
 TOP_K = 20
 
 
-class Found(NamedTuple):
+class ProbeResult(NamedTuple):
     """What a probe measured: values of ``COLUMN_NAMES``, others by column, and what the answer states of its
     build ("": nothing).
     """
@@ -61,7 +61,7 @@ def probe(
     return guarded(lambda: _measured(client, url, model, prompt, reference, limit_s), limit_s)
 
 
-def guarded(measure: Callable[[], Found], limit_s: float) -> ProbeAnswer:
+def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
     """What ``measure`` finds, timed; never raises for what a server does."""
     sent_at_s, began_at_s = time.time(), time.perf_counter()
     try:
@@ -84,7 +84,7 @@ def guarded(measure: Callable[[], Found], limit_s: float) -> ProbeAnswer:
 
 def _measured(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
-) -> Found:
+) -> ProbeResult:
     answer = client.post(
         f"{url}/v1/completions",
         json=_body(model, prompt),
@@ -94,7 +94,7 @@ def _measured(
     content = _content(answer)
     rows = prompt_positions(content, prompt.positions)
     values = top_values(reference, top_scores(rows, TOP_K, prompt.token_ids[1:]))
-    return Found(values, {}, str(content.get("system_fingerprint") or ""))
+    return ProbeResult(values, {}, str(content.get("system_fingerprint") or ""))
 
 
 def _body(model: str, prompt: Prompt) -> dict[str, Any]:

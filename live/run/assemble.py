@@ -30,7 +30,7 @@ from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
 from live.run.crowding import Crowding
-from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right
+from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right
 from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.probing import first_model, probe_plan, sample_rates
@@ -238,11 +238,11 @@ def _evidence(world: World, options: RunOptions, setup: ControllerSetup, plan: P
     pairs = zip(plan.prompts, plan.references, strict=True)
     right = {one.id: Right(prompt=one, reference=reference) for one, reference in pairs}
 
-    def find(name: str) -> Replica:
+    def find(name: str) -> DescribedReplica:
         now = next(one for one in world.discovery.replicas() if one.name == name)
         engine = {"kernel": now.kernel, "fingerprint": now.fingerprint, **world.engine(name)}
         endpoint = replace(access(options, now.url, world.model), timeout_s=_EVIDENCE_S)
-        return Replica(endpoint=endpoint, engine=engine)
+        return DescribedReplica(endpoint=endpoint, engine=engine)
 
     return IncidentEvidence(world.folder / EVIDENCE, setup, right, find)
 

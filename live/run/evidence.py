@@ -37,7 +37,7 @@ _MOVED, _AGAIN_S = 0.01, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class DescribedReplica:
     """Where a replica answers, and what is known of its engine: flags, version, fingerprint."""
 
     endpoint: Endpoint
@@ -60,7 +60,7 @@ class IncidentEvidence:
         folder: Path,
         setup: ControllerSetup,
         right: Mapping[int, Right],
-        find: Callable[[str], Replica],
+        find: Callable[[str], DescribedReplica],
     ) -> None:
         """``right``: by the prompt's number; ``find``: a replica by its name, when it is condemned."""
         self._folder, self._layout, self._right, self._find = folder, setup.layout, right, find
@@ -126,7 +126,7 @@ class IncidentEvidence:
         name = f"{int(told['at_s'])}-{told['replica']}-{what}.json"
         write_pinned(self._folder / name, f"{json_text(content, indent=1)}\n".encode())
 
-    def _traces(self, replica: Replica, failing: dict[str, Any] | None) -> dict[str, Any]:
+    def _traces(self, replica: DescribedReplica, failing: dict[str, Any] | None) -> dict[str, Any]:
         if failing is None or failing["prompt"] not in self._right:
             return {"note": "no probe of it was answered"}
         right = self._right[failing["prompt"]]

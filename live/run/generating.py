@@ -16,7 +16,7 @@ from live.measure.prompts import Prompt
 from live.probe.answers import Line
 from live.probe.generation import GenerationPlan, Lengths, long_prompts, short_prompts
 from live.probe.golden_answers import golden_answers
-from live.probe.kinds import Offer, wanted
+from live.probe.kinds import ProbeOffer, wanted
 from live.probe.schedule import Lane, ProbeBudget
 from live.run.options import ProbeOptions
 
@@ -94,5 +94,5 @@ def _text(line: Line, path: str) -> str:
     return answer.text if answer.status_code == httpx.codes.OK else ""
 
 
-def _limit_s(offer: Offer, options: ProbeOptions) -> float:
+def _limit_s(offer: ProbeOffer, options: ProbeOptions) -> float:
     return options.long_limit_s if offer.kind.lane is Lane.LONG else options.limit_s

@@ -23,7 +23,7 @@ from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup
 from live.control.loop import Turn, TurnWatcher
 from live.control.source import ProbeStep
-from live.observe.past import Cell, SurprisePasts, read_pasts
+from live.observe.past import BuildOnSlice, SurprisePasts, read_pasts
 from live.observe.sampled import SampledAnswer, SampledInbox
 from live.probe.prober import Prober
 from live.run.inbox import offered
@@ -131,7 +131,7 @@ class Sampling:
         if not fingerprint:
             return None
         kernel = self._layout.kernels[int(self._layout.replica_kernel[r])]
-        cell = Cell(kernel, fingerprint, answer.slice)
+        cell = BuildOnSlice(kernel, fingerprint, answer.slice)
         limits = self._pasts.limits(cell)
         if limits is not None:
             return answer, surprise_outside(answer.surprise_nats, *limits)

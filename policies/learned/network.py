@@ -46,7 +46,7 @@ KERNEL_RULE = {"known_good": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class InputParts:
     """An input taken apart. cells: [B, K, S, n]; kernels: [B, K, n]; slices: [B, S, n]; fleet: [B, n];
     present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 for what may not be chosen;
     bound: [B, K, S], 1 for a chosen kernel that there is no reason to leave.
@@ -63,7 +63,7 @@ class Parts:
     bound: Tensor
 
 
-def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) -> Parts:
+def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) -> InputParts:
     """``inputs`` [B, size] by what they speak of; only the first ``kernels`` rows (None: all)."""
     encoder = layout.encoder
     batch, most, slices = inputs.shape[0], encoder.kernels_max, encoder.slices
@@ -80,7 +80,7 @@ def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) 
         [by_slice.reshape(batch, slices, -1), slice_memory.reshape(batch, slices, -1)], dim=2
     )
     blocked, bound = _rules(rows[:, :, :own], cells, memory[..., 0])
-    return Parts(
+    return InputParts(
         cells=torch.cat([cells, memory], dim=3),
         kernels=rows[:, :, :own],
         slices=own_slices,
@@ -123,7 +123,7 @@ class Reader(nn.Module):
         self.over_kernels = nn.Linear(3 * width, width, bias=False)
         self.over_slices = nn.Linear(2 * width, width, bias=False)
 
-    def forward(self, parts: Parts) -> tuple[Tensor, Tensor]:
+    def forward(self, parts: InputParts) -> tuple[Tensor, Tensor]:
         """``(pairs, summary)``: [B, K, S, h], and [B, S, 3 h] over the kernels of each slice."""
         first = self.cell(parts.cells) + self.kernel(parts.kernels)[:, :, None]
         first = first + self.slice(parts.slices)[:, None] + self.fleet(parts.fleet)[:, None, None]

@@ -47,7 +47,7 @@ class Settled(NamedTuple):
     capacity_only: NDArray[np.bool_]  #: [B], the plan differs from the last for want of capacity alone
 
 
-class Load(NamedTuple):
+class CarriedLoad(NamedTuple):
     """What one fleet has to carry, and on what."""
 
     rank: NDArray[np.float64]  #: [S, K]
@@ -75,7 +75,7 @@ def settle(settled, asked):
                 table[b] = planned
                 continue
         row, first, headroom_rps = wanted.copy(), asked.order.copy(), capacity * asked.fill_ratio
-        load = Load(asked.rank[b], offered, capacity)
+        load = CarriedLoad(asked.rank[b], offered, capacity)
         if not same and asked.stays[b].any():
             _keep(row, first, headroom_rps, planned, asked.stays[b], load, asked.order)
         _fill(table[b], row, load, headroom_rps, first)

@@ -27,7 +27,7 @@ MOST_DOUBLINGS = 3
 FORGIVEN_DWELLS = 10.0
 
 
-class Pace(NamedTuple):
+class ReturnPace(NamedTuple):
     """How slowly a slice returns: times in seconds, shares of the slice's traffic."""
 
     guard_share: float = 1.0
@@ -47,7 +47,7 @@ class HysteresisPolicy:
     slices: int
     priority: NDArray[np.int64]
     shed_when_uncertified: bool
-    pace: Pace = field(default_factory=Pace)
+    pace: ReturnPace = field(default_factory=ReturnPace)
     headroom: Headroom = field(default_factory=Headroom)
 
     def initial(self, batch: int) -> PolicyState:

@@ -32,7 +32,7 @@ FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TrainingProgress:
     """Where a run stands. inputs_sha256: of the recipe and all that it leads to. updates: finished rollouts.
     best_*: the kept candidate, rewards by validation episode. curve: rows so far.
     """
@@ -48,10 +48,10 @@ class Progress:
     curve: tuple[dict[str, float], ...] = ()
 
 
-_PROGRESS = TypeAdapter(Progress)
+_PROGRESS = TypeAdapter(TrainingProgress)
 
 
-def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progress: Progress) -> None:
+def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progress: TrainingProgress) -> None:
     """Write ``checkpoint.npz`` and ``checkpoint.json``, each whole; the JSON names the other's hash."""
     arrays = {f"policy/{name}": tensor.detach().numpy() for name, tensor in model.policy.state_dict().items()}
     for index, moments in model.policy.optimizer.state_dict()["state"].items():
@@ -71,7 +71,9 @@ def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progres
     write_pinned(folder / "checkpoint.json", json.dumps(plain, sort_keys=True).encode())
 
 
-def load(folder: Path, model: PPO, inputs_sha256: str) -> tuple[dict[str, NDArray[np.float32]], Progress]:
+def load(
+    folder: Path, model: PPO, inputs_sha256: str
+) -> tuple[dict[str, NDArray[np.float32]], TrainingProgress]:
     """Put the checkpoint of ``folder`` into ``model`` and torch's generator; ``(best weights, progress)``.
 
     Raises DocumentError where it belongs to another recipe or other scenarios, or its two files do not belong
@@ -88,7 +90,7 @@ def load(folder: Path, model: PPO, inputs_sha256: str) -> tuple[dict[str, NDArra
 
 def _restored(
     model: PPO, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]
-) -> tuple[dict[str, NDArray[np.float32]], Progress]:
+) -> tuple[dict[str, NDArray[np.float32]], TrainingProgress]:
     if any(one.dtype.kind == "c" for one in arrays.values()):
         raise ValueError("complex numbers, of which torch would keep half")
     _PROGRESS.validate_python(plain)  # to refuse; it would make floats of a curve's integers
@@ -99,7 +101,7 @@ def _restored(
     np.random.set_state(("MT19937", arrays["shuffle/keys"], position, 0, 0.0))  # noqa: NPY002
     multiplier = Multiplier(**plain.pop("multiplier"))
     plain |= {name: tuple(plain[name]) for name in ("curve", "best_rewards")}
-    progress = Progress(multiplier=multiplier, **plain)
+    progress = TrainingProgress(multiplier=multiplier, **plain)
     return _under(arrays, "best/"), progress
 
 

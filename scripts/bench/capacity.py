@@ -14,7 +14,6 @@ controller is told: the pool's ``capacity_rps``, else the model's figure for the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.quality import ratio_of
 from contracts.workload.arrivals import constant_rate
+from scripts.bisection import highest
 from simulator.engine.api import FleetEngine
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -37,10 +37,6 @@ from simulator.world.workload import WorkloadStream
 SEED, FLEETS = 1, 8
 SPAN_S = 600.0
 KEPT_RATIO = 0.99
-#: Bisection ends where the highest good and the lowest bad rate are so near, as a ratio.
-TOLERANCE = 0.002
-#: Beyond these nothing is looked for, requests per second.
-LEAST_RPS, MOST_RPS = 0.05, 1e4
 #: The search begins at this or above: halving from there finds all that is looked for.
 FIRST_RPS = 1.0
 SCENARIO = "package:contracts/library/suites/e5-base.yaml"
@@ -108,21 +104,6 @@ def true_capacity_rps(scenario: CompiledScenario) -> float:
     """Highest rate that the one replica of ``scenario`` carries; 0 where it carries none."""
     guess = max(float(scenario.capacity_rps[0]), FIRST_RPS)
     return highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, guess)
-
-
-def highest(good: Callable[[float], bool], guess: float, tolerance: float = TOLERANCE) -> float:
-    """Highest rate that is ``good``, to ``tolerance``, by doubling or halving ``guess`` and bisection."""
-    low = high = float(guess)
-    while low > LEAST_RPS and not good(low):
-        low, high = low / 2.0, low
-    if low <= LEAST_RPS:
-        return 0.0
-    while high < MOST_RPS and (high == low or good(high)):
-        low, high = high, 2.0 * high
-    while high / low > 1.0 + tolerance:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if good(middle) else (low, middle)
-    return low
 
 
 def kept_ratio(scenario: CompiledScenario, rate_rps: float) -> float:

@@ -16,7 +16,7 @@ import math
 
 from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal
-from controller.detect.calibration.simulate import Change, delays
+from controller.detect.calibration.simulate import LawChange, delays
 from controller.detect.streams.eprocess import Gaussian
 from controller.detect.streams.thresholds import guaranteed_threshold
 from scripts.studies.detection.cases import ARL0, SEED, Figures
@@ -65,7 +65,7 @@ def far_thresholds() -> dict[str, object]:
             ("guaranteed", guaranteed_threshold(arl0)),
         ):
             found = delays(
-                Gaussian(), threshold, Change(Normal(), Normal(mean=1.0), 1000), runs=2000, seed=SEED
+                Gaussian(), threshold, LawChange(Normal(), Normal(mean=1.0), 1000), runs=2000, seed=SEED
             )
             flat[f"e-SR {kind}/N1/arl0_{arl0:.0e}/threshold"] = round(threshold, 4)
             flat[f"e-SR {kind}/N1/arl0_{arl0:.0e}/delay"] = round(found.mean, 3)

@@ -40,7 +40,7 @@ from simulator.engine.api import FleetEngine
 from simulator.env.core import EnvCore
 from simulator.env.fleets import SteppedFleets
 from simulator.env.reward import TermsOfTicks
-from simulator.world.traffic import Traffic
+from simulator.world.traffic import DrawnTraffic
 
 SEED = 2026
 FLEETS = 64
@@ -55,7 +55,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("reset", EnvCore, "reset"),
     ("fleets", SteppedFleets, "advance"),
     ("fleets_engine", FleetEngine, "_advance"),
-    ("fleets_arrivals", Traffic, "feed"),
+    ("fleets_arrivals", DrawnTraffic, "feed"),
     ("perceive", env_core, "perceive"),
     ("resolve", env_core, "resolve"),
     ("terms", TermsOfTicks, "of"),

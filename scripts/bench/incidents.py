@@ -23,8 +23,8 @@ from scripts.progress import told
 from scripts.provenance import cores, cpu_model, package_version, sources_sha256
 
 if TYPE_CHECKING:
-    from scripts.studies.incidents.plan import Part
-    from scripts.studies.incidents.results import KeptParts, Result
+    from scripts.studies.incidents.plan import IncidentPart
+    from scripts.studies.incidents.results import IncidentResult, KeptParts
 
 #: It shows its own progress.
 TELLS_PROGRESS = True
@@ -33,13 +33,13 @@ OUT = "out/incidents"
 
 def run(seeds: str = "0", classes: str = "", limit_s: str = "45", out: str = OUT) -> dict[str, Any]:
     """Flat figures of every class and seed, misses among them; times are wall time from the injection."""
-    from faults.drill.incidents import Place
+    from faults.drill.incidents import FaultPlace
     from live.drill.one_server import BLOCK_TOKENS, CONTEXT_TOKENS
     from scripts.studies.incidents.plan import limit_of, planned
     from scripts.studies.incidents.results import KeptParts, figures_of
     from scripts.studies.incidents.watching import SLICES
 
-    place = Place(block_tokens=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS, slices=SLICES)
+    place = FaultPlace(block_tokens=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS, slices=SLICES)
     watched_s = limit_of(limit_s)
     parts = planned(seeds, classes, watched_s, place)
     ready_folder(Path(out))
@@ -48,7 +48,7 @@ def run(seeds: str = "0", classes: str = "", limit_s: str = "45", out: str = OUT
     return figures_of(_all(parts, kept)) | {"seeds": seeds, "limit_s": watched_s}
 
 
-def _all(parts: tuple[Part, ...], kept: KeptParts) -> list[Result]:
+def _all(parts: tuple[IncidentPart, ...], kept: KeptParts) -> list[IncidentResult]:
     """Every part in its order, those first that ``kept`` has."""
     found = {part.place: kept.load(part) for part in parts}
     todo = tuple(part for part in parts if found[part.place] is None)
@@ -60,17 +60,17 @@ def _all(parts: tuple[Part, ...], kept: KeptParts) -> list[Result]:
     return [one for part in parts if (one := found[part.place]) is not None]
 
 
-def _run(todo: tuple[Part, ...], kept: KeptParts, left_s: float) -> dict[str, Result]:
+def _run(todo: tuple[IncidentPart, ...], kept: KeptParts, left_s: float) -> dict[str, IncidentResult]:
     """What came of ``todo``, each part kept as soon as it is finished."""
-    from scripts.studies.incidents.watching import Bench
+    from scripts.studies.incidents.watching import WatchedServer
 
-    found: dict[str, Result] = {}
+    found: dict[str, IncidentResult] = {}
     with (
         tempfile.TemporaryDirectory(prefix="selvage-incidents-") as folder,
         told("a server", left_s) as shown,
     ):
 
-        def keep(part: Part, result: Result) -> None:
+        def keep(part: IncidentPart, result: IncidentResult) -> None:
             found[part.place] = result
             kept.save(part, result)
             after = "" if result.after_s is None else f" after {result.after_s:.0f} s by {result.by}"
@@ -79,7 +79,7 @@ def _run(todo: tuple[Part, ...], kept: KeptParts, left_s: float) -> dict[str, Re
             shown.update(part.place, advance=part.expected_s)
 
         say, ready = (lambda text: typer.echo(text, err=True)), (lambda: shown.restart("incidents"))
-        Bench(Path(folder), say, ready).run(todo, keep)
+        WatchedServer(Path(folder), say, ready).run(todo, keep)
     return found
 
 

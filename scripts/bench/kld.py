@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 
 from contracts.errors import MeasurementError
-from scripts.progress import Told, told
+from scripts.progress import ProgressLine, told
 
 if TYPE_CHECKING:
     from live.kld.positions import PromptPositions
@@ -78,7 +78,7 @@ class _Rounds:
     reference: ReferenceScores
     endpoint: Endpoint
 
-    def figures(self, progress: Told) -> dict[str, object]:
+    def figures(self, progress: ProgressLine) -> dict[str, object]:
         """Of all rounds; the order within a round alternates."""
         from live.kld.server import reached
 

@@ -27,7 +27,8 @@ from contracts.rng import stream
 from controller.decision import Decision
 from controller.state import ControllerState
 from policies.registry import make_configuration
-from scripts.bench.capacity import LEAST_RPS, alone_on, pool_of, true_capacity_rps
+from scripts.bench.capacity import alone_on, pool_of, true_capacity_rps
+from scripts.bisection import LEAST_RPS
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import compile_scenario
@@ -39,7 +40,7 @@ BASE = "package:contracts/library/suites/e5-base.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class KernelCapacities:
     """Kernels of one world, each [K]."""
 
     true_rps: NDArray[np.float64]
@@ -53,7 +54,9 @@ def run() -> dict[str, object]:
     file = resolve_uri(BASE, Path.cwd() / "selvage bench")
     document = load_as(Scenario, file)
     found = [_world(document, str(file), seed) for seed in range(SEED, SEED + WORLDS)]
-    every = {name: np.concatenate([getattr(one, name) for one in found]) for name in Found.__slots__}
+    every = {
+        name: np.concatenate([getattr(one, name) for one in found]) for name in KernelCapacities.__slots__
+    }
     parts = {"busy": every["load_ratio"] >= BUSY_RATIO, "idle": every["load_ratio"] == 0.0}
     flat: dict[str, object] = {"seed": SEED, "worlds": WORLDS, "span_s": SPAN_S}
     for name, chosen in parts.items():
@@ -75,7 +78,7 @@ def _figures(every: dict[str, NDArray[np.float64]], chosen: NDArray[np.bool_]) -
     }
 
 
-def _world(document: Scenario, file: str, seed: int) -> Found:
+def _world(document: Scenario, file: str, seed: int) -> KernelCapacities:
     """One world, drawn from ``seed``, and what was learned of it."""
     rng = stream(seed, "bench_learned")
     prompt, output = np.exp(rng.uniform(np.log(0.5), np.log(2.0))), rng.uniform(0.5, 1.5)
@@ -94,7 +97,7 @@ def _world(document: Scenario, file: str, seed: int) -> Found:
 
     run_episodes(world, ControllerDriver(make_configuration("fixed-bare", world.setup), log=log), [seed])
     served = np.bincount(world.layout.replica_kernel, last[0].answered_rps[0])
-    return Found(
+    return KernelCapacities(
         true_rps=true_rps,
         estimate_rps=last[0].replica_rps[0],
         least_rps=last[0].least_rps[0],

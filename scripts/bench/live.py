@@ -51,7 +51,7 @@ def run() -> dict[str, object]:
 
 
 @contextmanager
-def benched() -> Iterator[Bench]:
+def benched() -> Iterator[LiveBench]:
     """The shipped pool of this processor, up for as long as the block."""
     from live.fleet.background import running_fleet
     from live.fleet.plan import ServerOptions, default_pool, load_pool, plan_fleet
@@ -63,11 +63,11 @@ def benched() -> Iterator[Bench]:
         plan = plan_fleet(pool, file, ServerOptions(), Path(place) / "checkpoints")
         folder = FleetFolder(path=Path(place) / "fleet")
         with running_fleet(folder, plan, SupervisorOptions()) as state:
-            yield Bench(folder=folder, plan=plan, state=state)
+            yield LiveBench(folder=folder, plan=plan, state=state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class LiveBench:
     """A running fleet and its measurements."""
 
     folder: FleetFolder

@@ -24,8 +24,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from k8s.operator.namespace import NamespaceOperator
-    from scripts.studies.operator.resources import Shape
-    from scripts.studies.operator.world import Recorded
+    from scripts.studies.operator.resources import PoolSize
+    from scripts.studies.operator.world import RecordedWorld
 
 SEED = 1
 POOLS = 200
@@ -39,11 +39,11 @@ _MB = 1e6
 def run() -> dict[str, object]:
     """Flat figures; ``*_cpu_ms`` are means of CPU time per turn, ``*_rss_mb`` resident memory in MB."""
     from policies.warm import warm
-    from scripts.studies.operator.resources import Shape
+    from scripts.studies.operator.resources import PoolSize
 
     warm()
-    small = Shape(kernels=KERNELS, replicas=REPLICAS, slices=SLICES)
-    large = Shape(kernels=LARGE_KERNELS, replicas=LARGE_REPLICAS, slices=LARGE_SLICES)
+    small = PoolSize(kernels=KERNELS, replicas=REPLICAS, slices=SLICES)
+    large = PoolSize(kernels=LARGE_KERNELS, replicas=LARGE_REPLICAS, slices=LARGE_SLICES)
     first = _measured(1, small, TURNS)
     many = _measured(POOLS, small, MANY_TURNS)
     reconcile = _measured(1, large, TURNS)  # last: memory that it leaves behind is nobody's
@@ -78,7 +78,7 @@ class _Cost:
     together: int
 
 
-def _measured(pools: int, shape: Shape, turns: int) -> _Cost:
+def _measured(pools: int, shape: PoolSize, turns: int) -> _Cost:
     from scripts.studies.operator.world import recorded_world
 
     world = recorded_world(pools, shape, WARM_TURNS + 2 * turns)
@@ -105,7 +105,7 @@ def _measured(pools: int, shape: Shape, turns: int) -> _Cost:
 
 
 def _turned(
-    world: Recorded, operator: NamespaceOperator, count: int
+    world: RecordedWorld, operator: NamespaceOperator, count: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """CPU time of each of so many turns, in ms."""
     spent_ms = np.zeros(count)

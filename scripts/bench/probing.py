@@ -61,7 +61,7 @@ def run() -> dict[str, object]:
 
 
 @dataclass(slots=True)
-class Probes:
+class HeldController:
     """A controller whose turns, and with them scrapes and probes, can be held."""
 
     one: Assembled
@@ -99,7 +99,7 @@ def _costs(found: NDArray[np.float64]) -> dict[str, object]:
 
 
 def _in_turns(
-    probes: Probes, load: Saturation, spent_s: Callable[[], float]
+    probes: HeldController, load: Saturation, spent_s: Callable[[], float]
 ) -> tuple[NDArray[np.float64], float]:
     """[pairs, without and with, 2] tokens per second and per second of the replica's CPU time, and the tokens
     of probes per second while there were any.
@@ -119,7 +119,7 @@ def _in_turns(
     return found, asked / (PAIRS * TURN_S)
 
 
-def _idle(probes: Probes, spent_s: Callable[[], float], probed: bool) -> float:
+def _idle(probes: HeldController, spent_s: Callable[[], float], probed: bool) -> float:
     """CPU time of the replica, which serves nobody, per second."""
     probes.turn(probed)
     time.sleep(SETTLE_S)
@@ -162,7 +162,7 @@ spec:
 
 
 @contextmanager
-def _observing(folder: FleetFolder) -> Iterator[Probes]:
+def _observing(folder: FleetFolder) -> Iterator[HeldController]:
     """A controller of the whole matrix of probes, held until it is told to turn."""
     from live.control import pace
     from live.run.assemble import controlled_fleet
@@ -170,7 +170,7 @@ def _observing(folder: FleetFolder) -> Iterator[Probes]:
 
     stop = threading.Event()
     with controlled_fleet(folder, RunOptions(observe=True, contract=CONTRACT)) as one:
-        probes = Probes(one=one, on=threading.Event())
+        probes = HeldController(one=one, on=threading.Event())
         beat = threading.Thread(target=pace.run, args=(probes.step, 1.0, stop))
         beat.start()
         try:

@@ -21,7 +21,7 @@ from simulator.engine.api import FleetEngine, warm
 from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
 from simulator.engine.spec import EngineSpec
-from simulator.world.traffic import Traffic
+from simulator.world.traffic import DrawnTraffic
 from simulator.world.workload import WorkloadSpec
 
 SEED = 2026
@@ -98,7 +98,7 @@ class _TickedFleet:
         self.spec = fleet_spec(replicas)
         self.engine = FleetEngine(self.spec, 1)
         self.engine.set_table(even_table(self.spec))
-        self.traffic = Traffic([workload(REQUESTS_PER_REPLICA_S * replicas)], [seed])
+        self.traffic = DrawnTraffic([workload(REQUESTS_PER_REPLICA_S * replicas)], [seed])
         self.offered = np.zeros((1, SLICES), np.int64)
         self.env = env
         self.read: tuple[Counters, Gauges, Any] | None = None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from contracts.scoring.intervals import poisson_rate
 from scripts.studies.detection.measured import shipped
 from scripts.studies.windows.cases import SEED
-from scripts.studies.windows.compare import Result, ratio, shipped_result, verdict
+from scripts.studies.windows.compare import WindowComparison, ratio, shipped_result, verdict
 
 
 def run() -> dict[str, object]:
@@ -30,7 +30,7 @@ def run() -> dict[str, object]:
     return {"seed": SEED, **figures(shipped_result())}
 
 
-def figures(result: Result) -> dict[str, object]:
+def figures(result: WindowComparison) -> dict[str, object]:
     """``result`` as a flat object."""
     flat: dict[str, object] = {"lower_bound_s": result.lower_bound_s, "cases": len(result.cases)}
     for configuration in result.configurations:
@@ -62,7 +62,7 @@ def figures(result: Result) -> dict[str, object]:
     return flat
 
 
-def _against(result: Result, window: str) -> dict[str, object]:
+def _against(result: WindowComparison, window: str) -> dict[str, object]:
     """Sequential against one window, case by case and at its worst one."""
     mine, theirs = result.final["sequential"][1], result.final[window][1]
     flat: dict[str, object] = {}

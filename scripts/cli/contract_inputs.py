@@ -19,7 +19,7 @@ from contracts.loading.uris import resolve_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ContractInputs:
     """The observations to be judged and the profile they belong to, where one was given."""
 
     observations: Observations
@@ -33,20 +33,20 @@ def load_contract(name: str) -> KernelContract:
     return load_as(KernelContract, resolve_uri(name, "selvage"))
 
 
-def load_judged(name: str, condition: str, split: str) -> Judged:
+def load_judged(name: str, condition: str, split: str) -> ContractInputs:
     """Observations of a profile (.yaml), a samples file (.npz) or a log (.jsonl)."""
     path = resolve_uri(name, "selvage")
     if path.suffix in (".yaml", ".yml"):
         profile, samples = load_profile(path)
         observations = _observations(path, samples, profile.spec.samples.sha256, condition, split)
-        return Judged(observations=observations, samples=samples, profile=profile)
+        return ContractInputs(observations=observations, samples=samples, profile=profile)
     if path.suffix == ".npz":
         sha256 = _hash_of(path)
         samples = load_samples(path, sha256)  # what is judged is what the hash speaks of
         observations = _observations(path, samples, sha256, condition, split)
-        return Judged(observations=observations, samples=samples, profile=None)
+        return ContractInputs(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":
-        return Judged(observations=load_log(path), samples=None, profile=None)
+        return ContractInputs(observations=load_log(path), samples=None, profile=None)
     raise refused(name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix")
 
 
@@ -58,7 +58,7 @@ def _hash_of(path: Path) -> str:
         raise refused(str(path), "a readable file", error.strerror or str(error), step) from None
 
 
-def load_all(names: Sequence[str], condition: str, split: str) -> Judged:
+def load_all(names: Sequence[str], condition: str, split: str) -> ContractInputs:
     """Observations of several inputs together: the files of one kernel, and logs.
 
     Raises DocumentError where profiles are of different builds, or ``joined`` refuses.
@@ -74,7 +74,7 @@ def load_all(names: Sequence[str], condition: str, split: str) -> Judged:
     return replace(first, observations=together, profile_sha256=tuple(map(document_sha256, profiles)))
 
 
-def _refuse_other_builds(names: Sequence[str], parts: Sequence[Judged]) -> None:
+def _refuse_other_builds(names: Sequence[str], parts: Sequence[ContractInputs]) -> None:
     builds = {
         name: (part.profile.spec.kernel, part.profile.spec.fingerprint)
         for name, part in zip(names, parts, strict=True)
@@ -102,7 +102,7 @@ def known_sources(profile: KernelProfile) -> tuple[SourceBound, ...]:
     return source_bounds(reference, _with_scheme(spec))
 
 
-def certified_observations(judged: Judged) -> Observations | None:
+def certified_observations(judged: ContractInputs) -> Observations | None:
     """Healthy certify prompts of the judged kernel; None where only a log was given."""
     if judged.samples is None or HEALTHY not in judged.samples.condition_names:
         return None

@@ -10,7 +10,7 @@ from contracts.assess.assumptions import Assumption
 from contracts.assess.attribution import Attribution
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
 from contracts.assess.gate import GateOutcome, open_promises, unseen_slices
-from contracts.assess.limits import Limits
+from contracts.assess.limits import ConfidenceLimits
 from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text
@@ -131,7 +131,7 @@ def _cells(clause: ClauseVerdict) -> list[str]:
     ]
 
 
-def _range(limits: Limits, rate: bool) -> str:
+def _range(limits: ConfidenceLimits, rate: bool) -> str:
     share = "share " if rate else ""
     return f"{share}{limits.value:.3g} ({limits.low:.3g} .. {limits.high:.3g})"
 

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.json_values import json_of
-from contracts.regular_files import TEXT_BYTES, open_regular, read_regular_text
-from contracts.text_lines import lines_of
+from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_regular_text
 from controller.shield.records import STAGES
 from live.control.chain import read_chain
 

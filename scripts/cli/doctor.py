@@ -9,7 +9,7 @@ import typer
 
 from contracts.loading.files import json_text
 from scripts.provenance import machine_facts
-from scripts.setup.doctor import Check, Status, examine
+from scripts.setup.doctor import DoctorCheck, Status, examine
 
 app = typer.Typer()
 
@@ -42,7 +42,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def show(checks: list[Check]) -> None:
+def show(checks: list[DoctorCheck]) -> None:
     """Table on the terminal, then the next steps."""
     from rich.console import Console
     from rich.table import Table

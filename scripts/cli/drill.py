@@ -32,7 +32,7 @@ _FolderOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class DrillRunOptions:
     """Options of ``selvage drill run``."""
 
     drill: Annotated[str, typer.Argument(help="Name of a shipped drill, a file, or a package: URI.")]
@@ -58,8 +58,8 @@ class RunOptions:
 
 
 @app.command("run")
-@options(RunOptions)
-def run(asked: RunOptions) -> None:
+@options(DrillRunOptions)
+def run(asked: DrillRunOptions) -> None:
     """Run DRILL on one target and judge it."""
     from faults.drill.outcome import EXIT_CODES
     from scripts.drill.documents import read_drill
@@ -84,15 +84,15 @@ def run(asked: RunOptions) -> None:
     raise typer.Exit(EXIT_CODES[outcome.verdict])
 
 
-def _outcome(asked: RunOptions, read: ReadDrill, seed: int) -> tuple[DrillOutcome, list[dict[str, Any]]]:
+def _outcome(asked: DrillRunOptions, read: ReadDrill, seed: int) -> tuple[DrillOutcome, list[dict[str, Any]]]:
     """The judged drill, and its requests where there were real ones."""
     if asked.target == "sim":
         from scripts.drill.sim import drill_simulated
 
         return drill_simulated(read, asked.policy, seed, _say, asked.meta), []
-    from scripts.drill.local import Driver, default_folder, drill_local
+    from scripts.drill.local import DrilledPolicy, default_folder, drill_local
 
-    driver = Driver(policy=asked.policy, seed=seed, meta=asked.meta)
+    driver = DrilledPolicy(policy=asked.policy, seed=seed, meta=asked.meta)
     done = drill_local(read, default_folder(asked.folder), driver, _say)
     return done.outcome, [plain(asdict(one)) for one in done.requests]
 

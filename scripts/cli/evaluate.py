@@ -24,7 +24,7 @@ from contracts.loading.loader import canonical_json, dump_text
 from contracts.loading.uris import resolve_uri
 from scripts.cli import contract_tables as tables
 from scripts.cli.contract_inputs import (
-    Judged,
+    ContractInputs,
     certified_observations,
     known_sources,
     load_all,
@@ -142,7 +142,7 @@ def _tell_error(asked: EvaluateOptions, error: DocumentError) -> None:
         _write(asked.junit, junit_error(asked.contract, error))
 
 
-def _causes(terms: KernelContract, judged: Judged, result: Evaluation) -> tuple[Attribution, ...]:
+def _causes(terms: KernelContract, judged: ContractInputs, result: Evaluation) -> tuple[Attribution, ...]:
     if judged.profile is None:
         return ()
     sources, certified = known_sources(judged.profile), certified_observations(judged)
@@ -161,12 +161,12 @@ def propose_command(
     out: Out = None,
 ) -> None:
     """Write a contract for PROFILES: thresholds from certify prompts and the bound chain, with reasons."""
-    from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose  # which a gate never needs
+    from contracts.assess.propose import ProposalTerms, SampledKernel, propose  # which a gate never needs
 
     kernels = []
     for each in profiles:
         profile, samples = load_profile(resolve_uri(each, "selvage"))
-        kernels.append(MeasuredKernel(name=profile.spec.kernel, samples=samples))
+        kernels.append(SampledKernel(name=profile.spec.kernel, samples=samples))
     try:
         terms = ProposalTerms(margin=margin, confidence=confidence, reward_drift=reward_drift)
         made = propose(name, kernels, terms)

@@ -132,11 +132,11 @@ def _folder(named: Path | None) -> FleetFolder:
 def _plans(chosen: UpOptions) -> tuple[FleetPlan, SupervisorOptions]:
     """What is to run, and how."""
     from live.fleet.plan import ServerOptions, default_pool, load_pool, plan_fleet
-    from live.fleet.supervisor import Start, SupervisorOptions
+    from live.fleet.supervisor import StartMethod, SupervisorOptions
     from live.gateway.settings import GatewaySettings
 
-    if chosen.start not in list(Start):
-        raise _refused("--start", ", ".join(Start), repr(chosen.start))
+    if chosen.start not in list(StartMethod):
+        raise _refused("--start", ", ".join(StartMethod), repr(chosen.start))
     servers = ServerOptions(
         model=chosen.model,
         served_name=chosen.served_name,
@@ -147,7 +147,7 @@ def _plans(chosen: UpOptions) -> tuple[FleetPlan, SupervisorOptions]:
     pool, file = load_pool(chosen.pool or default_pool())
     checkpoints = _folder(chosen.folder).path.parent / "checkpoints"
     run = SupervisorOptions(
-        start=Start(chosen.start),
+        start=StartMethod(chosen.start),
         gateway=GatewaySettings(listen_port=chosen.port),
         shadows=tuple(_shadow(text) for text in chosen.shadow or ()),
         start_s=chosen.timeout_s,

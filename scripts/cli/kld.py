@@ -25,10 +25,10 @@ from scripts.cli.kld_table import KldResult, as_json, show
 from scripts.cli.options import options
 from scripts.cli.profile_request import read_key
 from scripts.output import write_whole
-from scripts.progress import Told, told
+from scripts.progress import ProgressLine, told
 
 if TYPE_CHECKING:
-    from live.kld.measure import Route
+    from live.kld.measure import ComparisonRoute
     from live.kld.reference import ReferencePlan
     from live.measure.endpoint import Endpoint
     from live.measure.prompts import Prompt
@@ -143,7 +143,7 @@ def kld(asked: KldOptions) -> None:
     raise typer.Exit(result.evaluation.outcome.exit_code if result.evaluation else 0)
 
 
-def _compared(asked: KldOptions, store: Path, wanted: Route | None) -> KldResult:
+def _compared(asked: KldOptions, store: Path, wanted: ComparisonRoute | None) -> KldResult:
     """Prompts, reference, comparison and verdict, with progress on stderr."""
     from contracts.assess.gate import parse_waiver
     from live.kld.judged import judge
@@ -183,7 +183,7 @@ def _compared(asked: KldOptions, store: Path, wanted: Route | None) -> KldResult
 def _reference(plan: ReferencePlan, prompts: list[Prompt]) -> AnyReference:
     from live.kld.reference import reference_for
 
-    def advance(progress: Told) -> None:
+    def advance(progress: ProgressLine) -> None:
         progress.update(advance=1.0)
 
     with told(f"reference: {len(prompts)} prompts", len(prompts)) as progress:
@@ -203,14 +203,14 @@ def _store(asked: KldOptions) -> Iterator[Path]:
         yield Path(scratch)
 
 
-def _route(name: str) -> Route | None:
-    from live.kld.measure import Route
+def _route(name: str) -> ComparisonRoute | None:
+    from live.kld.measure import ComparisonRoute
 
     if not name:
         return None
-    if name not in list(Route):
-        raise refused("--route", f"one of {', '.join(Route)}", repr(name))
-    return Route(name)
+    if name not in list(ComparisonRoute):
+        raise refused("--route", f"one of {', '.join(ComparisonRoute)}", repr(name))
+    return ComparisonRoute(name)
 
 
 def _stage(folder: Path) -> None:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contracts.errors import MissingPartError
-from k8s.resources.manifests import manifest_files, write_manifests
+from k8s.resources.definition import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
-from scripts.cli.logs import LOG_FORMAT, LOG_LEVEL
-from scripts.cli.options import options
+from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
 from scripts.cli.profile_request import read_key
 from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
 from scripts.guard import EXIT_BUG
@@ -23,7 +22,7 @@ from scripts.guard import EXIT_BUG
 if TYPE_CHECKING:
     from k8s.operator.probing import Access
     from k8s.operator.watching import Watching
-    from k8s.process.serve import Settings
+    from k8s.process.serve import OperatorSettings
     from live.artefacts.fetch import RegistryAccess
 
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
@@ -143,9 +142,9 @@ def operator(asked: OperatorRequest) -> None:
         raise typer.Exit(EXIT_BUG)
 
 
-def _settings(asked: OperatorRequest) -> Settings:
+def _settings(asked: OperatorRequest) -> OperatorSettings:
     from k8s.operator.probing import Access
-    from k8s.process.serve import Settings
+    from k8s.process.serve import OperatorSettings
     from k8s.routes.rules import Backend
 
     name, _, port = asked.shed_service.partition(":")
@@ -158,7 +157,7 @@ def _settings(asked: OperatorRequest) -> Settings:
     registries = registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file)
     if asked.references_from:
         copied(asked.references_from, registries, asked.references, "--references-from")
-    return Settings(
+    return OperatorSettings(
         namespace=asked.namespace,
         identity=os.environ.get("POD_NAME", f"{socket.gethostname()}-{os.getpid()}"),
         shed=Backend(name=name, port=int(port)),

@@ -47,8 +47,7 @@ def record(
 
     With --explore above 0 the logs hold propensities, so that other policies can be judged from them.
     """
-    from scripts.train.offline_logs import record_incidents
-    from scripts.train.offline_scenarios import scenarios_of
+    from scripts.train.offline_logs import record_incidents, scenarios_of
 
     ready_folder(out)
     chosen = list(range(first_seed, first_seed + seeds))
@@ -69,7 +68,7 @@ def dataset(
     """Write LOGS as a Minari dataset, with costs and propensities in its infos."""
     loaded = read_logs(logs)  # before the imports, which take seconds
     from policies.offline.data import write_minari  # needs the extra ``rl``
-    from scripts.train.offline_scenarios import layout_of
+    from scripts.train.offline_logs import layout_of
 
     typer.echo(str(write_minari(loaded, name, root, layout_of(loaded))))
 
@@ -91,7 +90,7 @@ def train(
     """
     loaded = read_logs(logs)  # before the imports, which take seconds
     from scripts.train.offline_fit import fit, hashes, judge, write_offline  # needs the extra ``rl``
-    from scripts.train.offline_scenarios import layout_of
+    from scripts.train.offline_logs import layout_of
 
     learned, kept = loaded[::2], loaded[1::2] or loaded
     recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)

@@ -1,4 +1,6 @@
-"""Commands with many options take them as one record: fields with their types, defaults and help."""
+"""Commands with many options take them as one record: fields with their types, defaults and help. Beside it
+options that several commands share.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -69,3 +71,13 @@ def _parameters(record: type[Any]) -> list[inspect.Parameter]:
         )
         for one in fields(record)
     ]
+
+
+LOG_FORMAT = Annotated[
+    Literal["json", "text"],
+    typer.Option("--log-format", help="Lines on stderr: json for machines, text for people."),
+]
+LOG_LEVEL = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option("--log-level", help="What is told; libraries' own lines from warning on."),
+]

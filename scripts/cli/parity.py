@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from contracts.documents.pool import EngineLimits
     from contracts.documents.profile import ServingPath, StepTime
     from scripts.parity.observing import Observed
-    from scripts.parity.recording import MeasuredCapacity, Objectives, ParityRecording, RecordedRun
-    from scripts.parity.replica import Replica
+    from scripts.parity.recording import MeasuredCapacity, ParityRecording, RecordedRun, RequestObjectives
+    from scripts.parity.replica import ParityReplica
 
 RECORDING, RESULT, PAGE = "recording.json", "parity.json", "parity.md"
 
@@ -142,7 +142,7 @@ def _observe(asked: ParityOptions, rates: tuple[float, ...]) -> ParityRecording:
 
 
 def _recorded(
-    replica: Replica,
+    replica: ParityReplica,
     known: tuple[StepTime, ServingPath | None],
     plan: Observed,
     calibrate_rps: float,
@@ -190,14 +190,14 @@ def _capacity(asked: ParityOptions, plan: Observed, recording: ParityRecording) 
     return live_capacity(send, objectives, asked.capacity_seconds, max(guess, 0.5))
 
 
-def _objectives(asked: ParityOptions) -> Objectives:
-    from scripts.parity.recording import Objectives
+def _objectives(asked: ParityOptions) -> RequestObjectives:
+    from scripts.parity.recording import RequestObjectives
 
-    return Objectives(first_ms=asked.first_ms, gap_ms=asked.gap_ms, whole_ms=asked.whole_ms)
+    return RequestObjectives(first_ms=asked.first_ms, gap_ms=asked.gap_ms, whole_ms=asked.whole_ms)
 
 
 @contextmanager
-def _replica(asked: ParityOptions) -> Iterator[Replica]:
+def _replica(asked: ParityOptions) -> Iterator[ParityReplica]:
     """The server that is named, or one that is brought up for the block."""
     from scripts.parity.replica import default_kernel, one_replica, running
 

@@ -15,10 +15,10 @@ from contracts.errors import DocumentError
 from contracts.loading.files import write_pinned
 from scripts.cli.profile_request import BackendName, ProfileRequest, problem
 from scripts.output import ready_folder
-from scripts.progress import Told, told
+from scripts.progress import ProgressLine, told
 
 if TYPE_CHECKING:
-    from live.measure.backend import Backend, StepPlan
+    from live.measure.backend import ServingBackend, StepPlan
     from live.measure.kernels import Kernel
     from live.measure.measured import MeasurePlan
     from live.measure.profile_writer import ProfileContext
@@ -58,11 +58,11 @@ def run_profile(request: ProfileRequest) -> list[Path]:
 
 def _measure(
     request: ProfileRequest,
-    backend: Backend,
+    backend: ServingBackend,
     chosen: list[tuple[Kernel, MeasurePlan]],
     golden: list[Prompt],
     known: tuple[Path, AnyReference],
-    progress: Told,
+    progress: ProgressLine,
 ) -> list[Path]:
     """Measure and write one kernel after the other."""
     from live.measure.profile import KernelMeter
@@ -128,7 +128,7 @@ def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
 
 
 def _reference(
-    request: ProfileRequest, folder: Path, golden: list[Prompt], scratch: Path, progress: Told
+    request: ProfileRequest, folder: Path, golden: list[Prompt], scratch: Path, progress: ProgressLine
 ) -> AnyReference:
     """The reference's log-probabilities: from a server or the weights, and from the store where they are."""
     from live.measure.openai_backend import OpenaiBackend
@@ -151,9 +151,9 @@ def _context(
     """What every profile of this run says of model, reference and prompts; writes both files."""
     from contracts.documents.envelope import FileRef
     from live.measure.checkpoint import checkpoint_sha256
-    from live.measure.golden import golden_bytes
     from live.measure.profile_writer import ProfileContext
     from live.measure.prompts import save_prompts
+    from live.measure.reference_store import golden_bytes
 
     content = golden_bytes(golden, reference)
     _refuse_other(request, request.out / "reference.npz", content)
@@ -196,7 +196,7 @@ def _refuse_other(request: ProfileRequest, path: Path, content: bytes) -> None:
         raise DocumentError([problem(str(path), "what this run writes, or nothing", "another file", step)])
 
 
-def _backend(request: ProfileRequest, folder: Path, work: Path) -> Backend:
+def _backend(request: ProfileRequest, folder: Path, work: Path) -> ServingBackend:
     if request.backend is BackendName.VLLM:
         from live.measure.vllm_backend import VllmBackend
 
@@ -213,7 +213,7 @@ def _backend(request: ProfileRequest, folder: Path, work: Path) -> Backend:
     return OpenaiBackend(server.endpoint, server.declared, cpu_clock=cpu_clock)
 
 
-def _chosen(request: ProfileRequest, backend: Backend) -> list[Kernel]:
+def _chosen(request: ProfileRequest, backend: ServingBackend) -> list[Kernel]:
     from live.measure.kernels import kernel_named
 
     if not request.kernels:

@@ -35,7 +35,7 @@ from policies.spec import parse_spec
 from policies.supervised import kept_by, meta_sha256
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.configurations import notices_for
-from scripts.e5.route import ObservingDriver, Route, load_route
+from scripts.e5.route import ObservingDriver, RouteSetup, load_route
 from scripts.output import ready_folder, write_json, write_whole
 from scripts.progress import told
 from simulator.drive import ControllerDriver
@@ -99,7 +99,7 @@ def simulate(asked: SimulateOptions) -> None:
         ready_folder(asked.out)
     chosen = list(range(asked.first_seed, asked.first_seed + asked.seeds))
     executed = route is None or not route.observes
-    log = DecisionLog(setup=setup, seeds=chosen, lines=[], executed=executed) if asked.out else None
+    log = DecisionLines(setup=setup, seeds=chosen, lines=[], executed=executed) if asked.out else None
     take = log.take if log else None
     driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
     records = _run(compiled, driver, chosen)
@@ -116,7 +116,7 @@ def simulate(asked: SimulateOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionLog:
+class DecisionLines:
     """Collects one line per tick and seed; fleet number ``i`` has seed ``seeds[i]``."""
 
     setup: ControllerSetup
@@ -214,7 +214,7 @@ def _configuration(policy: str, scenario: CompiledScenario, meta: str) -> Contro
         raise DocumentError([problem]) from None
 
 
-def _route(asked: SimulateOptions, scenario: CompiledScenario) -> Route | None:
+def _route(asked: SimulateOptions, scenario: CompiledScenario) -> RouteSetup | None:
     if not asked.route_policy:
         return None
     for option, value in (("--policy", asked.policy), ("--meta", asked.meta)):
@@ -228,12 +228,12 @@ def _route(asked: SimulateOptions, scenario: CompiledScenario) -> Route | None:
     return route
 
 
-def _say_uncertified(route: Route | None) -> None:
+def _say_uncertified(route: RouteSetup | None) -> None:
     for reason in () if route is None else route.uncertified:
         typer.echo(f"observing without a certificate: {reason}", err=True)
 
 
-def _named(route: Route | None, policy: str, meta: str) -> dict[str, Any]:
+def _named(route: RouteSetup | None, policy: str, meta: str) -> dict[str, Any]:
     """What the summary says of the policy and its meta-contract, or of the document that drove."""
     if route is None:
         return {"policy_sha256": configuration_sha256(policy), "meta_contract_sha256": meta_sha256(meta)}

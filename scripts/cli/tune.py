@@ -23,7 +23,7 @@ from scripts.progress import told
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.train.inputs import scenarios_sha256
-from scripts.train.pieces import Search
+from scripts.train.pieces import PiecewiseSearch
 from scripts.train.validation import EpisodeSet
 from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
 
@@ -100,7 +100,7 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
         opened(Workers(jobs=asked.jobs, backend=asked.backend)) as runner,
         told("tuning", trials + FINALISTS + 1) as progress,
     ):
-        search = Search(
+        search = PiecewiseSearch(
             episodes=asked.training,
             reward=spec.reward,
             run=runner,

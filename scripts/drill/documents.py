@@ -14,7 +14,7 @@ from faults.client.replica import wire_form
 from faults.drill.guards import check_metrics
 from faults.drill.plan import DrillPlan, plan_drill
 from faults.inside.document import fault_of
-from faults.inside.gate import RefusedError
+from faults.inside.gate import CallRefusedError
 from simulator.drill import drill_scenario
 from simulator.world.scenario import compile_scenario
 
@@ -64,11 +64,11 @@ def targets_of(read: ReadDrill) -> dict[str, str]:
 
 
 def check_live(plan: DrillPlan) -> None:
-    """RefusedError where a fault of ``plan`` cannot be injected into live servers."""
+    """CallRefusedError where a fault of ``plan`` cannot be injected into live servers."""
     for strike in plan.strikes:
         fault = strike.fault
         if fault.shape not in ("step", "intermittent"):
-            raise RefusedError(f"{fault.name}: shape {fault.shape}; live faults are on or off")
+            raise CallRefusedError(f"{fault.name}: shape {fault.shape}; live faults are on or off")
         if strike.replicas:
             fault_of(wire_form(fault))
 
@@ -83,6 +83,6 @@ def _said(check: Callable[[], None]) -> str:
         check()
     except DocumentError as error:
         return "; ".join(f"{one.path}: expected {one.expected}, got {one.actual}" for one in error.problems)
-    except (SelvageError, RefusedError) as error:
+    except (SelvageError, CallRefusedError) as error:
         return str(error)
     return ""

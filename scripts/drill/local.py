@@ -13,7 +13,7 @@ from contracts.loading.loader import load_as
 from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
 from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
-from faults.inside.gate import RefusedError
+from faults.inside.gate import CallRefusedError
 from live.drill.fleet import LocalFleet
 from live.drill.servers import open_for_drills
 from live.drill.target import LiveTarget, Nobody, frame_of
@@ -46,7 +46,7 @@ class LocalDrill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
+class DrilledPolicy:
     """Who heals, and the seed of the load. name: as in results; "": the policy. meta: URI of the
     meta-contract that keeps the policy; "": that of its artefact, else the shipped one.
     """
@@ -57,7 +57,7 @@ class Driver:
     meta: str = ""
 
 
-def drill_local(read: ReadDrill, folder: FleetFolder, driver: Driver, say: Say) -> LocalRun:
+def drill_local(read: ReadDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
     """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
 
     Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does
@@ -72,7 +72,7 @@ def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
     """``read`` made ready for a fleet in ``folder``; DocumentError for a fault that cannot be injected."""
     try:
         check_live(read.plan)
-    except RefusedError as error:
+    except CallRefusedError as error:
         step = "run it with --target sim"
         raise DocumentError(
             [Problem(str(read.file), 0, "spec.faults", "live faults", str(error), step)]
@@ -81,7 +81,7 @@ def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
     return LocalDrill(read=read, fleet=fleet, contract_file=contract_file(read))
 
 
-def run_on(drill: LocalDrill, folder: FleetFolder, driver: Driver, say: Say) -> LocalRun:
+def run_on(drill: LocalDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
     """Run and judge ``drill`` on the fleet that runs in ``folder``, inside of ``drilled_fleet``."""
     plan, contract = drill.read.plan, load_as(KernelContract, drill.contract_file).spec
     driven = RunningController(

@@ -12,8 +12,7 @@ from contracts.loading.files import plain
 from contracts.plugins import loaded_sha256
 from contracts.scoring.measure_table import MEASURES
 from contracts.scoring.timeline import timeline
-from faults.drill.outcome import EXIT_CODES, DrillOutcome
-from faults.drill.told import outcome_told
+from faults.drill.outcome import EXIT_CODES, DrillOutcome, outcome_told
 from scripts.drill.documents import ReadDrill
 from scripts.e5.report.plots import timeline_svg
 from scripts.output import write_json, write_whole

@@ -18,7 +18,7 @@ from controller.detect.certified_drift import FLAG_SHARE
 from controller.detect.detector import Detector
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialPlan
-from scripts.e5.report.tables import Cell, Table
+from scripts.e5.report.tables import Table, TableCell
 
 HEADS = (
     "clause",
@@ -141,18 +141,18 @@ _SHOWN = (
 )
 
 
-def _row(line: dict[str, Any], slices: list[str]) -> tuple[Cell, ...]:
+def _row(line: dict[str, Any], slices: list[str]) -> tuple[TableCell, ...]:
     whole = line["threshold_over_slices"]
     note = "" if whole is None else f"{whole:.1f} over all slices"
     threshold = "not watched" if line["threshold"] is None else f"{line['threshold']:.1f}"
     return (
-        Cell(text=line["clause"]),
-        Cell(text=line["unit"]),
-        Cell(text=", ".join(slices)),
-        Cell(text=str(line["streams"])),
-        Cell(text=f"{line['samples_per_s']:.3g}"),
-        Cell(text=f"{line['alarms_per_month']:.2g}"),
-        Cell(text="none" if line["arl0"] is None else f"{line['arl0']:.2g}"),
-        Cell(text=threshold, note=note),
-        Cell(text="yes" if line["guaranteed"] else "no"),
+        TableCell(text=line["clause"]),
+        TableCell(text=line["unit"]),
+        TableCell(text=", ".join(slices)),
+        TableCell(text=str(line["streams"])),
+        TableCell(text=f"{line['samples_per_s']:.3g}"),
+        TableCell(text=f"{line['alarms_per_month']:.2g}"),
+        TableCell(text="none" if line["arl0"] is None else f"{line['arl0']:.2g}"),
+        TableCell(text=threshold, note=note),
+        TableCell(text="yes" if line["guaranteed"] else "no"),
     )

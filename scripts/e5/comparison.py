@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedMeasure:
     """A measure of the comparison. lower: less is better; path: where a part file keeps it."""
 
     name: str
@@ -43,17 +43,19 @@ class Compared:
 
 
 MEASURES = (
-    Compared(name="mttr_s", lower=True, path=("incident", "mttr_s")),
-    Compared(name="quality_preservation", lower=False, path=("quality", "preservation")),
-    Compared(name="false_switches_per_slice_month", lower=True, path=("switches", "false_switches")),
-    Compared(name="failed_ratio", lower=True, path=("service", "failed_ratio")),
+    ComparedMeasure(name="mttr_s", lower=True, path=("incident", "mttr_s")),
+    ComparedMeasure(name="quality_preservation", lower=False, path=("quality", "preservation")),
+    ComparedMeasure(name="false_switches_per_slice_month", lower=True, path=("switches", "false_switches")),
+    ComparedMeasure(name="failed_ratio", lower=True, path=("service", "failed_ratio")),
 )
 
 
 #: Shown beside them, without a say in verdicts: kernels judged by the replicas that serve.
 SHOWN = (
     *MEASURES,
-    Compared(name="false_switches_in_rotation", lower=True, path=("switches", "false_switches_in_rotation")),
+    ComparedMeasure(
+        name="false_switches_in_rotation", lower=True, path=("switches", "false_switches_in_rotation")
+    ),
 )
 
 
@@ -188,7 +190,7 @@ def _group(run: Run, candidate: str, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _alone(run: Run, configuration: str, measure: Compared, names: list[str]) -> Interval:
+def _alone(run: Run, configuration: str, measure: ComparedMeasure, names: list[str]) -> Interval:
     if measure.path[0] != "switches":
         return clustered_mean(
             run.matrix(configuration, measure.path, names), name=f"{configuration}|{measure.name}"

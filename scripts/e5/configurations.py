@@ -22,10 +22,10 @@ from controller.decision import Decision
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup
 from policies.kinds import POLICIES
-from policies.registry import make_configuration, make_policy
+from policies.registry import configuration_sha256, make_configuration, make_policy
 from policies.rules.informed import Notices
 from policies.spec import parse_spec
-from policies.supervised import kept_by, load_meta, refuse_other_artefact
+from policies.supervised import kept_by, load_meta, meta_sha256, refuse_other_artefact
 from scripts.e5.known_faults import known_faults
 from scripts.e5.route import read_route
 from simulator.drive import ControllerDriver
@@ -170,3 +170,9 @@ def refused(text: str, expected: str, actual: str) -> DocumentError:
         next_step="e.g. --policies fixed,threshold,hysteresis",
     )
     return DocumentError([problem])
+
+
+def configuration_key(configuration: Configuration) -> list[object]:
+    """What decides in ``configuration``, the content of its files among it."""
+    name, confidence = configuration.name, configuration.alarm_confidence
+    return [name, confidence, configuration_sha256(configuration.spec), meta_sha256(configuration.meta)]

@@ -15,7 +15,7 @@ import typer
 from contracts.errors import DocumentError, Problem
 from contracts.scoring.measure_table import MEASURES
 from scripts.e5.harm import HARM, HARM_TO
-from scripts.e5.report.tables import Cell, harm_table
+from scripts.e5.report.tables import TableCell, harm_table
 from scripts.pages import fill, table
 
 PAGE = "harm.md"
@@ -45,7 +45,7 @@ def tables(content: dict[str, Any]) -> dict[str, list[str]]:
     return filled | {name.replace("_", "-"): _measured(content, name) for name in SHOWN}
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = f"{cell.text} ({cell.note})" if cell.note else cell.text
     return text.replace("-", "−") if cell.text[:1] in "+-" else text
 

@@ -111,7 +111,7 @@ def _health(
     return health
 
 
-class Kept(Protocol):
+class JobStore(Protocol):
     """Where finished jobs are kept, for a run that goes on later."""
 
     def load(self, job: Job) -> JobResult | None:
@@ -121,7 +121,7 @@ class Kept(Protocol):
         """Keep ``result`` of ``job``."""
 
 
-def run_jobs(jobs: list[Job], workers: Workers, kept: Kept | None = None) -> Iterator[JobResult]:
+def run_jobs(jobs: list[Job], workers: Workers, kept: JobStore | None = None) -> Iterator[JobResult]:
     """Results in the order in which they finish: baseline jobs first, then the rest with their baseline.
 
     With one worker everything runs in this process. On interruption pending jobs are dropped. What ``kept``
@@ -137,7 +137,7 @@ def run_jobs(jobs: list[Job], workers: Workers, kept: Kept | None = None) -> Ite
         yield from _resumed(run, [replace(job, healthy=healthy[job.entry.name]) for job in rest], kept)
 
 
-def _resumed(run: Run, jobs: list[Job], kept: Kept | None) -> Iterator[JobResult]:
+def _resumed(run: Run, jobs: list[Job], kept: JobStore | None) -> Iterator[JobResult]:
     """Results of ``jobs``, the kept ones first."""
     todo: list[Job] = []
     for job in jobs:

@@ -13,8 +13,9 @@ from pydantic import TypeAdapter
 from contracts.loading.malformed import MALFORMED
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.quality import SliceQuality
+from scripts.e5.configurations import configuration_key
 from scripts.e5.jobs import Job, JobResult, compiled
-from scripts.kept import KeptResults, configuration_key, world_facts
+from scripts.kept import KeptResults, world_facts
 
 _EPISODES = TypeAdapter(tuple[EpisodeMeasures, ...])
 

@@ -25,7 +25,7 @@ from simulator.world.offered_load import declared_load_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class RouteSetup:
     """A document and the set-up that it asks for.
 
     uncertified: why it could not be enforced, which keeps nobody from observing.
@@ -59,7 +59,7 @@ class Route:
         return kind(self.setup, name=name, watch=watch, log=log)
 
 
-def load_route(uri: str, scenario_uri: str, scenario: CompiledScenario) -> Route:
+def load_route(uri: str, scenario_uri: str, scenario: CompiledScenario) -> RouteSetup:
     """The RoutePolicy ``uri`` for ``scenario``, which was compiled from the document ``scenario_uri``.
 
     Raises DocumentError where it is none, or names another pool, contract or tick than the scenario's.
@@ -70,7 +70,7 @@ def load_route(uri: str, scenario_uri: str, scenario: CompiledScenario) -> Route
     return route
 
 
-def read_route(uri: str, scenario: CompiledScenario) -> Route:
+def read_route(uri: str, scenario: CompiledScenario) -> RouteSetup:
     """``load_route`` for a scenario whose pool is known to be the document's."""
     file = resolve_uri(uri, "selvage")
     document = load_as(RoutePolicy, file)
@@ -78,7 +78,7 @@ def read_route(uri: str, scenario: CompiledScenario) -> Route:
     setup = route_setup(document, str(file), fleet, load_ratio)
     enforced = document.spec.mode == "enforce"
     found = coverage_gaps(document, str(file), fleet, load_ratio) if enforced else CoverageGaps()
-    return Route(
+    return RouteSetup(
         document=document,
         setup=setup,
         uncertified=uncertified(document, str(file)),

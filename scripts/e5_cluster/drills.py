@@ -17,7 +17,7 @@ from faults.drill.plan import DrillPlan
 from k8s.operator.drills.ledger import LINE, REPORT, ledger_name, read_note
 from k8s.operator.objects import Manifest
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
-from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult
 
 #: Annotation of a drill of an experiment: its RoutePolicy.
@@ -28,7 +28,7 @@ _DONE = "Done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedDrill:
     """How a drill ended. content: its report, None where none was kept; line: over time, None for none."""
 
     verdict: str
@@ -46,7 +46,7 @@ class DrillCourse:
         self._cluster, self._policy, self._waiting, self._say = cluster, policy, waiting, say
         self._phase = ""
 
-    def run(self, drill: Manifest, plan: DrillPlan) -> Ended:
+    def run(self, drill: Manifest, plan: DrillPlan) -> EndedDrill:
         """Apply ``drill``, wait for its end and delete it, whatever happens.
 
         ExperimentError where nobody runs it, or where it does not end in time.
@@ -125,7 +125,7 @@ class DrillCourse:
         phase = self._status(name).get("phase")
         return "" if phase == _DONE else f"it is at {phase}"
 
-    def _ended(self, made: Manifest) -> Ended:
+    def _ended(self, made: Manifest) -> EndedDrill:
         """The report of the very drill that was made; a drill that never ran has none."""
         name = str(made["metadata"]["name"])
         status = self._status(name)
@@ -136,7 +136,7 @@ class DrillCourse:
         data: dict[str, str] = {}
         if note is not None and note.uid == made["metadata"]["uid"]:
             data = dict((self._cluster.read_config(ledger_name(name)) or {}).get("data") or {})
-        return Ended(
+        return EndedDrill(
             verdict=str(status.get("verdict", DrillVerdict.INVALID)).lower(),
             reason=str(passed.get("message", "nobody said why")),
             content=_object(data.get(REPORT, "")),
@@ -144,7 +144,9 @@ class DrillCourse:
         )
 
 
-def result_of(episode: Episode, ended: Ended, drove: str, served_by: tuple[str, ...]) -> EpisodeResult:
+def result_of(
+    episode: DrillEpisode, ended: EndedDrill, drove: str, served_by: tuple[str, ...]
+) -> EpisodeResult:
     """``ended`` as E5 counts it: to the undo, and only where that came at its time.
 
     A drill that its guard ended has a shorter window than the others; it does not count, and says so.
@@ -172,7 +174,7 @@ def result_of(episode: Episode, ended: Ended, drove: str, served_by: tuple[str, 
     )
 
 
-def _measures(content: Mapping[str, Any], episode: Episode) -> EpisodeMeasures:
+def _measures(content: Mapping[str, Any], episode: DrillEpisode) -> EpisodeMeasures:
     """Of the report of ``episode``'s drill; ValueError where it tells of another policy, load or pool."""
     measures = measures_of(content["measures"])
     found = [content["policy"], content["seed"], len(measures.kept_by_slice)]

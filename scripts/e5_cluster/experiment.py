@@ -23,9 +23,9 @@ from scripts.e5_cluster.drills import DrillCourse, result_of
 from scripts.e5_cluster.plan import COMMAND, ClusterOptions, ClusterSuite, plan_cluster
 from scripts.e5_cluster.pool import ExperimentPool, in_alarm
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
-from scripts.e5_drills.plan import Episode, refused
+from scripts.e5_drills.plan import DrillEpisode, refused
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
-from scripts.e5_drills.summary import Told, show, summary
+from scripts.e5_drills.summary import HeaderFacts, show, summary
 from scripts.output import ready_folder
 from scripts.progress import told
 from scripts.provenance import sources_sha256
@@ -74,7 +74,7 @@ def run_on(api: client.ApiClient, options: ClusterOptions, *, as_json: bool = Fa
         ready_folder(options.out)
         results = _run_all(cluster, suite, options, waiting)
     facts = {"namespace": options.namespace, "route_policy": options.route_policy}
-    header = Told(command=options.command, layers=("k8s", "live"), notes=_NOTES, facts=facts)
+    header = HeaderFacts(command=options.command, layers=("k8s", "live"), notes=_NOTES, facts=facts)
     content, page = summary(suite, results, header)
     write_results(options.out, content, page)
     _say(f"{options.out / 'report.html'}")
@@ -159,10 +159,10 @@ def _run_all(
 
 def _runner(
     pool: ExperimentPool, course: DrillCourse, suite: ClusterSuite
-) -> Callable[[Episode], EpisodeResult]:
+) -> Callable[[DrillEpisode], EpisodeResult]:
     """What runs one episode: at rest, under its policy, through its drill."""
 
-    def run(episode: Episode) -> EpisodeResult:
+    def run(episode: DrillEpisode) -> EpisodeResult:
         pool.come_to_rest()
         drove = pool.drive(episode.configuration.name)
         images = pool.images()

@@ -16,9 +16,9 @@ from contracts.loading.loader import document_sha256, load_as
 from controller.fleet import USUAL_RATES
 from faults.drill.guards import check_metrics
 from faults.drill.plan import plan_drill
-from faults.inside.gate import RefusedError
+from faults.inside.gate import CallRefusedError
 from k8s.operator.admission import Documents, judge_policy
-from k8s.operator.conditions import Condition
+from k8s.operator.conditions import ResourceCondition
 from k8s.operator.fleet import controller_setup, kernel_backends, serving
 from k8s.operator.objects import Manifest, Resources
 from k8s.operator.replicas import KernelBackend
@@ -27,7 +27,7 @@ from scripts.drill.documents import check_live, find_drill
 from scripts.drill.healer import shipped_artefact
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.suite import group_of
-from scripts.e5_drills.plan import HOLD_S, Entry, Episode, Suite, configurations_of, held, refused
+from scripts.e5_drills.plan import HOLD_S, DrillEpisode, DrillSuite, Entry, configurations_of, held, refused
 
 COMMAND = "selvage e5 --target kubernetes"
 #: What runs where nobody says otherwise, beside the policy that the RoutePolicy itself names.
@@ -57,7 +57,7 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSuite(Suite):
+class ClusterSuite(DrillSuite):
     """A run on one pool. specs: of the RoutePolicy, by the names of configurations. before: its spec as
     found. homes: slice -> kernel.
     """
@@ -74,7 +74,7 @@ class ClusterSuite(Suite):
         facts = [[document_sha256(one.drill), document_sha256(one.contract)] for one in self.entries]
         return canonical_sha256([self.policy_uid, facts, sorted(self.specs)])[:8]
 
-    def drill(self, episode: Episode) -> Manifest:
+    def drill(self, episode: DrillEpisode) -> Manifest:
         """The FaultDrill of ``episode``, as an object to create."""
         found = object_of(episode.entry.drill)
         name = f"e5-{self.key}-{episode.entry.name}-{episode.configuration.name}"
@@ -175,7 +175,7 @@ def _entry(named: str, documents: Documents, hold_s: float) -> Entry:
     plan = plan_drill(drill, str(file), pool.spec.model_copy(update={"kernels": serving(pool)}))
     try:
         check_live(plan)
-    except RefusedError as error:
+    except CallRefusedError as error:
         raise _refused("--drills", "faults of live servers", f"{named}: {error}", "leave it out") from None
     return Entry(
         name=drill.metadata.name,
@@ -196,7 +196,7 @@ def _with(documents: Documents, spec: dict[str, Any]) -> Documents:
     )
 
 
-def _told(found: Condition) -> str:
+def _told(found: ResourceCondition) -> str:
     return f"{found.reason}: {found.message}"
 
 

@@ -31,7 +31,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class DrillEpisode:
     """One drill under one policy with one seed of its load."""
 
     entry: Entry
@@ -45,7 +45,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class DrillSuite:
     """A checked run. seeds: of loads, paired between the configurations. beside_s: what an episode takes
     beside its drill, about.
     """
@@ -56,13 +56,13 @@ class Suite:
     seeds: tuple[int, ...]
     layout: FleetLayout
     beside_s: float = 0.0
-    episodes: tuple[Episode, ...] = field(init=False)
+    episodes: tuple[DrillEpisode, ...] = field(init=False)
     """Policies side by side, so that all of them see the servers alike."""
 
     def __post_init__(self) -> None:
         """Pair everything."""
         found = tuple(
-            Episode(entry=entry, configuration=configuration, seed=seed)
+            DrillEpisode(entry=entry, configuration=configuration, seed=seed)
             for seed in self.seeds
             for entry in self.entries
             for configuration in self.configurations

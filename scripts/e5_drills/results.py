@@ -13,15 +13,16 @@ from contracts.loading.loader import document_sha256
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.measures_json import measures_of, measures_plain
 from contracts.scoring.timeline import Timeline, timeline_of, timeline_plain
-from scripts.e5_drills.plan import Episode
-from scripts.kept import KeptResults, configuration_key
+from scripts.e5.configurations import configuration_key
+from scripts.e5_drills.plan import DrillEpisode
+from scripts.kept import KeptResults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeResult:
     """What an episode leaves. measures None: it was no experiment, and ``reason`` says why."""
 
-    episode: Episode
+    episode: DrillEpisode
     measures: EpisodeMeasures | None
     verdict: str
     reason: str
@@ -40,7 +41,7 @@ class KeptEpisodes:
     def __init__(self, out: Path, *facts: object) -> None:
         self._kept, self._facts = KeptResults(out / "kept"), facts
 
-    def load(self, episode: Episode) -> EpisodeResult | None:
+    def load(self, episode: DrillEpisode) -> EpisodeResult | None:
         """What ``episode`` left; None where it must be run."""
         found = self._kept.load(self._key(episode))
         with suppress(ValueError, KeyError, TypeError):
@@ -52,7 +53,7 @@ class KeptEpisodes:
         if result.measures is not None:
             self._kept.save(self._key(result.episode), _plain(result))
 
-    def _key(self, episode: Episode) -> str:
+    def _key(self, episode: DrillEpisode) -> str:
         entry = episode.entry
         return self._kept.key(
             entry.name,
@@ -64,8 +65,8 @@ class KeptEpisodes:
 
 
 def run_episodes(
-    episodes: Iterable[Episode],
-    run: Callable[[Episode], EpisodeResult],
+    episodes: Iterable[DrillEpisode],
+    run: Callable[[DrillEpisode], EpisodeResult],
     kept: KeptEpisodes,
     on_done: Callable[[EpisodeResult], None],
 ) -> list[EpisodeResult]:
@@ -82,11 +83,11 @@ def run_episodes(
 
 
 def announced(
-    run: Callable[[Episode], EpisodeResult], show: Callable[[str], None], say: Callable[[str], None]
-) -> Callable[[Episode], EpisodeResult]:
+    run: Callable[[DrillEpisode], EpisodeResult], show: Callable[[str], None], say: Callable[[str], None]
+) -> Callable[[DrillEpisode], EpisodeResult]:
     """``run`` that shows what begins and says what came of it."""
 
-    def running(episode: Episode) -> EpisodeResult:
+    def running(episode: DrillEpisode) -> EpisodeResult:
         show(episode.name)
         began_at_s = time.monotonic()
         found = run(episode)
@@ -106,7 +107,7 @@ def _plain(result: EpisodeResult) -> dict[str, Any]:
     }
 
 
-def _read(found: dict[str, Any], episode: Episode) -> EpisodeResult:
+def _read(found: dict[str, Any], episode: DrillEpisode) -> EpisodeResult:
     verdict, reason, evidence, requests = found["told"]
     return EpisodeResult(
         episode=episode,

@@ -19,7 +19,7 @@ from scripts.e5.results import Episodes, tables
 from scripts.e5.subjects import policy_hashes
 from scripts.e5.suite import GROUPS
 from scripts.e5.terminal import print_tables
-from scripts.e5_drills.plan import Entry, Suite
+from scripts.e5_drills.plan import DrillSuite, Entry
 from scripts.e5_drills.results import EpisodeResult
 from scripts.provenance import git_sha, machine_facts, sources_sha256
 
@@ -29,7 +29,7 @@ LOWER_BOUND = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class HeaderFacts:
     """What the header says beside the suite. layers: whose sources decide a result, beside those of all."""
 
     command: str
@@ -38,7 +38,9 @@ class Told:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def summary(suite: Suite, results: Sequence[EpisodeResult], told: Told) -> tuple[dict[str, Any], str]:
+def summary(
+    suite: DrillSuite, results: Sequence[EpisodeResult], told: HeaderFacts
+) -> tuple[dict[str, Any], str]:
     """The content of ``e5.json`` and the report page."""
     episodes = _episodes(suite, results)
     points = front_points(suite.configurations, episodes.scenarios, episodes)
@@ -61,7 +63,7 @@ def summary(suite: Suite, results: Sequence[EpisodeResult], told: Told) -> tuple
     return content, render(report)
 
 
-def show(content: dict[str, Any], suite: Suite, *, as_json: bool) -> None:
+def show(content: dict[str, Any], suite: DrillSuite, *, as_json: bool) -> None:
     """Print the tables of ``content``, or all of it as JSON."""
     if as_json:
         typer.echo(json_text(content))
@@ -69,7 +71,7 @@ def show(content: dict[str, Any], suite: Suite, *, as_json: bool) -> None:
         print_tables(content, tuple(one.name for one in suite.configurations))
 
 
-def _episodes(suite: Suite, results: Sequence[EpisodeResult]) -> Episodes:
+def _episodes(suite: DrillSuite, results: Sequence[EpisodeResult]) -> Episodes:
     return Episodes(
         policies=tuple(one.name for one in suite.configurations),
         sweep=(),
@@ -85,14 +87,14 @@ def _episodes(suite: Suite, results: Sequence[EpisodeResult]) -> Episodes:
     )
 
 
-def _lines(suite: Suite, results: Sequence[EpisodeResult], example: str) -> list[Timeline]:
+def _lines(suite: DrillSuite, results: Sequence[EpisodeResult], example: str) -> list[Timeline]:
     """Timelines of the example's first seed, policy by policy."""
     first = suite.seeds[0]
     shown = [o for o in results if (o.episode.entry.name, o.episode.seed) == (example, first)]
     return [one.line for one in shown if one.measures is not None and one.line is not None]
 
 
-def _header(suite: Suite, results: Sequence[EpisodeResult], told: Told) -> dict[str, Any]:
+def _header(suite: DrillSuite, results: Sequence[EpisodeResult], told: HeaderFacts) -> dict[str, Any]:
     """Everything that is needed to tell runs apart and to run this one again."""
     first = suite.entries[0]
     unusable = [one for one in results if one.measures is None]

@@ -16,21 +16,21 @@ from live.drill.between import come_to_rest, keep_decisions
 from live.fleet.control import require_up
 from live.fleet.state import FleetFolder
 from scripts.drill.inputs import NOBODY, input_hashes
-from scripts.drill.local import Driver, LocalDrill, LocalRun, run_on
+from scripts.drill.local import DrilledPolicy, LocalDrill, LocalRun, run_on
 from scripts.drill.report import content_of, write_report
 from scripts.e5.configurations import BASELINE_CONFIGURATION
-from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult
 from scripts.output import ready_folder, write_whole
 
 
-class Fleet:
+class EpisodeFleet:
     """The fleet that runs every episode, one after the other. drills: by the names of entries."""
 
     def __init__(self, folder: FleetFolder, out: Path, drills: Mapping[str, LocalDrill]) -> None:
         self._folder, self._out, self._drills = folder, out, drills
 
-    def run(self, episode: Episode) -> EpisodeResult:
+    def run(self, episode: DrillEpisode) -> EpisodeResult:
         """Bring the fleet to rest, run ``episode`` on it, keep what it left; errors as drills have."""
         place = self._out / "episodes" / episode.name
         shutil.rmtree(place, ignore_errors=True)
@@ -43,7 +43,7 @@ class Fleet:
         healer = NOBODY if policy == BASELINE_CONFIGURATION else policy
         try:
             done = run_on(
-                drill, self._folder, Driver(policy=healer, seed=episode.seed, name=policy), told.append
+                drill, self._folder, DrilledPolicy(policy=healer, seed=episode.seed, name=policy), told.append
             )
         finally:
             keep_decisions(self._folder.path / CONTROL, place)
@@ -51,7 +51,7 @@ class Fleet:
         self._report(place, episode, done, inputs)
         return result_of(episode, done, self._versions())
 
-    def _report(self, place: Path, episode: Episode, done: LocalRun, inputs: dict[str, Any]) -> None:
+    def _report(self, place: Path, episode: DrillEpisode, done: LocalRun, inputs: dict[str, Any]) -> None:
         policy, read = episode.configuration.name, self._drills[episode.entry.name].read
         content = content_of(read, done.outcome, "local", policy, episode.seed, inputs)
         write_report(place, content, done.outcome)
@@ -64,7 +64,7 @@ class Fleet:
         return (*servers, *([state.gateway.version] if state.gateway.version else []))
 
 
-def result_of(episode: Episode, done: LocalRun, served_by: tuple[str, ...] = ()) -> EpisodeResult:
+def result_of(episode: DrillEpisode, done: LocalRun, served_by: tuple[str, ...] = ()) -> EpisodeResult:
     """``done`` as E5 counts it: to the undo, which heals everybody."""
     outcome = done.outcome
     usable = outcome.verdict is not DrillVerdict.INVALID and not outcome.run.stopped

@@ -8,10 +8,10 @@ import typer
 
 from scripts.drill.local import drilled_fleet
 from scripts.e5.experiment import write_results
-from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
-from scripts.e5_drills.summary import Told, show, summary
-from scripts.e5_local.episodes import Fleet
+from scripts.e5_drills.summary import HeaderFacts, show, summary
+from scripts.e5_local.episodes import EpisodeFleet
 from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
 from scripts.output import ready_folder
 from scripts.progress import told
@@ -37,14 +37,14 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
         with told("compiling", len(todo)) as progress:
             warm(lambda done, known: progress.update(f"compiling {done} of {known}"))
     results = _run_all(suite, options, kept, todo)
-    content, page = summary(suite, results, Told(command=options.command))
+    content, page = summary(suite, results, HeaderFacts(command=options.command))
     write_results(options.out, content, page)
     _say(f"{options.out / 'report.html'}")
     show(content, suite, as_json=as_json)
 
 
 def _run_all(
-    suite: LocalSuite, options: LocalOptions, kept: KeptEpisodes, todo: list[Episode]
+    suite: LocalSuite, options: LocalOptions, kept: KeptEpisodes, todo: list[DrillEpisode]
 ) -> list[EpisodeResult]:
     """Every episode, on a fleet that is brought up where something is to be run."""
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def _run_all(
             drill = suite.drills[suite.entries[0].name]
             stack.enter_context(drilled_fleet(drill.fleet, options.folder, _say))
         progress = stack.enter_context(told("running", len(suite.episodes)))
-        fleet = Fleet(options.folder, options.out, suite.drills)
+        fleet = EpisodeFleet(options.folder, options.out, suite.drills)
         return run_episodes(
             suite.episodes,
             announced(fleet.run, progress.update, _say),

@@ -14,7 +14,7 @@ from live.fleet.state import FleetFolder
 from scripts.drill.documents import ReadDrill, read_drill
 from scripts.drill.local import LocalDrill, local_drill
 from scripts.e5.suite import group_of
-from scripts.e5_drills.plan import HOLD_S, Entry, Suite, configurations_of, held, refused
+from scripts.e5_drills.plan import HOLD_S, DrillSuite, Entry, configurations_of, held, refused
 
 #: Short names of the suite's drills; the one without a fault is ``HEALTHY``.
 DRILLS = {"silent": "three-bits", "crash": "crash", "hang": "hang", "slow": "slow"}
@@ -41,7 +41,7 @@ class LocalOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSuite(Suite):
+class LocalSuite(DrillSuite):
     """A run with, by the names of its entries, the drills as fleets of this machine take them."""
 
     drills: Mapping[str, LocalDrill]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.rng import stream
-from scripts.parity.replaying import Load
+from scripts.parity.replaying import RequestLoad
 
 #: Prompt and answer of a request are at most so many times their mean, so that they fit small contexts.
 _MOST_TIMES = 3.0
 
 
-def drawn(rate_rps: float, seconds: float, seed: int, lengths: tuple[int, int, float]) -> Load:
+def drawn(rate_rps: float, seconds: float, seed: int, lengths: tuple[int, int, float]) -> RequestLoad:
     """Arrivals over ``seconds``, at least one; ``lengths``: mean prompt, mean answer, sigma of their logs.
 
     Lengths are log-normal with these means, cut at three times them; a sigma of 0 makes all alike.
@@ -22,7 +22,7 @@ def drawn(rate_rps: float, seconds: float, seed: int, lengths: tuple[int, int, f
     at_s = at_s[: max(1, int(np.searchsorted(at_s, seconds)))]
     prompt, answer, sigma = lengths
     sizes = stream(seed, "parity", "lengths")
-    return Load(
+    return RequestLoad(
         at_s=at_s,
         prompt_tokens=_lengths(sizes, prompt, sigma, len(at_s)),
         answer_tokens=_lengths(sizes, answer, sigma, len(at_s)),

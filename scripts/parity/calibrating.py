@@ -21,7 +21,7 @@ from contracts.documents.pool import EngineLimits
 from contracts.documents.profile import ServingHalfWidths, ServingPath, StepTime
 from contracts.errors import MeasurementError
 from scripts.parity.recording import FIRST, GAP, RecordedRun
-from scripts.parity.replaying import Load, load_of, replay
+from scripts.parity.replaying import RequestLoad, load_of, replay
 
 #: Fewer answered requests leave nothing to judge three terms by.
 LEAST_REQUESTS = 30
@@ -43,7 +43,7 @@ _Least = tuple[float, NDArray[np.float64]]
 class _Fit:
     """One run, what is known of its times, bool [n, 3], and the logarithms of its own summary."""
 
-    load: Load
+    load: RequestLoad
     known: NDArray[np.bool_]
     live: NDArray[np.float64]
     step: StepTime

@@ -16,10 +16,10 @@ from contracts.compiled.served import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
 from contracts.documents.profile import ServingPath
 from contracts.units import s_from_ms
-from scripts.bench.capacity import highest
+from scripts.bisection import highest
 from scripts.parity.arrivals import drawn
-from scripts.parity.recording import FIRST, GAP, WHOLE, MeasuredCapacity, Objectives, ParityRecording
-from scripts.parity.replaying import Load, replay
+from scripts.parity.recording import FIRST, GAP, WHOLE, MeasuredCapacity, ParityRecording, RequestObjectives
+from scripts.parity.replaying import RequestLoad, replay
 
 SEEDS = 8
 LIVE_TOLERANCE, SIMULATED_TOLERANCE = 0.06, 0.01
@@ -28,14 +28,16 @@ LIVE_TOLERANCE, SIMULATED_TOLERANCE = 0.06, 0.01
 Sent = Callable[[float], NDArray[np.float64]]
 
 
-def kept_ratio(times_ms: NDArray[np.float64], objectives: Objectives) -> float:
+def kept_ratio(times_ms: NDArray[np.float64], objectives: RequestObjectives) -> float:
     """Share of requests whose every time keeps its objective; a request without times keeps none."""
     limits = np.empty(3)
     limits[FIRST], limits[GAP], limits[WHOLE] = objectives.first_ms, objectives.gap_ms, objectives.whole_ms
     return float((times_ms <= limits).all(axis=1).mean())
 
 
-def live_capacity(send: Sent, objectives: Objectives, seconds: float, guess_rps: float) -> MeasuredCapacity:
+def live_capacity(
+    send: Sent, objectives: RequestObjectives, seconds: float, guess_rps: float
+) -> MeasuredCapacity:
     """Bisection on live runs from ``guess_rps`` on, to ``LIVE_TOLERANCE``."""
     tried: list[float] = []
     kept: list[float] = []
@@ -52,7 +54,7 @@ def live_capacity(send: Sent, objectives: Objectives, seconds: float, guess_rps:
 
 
 def simulated_capacity(
-    recording: ParityRecording, serving: ServingPath | None, objectives: Objectives, seconds: float
+    recording: ParityRecording, serving: ServingPath | None, objectives: RequestObjectives, seconds: float
 ) -> float:
     """The same of the simulated replica, over ``SEEDS`` runs of each rate."""
 
@@ -64,7 +66,9 @@ def simulated_capacity(
     return highest(good, max(guess, 0.5), SIMULATED_TOLERANCE)
 
 
-def model_capacity(recording: ParityRecording, serving: ServingPath | None, objectives: Objectives) -> float:
+def model_capacity(
+    recording: ParityRecording, serving: ServingPath | None, objectives: RequestObjectives
+) -> float:
     """What the controller believes that the replica carries of the mean request."""
     limits = recording.limits
     demand = Demand(
@@ -90,5 +94,5 @@ def _simulated(
 ) -> NDArray[np.float64]:
     seed, seconds = run
     lengths = recording.prompt_tokens, recording.answer_tokens, recording.spread
-    load: Load = drawn(rate_rps, seconds, seed, lengths)
+    load: RequestLoad = drawn(rate_rps, seconds, seed, lengths)
     return replay(load, recording.step_time, serving, recording.limits)

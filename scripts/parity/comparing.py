@@ -24,7 +24,7 @@ LEAST_ALLOWED, TIMES_YARDSTICK = 0.10, 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedQuantile:
     """One quantile at one rate. error: simulated over live, less 1; yardstick: the same of live over live.
 
     yardstick is NaN where there was one live run alone; within: None where it is not judged.
@@ -42,9 +42,9 @@ class Compared:
     within: bool | None
 
 
-def compared(recording: ParityRecording, serving: ServingPath | None) -> list[Compared]:
+def compared(recording: ParityRecording, serving: ServingPath | None) -> list[ComparedQuantile]:
     """Every rate, time and quantile of ``recording``, simulated with the terms ``serving``."""
-    found: list[Compared] = []
+    found: list[ComparedQuantile] = []
     for rate in recording.rates_rps:
         runs = recording.at(rate)
         live = [quantiles(run.times, run) for run in runs]
@@ -76,14 +76,14 @@ def quantiles(times_ms: NDArray[np.float64], run: RecordedRun) -> NDArray[np.flo
 
 def _compared(
     rate_rps: float, here: bool, place: tuple[int, int], live: Sequence[float], simulated_ms: float
-) -> Compared:
+) -> ComparedQuantile:
     time, at = place
     live_ms = float(np.mean(live))
     yardstick = max(live) / min(live) - 1.0 if len(live) > 1 else math.nan
     error = simulated_ms / live_ms - 1.0
     allowed = max(LEAST_ALLOWED, TIMES_YARDSTICK * yardstick) if len(live) > 1 else LEAST_ALLOWED
     judged = QUANTILES[at] in JUDGED and not here
-    return Compared(
+    return ComparedQuantile(
         rate_rps=rate_rps,
         calibrated_here=here,
         time=TIMES[time],
@@ -97,7 +97,7 @@ def _compared(
     )
 
 
-def lines_of(found: Sequence[Compared]) -> list[str]:
+def lines_of(found: Sequence[ComparedQuantile]) -> list[str]:
     """Markdown: a row per rate, time and quantile; what is out of bounds is called a miss."""
     said = {True: "yes", False: "**miss**", None: ""}
     head = ("requests/s", "time", "p", "live, ms", "simulated, ms", "error", "live/live", "allowed", "within")

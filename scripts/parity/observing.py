@@ -21,7 +21,7 @@ from live.measure.backend import Session, StepPlan
 from live.measure.step_times import measure_served, measure_steps
 from scripts.parity.arrivals import drawn
 from scripts.parity.recording import RecordedRun
-from scripts.parity.replaying import TIMEOUT_S, Load
+from scripts.parity.replaying import TIMEOUT_S, RequestLoad
 
 STEPS = StepPlan(batches=(1, 4, 16), decode_steps=24, clock="cpu", least=True, streams=(1, 2, 4))
 Say = Callable[[str], None]
@@ -68,7 +68,7 @@ def observed(asked: Observed, say: Say) -> list[RecordedRun]:
     return found
 
 
-def sent(asked: Observed, load: Load, number: int) -> NDArray[np.float64]:
+def sent(asked: Observed, load: RequestLoad, number: int) -> NDArray[np.float64]:
     """Times [n, 3] in ms of ``load`` as it was sent; run ``number`` has prompts of its own."""
     pairs = zip(load.prompt_tokens.tolist(), load.answer_tokens.tolist(), strict=True)
     plan = LoadPlan(
@@ -113,7 +113,7 @@ def busy_between(before: tuple[float, float], after: tuple[float, float]) -> flo
 
 
 def _run(
-    asked: Observed, rate_rps: float, load: Load, times_ms: NDArray[np.float64], busy: float | None
+    asked: Observed, rate_rps: float, load: RequestLoad, times_ms: NDArray[np.float64], busy: float | None
 ) -> RecordedRun:
     return RecordedRun(
         rate_rps=rate_rps,

@@ -52,7 +52,7 @@ class RecordedRun(Strict):
         return int(np.isnan(self.times[:, WHOLE]).sum())
 
 
-class Objectives(Strict):
+class RequestObjectives(Strict):
     """What a request must keep for a rate to count as carried."""
 
     first_ms: Positive = 1000.0
@@ -64,7 +64,7 @@ class Objectives(Strict):
 class MeasuredCapacity(Strict):
     """The highest rate that a live replica carried, and what was tried."""
 
-    objectives: Objectives
+    objectives: RequestObjectives
     seconds: Positive
     tried_rps: Annotated[tuple[Positive, ...], Field(max_length=64)]
     kept: Annotated[tuple[NonNegative, ...], Field(max_length=64)]

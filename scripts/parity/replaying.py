@@ -21,7 +21,7 @@ TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class RequestLoad:
     """Requests in order of arrival: instants [n] in s, prompt and answer tokens [n]."""
 
     at_s: NDArray[np.float64]
@@ -29,9 +29,9 @@ class Load:
     answer_tokens: NDArray[np.int64]
 
 
-def load_of(run: RecordedRun) -> Load:
+def load_of(run: RecordedRun) -> RequestLoad:
     """What ``run`` sent."""
-    return Load(
+    return RequestLoad(
         at_s=np.array(run.at_s),
         prompt_tokens=np.array(run.prompt_tokens, dtype=np.int64),
         answer_tokens=np.array(run.answer_tokens, dtype=np.int64),
@@ -39,7 +39,7 @@ def load_of(run: RecordedRun) -> Load:
 
 
 def replay(
-    load: Load, step: StepTime, serving: ServingPath | None, limits: EngineLimits
+    load: RequestLoad, step: StepTime, serving: ServingPath | None, limits: EngineLimits
 ) -> NDArray[np.float64]:
     """First token, mean time between tokens and whole answer of each request of ``load``, ms, [n, 3].
 

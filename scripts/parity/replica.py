@@ -38,7 +38,7 @@ _WATERMARK_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class ParityReplica:
     """A running server. clock: of its engine's CPU time in s, the wall's where that is not known."""
 
     kernel: str
@@ -54,7 +54,9 @@ def default_kernel() -> str:
 
 
 @contextmanager
-def one_replica(kernel: str, limits: EngineLimits, cores: tuple[int, ...], place: Path) -> Iterator[Replica]:
+def one_replica(
+    kernel: str, limits: EngineLimits, cores: tuple[int, ...], place: Path
+) -> Iterator[ParityReplica]:
     """One server of ``kernel``, state and logs in ``place``, on ``cores`` (none: all); down at the end."""
     with ExitStack() as stack:
         written = place / "pool.yaml"
@@ -69,7 +71,7 @@ def one_replica(kernel: str, limits: EngineLimits, cores: tuple[int, ...], place
         engine = engine_of(server.process.pid) if server.process else None
         if engine is None:
             raise LiveError(f"{server.name}: its engine's process was not found")
-        yield Replica(
+        yield ParityReplica(
             kernel=kernel,
             url=server.url,
             model=state.served_name,
@@ -78,10 +80,10 @@ def one_replica(kernel: str, limits: EngineLimits, cores: tuple[int, ...], place
         )
 
 
-def running(url: str, model: str, process: int, limits: EngineLimits) -> Replica:
+def running(url: str, model: str, process: int, limits: EngineLimits) -> ParityReplica:
     """The server at ``url``; ``process``: of its engine on this machine, 0 where it is elsewhere."""
     clock = process_clock(process) if process else time.perf_counter
-    return Replica(
+    return ParityReplica(
         kernel=model, url=url.rstrip("/"), model=model, limits=with_cache(limits, url), clock=clock
     )
 

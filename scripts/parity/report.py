@@ -10,7 +10,7 @@ from contracts.documents.profile import ServingPath
 from contracts.loading.files import plain
 from scripts.parity.calibrating import calibrated
 from scripts.parity.capacity import model_capacity, simulated_capacity
-from scripts.parity.comparing import Compared, compared, lines_of
+from scripts.parity.comparing import ComparedQuantile, compared, lines_of
 from scripts.parity.drills import DrillParity, drill_lines
 from scripts.parity.recording import ParityRecording
 
@@ -27,7 +27,7 @@ class ParityResult:
 
     recording: ParityRecording
     terms: dict[str, ServingPath]
-    rows: dict[str, list[Compared]]
+    rows: dict[str, list[ComparedQuantile]]
     capacities: dict[str, dict[str, float]]
     drills: Sequence[DrillParity]
 

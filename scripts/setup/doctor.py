@@ -45,7 +45,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """One line of the report. ``next_step`` is empty when there is nothing to do."""
 
     name: str
@@ -94,7 +94,7 @@ def command_for(module: str) -> str:
     return next((part.command for part in OPTIONALS if part.module == module), "")
 
 
-def examine() -> list[Check]:
+def examine() -> list[DoctorCheck]:
     """Every check, in the order of the report."""
     providers = packages_distributions()
     return [
@@ -116,12 +116,12 @@ def core_requirements() -> list[str]:
     return sorted(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in lines)
 
 
-def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> Check:
+def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> DoctorCheck:
     """State of an optional part; two distributions that bring one module shadow each other."""
     found = sorted(set(providers.get(part.module, ())))
     spec = find_spec(part.module)
     if not found or spec is None:
-        return Check(
+        return DoctorCheck(
             name=part.module,
             status=Status.OPTIONAL,
             detail=part.purpose + _other_venv(part.module),
@@ -130,7 +130,7 @@ def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> Ch
     versions = ", ".join(f"{name} {package_version(name)}" for name in found)
     where = str(Path(spec.origin or "").parent)
     if len(found) > 1:
-        return Check(
+        return DoctorCheck(
             name=part.module,
             status=Status.SHADOWED,
             version=versions,
@@ -139,15 +139,15 @@ def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> Ch
             next_step=f"pip uninstall all but one of {', '.join(found)}, then install that one again",
         )
     detail = torch_build(Path(where)) if part.module == "torch" else ""
-    return Check(name=part.module, status=Status.OK, version=versions, where=where, detail=detail)
+    return DoctorCheck(name=part.module, status=Status.OK, version=versions, where=where, detail=detail)
 
 
-def shadowed_packages(providers: Mapping[str, Sequence[str]], cwd: Path) -> list[Check]:
+def shadowed_packages(providers: Mapping[str, Sequence[str]], cwd: Path) -> list[DoctorCheck]:
     """Our top-level packages that another distribution, path entry or folder of ``cwd`` hides."""
     return [check for name in TOP_LEVEL if (check := _shadowed(name, providers, cwd)) is not None]
 
 
-def _shadowed(name: str, providers: Mapping[str, Sequence[str]], cwd: Path) -> Check | None:
+def _shadowed(name: str, providers: Mapping[str, Sequence[str]], cwd: Path) -> DoctorCheck | None:
     others = sorted(set(providers.get(name, ())) - {DISTRIBUTION})
     spec = find_spec(name)
     where = Path(spec.origin).parent if spec and spec.origin else Path()
@@ -161,7 +161,7 @@ def _shadowed(name: str, providers: Mapping[str, Sequence[str]], cwd: Path) -> C
         status, next_step = Status.NOTE, "run `selvage`, or change to another folder"
     else:
         return None
-    return Check(name=name, status=status, where=str(where), detail=detail, next_step=next_step)
+    return DoctorCheck(name=name, status=status, where=str(where), detail=detail, next_step=next_step)
 
 
 def torch_build(folder: Path) -> str:
@@ -175,15 +175,15 @@ def torch_build(folder: Path) -> str:
     return "CPU build" if cuda == "None" else f"CUDA {cuda} build"
 
 
-def numba_cache(home: Path, environment: Mapping[str, str]) -> Check:
+def numba_cache(home: Path, environment: Mapping[str, str]) -> DoctorCheck:
     """Where the compiled functions of the installation at ``home`` are kept between runs."""
     folders = cache_folders(home, environment)
     found = first_writable(folders)
     named = environment.get("NUMBA_CACHE_DIR")
     if found is not None and (not named or found == folders[0]):
-        return Check(name="numba cache", status=Status.OK, where=str(found))
+        return DoctorCheck(name="numba cache", status=Status.OK, where=str(found))
     instead = f"using {found}" if found else "everything is compiled at every start"
-    return Check(
+    return DoctorCheck(
         name="numba cache",
         status=Status.NOTE,
         where=str(folders[0]),
@@ -192,27 +192,29 @@ def numba_cache(home: Path, environment: Mapping[str, str]) -> Check:
     )
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     version = ".".join(map(str, sys.version_info[:3]))
     supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
     status = Status.OK if supported else Status.MISSING
     step = "" if supported else "use Python 3.11, 3.12 or 3.13"
-    return Check(name="python", status=status, version=version, where=sys.executable, next_step=step)
+    return DoctorCheck(name="python", status=status, version=version, where=sys.executable, next_step=step)
 
 
-def _selvage() -> Check:
+def _selvage() -> DoctorCheck:
     version = package_version(DISTRIBUTION)
     if version is None:
         step = "make setup (in a checkout) or pip install selvage-fleet"
-        return Check(name=DISTRIBUTION, status=Status.MISSING, where=str(HOME), next_step=step)
-    return Check(name=DISTRIBUTION, status=Status.OK, version=version, where=str(HOME))
+        return DoctorCheck(name=DISTRIBUTION, status=Status.MISSING, where=str(HOME), next_step=step)
+    return DoctorCheck(name=DISTRIBUTION, status=Status.OK, version=version, where=str(HOME))
 
 
-def _core(name: str) -> Check:
+def _core(name: str) -> DoctorCheck:
     version = package_version(name)
     if version is None:
-        return Check(name=name, status=Status.MISSING, detail="the core needs it", next_step="make setup")
-    return Check(name=name, status=Status.OK, version=version)
+        return DoctorCheck(
+            name=name, status=Status.MISSING, detail="the core needs it", next_step="make setup"
+        )
+    return DoctorCheck(name=name, status=Status.OK, version=version)
 
 
 def _other_venv(module: str) -> str:
@@ -221,10 +223,10 @@ def _other_venv(module: str) -> str:
     return f"; {other} has it: run {other}/bin/selvage" if here else ""
 
 
-def _processor() -> Check:
+def _processor() -> DoctorCheck:
     features = cpu_features()
     lacks_vnni = "avx2" in features and "avx512_vnni" not in features
-    return Check(
+    return DoctorCheck(
         name="processor",
         status=Status.NOTE if lacks_vnni else Status.OK,
         version=" ".join(features),
@@ -233,10 +235,10 @@ def _processor() -> Check:
     )
 
 
-def _accelerator() -> Check:
+def _accelerator() -> DoctorCheck:
     if not has_gpu():
-        return Check(name="gpu", status=Status.OPTIONAL, detail="CPU builds are used")
-    return Check(name="gpu", status=Status.OK, version=_gpu_name())
+        return DoctorCheck(name="gpu", status=Status.OPTIONAL, detail="CPU builds are used")
+    return DoctorCheck(name="gpu", status=Status.OK, version=_gpu_name())
 
 
 def _gpu_name() -> str:

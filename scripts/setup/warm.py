@@ -97,7 +97,7 @@ def _call(functions: tuple[Warm, ...]) -> None:
             compile_one()
 
 
-class Progress:
+class CompileProgress:
     """How far compiling is, on stderr: one line that changes on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
@@ -120,6 +120,6 @@ class Progress:
 
 
 if __name__ == "__main__":
-    progress = Progress()
+    progress = CompileProgress()
     warm(progress)
     progress.end()

@@ -37,7 +37,7 @@ class ProbeFleet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenRun:
     """What was seen of one run. by: the first clause in alarm, or "no answer" ("": nothing)."""
 
     by: str
@@ -101,10 +101,10 @@ class AlarmWatch:
             if probes.valid[0, place]:
                 self._judge(probes.values[0, place], int(probes.slice[0, place]), at_s, tokens)
 
-    def seen(self, unhealthy: bool, tokens: int, struck: bool) -> Seen:
+    def seen(self, unhealthy: bool, tokens: int, struck: bool) -> SeenRun:
         """The run's end."""
         by, after_s, spent = self.first or ("", None, tokens)
-        return Seen(
+        return SeenRun(
             by=by,
             after_s=after_s,
             tokens=spent,

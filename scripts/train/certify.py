@@ -37,7 +37,7 @@ from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.kept import KeptResults, world_facts
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
-from scripts.train.certify_parts import Part, Still, make, run_parts
+from scripts.train.certify_parts import CertificationPart, Still, make, run_parts
 from scripts.workers import Workers
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -169,12 +169,12 @@ def run_suites(
     return CertificationEvidence(incidents=incidents, quiet=quiet, decision_ms=_timed(plan), still=still)
 
 
-def _parts(plan: CertificationPlan) -> list[Part]:
+def _parts(plan: CertificationPlan) -> list[CertificationPart]:
     """The longest first, so that several processes end together; nobody moves on the incidents alone."""
     courses = {"incidents": plan.incidents, "quiet": plan.quiet}
     asked = [("quiet", plan.request.spec), ("incidents", plan.request.spec), ("incidents", "")]
     return [
-        Part(suite=suite, entry=entry, seeds=seeds, spec=spec, meta=plan.meta)
+        CertificationPart(suite=suite, entry=entry, seeds=seeds, spec=spec, meta=plan.meta)
         for suite, spec in asked
         for entry in courses[suite].entries
         for seeds in _batches(courses[suite].seeds)

@@ -40,7 +40,7 @@ Still = dict[tuple[str, int], ServiceShares]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CertificationPart:
     """One scenario with some seeds. spec: "" for the fleet in which nobody moves."""
 
     suite: str  # "incidents" or "quiet"
@@ -59,7 +59,7 @@ class Part:
 class PartResult:
     """What a part leaves: evidence of the policy, or what a fleet served that nobody moved."""
 
-    part: Part
+    part: CertificationPart
     episodes: tuple[EpisodeEvidence, ...]
     still: Still
 
@@ -69,7 +69,7 @@ def make(spec: str, world: CompiledScenario, meta: CompiledMeta) -> ControllerSe
     return under(meta, make_configuration(spec, world.setup), watch_only=True)
 
 
-def run_part(part: Part) -> PartResult:
+def run_part(part: CertificationPart) -> PartResult:
     """Run ``part``."""
     world = compiled(part.entry)
     setup = make(part.spec, world, part.meta) if part.spec else _still(world)
@@ -88,9 +88,11 @@ def _still(world: CompiledScenario) -> ControllerSetup:
     return make_configuration(BASELINE_CONFIGURATION, world.setup)
 
 
-def run_parts(parts: Sequence[Part], workers: Workers, kept: KeptResults) -> Iterator[PartResult]:
+def run_parts(
+    parts: Sequence[CertificationPart], workers: Workers, kept: KeptResults
+) -> Iterator[PartResult]:
     """Results as they finish, those first that ``kept`` has; with one job everything runs in this process."""
-    todo: list[tuple[Part, str]] = []
+    todo: list[tuple[CertificationPart, str]] = []
     for part in parts:
         key = _key(part, kept)
         found = _read(kept.load(key), part)
@@ -104,7 +106,7 @@ def run_parts(parts: Sequence[Part], workers: Workers, kept: KeptResults) -> Ite
             yield result
 
 
-def _key(part: Part, kept: KeptResults) -> str:
+def _key(part: CertificationPart, kept: KeptResults) -> str:
     policy = configuration_sha256(part.spec) if part.spec else ""
     return kept.key(
         part.suite,
@@ -121,7 +123,7 @@ def _plain(result: PartResult) -> dict[str, Any]:
     return {"episodes": [asdict(episode) for episode in result.episodes], "still": still}
 
 
-def _read(plain: Any, part: Part) -> PartResult | None:
+def _read(plain: Any, part: CertificationPart) -> PartResult | None:
     """What was kept of ``part``; None where it must be run."""
     with suppress(*MALFORMED):
         if plain is not None:

@@ -1,7 +1,8 @@
 """Decisions as transitions: what a controller saw, asked for and got, tick by tick; simulated incidents here.
 
 Nothing of the simulator's truth is written: reward and cost are what telemetry says of them, exactly as a
-live controller would log them.
+live controller would log them. Which scenarios a URI names stands here and not in the command's module,
+because it compiles: who gives damaged logs hears of it at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.documents import Suite
+from contracts.loading.loader import load_document
+from contracts.loading.uris import resolve_uri
 from controller.decision import Decision
 from controller.encoding.encoder import Encoder
 from controller.encoding.features import ENCODING_VERSION
@@ -19,16 +23,21 @@ from controller.fleet import FleetSetup
 from controller.options import ControllerSetup
 from controller.ports import PolicyState
 from controller.state import ControllerState
-from policies.learned.choosing import Chooser
+from policies.learned.choosing import Chooser, InputLayout
 from policies.learned.exploring import CHOICE, LOG_PROBABILITY, ExploringPolicy, choice_of
 from policies.offline.observed import observed_cost, observed_reward
 from policies.offline.transitions import TransitionHeader, Transitions
 from policies.registry import make_configuration
 from policies.train.world import padded
+from scripts.e5.suite import expand_suite, load_suite
 from simulator.drive import ControllerDriver
+from simulator.env.base import load_base
 from simulator.env.core import KERNELS_MAX
+from simulator.env.randomise import draw_episode
+from simulator.env.space import EpisodeSpace
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import compile_scenario, load_scenario
 
 Floats = NDArray[np.float64]
 
@@ -122,3 +131,27 @@ def chooser_for(fleet: FleetSetup) -> Chooser:
     kernels, slices, _ = fleet.layout.shape
     encoder = Encoder(kernels_max=KERNELS_MAX, slices=slices)
     return Chooser.of(encoder, kernels, fleet.home, fleet.contract)
+
+
+def layout_of(logs: Sequence[Transitions]) -> InputLayout:
+    """What the observations of ``logs`` are made of."""
+    return InputLayout(encoder=Encoder(kernels_max=KERNELS_MAX, slices=logs[0].choice.shape[1]))
+
+
+def scenarios_of(text: str, drawn: int, seed: int) -> list[CompiledScenario]:
+    """The scenario, or every scenario of the suite, that ``text`` names; or episodes drawn around it."""
+    path = resolve_uri(text, "selvage offline")
+    if drawn:
+        base, space = load_base(path), EpisodeSpace()
+        episodes = [draw_episode(base, space, seed, 0, number, "train") for number in range(drawn)]
+        return [_named(episode.scenario, number) for number, episode in enumerate(episodes)]
+    document = load_document(path)
+    if not isinstance(document, Suite):
+        return [load_scenario(path)]
+    suite, file = load_suite(path)
+    entries = expand_suite(suite, file)
+    return [compile_scenario(entry.scenario(), entry.file) for entry in entries]
+
+
+def _named(scenario: CompiledScenario, number: int) -> CompiledScenario:
+    return replace(scenario, name=f"{scenario.name}-drawn{number:04d}")

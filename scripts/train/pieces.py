@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from contracts.loading.malformed import MALFORMED
 from policies.train.recipe import RewardRecipe
-from scripts.e5.configurations import parse_configuration
-from scripts.kept import KeptResults, configuration_key, world_facts
+from scripts.e5.configurations import configuration_key, parse_configuration
+from scripts.kept import KeptResults, world_facts
 from scripts.train.validation import (
     Drawn,
     EpisodeSet,
@@ -57,7 +57,7 @@ def run_piece(piece: Piece) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class PiecewiseSearch:
     """What every score of a search shares. pieces: into how many each draw is cut; changes no result.
     meta: URI of the meta-contract that keeps every configuration; "" for none.
     """

@@ -21,7 +21,7 @@ from stable_baselines3.common.utils import set_random_seed
 from contracts.loading.files import write_json
 from policies.registry import make_policy
 from policies.train import checkpoint as train_checkpoint
-from policies.train.checkpoint import Progress
+from policies.train.checkpoint import TrainingProgress
 from policies.train.clone import add_caution, clone, learn_from_teacher, scores_of
 from policies.train.lagrangian import Multiplier
 from policies.train.policy import one_thread, scorer_state
@@ -138,7 +138,7 @@ class SeedRun:
             if isinstance(self._env, PenalisedVecEnv):
                 self._env.multiplier = self._progress.multiplier
             return
-        self._progress = Progress(
+        self._progress = TrainingProgress(
             inputs_sha256=sha256,
             seed=self._seed,
             updates=0,

@@ -34,7 +34,7 @@ from scripts.e5.configurations import INFORMED, Configuration, parse_configurati
 from simulator.drive import ControllerDriver
 from simulator.env.base import Base, load_base
 from simulator.env.core import DEFAULT_SCENARIO, fleet_seed
-from simulator.env.randomise import Episode, draw_episode
+from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split
 from simulator.fleet import FleetSimulation
 from simulator.truth.incident import incident_of
@@ -70,7 +70,7 @@ class Drawn:
     """One draw: the base and the episodes of its fleets."""
 
     base: Base
-    episodes: tuple[Episode, ...]
+    episodes: tuple[DrawnEpisode, ...]
     seeds: tuple[int, ...]
 
 
@@ -149,7 +149,7 @@ def records(configuration: Configuration, drawn: Drawn) -> list[EpisodeRecord]:
 
 
 def _run(
-    configuration: Configuration, base: Base, episodes: tuple[Episode, ...], seeds: tuple[int, ...]
+    configuration: Configuration, base: Base, episodes: tuple[DrawnEpisode, ...], seeds: tuple[int, ...]
 ) -> list[EpisodeRecord]:
     alone = episodes[0].scenario if configuration.policy == INFORMED else base.compiled
     driver = ControllerDriver(configuration.setup(alone), name=configuration.name)

@@ -13,19 +13,19 @@ from simulator.engine.counters import OFFERED, OFFERED_TOKENS
 from simulator.engine.fetching import fetch_fleet, fetch_replica, fetch_requests, look_ahead
 from simulator.engine.free_records import acquire_record, release_record
 from simulator.engine.layout import CACHE_LINE, NONE
-from simulator.engine.memory import Fleet, Memory, Record, Rules, fleet_of
+from simulator.engine.memory import EngineMemory, Fleet, Record, Rules, fleet_of
 from simulator.engine.replica import run_replica
 from simulator.engine.requests import IN_FLIGHT
 from simulator.engine.routing import route
 
 
 @compiled(nogil=True)
-def advance_fleets(first: int, stop: int, until_at_s: float, memory: Memory, rules: Rules) -> int:
+def advance_fleets(first: int, stop: int, until_at_s: float, memory: EngineMemory, rules: Rules) -> int:
     """Advance fleets ``first .. stop - 1`` to ``until_at_s``; both records are packed as plain tuples.
 
     Returns ``NONE``, or the fleet that has no free record left, with the work there begun.
     """
-    held = borrowed(Memory(*memory))
+    held = borrowed(EngineMemory(*memory))
     shared = borrowed(Rules(*rules))
     for b in range(first, stop):
         fleet = fleet_of(held, shared, b)

@@ -23,7 +23,7 @@ from simulator.engine.counters import Counters
 from simulator.engine.exported import MEASURED_COLUMNS
 from simulator.engine.gauges import GAUGE_ROWS, Gauges
 from simulator.engine.layout import NONE
-from simulator.engine.memory import Memory
+from simulator.engine.memory import EngineMemory
 from simulator.engine.requests import RequestArrivals, request_records
 from simulator.engine.setup import (
     allocated,
@@ -55,7 +55,7 @@ class FleetEngine:
         self._hold(allocated(spec, batch))
         self.restart()
 
-    def _hold(self, memory: Memory) -> None:
+    def _hold(self, memory: EngineMemory) -> None:
         """Work on ``memory`` from now on; compiled passes take it as a plain tuple."""
         self._memory = memory
         self._packed = tuple(memory)

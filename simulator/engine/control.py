@@ -18,7 +18,7 @@ from simulator.engine.gauges import (
     WAITING,
 )
 from simulator.engine.layout import DECODE, MIXED, NEVER, PREFILL, SEQUENCE
-from simulator.engine.memory import Array, Fleet, Memory, Record, Rules, fleet_of
+from simulator.engine.memory import Array, EngineMemory, Fleet, Record, Rules, fleet_of
 from simulator.engine.quality import credit_replica
 from simulator.engine.replica import replan
 from simulator.engine.requests import RESET
@@ -42,9 +42,9 @@ def change_speed(replicas: Array, at: int, now_s: float, requests: Array) -> Non
 
 
 @compiled(nogil=True)
-def crash_replica(b: int, at: int, memory: Memory, rules: Rules) -> None:
+def crash_replica(b: int, at: int, memory: EngineMemory, rules: Rules) -> None:
     """Kill replica number ``at`` of fleet ``b`` now; both records are packed as plain tuples."""
-    fleet = fleet_of(Memory(*memory), Rules(*rules), b)
+    fleet = fleet_of(EngineMemory(*memory), Rules(*rules), b)
     replica = fleet.replicas[at]
     lose_all(replica, fleet)
     replica.alive_at_s = np.inf
@@ -53,9 +53,9 @@ def crash_replica(b: int, at: int, memory: Memory, rules: Rules) -> None:
 
 
 @compiled(nogil=True)
-def reset_replica(b: int, at: int, memory: Memory, rules: Rules) -> None:
+def reset_replica(b: int, at: int, memory: EngineMemory, rules: Rules) -> None:
     """End the open streams of replica number ``at`` of fleet ``b`` now; process, cache and counts stay."""
-    fleet = fleet_of(Memory(*memory), Rules(*rules), b)
+    fleet = fleet_of(EngineMemory(*memory), Rules(*rules), b)
     book_steps(fleet.replicas[at], fleet.state.now_s)
     lose_all(fleet.replicas[at], fleet)
 

@@ -1,6 +1,6 @@
 """The arrays that compiled passes work on: of B fleets, of one fleet, and what its rules are.
 
-A pass that Python calls takes a plain tuple, packed once, and names it inside (``Memory(*packed)``): a
+A pass that Python calls takes a plain tuple, packed once, and names it inside (``EngineMemory(*packed)``): a
 plain tuple crosses the border at about the cost of positional arguments, a named one takes numba's slow
 path, some 5 us more per call, where a tick of a small fleet takes 25. Inside, a function that takes a whole
 ``Fleet`` is inlined by force: to hand its hundred words over at every request made the engine 2.7 times
@@ -36,7 +36,7 @@ class Rules(NamedTuple):
     keep_requests: bool
 
 
-class Memory(NamedTuple):
+class EngineMemory(NamedTuple):
     """The state of B fleets."""
 
     fleets: NDArray[np.void]  # FLEET [B]
@@ -58,7 +58,7 @@ class Memory(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """One fleet of a ``Memory`` and its rules; the same fields without their first axis."""
+    """One fleet of a ``EngineMemory`` and its rules; the same fields without their first axis."""
 
     state: Record
     replicas: Array
@@ -80,7 +80,7 @@ class Fleet(NamedTuple):
 
 
 @compiled(inline="always")
-def fleet_of(memory: Memory, rules: Rules, b: int) -> Fleet:
+def fleet_of(memory: EngineMemory, rules: Rules, b: int) -> Fleet:
     """Fleet ``b``, whose arrays the caller keeps alive.
 
     Inlined by force: compiled functions can take a record but not return one.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simulator.engine.control import move_arrivals
 from simulator.engine.counters import CELL_COLUMNS, SLICE_COLUMNS
 from simulator.engine.layout import ARRIVAL, FLEET, NEVER, NONE, REPLICA, REQUEST, SESSION, zeros
-from simulator.engine.memory import Memory, Rules
+from simulator.engine.memory import EngineMemory, Rules
 from simulator.engine.spec import EngineEffect, EngineSpec
 
 #: Arrivals ahead and request records that memory is held for at first.
@@ -30,11 +30,11 @@ def rules_of(spec: EngineSpec, *, keep_requests: bool) -> Rules:
     )
 
 
-def allocated(spec: EngineSpec, batch: int) -> Memory:
+def allocated(spec: EngineSpec, batch: int) -> EngineMemory:
     """Memory of ``batch`` fleets, to be brought to time 0."""
     shape = (batch, spec.replicas, spec.slices)
     buckets = len(spec.histogram_edges_ms) + 1
-    return Memory(
+    return EngineMemory(
         fleets=np.empty(batch, FLEET),
         replicas=zeros((batch, spec.replicas), REPLICA),
         arrivals=np.empty((batch, FIRST_RECORDS), ARRIVAL),
@@ -54,7 +54,7 @@ def allocated(spec: EngineSpec, batch: int) -> Memory:
     )
 
 
-def begin(memory: Memory, fresh: NDArray[np.void]) -> None:
+def begin(memory: EngineMemory, fresh: NDArray[np.void]) -> None:
     """Bring ``memory`` to time 0, all but its members; ``fresh`` [1, R] are the replicas of a fleet."""
     memory.fleets[:] = 0
     memory.fleets["retry_head"] = NONE
@@ -103,7 +103,7 @@ def write_effect(spec: EngineSpec, replicas: NDArray[np.void], at: int, effect: 
     row["http_latency_s"] = effect.http_latency_s + spec.delay_s(kernel)
 
 
-def with_space(memory: Memory, fleet: int, count: int) -> Memory:
+def with_space(memory: EngineMemory, fleet: int, count: int) -> EngineMemory:
     """``memory`` with space for ``count`` more arrivals of ``fleet``."""
     state = memory.fleets[fleet]
     ahead = int(state["fed"] - state["cursor"]) + count
@@ -117,7 +117,7 @@ def with_space(memory: Memory, fleet: int, count: int) -> Memory:
     return memory._replace(arrivals=grown)
 
 
-def with_records(memory: Memory) -> Memory:
+def with_records(memory: EngineMemory) -> EngineMemory:
     """``memory`` with twice as many request records."""
     batch, size = memory.requests.shape
     grown = zeros((batch, 2 * size), REQUEST)

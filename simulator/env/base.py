@@ -1,4 +1,4 @@
-"""The base scenario that random episodes vary, loaded once."""
+"""The base scenario that random episodes vary, loaded once, and how often its traffic breaks each clause."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.compiled.contract import CompiledContract
 from contracts.documents.scenario import Scenario, ScenarioSpec
 from contracts.loading.loader import load_as
-from simulator.env.exceedance import exceedance
+from contracts.telemetry import Source
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.pool import MeasuredPool, load_pool
 from simulator.world.scenario import compile_scenario
-from simulator.world.tables import is_measured
+from simulator.world.tables import clause_broken, is_measured, share_beyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Base:
     pool: MeasuredPool
     compiled: CompiledScenario
     shares: NDArray[np.float64]
-    """``simulator.env.exceedance`` of its kernels."""
+    """``exceedance`` of its kernels."""
     menu: tuple[tuple[str, str, str], ...]
     """Kind, kernel and condition of every measured fault."""
 
@@ -48,3 +49,31 @@ def load_base(path: Path | str, horizon_s: float | None = None) -> Base:
     )
     shares = exceedance(compiled, pool)
     return Base(spec=spec, file=file, pool=pool, compiled=compiled, shares=shares, menu=menu)
+
+
+def exceedance(scenario: CompiledScenario, pool: MeasuredPool) -> NDArray[np.float64]:
+    """Share of a slice's traffic prompts beyond the clause, float64 [K, Q, S, C], as measured.
+
+    For a mean clause 1 where the mean over the prompts breaks it, else 0; 0 for clauses that probes do not
+    judge. Conditions in the order of the kernel tables, missing doses repeating the last.
+    """
+    contract, layout = scenario.contract, scenario.layout
+    deepest = max(len(table.conditions) for table in scenario.tables)
+    shares = np.zeros((len(layout.kernels), deepest, len(layout.slices), len(contract.clause_ids)))
+    for kernel, table in enumerate(scenario.tables):
+        samples, rows = pool.kernels[kernel].samples, scenario.prompts.traffic
+        values = np.stack(
+            [[samples.prompt_values(m, q, rows) for m in layout.probe_metrics] for q in table.conditions]
+        )
+        for clause in np.flatnonzero(contract.source == int(Source.PROBE)):
+            for part in np.flatnonzero(contract.applies[clause]):
+                mine = values[:, contract.column[clause], scenario.prompts.traffic_slice == part]
+                shares[kernel, : len(values), part, clause] = _share(mine, contract, int(clause))
+        shares[kernel, len(values) :] = shares[kernel, len(values) - 1]
+    return shares
+
+
+def _share(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.float64]:
+    if contract.is_rate[clause]:
+        return share_beyond(values, contract, clause)
+    return clause_broken(values, contract, clause).astype(np.float64)

@@ -28,7 +28,7 @@ from controller.state import ControllerState
 from simulator.env.base import Base, load_base
 from simulator.env.detector import as_driven
 from simulator.env.fleets import SteppedFleets
-from simulator.env.randomise import Episode, draw_episode
+from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.reward import RewardTerms, TermsOfTicks
 from simulator.env.space import EpisodeSpace, Split
 
@@ -128,7 +128,7 @@ class EnvCore:
         self._episode += 1
         place = self._episode % len(self.bases)
         base, self.setup = self.bases[place], self._setups[place]
-        self.episodes: list[Episode] = [
+        self.episodes: list[DrawnEpisode] = [
             draw_episode(base, self.config.space, self._seed, fleet, self._episode, self.config.split)
             for fleet in self._fleet_numbers
         ]

@@ -24,7 +24,7 @@ _FINGERPRINT, _TRACE_FIELDS = int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
 _KV_USED = int(Source.KV_USED)
 
 
-class Clauses(NamedTuple):
+class CostClauses(NamedTuple):
     """What answers are judged by."""
 
     judged: NDArray[np.int64]  # [S, J] clauses of the slice that answers are judged by, -1 where fewer
@@ -52,11 +52,11 @@ class Truth(NamedTuple):
     kv_used: NDArray[np.float64]  # [B, R]
 
 
-def clauses_of(scenario: CompiledScenario, shares: NDArray[np.float64]) -> Clauses:
-    """The clauses of ``scenario``; ``shares`` as ``simulator.env.exceedance`` has them."""
+def clauses_of(scenario: CompiledScenario, shares: NDArray[np.float64]) -> CostClauses:
+    """The clauses of ``scenario``; ``shares`` as ``simulator.env.base.exceedance`` has them."""
     contract = scenario.contract
     judged = _judged(contract)
-    return Clauses(
+    return CostClauses(
         judged=judged,
         told=_told_by_objectives(contract, judged),
         source=contract.source,
@@ -100,7 +100,7 @@ def add_costs(costs, over, packed_clauses, packed_truth):
     Only cells that answered are looked at, and latencies where they can have changed: see ``told``. Both
     records are packed as plain tuples (``simulator.engine.memory``).
     """
-    clauses, truth = borrowed(Clauses(*packed_clauses)), borrowed(Truth(*packed_truth))
+    clauses, truth = borrowed(CostClauses(*packed_clauses)), borrowed(Truth(*packed_truth))
     batch, replicas, slices, _ = truth.cells.shape
     for b in range(batch):
         for r in range(replicas):

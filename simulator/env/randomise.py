@@ -40,7 +40,7 @@ _MOST_DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class DrawnEpisode:
     """One drawn episode."""
 
     scenario: CompiledScenario
@@ -51,7 +51,7 @@ class Episode:
 
 def draw_episode(
     base: Base, space: EpisodeSpace, seed: int, fleet: int, episode: int, split: Split = "all"
-) -> Episode:
+) -> DrawnEpisode:
     """The episode number ``episode`` of ``fleet``; equal arguments give equal episodes.
 
     Raises ValueError where no family of the wanted split can be drawn.
@@ -62,7 +62,7 @@ def draw_episode(
         held_out = any(is_held_out(name, space.held_out_ratio, space.reserved) for name in family)
         if split == "all" or held_out == (split == "held_out"):
             scenario = _compiled(base, space, faults, seed, fleet, episode)
-            return Episode(scenario=scenario, family=family, held_out=held_out)
+            return DrawnEpisode(scenario=scenario, family=family, held_out=held_out)
     raise ValueError(f"split: expected one that some family belongs to, got {split!r} with {space}")
 
 

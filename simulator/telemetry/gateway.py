@@ -22,7 +22,7 @@ def ticks_between(each: Sequence[CompiledScenario]) -> NDArray[np.int64]:
     return np.array([max(1, round(own.telemetry.scrape_interval_s / own.tick_s)) for own in each])
 
 
-class Gateway:
+class SimulatedGateways:
     """The gateways of B fleets, tick by tick."""
 
     def __init__(self, each: Sequence[CompiledScenario]) -> None:

@@ -17,7 +17,7 @@ def slots_per_replica(scenario: CompiledScenario) -> int:
     return int(np.ceil(scenario.telemetry.probes_per_s * scenario.tick_s - 1e-9))
 
 
-class ProbePlan(NamedTuple):
+class ProbeTimetable(NamedTuple):
     """Which probe a replica computes when. R replicas, S slices, n prompts of the largest slice."""
 
     tick_s: float
@@ -38,7 +38,7 @@ class ProbeSlots(NamedTuple):
     at_s: NDArray[np.float64]  # [B, P] when it is computed, inf where the slot is not used
 
 
-def probe_plan(scenario: CompiledScenario, seeds: list[int]) -> ProbePlan:
+def probe_plan(scenario: CompiledScenario, seeds: list[int]) -> ProbeTimetable:
     """The probes of every fleet, each drawn from its own seed."""
     slots = slots_per_replica(scenario)
     replicas, slices = len(scenario.layout.replicas), len(scenario.layout.slices)
@@ -57,7 +57,7 @@ def probe_plan(scenario: CompiledScenario, seeds: list[int]) -> ProbePlan:
     gap_s = 1.0 / scenario.telemetry.probes_per_s if slots else np.inf
     # Instants in (0, horizon].
     count = np.floor(scenario.horizon_s / gap_s - phase - 1e-9) + 1.0
-    return ProbePlan(
+    return ProbeTimetable(
         tick_s=scenario.tick_s,
         gap_s=gap_s,
         phase=phase,
@@ -75,7 +75,7 @@ def schedule(tick, last, packed_plan, packed_slots):
 
     The last tick takes what rounding left over.
     """
-    plan, slots = borrowed(ProbePlan(*packed_plan)), borrowed(ProbeSlots(*packed_slots))
+    plan, slots = borrowed(ProbeTimetable(*packed_plan)), borrowed(ProbeSlots(*packed_slots))
     batch, replicas, slices, _ = plan.order.shape
     each = slots.place.shape[1] // replicas
     for b in range(batch):

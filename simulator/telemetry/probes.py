@@ -26,8 +26,8 @@ from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
 from simulator.engine.gauges import Gauges
 from simulator.telemetry.probe_plan import (
-    ProbePlan,
     ProbeSlots,
+    ProbeTimetable,
     probe_plan,
     repeats_of,
     schedule,
@@ -77,7 +77,7 @@ class Results(NamedTuple):
     latency_ms: NDArray[np.float64]  # [B, P]
 
 
-class Probes:
+class SimulatedProbes:
     """The probes of B fleets, tick by tick; ``slots`` are those of the tick that is open."""
 
     def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
@@ -281,7 +281,7 @@ def warm() -> None:
         one = (batch, 1)
         whole, numbers, flags = np.zeros(one, dtype=np.int64), np.zeros(one), np.repeat(yes, batch, axis=0)
         order = np.zeros((*one, 1, 1), dtype=np.int32)
-        plan = ProbePlan(1.0, 1.0, numbers, whole, whole.copy(), order, place + 1, 1)
+        plan = ProbeTimetable(1.0, 1.0, numbers, whole, whole.copy(), order, place + 1, 1)
         slots = tuple(ProbeSlots(whole.copy(), whole.copy(), numbers.copy()))
         schedule(0, True, tuple(plan), slots)
         ended = np.full(one, ANSWERED, dtype=np.int8)

@@ -33,7 +33,7 @@ from simulator.engine import exported
 from simulator.engine import gauges as gauge
 from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
-from simulator.telemetry.gateway import Gateway
+from simulator.telemetry.gateway import SimulatedGateways
 from simulator.telemetry.gateway import warm as warm_gateway
 from simulator.telemetry.returning import Returning
 from simulator.telemetry.schedule import Schedule, scrape_schedule
@@ -54,7 +54,7 @@ class Latencies(NamedTuple):
     servers: NDArray[np.int32]  # [B, R, F, E + 1] as the servers count
 
 
-class Shown(NamedTuple):
+class CurrentReadings(NamedTuple):
     """What replicas would show now."""
 
     loss: NDArray[np.float64]  # [B, R] chance of a scrape to be lost
@@ -68,7 +68,7 @@ class Shown(NamedTuple):
     histogram: NDArray[np.int32]  # [B, R, F, E + 1] since the start
 
 
-class Seen(NamedTuple):
+class LastScrapes(NamedTuple):
     """What replicas showed at their last scrape, of all that is cumulative."""
 
     histogram: NDArray[np.int32]  # [B, R, F, E + 1]
@@ -97,9 +97,9 @@ class Telemetry:
         self._delay = int(np.ceil(scenario.telemetry.scrape_delay_s / scenario.tick_s - 1e-9))
         self._packed_schedule = tuple(scrape_schedule(each, seeds))
         buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
-        self._gateway = Gateway(each)
+        self._gateway = SimulatedGateways(each)
         self._returning = Returning(*shape, scenario.tick_s)
-        self._seen = Seen(
+        self._seen = LastScrapes(
             histogram=np.zeros((*shape, *buckets), dtype=np.int32),
             engine=np.full((*shape, ENGINE_COUNTERS), np.nan),
         )
@@ -158,7 +158,7 @@ class Telemetry:
         )
 
     def _scrape(
-        self, tick: int, now_s: float, now: Shown
+        self, tick: int, now_s: float, now: CurrentReadings
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Send off what replicas show ``now``; gauges, engines' counters and histograms of what arrives."""
         leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
@@ -176,8 +176,8 @@ class Telemetry:
 
 def _shown_now(
     gauges: Gauges, returning: NDArray[np.float64], served: NDArray[np.int32], board: ReplicaBoard
-) -> Shown:
-    return Shown(
+) -> CurrentReadings:
+    return CurrentReadings(
         loss=board.scrape_loss,
         lost=board.telemetry_lost,
         state=board.state,
@@ -199,8 +199,8 @@ def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out)
 
     The metrics endpoint of a hung engine answers, as measured.
     """
-    schedule, shown = borrowed(Schedule(*packed_schedule)), borrowed(Shown(*packed_shown))
-    out, seen = borrowed(Scraped(*packed_out)), borrowed(Seen(*packed_seen))
+    schedule, shown = borrowed(Schedule(*packed_schedule)), borrowed(CurrentReadings(*packed_shown))
+    out, seen = borrowed(Scraped(*packed_out)), borrowed(LastScrapes(*packed_seen))
     for b in range(out.filled.shape[0]):
         in_turn = tick % schedule.interval[b]
         for r in range(out.filled.shape[1]):
@@ -284,7 +284,7 @@ def warm() -> None:
         )
         engine = np.zeros((*each, ENGINE_COUNTERS))
         measured = np.zeros((*each, exported.MEASURED_COLUMNS))
-        shown = Shown(numbers, no, state, no, numbers, gauges, measured, numbers, counts)
+        shown = CurrentReadings(numbers, no, state, no, numbers, gauges, measured, numbers, counts)
         out = Scraped(no.copy(), counts.astype(np.int64), np.zeros((*each, _GAUGES)), engine)
         _scrape(0, 0.0, tuple(schedule), tuple(shown), (counts.copy(), engine.copy()), tuple(out))
         _arrive(tuple(out), out.gauges.copy(), np.zeros((_GAUGES, *each)), np.zeros((ENGINE_COUNTERS, *each)))

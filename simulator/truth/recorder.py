@@ -114,7 +114,7 @@ def _empty_rows(shape: tuple[int, int, int], batch: int, ticks: int) -> Rows:
     )
 
 
-class Recorder:
+class TruthRecorder:
     """Truth and record of B fleets over T ticks."""
 
     def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:

@@ -17,7 +17,7 @@ from controller.fleet import FleetSetup
 from faults.schedule import FaultChange, FaultPlan
 from simulator.engine.spec import EngineSpec
 from simulator.world.at_rest import BrokenAtRest
-from simulator.world.tables import KernelTable, MeasuredBy, PromptPlan, certified_probe_values
+from simulator.world.tables import KernelTable, MeasuredBy, PromptRoles, certified_probe_values
 from simulator.world.workload import WorkloadSpec
 
 
@@ -70,7 +70,7 @@ class CompiledScenario:
     telemetry: TelemetrySettings
     engine: EngineSpec
     """Its step model already carries the probes' share of the replicas' time."""
-    prompts: PromptPlan
+    prompts: PromptRoles
     tables: tuple[KernelTable, ...]
     """[K]"""
     violating: NDArray[np.bool_]

@@ -16,11 +16,11 @@ from contracts.units import MS_PER_S
 from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import check_spec
 from simulator.world.pool import MeasuredPool, refuse
-from simulator.world.tables import KernelTable, PromptPlan
+from simulator.world.tables import KernelTable, PromptRoles
 
 
 def step_models(
-    spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptPlan, file: str
+    spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptRoles, file: str
 ) -> NDArray[np.float64]:
     """Step-time coefficients that traffic feels beside the probes, float64 [K, 4] seconds.
 

@@ -36,7 +36,7 @@ from simulator.world.engine_setup import (
     step_models,
 )
 from simulator.world.pool import MeasuredPool, layout_of, load_pool, refuse
-from simulator.world.tables import KernelTable, PromptPlan, build_table, certified_loss, plan_prompts
+from simulator.world.tables import KernelTable, PromptRoles, build_table, certified_loss, plan_prompts
 from simulator.world.traffic import compile_workload
 
 
@@ -95,7 +95,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
 
 
 def _tables(
-    pool: MeasuredPool, prompts: PromptPlan, layout: FleetLayout, contract: CompiledContract
+    pool: MeasuredPool, prompts: PromptRoles, layout: FleetLayout, contract: CompiledContract
 ) -> tuple[KernelTable, ...]:
     """What was measured of each kernel, [K]."""
     return tuple(

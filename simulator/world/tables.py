@@ -37,7 +37,7 @@ class MeasuredBy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPlan:
+class PromptRoles:
     """Which prompts play which part, the same for every kernel of a pool.
 
     Axes: N traffic prompts, U probe prompts.
@@ -90,7 +90,7 @@ class KernelTable:
     """[Q, S], the condition breaks a probe-judged clause on the slice's traffic prompts."""
 
 
-def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mapping[int, int]) -> PromptPlan:
+def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mapping[int, int]) -> PromptRoles:
     """Prompts of each part for ``slices``; the parts are disjoint because a prompt id stands once.
 
     ``tokens`` maps a prompt id to its length.
@@ -98,7 +98,7 @@ def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mappin
     traffic = [samples.rows("traffic", name) for name in slices]
     probe = [samples.rows("probe", name) for name in slices]
     rows = np.concatenate(probe)
-    return PromptPlan(
+    return PromptRoles(
         traffic=np.concatenate(traffic),
         traffic_slice=_owner(traffic),
         probe=rows,
@@ -110,7 +110,7 @@ def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mappin
 
 def build_table(
     samples: KernelSamples,
-    plan: PromptPlan,
+    plan: PromptRoles,
     metrics: tuple[str, ...],
     contract: CompiledContract,
     by: MeasuredBy,
@@ -161,7 +161,7 @@ def certified_loss(samples: KernelSamples, slices: tuple[str, ...], by: Measured
 
 
 def judge_values(
-    values: NDArray[np.float64], plan: PromptPlan, contract: CompiledContract
+    values: NDArray[np.float64], plan: PromptRoles, contract: CompiledContract
 ) -> NDArray[np.bool_]:
     """Bool [Q, S]: some probe-judged clause is broken by the traffic prompts' values [Q, M, N]."""
     broken = np.zeros((values.shape[0], len(contract.slices)), dtype=np.bool_)
@@ -202,7 +202,7 @@ def share_beyond(values: NDArray[np.float64], contract: CompiledContract, clause
 
 
 def certified_probe_values(
-    tables: tuple[KernelTable, ...], plan: PromptPlan, slices: int
+    tables: tuple[KernelTable, ...], plan: PromptRoles, slices: int
 ) -> NDArray[np.float64]:
     """Healthy probe values float64 [K, S, n, M] of every kernel; slices with fewer prompts end with NaN."""
     rows = [plan.probe_of(place) for place in range(slices)]

@@ -12,7 +12,7 @@ from contracts.workload.azure_trace import load_trace
 from simulator.engine.api import FleetEngine
 from simulator.engine.layout import ARRIVAL
 from simulator.world.compiled_scenario import Surge
-from simulator.world.tables import PromptPlan
+from simulator.world.tables import PromptRoles
 from simulator.world.workload import BLOCK, LengthDrift, WorkloadSpec, WorkloadStream
 
 #: Longest output as a share of the smallest KV cache, and with a prompt together: every request must fit
@@ -23,7 +23,7 @@ _OUTPUT_SHARE, _WHOLE_SHARE = 0.25, 0.9
 def compile_workload(
     spec: ScenarioSpec,
     layout: FleetLayout,
-    prompts: PromptPlan,
+    prompts: PromptRoles,
     surges: tuple[Surge, ...],
     kv_tokens: int,
     file: str,
@@ -84,7 +84,7 @@ def _law(lengths: TokenLengths, longest: int) -> LengthLaw:
     return LengthLaw(mean=lengths.mean, sigma=sigma, high=max(1, min(lengths.max_tokens, longest)))
 
 
-class Traffic:
+class DrawnTraffic:
     """The arrivals of B fleets up to ``horizon_s``, drawn into their engine block by block, ahead of time."""
 
     def __init__(self, workloads: list[WorkloadSpec], seeds: list[int], horizon_s: float = np.inf) -> None:

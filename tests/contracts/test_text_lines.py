@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from contracts.assess.observations import load_log
 from contracts.assess.register import read_register
 from contracts.errors import DocumentError
-from contracts.text_lines import lines_of
+from contracts.regular_files import lines_of
 from contracts.workload.azure_trace import load_trace
 from scripts.cli.decision_log import read_decisions
 

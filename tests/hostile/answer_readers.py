@@ -12,14 +12,20 @@ import httpx
 
 from faults.inside.control import MALFORMED as MALFORMED_ORDER
 from faults.inside.document import fault_of
-from faults.inside.gate import RefusedError as DrillRefusedError
+from faults.inside.gate import CallRefusedError
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.prometheus import ClusterNames, read_clusters
 from live.gateway.settings import GatewayFiles
 from live.gateway.statistics import GatewayLogs
 from live.kld.inside.columns import COLUMNS
-from live.kld.inside.orders import CheckedFiles, Limits, object_of, reduce_orders, row_orders
-from live.kld.inside.orders import RefusedError as KldRefusedError
+from live.kld.inside.orders import (
+    CheckedFiles,
+    ModelLimits,
+    OrderRefusedError,
+    object_of,
+    reduce_orders,
+    row_orders,
+)
 from live.kld.server import KldServer
 from live.measure.endpoint import Endpoint
 from live.measure.openai_backend import prompt_rows
@@ -193,7 +199,7 @@ def told(kinds: tuple[type[Exception], ...], read: Callable[[Path], object]) -> 
 
 def kld_order(path: Path) -> None:
     """Both orders of a body, whatever file the second names."""
-    body, limits = object_of(path.read_bytes()), Limits(64, 30)
+    body, limits = object_of(path.read_bytes()), ModelLimits(64, 30)
     row_orders(body, limits)
     reduce_orders(body, limits, CheckedFiles(path.parent.resolve()))
 
@@ -214,7 +220,7 @@ def drill_order(path: Path) -> object:
 
 
 #: What the control endpoint answers with 400.
-_REFUSED_DRILL = (DrillRefusedError, *MALFORMED_ORDER)
+_REFUSED_DRILL = (CallRefusedError, *MALFORMED_ORDER)
 ANSWERS: dict[str, Reader] = {
     "metrics of gateways": Reader(
         read=lambda path: read_clusters(path.read_bytes().decode(errors="replace"), NAMES),
@@ -252,7 +258,7 @@ ANSWERS: dict[str, Reader] = {
         read=answering(offer), originals=written("offer.json", json.dumps(OFFER)), kinds=mutations.JSON
     ),
     "orders of comparisons": Reader(
-        read=told((KldRefusedError,), kld_order),
+        read=told((OrderRefusedError,), kld_order),
         originals=kld_orders,
         kinds=mutations.JSON,
     ),

@@ -9,10 +9,9 @@ from typing import cast
 import httpx
 
 from contracts.loading.oci import parse_manifest, parse_oci
-from live.artefacts.challenge import challenge_of
 from live.artefacts.credentials import Credential, read_credentials
-from live.artefacts.origins import Registry
-from live.artefacts.registry import Repository
+from live.artefacts.origins import RegistryOrigins
+from live.artefacts.registry import Repository, challenge_of
 from tests.hostile import mutations
 from tests.hostile.readers import Reader, refused_if, written
 from tests.support.oci_registry import manifest_of
@@ -32,7 +31,7 @@ CHALLENGE = (
 def token(path: Path) -> None:
     """Take the token out of an answer."""
     nobody = cast(httpx.AsyncClient, None)
-    registry = Registry(origin="https://registry.example:443")
+    registry = RegistryOrigins(origin="https://registry.example:443")
     Repository(nobody, registry, Credential(), URI)._token_in(path.read_bytes())
 
 

@@ -31,10 +31,9 @@ from live.fleet.plan import _context
 from live.kld.reference import ReferencePlan, reference_for
 from live.kld.server import KldServer
 from live.measure.backend import TopScores
-from live.measure.checkpoint import weights_bytes
+from live.measure.checkpoint import kv_bytes, weights_bytes
 from live.measure.endpoint import Endpoint
 from live.measure.kernels import VLLM_KERNELS
-from live.measure.kv_room import kv_bytes
 from live.measure.prompts import Prompt
 from live.measure.reference import TopReference
 from live.measure.reference_store import _content as reference_content

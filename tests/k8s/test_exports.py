@@ -20,8 +20,8 @@ from k8s.operator.advice import ADVICE, BROKEN
 from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import Cluster
-from k8s.operator.route_loop import Parts
-from k8s.process.metrics import Counts, OperatorCollector
+from k8s.operator.route_loop import LoopParts
+from k8s.process.metrics import LoopCounts, OperatorCollector
 from tests.support.cluster_worlds import SAMPLE, SHED, Bench
 from tests.support.paths import ROOT
 from tests.support.promotions import everything, evidence, promote, until
@@ -80,11 +80,11 @@ def exported(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 def test_every_query_names_a_metric_that_is_exported() -> None:
     """Every query of examples, alerts and the dashboard names metrics that the operator exports."""
-    parts = Parts(
+    parts = LoopParts(
         cluster=NOWHERE, clock=Bench(api=cast(client.ApiClient, None), namespace=""),
         source=lambda _: cast(Any, None), now=lambda: datetime.now(UTC), shed=SHED,
     )  # fmt: skip
-    known = exported(OperatorCollector(NamespaceOperator(parts), Counts(), lambda: True).register())
+    known = exported(OperatorCollector(NamespaceOperator(parts), LoopCounts(), lambda: True).register())
     asked = [name for query in queries() for name, _ in selected(query)]
     assert len(asked) >= 15
     assert set(asked) <= known.keys()
@@ -100,7 +100,7 @@ def test_every_label_of_a_query_is_exported(api: client.ApiClient, namespace: st
     promote(bench, evidence(bench))
     operator = bench.operator()
     until(bench, operator, "Shadow")
-    known = exported(OperatorCollector(operator, Counts(turns=3), lambda: True).register())
+    known = exported(OperatorCollector(operator, LoopCounts(turns=3), lambda: True).register())
     for query in queries():
         for name, labels in selected(query):
             assert labels - _OF_TARGETS <= known[name], query

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from shutil import copytree, ignore_patterns
+from typing import Any
 
 import pytest
 
+from scripts.cli.main import COMMANDS
 from tests.support.paths import ROOT
 
 LAYERS = (
@@ -79,7 +82,45 @@ BREACHES = {
     "scripts/studies/detection/cases.py": "import scripts.bench.env",
     "scripts/bench/tick.py": "import scripts.cli.bench",
     "scripts/cli/train.py": "import scripts.cli.e5",
+    "scripts/cli/replay.py": "import scripts.cli.run",
+    "scripts/cli/options.py": "import scripts.cli.drill",
+    "scripts/parity/capacity.py": "import scripts.bench.capacity",
+    "scripts/e5_local/plan.py": "import scripts.e5_cluster.plan",
+    "scripts/drill/report.py": "import scripts.e5_drills.plan",
+    "scripts/kept.py": "import scripts.e5.configurations",
+    "faults/client/wire.py": "import faults.drill.outcome",
+    "faults/catalogue.py": "import faults.effects",
+    "controller/promotion/records.py": "import controller.healing.records",
+    "controller/healing/records.py": "import controller.loop",
+    "simulator/drive.py": "import simulator.fleet",
+    "policies/offline/data.py": "import policies.train.recipe",
+    "policies/spec.py": "import policies.registry",
+    "live/artefacts/fetch.py": "import live.measure.endpoint",
+    "k8s/operator/drills/work.py": "import k8s.operator.promotion.calls",
 }
+
+
+def written() -> list[dict[str, Any]]:
+    """The contracts of ``pyproject.toml``."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return list(told["tool"]["importlinter"]["contracts"])
+
+
+def test_every_room_has_its_place() -> None:
+    """Every package of a layer that has rooms is named where an order or an independence is written."""
+    lines = [line for one in written() for line in one.get("layers", []) + one.get("modules", [])]
+    named = {name.strip() for line in lines for name in line.split("|")}
+    rooms = {
+        f"{layer}.{init.parent.name}" for layer in LAYERS for init in (ROOT / layer).glob("*/__init__.py")
+    }
+    assert not rooms - named
+
+
+def test_every_command_is_among_the_independent_ones() -> None:
+    """Whatever module provides a command may import no other of them."""
+    commands = {f"scripts.cli.{module}" for modules, _ in COMMANDS.values() for module in modules}
+    apart = next(one["modules"] for one in written() if one["name"] == "No command imports another")
+    assert set(apart) == commands
 
 
 def test_planted_breaches_are_found(copied_tree: Path) -> None:

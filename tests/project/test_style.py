@@ -96,6 +96,16 @@ def test_every_test_says_its_law(path: Path) -> None:
     assert not [f.name for f in tests if not f.told]
 
 
+def test_a_public_class_name_stands_once() -> None:
+    """Two classes of one name mean one thing and are one class, or mean two and have two names."""
+    homes: dict[str, list[str]] = {}
+    for path in (p for p in SOURCES if "tests" not in p.parts):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(named(path))
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
+
+
 def test_the_type_checker_is_rarely_told_to_look_away() -> None:
     """At most twenty lines in all ask mypy to ignore them."""
     told = re.compile(r"#\s*type:\s*" + "ignore")

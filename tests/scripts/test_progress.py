@@ -30,7 +30,7 @@ def test_a_long_step_is_seen_to_be_alive(
 
 def test_nothing_done_promises_nothing() -> None:
     """Without anything done there is no estimate, and none at the end."""
-    state = progress.Told("start", 2.0)
+    state = progress.ProgressLine("start", 2.0)
     assert "left" not in state.line()
     state.update(advance=2.0)
     assert state.line().startswith("start: 100 %")

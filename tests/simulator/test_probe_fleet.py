@@ -18,7 +18,7 @@ from policies.registry import make_configuration
 from scripts.bench.windows import figures
 from scripts.studies.windows.cases import Watch, cases, count_false, fleets_of, measure_times
 from scripts.studies.windows.compare import Size, compare, lower_bound_s, verdict, windows
-from scripts.studies.windows.match import Search, match
+from scripts.studies.windows.match import BracketSearch, match
 from simulator import probe_fleet as windows_world
 from simulator.drive import ControllerDriver
 from simulator.probe_fleet import probe_world, run_fleets
@@ -44,7 +44,7 @@ def test_matching_keeps_its_side_of_the_target(counts: list[int], target: int, a
     def count(x: float) -> int:
         return steps[min(int(x * len(steps)), len(steps) - 1)]
 
-    search = Search(strict=0.0, loose=1.0, start=0.5, step=0.1, bisections=30)
+    search = BracketSearch(strict=0.0, loose=1.0, start=0.5, step=0.1, bisections=30)
     found = match(count, target, search, above=above)
     assert found.count == count(found.setting)
     if found.reached:
@@ -57,7 +57,7 @@ def test_matching_keeps_its_side_of_the_target(counts: list[int], target: int, a
 @given(st.integers(1, 98), st.integers(1, 98))
 def test_a_larger_target_is_never_matched_more_strictly(first: int, second: int) -> None:
     """Where the count grows with looseness, so does the setting with the target."""
-    search = Search(strict=0.0, loose=1.0, start=0.5, step=0.1, bisections=40, slack=0.0)
+    search = BracketSearch(strict=0.0, loose=1.0, start=0.5, step=0.1, bisections=40, slack=0.0)
     found = [
         match(lambda x: int(100 * x), target, search, above=True).setting
         for target in sorted((first, second))
@@ -67,7 +67,7 @@ def test_a_larger_target_is_never_matched_more_strictly(first: int, second: int)
 
 def test_a_target_out_of_reach_is_said_to_be() -> None:
     """A detector that stays quiet at its loosest is run there and marked as not matched."""
-    found = match(lambda _: 3, 40, Search(strict=-8.0, loose=-0.3, start=-2.0), above=True)
+    found = match(lambda _: 3, 40, BracketSearch(strict=-8.0, loose=-0.3, start=-2.0), above=True)
     assert (found.setting, found.count, found.reached) == (-0.3, 3, False)
 
 

@@ -18,7 +18,7 @@ from k8s.api.cluster import ApiCluster
 from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.promotion.calls import HookCaller
-from k8s.operator.route_loop import Parts
+from k8s.operator.route_loop import LoopParts
 from k8s.operator.sensing import Sensing
 from k8s.operator.watching import fingerprints
 from k8s.resources.kinds import GROUP, VERSION, resource_named
@@ -182,7 +182,7 @@ class Bench:
         **others: Any,
     ) -> NamespaceOperator:
         """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
-        parts = Parts(
+        parts = LoopParts(
             cluster=cluster or self.cluster(),
             clock=self,
             source=lambda sensing: MadeUp(self, sensing),

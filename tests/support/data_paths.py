@@ -24,7 +24,7 @@ from faults.client.launch import drill_arguments
 from faults.client.wire import call
 from faults.inside import gate
 from k8s.resources.drill_extension import ALLOWED, DRILLS
-from live.fleet.launchers import Order
+from live.fleet.launchers import ServerOrder
 from live.load import LoadPlan, LoadRecord, LoadTap, run_load
 from tests.k8s.test_manifests import named
 from tests.support.cluster_worlds import Bench, Object, pod
@@ -82,7 +82,7 @@ def real_engines(folder: Path) -> Iterator[Engines]:
         yield found
 
 
-def _order(found: Engines, kernel: str, number: int) -> Order:
+def _order(found: Engines, kernel: str, number: int) -> ServerOrder:
     name, host = pod_names(kernel)[number], address(kernel, number)
     started = drill_arguments(found.folder / name)
     own = {
@@ -90,7 +90,7 @@ def _order(found: Engines, kernel: str, number: int) -> Order:
         gate.REPLICA: name,
     }  # fmt: skip
     words = engine_arguments(host, found.port, MODEL, _DTYPES[kernel])
-    return Order(
+    return ServerOrder(
         arguments=(*words, *started.arguments),
         environment=started.environment | own,
         log=found.folder / f"{name}.log",

@@ -22,7 +22,7 @@ from faults.client.launch import drill_arguments
 from faults.client.wire import call
 from faults.inside import gate
 from k8s.api.drills import ApiDrillCluster
-from k8s.operator.drills.admission import Place
+from k8s.operator.drills.admission import DrillPlace
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
@@ -70,7 +70,7 @@ class DrillWorld:
     def drills(self, cluster: ApiDrillCluster | None = None, allowed: str = "", key: str = "") -> Drills:
         """A fresh runner, which takes drills of its own namespace, or of ``allowed`` alone."""
         own = self.bench.namespace
-        place = Place(namespace=own, allowed=frozenset({allowed or own}), shed=SHED)
+        place = DrillPlace(namespace=own, allowed=frozenset({allowed or own}), shed=SHED)
         found = cluster or ApiDrillCluster(
             rights(self.bench.api, RUNNER), self.bench.namespace, timeout_s=20.0
         )

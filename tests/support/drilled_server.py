@@ -21,7 +21,7 @@ from contracts.documents.scenario import ScheduledFault
 from faults.client.errors import DrillError
 from faults.client.launch import DrillArguments, drill_arguments
 from faults.client.replica import ReplicaFaults
-from faults.client.wire import Answer, call
+from faults.client.wire import HttpAnswer, call
 from faults.inside import gate
 from live.measure.checkpoint import SHIPPED_MODEL
 from tests.faults.inside.test_document import scheduled
@@ -45,7 +45,7 @@ class Server:
     records: Path
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
-    def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> Answer:
+    def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> HttpAnswer:
         """Greedy answer to ``prompt``; ``headers`` go with the request, the rest into its body."""
         headers = more.pop("headers", None)
         body = {"model": "shipped", "prompt": list(prompt), "max_tokens": tokens, "temperature": 0.0,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from live.fleet.children import Children
-from live.fleet.launchers import ForkLauncher, NotYetError, Order
+from live.fleet.launchers import ForkLauncher, NotYetError, ServerOrder
 from live.fleet.processes import adopt_orphans
 from tests.support.guarded import guarded
 from tests.support.paths import ROOT
@@ -26,7 +26,7 @@ _POLL_S = 0.1
 
 
 @contextmanager
-def engines(orders: Sequence[Order], log: Path) -> Iterator[None]:
+def engines(orders: Sequence[ServerOrder], log: Path) -> Iterator[None]:
     """Servers of ``orders``, which begin to start; all are gone after the block."""
     command = [sys.executable, "-m", "tests.support.engine_fleet", str(log.with_suffix(".forker.log"))]
     told = [
@@ -43,7 +43,7 @@ def engines(orders: Sequence[Order], log: Path) -> Iterator[None]:
 def main(log: str) -> None:
     """Start what is asked for, and wait until nobody wants it any more."""
     orders = [
-        Order(arguments=tuple(one["arguments"]), environment=one["environment"], log=Path(one["log"]))
+        ServerOrder(arguments=tuple(one["arguments"]), environment=one["environment"], log=Path(one["log"]))
         for one in json.loads(sys.stdin.readline())
     ]
     adopt_orphans()
@@ -60,7 +60,7 @@ def main(log: str) -> None:
         children.close()
 
 
-def _start(launcher: ForkLauncher, order: Order) -> None:
+def _start(launcher: ForkLauncher, order: ServerOrder) -> None:
     while True:
         try:
             launcher.start(order)

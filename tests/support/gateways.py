@@ -18,7 +18,7 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
 from live.gateway.process import envoy_command, find_envoy, free_ports, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
-from live.gateway.table import Endpoint, GatewayTable, ShadowRoute, SliceRoute, Upstream
+from live.gateway.table import GatewayTable, ShadowRoute, SliceRoute, Upstream, WeightedUpstream
 
 _STAND_IN = (sys.executable, "-P", str(Path(__file__).with_name("dummy_server.py")))
 SLICES = ("prose", "code")
@@ -34,7 +34,7 @@ def table_of(
 ) -> GatewayTable:
     """Both slices on the replicas of ``weights``."""
     named = [one for one in upstreams if weights.get(one.replica)]
-    listed = tuple(Endpoint(upstream=one, weight=weights[one.replica]) for one in named)
+    listed = tuple(WeightedUpstream(upstream=one, weight=weights[one.replica]) for one in named)
     routes = tuple(SliceRoute(slice=name, endpoints=listed, shed_per_million=shed) for name in SLICES)
     return GatewayTable(
         version=version, routes=routes, default_slice="prose", shadows=shadows, shadow_upstreams=upstreams

@@ -19,7 +19,7 @@ from live.measure.prompts import Prompt
 from live.probe.answers import Line
 from live.probe.generation import GenerationPlan, Lengths, short_prompts
 from live.probe.golden_answers import GoldenAnswers, key
-from live.probe.kinds import Asking, Echo, GenerationPrompt, Kind
+from live.probe.kinds import Asking, Echo, GenerationPrompt, ProbeKind
 from live.probe.schedule import ProbeBudget
 
 VOCABULARY = 500
@@ -186,7 +186,7 @@ def asking_of(server: FakeServer, right: GoldenAnswers, echo: Echo | None = None
     return Asking(line=line, limit_s=5.0, golden=right, echo=echo or Echo())
 
 
-def plan_of(kind: Kind, right: GoldenAnswers, tokens_per_s: float = 1000.0) -> GenerationPlan:
+def plan_of(kind: ProbeKind, right: GoldenAnswers, tokens_per_s: float = 1000.0) -> GenerationPlan:
     """A plan of ``kind`` over the short prompts."""
     budget = ProbeBudget(tokens_per_s=tokens_per_s)
     return GenerationPlan(kind=kind, prompts=prompts(), golden=right, budget=budget, limit_s=5.0)

@@ -10,7 +10,7 @@ import numpy as np
 from contracts.documents.profile import StepPoint
 from contracts.rng import stream
 from live.measure.backend import StepPlan
-from live.measure.request_steps import Pace, time_requests
+from live.measure.request_steps import PassingTime, time_requests
 
 #: base, prefill token, decoding sequence, context token, request, sequence: ms.
 TRUTH = (4.0, 0.05, 0.6, 0.001, 5.0, 0.8)
@@ -44,7 +44,7 @@ class MadeServer:
         self.requests = 0
         self.tokens = 0
         self.most_at_once = 0
-        self.pace = Pace(now=lambda: self.now_s, sleep=self._pass)
+        self.pace = PassingTime(now=lambda: self.now_s, sleep=self._pass)
 
     def send(self, prompts: list[list[int]], tokens: int) -> None:
         """One request."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from controller.supervise.own_moves import initial_own_moves
 from controller.supervise.own_moves_pass import watch
-from controller.supervise.own_moves_records import Counted, Found, Law, Memory, OwnMove, Standing
+from controller.supervise.own_moves_records import Counted, Found, Law, MovesMemory, OwnMove, Standing
 from tests.support.builders import make_layout
 
 SLICES, KERNELS = 2, 3
@@ -67,7 +67,9 @@ class MovedFleet:
         self.now_s += 1.0
         found = self.blank(proposed)
         known = self.counted(late, failed), self.standing()
-        watch(tuple(Memory(**self.memory)), tuple(known[0]), tuple(known[1]), tuple(self.law), tuple(found))
+        watch(
+            tuple(MovesMemory(**self.memory)), tuple(known[0]), tuple(known[1]), tuple(self.law), tuple(found)
+        )
         self.table = found.table
         return found
 

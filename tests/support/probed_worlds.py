@@ -18,7 +18,7 @@ from k8s.operator.admission import Documents
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, Probing, probe_rates
-from k8s.operator.sensing import Sensing
+from k8s.operator.sensing import PoolReader, Sensing
 from k8s.operator.watching import PoolSource, Watching
 from live.observe.scraper import Scraper
 from live.run.options import ProbeOptions
@@ -28,6 +28,10 @@ from tests.support.cluster_worlds import SHED, Bench
 PATIENCE = 400
 #: Seconds for what servers are asked; never waited for by a test that passes.
 LIMIT_S = 60.0
+
+
+class OwnScraper(Scraper, PoolReader):
+    """A scraper that is one pool's own."""
 
 
 @dataclass
@@ -87,7 +91,7 @@ def probed_world(
         client = stack.enter_context(httpx.Client())
 
         def source(sensing: Sensing) -> PoolSource:
-            return PoolSource(sensing, Watching(probing=probing), Scraper(timeout_s=LIMIT_S), client, SHED)
+            return PoolSource(sensing, Watching(probing=probing), OwnScraper(timeout_s=LIMIT_S), client, SHED)
 
         operator = bench.operator(source=source, journal=partial(open_journal, folder / "log"), rates=rates)
         stack.callback(operator.forget)

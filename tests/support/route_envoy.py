@@ -17,7 +17,7 @@ from live.gateway.driver import WatchedFile, watched
 from live.gateway.listeners import STAT_PREFIX
 from live.gateway.routes import ROUTE_CONFIG
 from live.gateway.settings import GatewayFiles, GatewaySettings
-from live.gateway.table import Endpoint, Upstream
+from live.gateway.table import Upstream, WeightedUpstream
 
 Object = dict[str, Any]
 
@@ -92,7 +92,7 @@ def gateway_files(
 def _endpoints(
     one: Backend, behind: Mapping[str, tuple[Upstream, ...]], settings: GatewaySettings, files: GatewayFiles
 ) -> WatchedFile:
-    listed = [Endpoint(upstream=each, weight=1) for each in behind.get(one.service, ())]
+    listed = [WeightedUpstream(upstream=each, weight=1) for each in behind.get(one.service, ())]
     resource = assignment(one.cluster, listed, settings)
     return watched(files.endpoints(one.cluster), f"cluster.{one.cluster}", [resource], 0)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contracts.rng import stream
-from controller.detect.calibration.laws import Blocks, Empirical, Law, Normal, Ones
+from controller.detect.calibration.laws import Blocks, Empirical, Normal, ObservationLaw, Ones
 from controller.detect.calibration.simulate import ArlCurve, arl_curve
 from controller.detect.streams.eprocess import Betting, Gaussian, Start
 from controller.detect.streams.passes import first_crossings
@@ -58,7 +58,7 @@ class Calibration:
 
 def calibrated_threshold(
     detector: StreamDetector,
-    law: Law,
+    law: ObservationLaw,
     arl0: float,
     *,
     seed: int = 0,
@@ -96,7 +96,7 @@ def block_threshold(
 
 
 def _calibration(
-    detector: StreamDetector, law: Law, arl0: float, seed: int, curve: ArlCurve, method: str
+    detector: StreamDetector, law: ObservationLaw, arl0: float, seed: int, curve: ArlCurve, method: str
 ) -> Calibration:
     return Calibration(
         threshold=curve.threshold_at(arl0),
@@ -114,12 +114,12 @@ def _calibration(
 class Tilt:
     """One bet's law: drawn from ``law``, with weight ``weight``; ``growth``: mean e-value under the null."""
 
-    law: Law
+    law: ObservationLaw
     weight: float
     growth: float
 
 
-def _tilts(detector: StreamDetector, law: Law) -> list[Tilt]:
+def _tilts(detector: StreamDetector, law: ObservationLaw) -> list[Tilt]:
     """The law under each bet of ``detector``; empty where no change of measure is known."""
     if isinstance(detector, Gaussian) and isinstance(law, Normal) and detector.start is Start.SUM:
         return _gaussian_tilts(detector, law)
@@ -156,7 +156,7 @@ def _betting_tilts(detector: Betting, values: Floats, shares: Floats) -> list[Ti
 
 
 def tilted_curve(
-    detector: StreamDetector, law: Law, tilts: list[Tilt], arl0: float, *, seed: int, runs: int
+    detector: StreamDetector, law: ObservationLaw, tilts: list[Tilt], arl0: float, *, seed: int, runs: int
 ) -> ArlCurve:
     """ARL0 against the threshold around ``arl0``, by change of measure (see the module)."""
     levels = np.linspace(max(math.log(arl0) - 4.0, 0.05), math.log(arl0) + 1.5, 111)
@@ -169,7 +169,13 @@ def tilted_curve(
 
 
 def _hazard(
-    detector: StreamDetector, law: Law, tilt: Tilt, levels: Floats, seed: int, index: int, runs: int
+    detector: StreamDetector,
+    law: ObservationLaw,
+    tilt: Tilt,
+    levels: Floats,
+    seed: int,
+    index: int,
+    runs: int,
 ) -> Floats:
     """Mean of ``growth^steps / R`` at the first crossing of each level under one tilted law, [levels]."""
     rng = stream(seed, "change_of_measure", index)
@@ -191,7 +197,9 @@ def _hazard(
     return np.where(alive >= runs / 2, hazard / np.maximum(alive, 1), np.nan)
 
 
-def _extrapolated(detector: StreamDetector, law: Law, arl0: float, seed: int, runs: int) -> Calibration:
+def _extrapolated(
+    detector: StreamDetector, law: ObservationLaw, arl0: float, seed: int, runs: int
+) -> Calibration:
     """Line through (threshold, log ARL0) over the upper decade that can be simulated."""
     low = arl_curve(detector, law, streams=runs, samples=500, seed=seed)
     high = arl_curve(detector, law, streams=runs, samples=15_000, seed=seed + 1)

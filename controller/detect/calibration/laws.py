@@ -18,7 +18,7 @@ from controller.detect.streams.protocol import Floats
 Source = Callable[[int], Floats]
 
 
-class Law(Protocol):
+class ObservationLaw(Protocol):
     """A stationary law of observations."""
 
     @property

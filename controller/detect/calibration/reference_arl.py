@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.detect.calibration.laws import Law
+from controller.detect.calibration.laws import ObservationLaw
 from controller.detect.calibration.simulate import alarm_counts
 from controller.detect.streams.protocol import Floats
 from controller.detect.streams.ranks import Rank
@@ -26,7 +26,14 @@ class ReferenceArls:
 
 
 def reference_arls(
-    edges: Floats, references: Floats, law: Law, threshold: float, *, streams: int, samples: int, seed: int
+    edges: Floats,
+    references: Floats,
+    law: ObservationLaw,
+    threshold: float,
+    *,
+    streams: int,
+    samples: int,
+    seed: int,
 ) -> ReferenceArls:
     """Measure each of ``references`` float64 [samples, n] as a fixed one against healthy ``law``.
 

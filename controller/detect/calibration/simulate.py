@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.rng import stream
-from controller.detect.calibration.laws import Law
+from controller.detect.calibration.laws import ObservationLaw
 from controller.detect.streams.protocol import Floats, StreamDetector, StreamState
 
 _CHUNK = 256
@@ -57,7 +57,9 @@ class Delays:
         return float(self.delays.std() / math.sqrt(max(self.delays.size, 1)))
 
 
-def _observations(law: Law, rng: np.random.Generator, streams: int, samples: int) -> Iterator[Floats]:
+def _observations(
+    law: ObservationLaw, rng: np.random.Generator, streams: int, samples: int
+) -> Iterator[Floats]:
     """``samples`` rows of ``streams`` observations."""
     more, left = law.source(rng, streams), samples
     while left > 0:
@@ -68,7 +70,7 @@ def _observations(law: Law, rng: np.random.Generator, streams: int, samples: int
 def false_alarms(
     detector: StreamDetector,
     threshold: float,
-    law: Law,
+    law: ObservationLaw,
     *,
     streams: int,
     samples: int,
@@ -82,7 +84,13 @@ def false_alarms(
 
 
 def alarm_counts(
-    detector: StreamDetector, threshold: float, law: Law, *, samples: int, seed: int, begin: StreamState
+    detector: StreamDetector,
+    threshold: float,
+    law: ObservationLaw,
+    *,
+    samples: int,
+    seed: int,
+    begin: StreamState,
 ) -> NDArray[np.int64]:
     """Alarms of each stream of ``begin`` over ``samples`` healthy observations, int64 [N]."""
     state, streams = begin.copy(), begin.statistic.size
@@ -96,18 +104,18 @@ def alarm_counts(
     return count
 
 
-class Change(NamedTuple):
+class LawChange(NamedTuple):
     """A stream that changes its law."""
 
-    before: Law
-    after: Law
+    before: ObservationLaw
+    after: ObservationLaw
     place: int  # healthy observations before the change
 
 
 def delays(
     detector: StreamDetector,
     threshold: float,
-    change: Change,
+    change: LawChange,
     *,
     runs: int,
     seed: int,
@@ -156,7 +164,7 @@ class ArlCurve:
 
 def arl_curve(
     detector: StreamDetector,
-    law: Law,
+    law: ObservationLaw,
     *,
     streams: int,
     samples: int,

@@ -44,7 +44,7 @@ class Cells(NamedTuple):
     wanted: Flags  # [U, S, C], where evidence of health is wanted
 
 
-class Probes(NamedTuple):
+class ProbeBatch(NamedTuple):
     """The probes of one fleet's tick, in their order."""
 
     received: Flags  # [P], which of them count

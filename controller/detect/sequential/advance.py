@@ -15,7 +15,7 @@ import numpy as np
 from contracts.jit import borrowed, compiled
 from controller.detect.sequential.accumulate import (
     Cells,
-    Probes,
+    ProbeBatch,
     accumulate_prior_evidence,
     accumulate_probes,
     accumulate_scrapes,
@@ -94,7 +94,9 @@ def _want(wanted, health, tested, alarm, doubted):
 def _accumulate(fleet, batch, b, wanted, worth, peers, levels, plan):
     """What arrived for fleet ``b``, into its ``Streams``; ``worth`` and ``peers`` as ``peers`` fills them."""
     cells = Cells(fleet.cells, fleet.over_slices, fleet.health, wanted)
-    probes = Probes(batch.received[b], batch.replica[b], batch.slice[b], batch.values[b], batch.subject_of)
+    probes = ProbeBatch(
+        batch.received[b], batch.replica[b], batch.slice[b], batch.values[b], batch.subject_of
+    )
     sums, news = batch.sums[b], batch.news[b]
     accumulate_probes(cells, probes, plan)
     if levels.owner.shape[0]:

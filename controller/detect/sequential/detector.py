@@ -59,7 +59,7 @@ from controller.detect.sequential.evidence import blank_cells
 from controller.detect.sequential.health import HEALTHS
 from controller.detect.sequential.peers import compared_clauses
 from controller.detect.sequential.plan import SequentialPlan
-from controller.detect.sequential.records import Arrived, Levels, Streams, TickAlarms
+from controller.detect.sequential.records import ArrivedObservations, Levels, Streams, TickAlarms
 from controller.detect.sequential.standing import MOST_GAP_WINDOWS, standing_after_s
 from controller.detect.streams.protocol import Flags, Floats
 from controller.detect.streams.thresholds import log_threshold
@@ -154,9 +154,9 @@ class SequentialDetector:
             against=streams.against.copy(),
         ), after
 
-    def _arrived(self, arrived: EvidenceBatch) -> Arrived:
+    def _arrived(self, arrived: EvidenceBatch) -> ArrivedObservations:
         plain, probes, news, shape = np.ascontiguousarray, arrived.probes, arrived.news, arrived.sums.shape
-        return Arrived(
+        return ArrivedObservations(
             subject_of=arrived.subject_of,
             received=arrived.received,
             replica=plain(probes.replica),

@@ -35,7 +35,7 @@ class Streams(NamedTuple):
     prior_active: Flags  # [B, U, 1, 1], the subject has drifted, and e-processes run
 
 
-class Arrived(NamedTuple):
+class ArrivedObservations(NamedTuple):
     """One tick's observations (``EvidenceBatch`` as plain arrays)."""
 
     subject_of: NDArray[np.int64]  # [R], replica to subject

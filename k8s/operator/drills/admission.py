@@ -14,9 +14,9 @@ from faults.client.replica import wire_form
 from faults.drill.guards import check_metrics
 from faults.drill.plan import DrillPlan, plan_drill
 from faults.inside.document import fault_of
-from faults.inside.gate import RefusedError
+from faults.inside.gate import CallRefusedError
 from k8s.operator.admission import Documents, judge_policy
-from k8s.operator.conditions import Condition, condition
+from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.fleet import controller_setup, route_shape, serving
 from k8s.operator.objects import Manifest, Resources
 from k8s.resources.objects import document_of, origin
@@ -47,13 +47,13 @@ class DrillSite:
 class DrillAdmission:
     """What the objects say of one drill. site None: it cannot run as things stand."""
 
-    accepted: Condition
-    resolved: Condition
+    accepted: ResourceCondition
+    resolved: ResourceCondition
     site: DrillSite | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DrillPlace:
     """Where drills run. allowed: namespaces; shed: what routes name for what is refused; missing: told of
     artefacts that were not fetched.
     """
@@ -64,7 +64,7 @@ class Place:
     missing: Callable[[OciUri], None] = lambda _: None
 
 
-def judge_drill(found: Manifest, seen: Resources, place: Place) -> DrillAdmission:
+def judge_drill(found: Manifest, seen: Resources, place: DrillPlace) -> DrillAdmission:
     """The verdict on ``found``."""
     namespace, allowed = place.namespace, place.allowed
     if namespace not in allowed:
@@ -115,12 +115,12 @@ def _unsound(drill: FaultDrill, file: str) -> tuple[str, str] | None:
             continue
         try:
             fault_of(wire_form(fault))
-        except RefusedError as error:
+        except CallRefusedError as error:
             return "NotInjectable", f"{fault.name}: {error}; choose a kind that live servers take"
     return None
 
 
-def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: Place) -> DrillAdmission:
+def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: DrillPlace) -> DrillAdmission:
     accepted = condition("Accepted", True, "Valid", "the drill is sound, has guards, and is allowed here")
     verdict = DrillAdmission(accepted=accepted, resolved=accepted)
     documents, problem = _documents(drill.spec.pool, seen, place.namespace)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from faults.drill.outcome import DrillVerdict
-from k8s.operator.conditions import Condition
-from k8s.operator.drills.admission import DrillAdmission, Place, judge_drill, refused, unresolved
+from k8s.operator.conditions import ResourceCondition
+from k8s.operator.drills.admission import DrillAdmission, DrillPlace, judge_drill, refused, unresolved
 from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, is_handed_over
 from k8s.operator.drills.cluster import FINALIZER, DrillCluster
 from k8s.operator.drills.fleet import ClusterFleet, Entrance
@@ -20,7 +20,7 @@ from k8s.operator.drills.report import ended, running, waiting
 from k8s.operator.drills.rescue import take_back
 from k8s.operator.drills.work import DrillWork
 from k8s.operator.objects import ClusterError, Manifest, Resources
-from k8s.operator.publisher import Publisher, Said
+from k8s.operator.publisher import Publication, Publisher
 
 _LOG = logging.getLogger(__name__)
 #: An undo waits so long for a pod that died, and what is under way of the load comes before it.
@@ -32,7 +32,7 @@ class DrillParts:
     """What drills of one namespace share. now_s: Unix time, for status."""
 
     cluster: DrillCluster
-    place: Place
+    place: DrillPlace
     entrance: Entrance
     steering: Steering
     now_s: Callable[[], float]
@@ -190,11 +190,11 @@ class Drills:
                 if work.ended is not None:
                     del self._works[uid]
 
-    def _say(self, drill: Manifest, said: tuple[tuple[Condition, ...], dict[str, Any]]) -> bool:
+    def _say(self, drill: Manifest, said: tuple[tuple[ResourceCondition, ...], dict[str, Any]]) -> bool:
         """Write the status where that is due; whether it was."""
         conditions, body = said
         return self._publisher.say(
-            Said(about=drill, conditions=conditions, body=body, key=body), self.parts.now_s()
+            Publication(about=drill, conditions=conditions, body=body, key=body), self.parts.now_s()
         )
 
 

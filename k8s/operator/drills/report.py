@@ -7,9 +7,8 @@ from typing import Any
 from contracts.loading.files import json_text, plain
 from contracts.scoring.measures_json import measures_plain
 from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
-from faults.drill.outcome import DrillOutcome, DrillVerdict
-from faults.drill.told import outcome_told
-from k8s.operator.conditions import Condition, condition
+from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_told
+from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.ledger import REPORT, ledger_name
 
@@ -24,7 +23,7 @@ MOST_LINE_BYTES = 700_000
 _OPEN = "the verdict comes when the drill has ended"
 
 
-def waiting(verdict: DrillAdmission) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+def waiting(verdict: DrillAdmission) -> tuple[tuple[ResourceCondition, ...], dict[str, Any]]:
     """Conditions and body of a drill that cannot run as things stand."""
     bad = verdict.resolved if verdict.accepted.status == "True" else verdict.accepted
     rest = (
@@ -34,7 +33,9 @@ def waiting(verdict: DrillAdmission) -> tuple[tuple[Condition, ...], dict[str, A
     return (verdict.accepted, verdict.resolved, *rest), {"phase": "Pending"}
 
 
-def running(verdict: DrillAdmission, phase: str, told: str) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+def running(
+    verdict: DrillAdmission, phase: str, told: str
+) -> tuple[tuple[ResourceCondition, ...], dict[str, Any]]:
     """Of a drill under way, ``told`` being its last step."""
     rest = (condition("Progressing", True, phase, told), condition("Passed", None, "Open", _OPEN))
     return (verdict.accepted, verdict.resolved, *rest), {"phase": phase}
@@ -42,7 +43,7 @@ def running(verdict: DrillAdmission, phase: str, told: str) -> tuple[tuple[Condi
 
 def ended(
     verdict: DrillAdmission, name: str, outcome: DrillVerdict, reason: tuple[str, str]
-) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+) -> tuple[tuple[ResourceCondition, ...], dict[str, Any]]:
     """Of a drill that will not run again in this generation; ``reason``: one word, and for people."""
     word, told = reason
     rest = (

@@ -31,7 +31,7 @@ _PHASES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedRun:
     """How a run ended. undone: nothing of it can be in force any more."""
 
     verdict: DrillVerdict
@@ -47,7 +47,7 @@ class DrillWork:
     ) -> None:
         assert verdict.site is not None
         self.drill, self.verdict, self.site = drill, verdict, verdict.site
-        self.ended: Ended | None = None
+        self.ended: EndedRun | None = None
         self.phase, self.told = "Steady", "the load begins"
         self._fleet, self._ledger = fleet, ledger
         self._thread = threading.Thread(
@@ -71,15 +71,17 @@ class DrillWork:
         try:
             self.ended = self._drilled()
         except SelvageError as error:
-            self.ended = Ended(
+            self.ended = EndedRun(
                 verdict=DrillVerdict.INCONCLUSIVE, reason=str(error), undone=not self._ledger.opened
             )
         except Exception as error:  # a bug of ours must not leave a fault behind unsaid
             _LOG.exception("drill %s failed", self.drill["metadata"]["name"])
             told = f"an unforeseen error ended it: {error!r}"
-            self.ended = Ended(verdict=DrillVerdict.INCONCLUSIVE, reason=told, undone=not self._ledger.opened)
+            self.ended = EndedRun(
+                verdict=DrillVerdict.INCONCLUSIVE, reason=told, undone=not self._ledger.opened
+            )
 
-    def _drilled(self) -> Ended:
+    def _drilled(self) -> EndedRun:
         site = self.site
         frame = Frame(
             plan=site.plan,
@@ -93,7 +95,7 @@ class DrillWork:
         run = run_drill(site.plan, target, self._ledger, self._say)
         outcome = judge(site.plan, run)
         self._report(outcome)
-        return Ended(verdict=outcome.verdict, reason=outcome.reason, undone=not self._ledger.opened)
+        return EndedRun(verdict=outcome.verdict, reason=outcome.reason, undone=not self._ledger.opened)
 
     def _say(self, text: str) -> None:
         self.phase = _PHASES.get(text.split()[0].rstrip(":"), self.phase)

@@ -9,7 +9,7 @@ from contracts.documents import KernelPromotion
 from contracts.documents.promotion import PromotionSpec
 from contracts.errors import DocumentError
 from k8s.operator.admission import Documents
-from k8s.operator.conditions import Condition, condition
+from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.objects import Manifest
 from k8s.resources.objects import document_of
 from live.control.setup import expected_fingerprints
@@ -17,11 +17,11 @@ from live.origins import origin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class PromotionAdmission:
     """What the objects say of one promotion. document None: it cannot be put in force as it stands."""
 
-    accepted: Condition
-    resolved: Condition
+    accepted: ResourceCondition
+    resolved: ResourceCondition
     document: KernelPromotion | None = None
 
 
@@ -30,7 +30,7 @@ def judge_promotion(
     documents: Documents | None,
     taken: Collection[str],
     origins: Collection[str] = (),
-) -> Judged:
+) -> PromotionAdmission:
     """The verdict on one promotion; ``documents``: its policy's, ``taken``: kernels of older promotions,
     ``origins``: what webhooks may call, ``https://HOST:PORT``.
     """
@@ -52,7 +52,7 @@ def judge_promotion(
         return _unresolved(accepted, *problem)
     told = f"policy {spec.policy}, its pool and its contract were found and fit"
     resolved = condition("ResolvedRefs", True, "Resolved", told)
-    return Judged(accepted=accepted, resolved=resolved, document=document)
+    return PromotionAdmission(accepted=accepted, resolved=resolved, document=document)
 
 
 def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str] | None:
@@ -113,13 +113,13 @@ def _not_allowed(document: KernelPromotion, origins: Collection[str]) -> tuple[s
     return None
 
 
-def _refused(reason: str, message: str) -> Judged:
+def _refused(reason: str, message: str) -> PromotionAdmission:
     told = "judged once the document is accepted"
-    return Judged(
+    return PromotionAdmission(
         accepted=condition("Accepted", False, reason, message),
         resolved=condition("ResolvedRefs", None, "NotAccepted", told),
     )
 
 
-def _unresolved(accepted: Condition, reason: str, message: str) -> Judged:
-    return Judged(accepted=accepted, resolved=condition("ResolvedRefs", False, reason, message))
+def _unresolved(accepted: ResourceCondition, reason: str, message: str) -> PromotionAdmission:
+    return PromotionAdmission(accepted=accepted, resolved=condition("ResolvedRefs", False, reason, message))

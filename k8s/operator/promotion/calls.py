@@ -16,8 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from live.certificates import trusted
-from live.origins import allowed_origin, origin_of
+from live.origins import allowed_origin, origin_of, trusted
 
 #: No more of an answer is read.
 MOST_BYTES = 4096
@@ -42,7 +41,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HookAnswer:
     """What came back. status None: no answer; said: its beginning, escaped, or why there is none."""
 
     status: int | None
@@ -88,11 +87,11 @@ class HookCaller:
             self._thread.join(_END_S)
         self._loop = self._client = self._thread = None
 
-    def post(self, call: Call) -> Future[Answer]:
+    def post(self, call: Call) -> Future[HookAnswer]:
         """Begin a call; never waits, and its failure is an answer without a status."""
         if self._loop is None or self._client is None or origin_of(call.url) not in self.origins:
-            done: Future[Answer] = Future()
-            done.set_result(Answer(status=None, said="not called: its origin is not allowed"))
+            done: Future[HookAnswer] = Future()
+            done.set_result(HookAnswer(status=None, said="not called: its origin is not allowed"))
             return done
         return asyncio.run_coroutine_threadsafe(_answer(self._client, call), self._loop)
 
@@ -107,12 +106,14 @@ class HookCaller:
         loop.stop()
 
 
-def answer_of(done: Future[Answer]) -> Answer:
+def answer_of(done: Future[HookAnswer]) -> HookAnswer:
     """The answer of a call that is done; one without a status where it was ended or failed unforeseen."""
     if done.cancelled():
-        return Answer(status=None, said="no answer: the call was ended")
+        return HookAnswer(status=None, said="no answer: the call was ended")
     error = done.exception()
-    return done.result() if error is None else Answer(status=None, said=f"no answer: {type(error).__name__}")
+    return (
+        done.result() if error is None else HookAnswer(status=None, said=f"no answer: {type(error).__name__}")
+    )
 
 
 def _turn(loop: asyncio.AbstractEventLoop) -> None:
@@ -133,7 +134,7 @@ def _client(ca_file: Path | None) -> httpx.AsyncClient:
     )
 
 
-async def _answer(client: httpx.AsyncClient, call: Call) -> Answer:
+async def _answer(client: httpx.AsyncClient, call: Call) -> HookAnswer:
     """A status that came counts, whatever becomes of the body after it."""
     status, content = None, b""
     try:
@@ -149,11 +150,11 @@ async def _answer(client: httpx.AsyncClient, call: Call) -> Answer:
                         break
     except TimeoutError:
         if status is None:
-            return Answer(status=None, said=f"no answer within {call.timeout_s:g} s")
+            return HookAnswer(status=None, said=f"no answer within {call.timeout_s:g} s")
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         if status is None:
-            return Answer(status=None, said=f"no answer: {type(error).__name__}")
-    return Answer(status=status, said=_shown(content))
+            return HookAnswer(status=None, said=f"no answer: {type(error).__name__}")
+    return HookAnswer(status=status, said=_shown(content))
 
 
 def _shown(content: bytes) -> str:

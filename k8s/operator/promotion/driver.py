@@ -17,14 +17,14 @@ from controller.promotion.machine import step
 from controller.promotion.records import PromotionSight, PromotionStage, PromotionState
 from k8s.operator.admission import Documents, PolicyAdmission
 from k8s.operator.objects import Cluster, Manifest, Resources
-from k8s.operator.promotion.admission import Judged, judge_promotion
+from k8s.operator.promotion.admission import PromotionAdmission, judge_promotion
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.evidence import offline_result
 from k8s.operator.promotion.hooks import Webhooks
 from k8s.operator.promotion.records import Attempt, approvals, change_of, subject_of, terms_of
 from k8s.operator.promotion.report import change_key, promotion_body, promotion_conditions
 from k8s.operator.promotion.stages import with_promotions
-from k8s.operator.publisher import Publisher, Said
+from k8s.operator.publisher import Publication, Publisher
 from k8s.operator.route_loop import RouteLoop
 from k8s.operator.told import fields
 
@@ -54,7 +54,7 @@ class Promotions:
         self._cluster, self._missing = cluster, missing
         self._webhooks = Webhooks(caller or HookCaller(), cluster.namespace)
         self.attempts: dict[str, Attempt] = {}
-        self._judged: dict[str, Judged] = {}
+        self._judged: dict[str, PromotionAdmission] = {}
         self._policies: dict[str, _Policy] = {}
 
     def forget(self) -> None:
@@ -121,7 +121,7 @@ class Promotions:
                 judged = self._judged[name] = judge_promotion(found, None, ())
             attempt, policy = self.attempts.get(name), self._policies.get(found["spec"].get("policy", ""))
             body = {} if attempt is None else promotion_body(attempt, policy.documents if policy else None)
-            said = Said(
+            said = Publication(
                 about=found,
                 conditions=promotion_conditions(judged, attempt),
                 body=body,
@@ -129,7 +129,7 @@ class Promotions:
             )
             publisher.say(said, now_s)
 
-    def _take(self, name: str, found: Manifest, judged: Judged, documents: Documents) -> None:
+    def _take(self, name: str, found: Manifest, judged: PromotionAdmission, documents: Documents) -> None:
         """Take the promotion up, or go on with it where it is about the same subject."""
         assert judged.document is not None
         document, subject = judged.document, subject_of(judged.document, documents)

@@ -15,7 +15,7 @@ from typing import Any
 from contracts.documents.promotion import Webhook
 from contracts.loading.files import canonical_sha256
 from controller.promotion.records import NEXT_STAGE, PromotionStage, PromotionState
-from k8s.operator.promotion.calls import Answer, Call, HookCaller, answer_of
+from k8s.operator.promotion.calls import Call, HookAnswer, HookCaller, answer_of
 from k8s.operator.promotion.outbox import Outbox
 from k8s.operator.promotion.records import Attempt, stages_of
 
@@ -38,9 +38,9 @@ class _Question:
     """What one hook is asked of one stage, again and again."""
 
     hook: Webhook
-    pending: Future[Answer] | None = None
+    pending: Future[HookAnswer] | None = None
     asked_at_s: float = float("-inf")
-    answer: Answer | None = None
+    answer: HookAnswer | None = None
     answered_at_s: float = float("-inf")
 
     @property
@@ -129,7 +129,7 @@ class Webhooks:
         self._questions.clear()
         self._outbox.forget()
 
-    def _ask(self, name: str, attempt: Attempt, hook: Webhook, key: str) -> Future[Answer]:
+    def _ask(self, name: str, attempt: Attempt, hook: Webhook, key: str) -> Future[HookAnswer]:
         body = self._body(name, attempt, hook, key)
         return self._caller.post(Call(url=hook.url, body=body, timeout_s=hook.timeout_s))
 

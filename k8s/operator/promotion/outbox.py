@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from contracts.documents.promotion import Webhook
-from k8s.operator.promotion.calls import Answer, Call, HookCaller, answer_of
+from k8s.operator.promotion.calls import Call, HookAnswer, HookCaller, answer_of
 
 _LOG = logging.getLogger(__name__)
 #: Calls that are made for one change before it is given up; each waits twice as long as the one before.
@@ -28,7 +28,7 @@ class _Telling:
     hook: Webhook
     body: bytes
     tries: int = 0
-    pending: Future[Answer] | None = None
+    pending: Future[HookAnswer] | None = None
     tried_at_s: float = float("-inf")
 
     def due(self, now_s: float) -> bool:

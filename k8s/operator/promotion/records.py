@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from contracts.documents import KernelPromotion
-from contracts.documents.promotion import GatedStage, HookKind, Webhook
-from contracts.documents.promotion import StageTerms as StageSpec
+from contracts.documents.promotion import GatedStage, HookKind, StageSpec, Webhook
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256
 from controller.promotion.records import (

@@ -9,8 +9,8 @@ from contracts.loading.loader import document_sha256
 from controller.promotion.kept import kept_values
 from controller.promotion.records import PromotionStage, PromotionState, mirrored_ratio, most_ratio
 from k8s.operator.admission import Documents
-from k8s.operator.conditions import Condition, condition
-from k8s.operator.promotion.admission import Judged
+from k8s.operator.conditions import ResourceCondition, condition
+from k8s.operator.promotion.admission import PromotionAdmission
 from k8s.operator.promotion.records import Attempt, kernel_sha256
 
 #: Reasons whose message grows from tick to tick; conditions say these, and status.message the rest.
@@ -22,7 +22,9 @@ _STEADY = {
 _BY_WEBHOOK = ("AwaitingConfirmation", "VetoUnknown")
 
 
-def promotion_conditions(judged: Judged, attempt: Attempt | None) -> tuple[Condition, ...]:
+def promotion_conditions(
+    judged: PromotionAdmission, attempt: Attempt | None
+) -> tuple[ResourceCondition, ...]:
     """Every condition of a promotion; ``attempt`` None: nothing of it was ever in force."""
     heads = (judged.accepted, judged.resolved)
     if attempt is None:
@@ -32,7 +34,7 @@ def promotion_conditions(judged: Judged, attempt: Attempt | None) -> tuple[Condi
     return (*heads, _promoted(state), _progressing(state), _degraded(state))
 
 
-def _promoted(state: PromotionState) -> Condition:
+def _promoted(state: PromotionState) -> ResourceCondition:
     if state.verdict is GateOutcome.SUCCESSFUL:
         return condition("Promoted", True, "Successful", state.message)
     if state.verdict is not None:
@@ -40,7 +42,7 @@ def _promoted(state: PromotionState) -> Condition:
     return condition("Promoted", False, "Pending", f"it stands in stage {state.stage}")
 
 
-def _progressing(state: PromotionState) -> Condition:
+def _progressing(state: PromotionState) -> ResourceCondition:
     if state.waits_for is not None:
         reason = state.reason if state.reason in _BY_WEBHOOK else "AwaitingApproval"
         return condition("Progressing", False, reason, state.message)
@@ -50,7 +52,7 @@ def _progressing(state: PromotionState) -> Condition:
     return condition("Progressing", True, str(state.stage), _STEADY.get(state.reason, f"stage {state.stage}"))
 
 
-def _degraded(state: PromotionState) -> Condition:
+def _degraded(state: PromotionState) -> ResourceCondition:
     if state.stage is PromotionStage.ROLLED_BACK:
         return condition("Degraded", True, state.reason, state.message)
     if state.guarded:

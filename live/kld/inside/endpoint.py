@@ -16,7 +16,7 @@ from typing import Any
 
 from .columns import COLUMNS, LONGEST_BODY, MOST_POSITIONS, MOST_PROMPTS, PREFIX, PROTOCOL
 from .gate import gate, refusal
-from .orders import CheckedFiles, Limits, RefusedError, object_of, reduce_orders, row_orders
+from .orders import CheckedFiles, ModelLimits, OrderRefusedError, object_of, reduce_orders, row_orders
 
 _IN_ENGINE = 8
 _ENGINE_WITHIN_S = 60.0
@@ -34,7 +34,7 @@ class KldPlugin:
         self._files = CheckedFiles(self._gate.folder)
         self._turn = asyncio.Semaphore(1)
         self._engine: Any = None
-        self._limits = Limits(0, 0)
+        self._limits = ModelLimits(0, 0)
 
     def attach_router(self, app: Any) -> None:
         """Add the routes; every one of them asks the gate first."""
@@ -46,7 +46,7 @@ class KldPlugin:
         """Keep the engine, and what its model can take."""
         self._engine = engine_client
         model = state.vllm_config.model_config
-        self._limits = Limits(int(model.max_model_len), int(model.get_vocab_size()))
+        self._limits = ModelLimits(int(model.max_model_len), int(model.get_vocab_size()))
 
     def _guarded(self, serve: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
         from starlette.requests import Request
@@ -59,7 +59,7 @@ class KldPlugin:
             try:
                 async with asyncio.timeout(_SERVED_WITHIN_S), self._turn:
                     return await serve(request)
-            except RefusedError as problem:
+            except OrderRefusedError as problem:
                 return JSONResponse({"refused": str(problem)}, 400)
             except TimeoutError:
                 return JSONResponse({"refused": f"not done within {_SERVED_WITHIN_S:g} s"}, 503)
@@ -102,14 +102,14 @@ class KldPlugin:
         try:
             for problem in await self._call("selvage_kld_expect", named):
                 if problem:
-                    raise RefusedError(problem)
+                    raise OrderRefusedError(problem)
             await self._generate(named)
         finally:
             for part in await self._call("selvage_kld_take", list(named)):
                 found |= {name: one for name, one in part.items() if name not in found or "error" not in one}
         errors = [found.get(name, {"error": "no worker scored it"}).get("error", "") for name in named]
         if any(errors):
-            raise RefusedError(next(filter(None, errors)))
+            raise OrderRefusedError(next(filter(None, errors)))
         raw = b"".join(base64.b64decode(found[name]["values"]) for name in named)
         spent = {"x-selvage-engine-ms": f"{1000.0 * (time.perf_counter() - began_at_s):.1f}"}
         return Response(raw, media_type="application/octet-stream", headers=spent)
@@ -132,20 +132,20 @@ class KldPlugin:
                 group.create_task(one(name, order["token_ids"]))
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
-        """What every worker answers; RefusedError where the engine has no such method."""
+        """What every worker answers; OrderRefusedError where the engine has no such method."""
         try:
             answers = await self._engine.collective_rpc(method, _ENGINE_WITHIN_S, args)
         except Exception as problem:  # vLLM passes the worker's exception on as one of several types
-            raise RefusedError(f"the engine does not answer {method}: {problem}") from None
+            raise OrderRefusedError(f"the engine does not answer {method}: {problem}") from None
         return list(answers)
 
 
 async def _body(request: Any) -> bytes:
-    """The whole body; RefusedError above ``LONGEST_BODY`` bytes."""
+    """The whole body; OrderRefusedError above ``LONGEST_BODY`` bytes."""
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
         if size > LONGEST_BODY:
-            raise RefusedError(f"a body of more than {LONGEST_BODY} bytes")
+            raise OrderRefusedError(f"a body of more than {LONGEST_BODY} bytes")
     return b"".join(parts)

@@ -24,7 +24,7 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-envoy-external-address")
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class KldGate:
     """What the environment of this process says. token empty: loopback alone."""
 
     enabled: bool
@@ -34,25 +34,25 @@ class Gate:
     """Why it is not enabled."""
 
 
-def gate(environment: Mapping[str, str] = os.environ) -> Gate:
+def gate(environment: Mapping[str, str] = os.environ) -> KldGate:
     """The gate as ``environment`` sets it; shut where a part of it is wrong."""
     if environment.get(FLAG) != "1":
-        return Gate(enabled=False, shut=f"this server was not started with {FLAG}=1")
+        return KldGate(enabled=False, shut=f"this server was not started with {FLAG}=1")
     folder = Path(environment.get(FOLDER, ""))
     if not environment.get(FOLDER) or not folder.is_dir():
-        return Gate(enabled=False, shut=f"{FOLDER} names no folder")
+        return KldGate(enabled=False, shut=f"{FOLDER} names no folder")
     if not environment.get(TOKEN_FILE):
-        return Gate(enabled=True, folder=folder.resolve())
+        return KldGate(enabled=True, folder=folder.resolve())
     try:
         token = Path(environment[TOKEN_FILE]).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         token = ""
     if len(token) < SHORTEST_TOKEN:
-        return Gate(enabled=False, shut=f"{TOKEN_FILE} holds no token of {SHORTEST_TOKEN} signs or more")
-    return Gate(enabled=True, folder=folder.resolve(), token=token)
+        return KldGate(enabled=False, shut=f"{TOKEN_FILE} holds no token of {SHORTEST_TOKEN} signs or more")
+    return KldGate(enabled=True, folder=folder.resolve(), token=token)
 
 
-def refusal(now: Gate, host: str | None, headers: Mapping[str, str]) -> str:
+def refusal(now: KldGate, host: str | None, headers: Mapping[str, str]) -> str:
     """Why a caller from ``host`` (None: a Unix socket) may not ask; empty where it may.
 
     headers: by lower-case name.

@@ -14,59 +14,59 @@ _ROW_KINDS = ("f4", "f2")
 _FLOAT_BYTES = 4
 
 
-class RefusedError(Exception):
+class OrderRefusedError(Exception):
     """A request that is not allowed or makes no sense; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModelLimits:
     """Of the served model: tokens of a prompt, and its vocabulary."""
 
     tokens: int
     vocabulary: int
 
 
-def prompts_of(body: dict[str, Any], limits: Limits) -> list[list[int]]:
-    """The prompts' token ids; RefusedError where they are too many, too long or none."""
+def prompts_of(body: dict[str, Any], limits: ModelLimits) -> list[list[int]]:
+    """The prompts' token ids; OrderRefusedError where they are too many, too long or none."""
     prompts = body.get("prompts")
     if not isinstance(prompts, list) or not 1 <= len(prompts) <= MOST_PROMPTS:
-        raise RefusedError(f"prompts must be a list of 1 to {MOST_PROMPTS} lists of token ids")
+        raise OrderRefusedError(f"prompts must be a list of 1 to {MOST_PROMPTS} lists of token ids")
     for ids in prompts:
         if not isinstance(ids, list) or not 2 <= len(ids) < limits.tokens:
-            raise RefusedError(f"a prompt must have 2 to {limits.tokens - 1} token ids")
+            raise OrderRefusedError(f"a prompt must have 2 to {limits.tokens - 1} token ids")
         if any(type(token) is not int or not 0 <= token < limits.vocabulary for token in ids):
-            raise RefusedError(f"token ids must be integers from 0 to {limits.vocabulary - 1}")
+            raise OrderRefusedError(f"token ids must be integers from 0 to {limits.vocabulary - 1}")
     positions = sum(len(ids) - 1 for ids in prompts)
     if positions > MOST_POSITIONS:
-        raise RefusedError(f"{positions} positions in one request; at most {MOST_POSITIONS} are allowed")
+        raise OrderRefusedError(f"{positions} positions in one request; at most {MOST_POSITIONS} are allowed")
     return prompts
 
 
-def row_orders(body: dict[str, Any], limits: Limits) -> list[dict[str, Any]]:
+def row_orders(body: dict[str, Any], limits: ModelLimits) -> list[dict[str, Any]]:
     """Orders for whole rows, one per prompt."""
     prompts, kind = prompts_of(body, limits), body.get("type", "f4")
     if kind not in _ROW_KINDS:
-        raise RefusedError(f"type must be one of {', '.join(_ROW_KINDS)}")
+        raise OrderRefusedError(f"type must be one of {', '.join(_ROW_KINDS)}")
     values = sum(len(ids) - 1 for ids in prompts) * limits.vocabulary
     if values > MOST_ROW_VALUES:
-        raise RefusedError(f"{values} numbers in one answer; at most {MOST_ROW_VALUES} are allowed")
+        raise OrderRefusedError(f"{values} numbers in one answer; at most {MOST_ROW_VALUES} are allowed")
     return [{"kind": kind, "token_ids": ids} for ids in prompts]
 
 
-def reduce_orders(body: dict[str, Any], limits: Limits, files: CheckedFiles) -> list[dict[str, Any]]:
+def reduce_orders(body: dict[str, Any], limits: ModelLimits, files: CheckedFiles) -> list[dict[str, Any]]:
     """Orders to reduce, one per prompt, with the checked file of the reference."""
     prompts, told = prompts_of(body, limits), body.get("reference")
     if not isinstance(told, dict) or not isinstance(told.get("path"), str):
-        raise RefusedError("reference must be an object with path, sha256, vocabulary and first_rows")
+        raise OrderRefusedError("reference must be an object with path, sha256, vocabulary and first_rows")
     if told.get("vocabulary") != limits.vocabulary:
-        raise RefusedError(
+        raise OrderRefusedError(
             f"the reference has {told.get('vocabulary')} tokens, the server {limits.vocabulary}"
         )
     first = told.get("first_rows")
     if not isinstance(first, list) or len(first) != len(prompts):
-        raise RefusedError("first_rows must hold one row number per prompt")
+        raise OrderRefusedError("first_rows must hold one row number per prompt")
     if any(type(row) is not int or row < 0 for row in first):
-        raise RefusedError("first_rows must be integers >= 0")
+        raise OrderRefusedError("first_rows must be integers >= 0")
     file = files.checked(told["path"], str(told.get("sha256")))
     return [
         {"kind": "reduce", "token_ids": ids, "vocabulary": limits.vocabulary, "first_row": row, **file}
@@ -82,7 +82,7 @@ class CheckedFiles:
         self._known: dict[tuple[str, int, int, int], str] = {}
 
     def checked(self, name: str, sha256: str) -> dict[str, Any]:
-        """Path and identity of a file whose content is ``sha256``; RefusedError for every other."""
+        """Path and identity of a file whose content is ``sha256``; OrderRefusedError for every other."""
         path = Path(name)
         try:
             path = path.resolve(strict=True)
@@ -90,24 +90,24 @@ class CheckedFiles:
         except (OSError, RuntimeError, ValueError):  # ValueError: a NUL, or half a character
             path = Path()
         if not path.is_relative_to(self._folder) or not path.is_file():
-            raise RefusedError("the reference is no file below this server's folder of references")
+            raise OrderRefusedError("the reference is no file below this server's folder of references")
         key = (str(path), facts.st_size, facts.st_mtime_ns, facts.st_ino)
         if facts.st_size == 0 or facts.st_size % _FLOAT_BYTES:
-            raise RefusedError("the reference holds no float32 numbers")
+            raise OrderRefusedError("the reference holds no float32 numbers")
         if key not in self._known:
             with path.open("rb") as file:
                 self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
         if self._known[key] != sha256:
-            raise RefusedError(f"the reference has sha256 {self._known[key]}, not {sha256:.64}")
+            raise OrderRefusedError(f"the reference has sha256 {self._known[key]}, not {sha256:.64}")
         return {"path": key[0], "size": key[1], "mtime_ns": key[2], "inode": key[3]}
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The JSON object in ``body``; RefusedError where it is none."""
+    """The JSON object in ``body``; OrderRefusedError where it is none."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise RefusedError("the body must be a JSON object")
+        raise OrderRefusedError("the body must be a JSON object")
     return found

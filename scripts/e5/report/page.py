@@ -21,8 +21,8 @@ from scripts.e5.report.tables import (
     COST_COLUMNS,
     INCIDENT_COLUMNS,
     SCENARIO_COLUMNS,
-    Cell,
     Table,
+    TableCell,
     difference_table,
     harm_table,
     limits,
@@ -159,13 +159,13 @@ def _front_section(report: ReportInput) -> Section:
     heads = ("setting", "MTTR, s", "false switches per slice-month", "on the front")
     rows = tuple(
         (
-            Cell(text=f"{p.policy} {p.setting}".strip()),
-            Cell(text=f"{p.mttr_s[1]:.1f}", note=f"{p.mttr_s[0]:.1f} to {p.mttr_s[2]:.1f}"),
-            Cell(
+            TableCell(text=f"{p.policy} {p.setting}".strip()),
+            TableCell(text=f"{p.mttr_s[1]:.1f}", note=f"{p.mttr_s[0]:.1f} to {p.mttr_s[2]:.1f}"),
+            TableCell(
                 text=f"{p.false_switches[1]:.1f}",
                 note=f"{p.false_switches[0]:.1f} to {p.false_switches[2]:.1f}",
             ),
-            Cell(text="yes" if p.on_front else ""),
+            TableCell(text="yes" if p.on_front else ""),
         )
         for p in report.points
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.e5.report.tables import Cell, Table
+from scripts.e5.report.tables import Table, TableCell
 from simulator.world.at_rest import CONSEQUENCE
 
 
@@ -34,13 +34,13 @@ def at_rest_section(broken: list[dict[str, Any]]) -> Section:
     heads = ("home kernel", "slice", "clause", "measured", "limit", "unit", "scenarios")
     rows = tuple(
         (
-            Cell(text=row["kernel"]),
-            Cell(text=row["slice"]),
-            Cell(text=f"{row['clause_id']}{' (hard)' if row['hard'] else ''}"),
-            Cell(text=f"{row['value']:.3g}", tone="bad"),
-            Cell(text=f"{row['limit']:.3g}"),
-            Cell(text=row["unit"]),
-            Cell(text=str(len(row["scenarios"])), note=", ".join(row["scenarios"][:3])),
+            TableCell(text=row["kernel"]),
+            TableCell(text=row["slice"]),
+            TableCell(text=f"{row['clause_id']}{' (hard)' if row['hard'] else ''}"),
+            TableCell(text=f"{row['value']:.3g}", tone="bad"),
+            TableCell(text=f"{row['limit']:.3g}"),
+            TableCell(text=row["unit"]),
+            TableCell(text=str(len(row["scenarios"])), note=", ".join(row["scenarios"][:3])),
         )
         for row in broken
     )

@@ -64,7 +64,7 @@ _BETTER = {measure.name: measure.better for measure in MEASURES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class TableCell:
     """One table cell: text, a small note below it, and ``good``, ``bad`` or no tone."""
 
     text: str
@@ -77,7 +77,7 @@ class Table:
     """Heads and rows of one HTML table."""
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
 
 def policy_table(rows: dict[str, Any], policies: Sequence[str], columns: Iterable[str]) -> Table:
@@ -85,7 +85,7 @@ def policy_table(rows: dict[str, Any], policies: Sequence[str], columns: Iterabl
     columns = tuple(columns)
     heads = ("policy", *(f"{_LABELS[name]}{_unit_note(name)}" for name in columns))
     body = tuple(
-        (Cell(text=policy), *(_leaf_cell(rows[policy][name], _UNITS[name]) for name in columns))
+        (TableCell(text=policy), *(_leaf_cell(rows[policy][name], _UNITS[name]) for name in columns))
         for policy in policies
         if policy in rows
     )
@@ -99,7 +99,7 @@ def difference_table(deltas: dict[str, Any], policies: Sequence[str], configurat
     heads = ("policy", *(f"{_LABELS[name]}{_unit_note(name)}" for name in columns))
     rows = tuple(
         (
-            Cell(text=policy),
+            TableCell(text=policy),
             *(_difference_cell(deltas[policy][configuration][name], name) for name in columns),
         )
         for policy in present
@@ -111,19 +111,21 @@ def ratio_table(ratios: dict[str, Any], policies: Sequence[str], measure: str) -
     """One row per scenario, one column per policy: a time over that of the configuration compared with."""
     present = [policy for policy in policies if all(policy in row for row in ratios.values())]
     rows = tuple(
-        (Cell(text=name), *(_ratio_cell(row[policy][measure]) for policy in present))
+        (TableCell(text=name), *(_ratio_cell(row[policy][measure]) for policy in present))
         for name, row in ratios.items()
     )
     return Table(heads=(f"{_LABELS[measure]}, ratio", *present), rows=rows)
 
 
-def _ratio_cell(leaf: dict[str, Any]) -> Cell:
+def _ratio_cell(leaf: dict[str, Any]) -> TableCell:
     if leaf["mean"] is None:
-        return Cell(text="–", note="not applicable")
+        return TableCell(text="–", note="not applicable")
     if leaf["ci_low"] is None:
-        return Cell(text=f"{leaf['mean']:.2f}")
+        return TableCell(text=f"{leaf['mean']:.2f}")
     tone = "good" if leaf["ci_high"] < 1.0 else "bad" if leaf["ci_low"] > 1.0 else ""
-    return Cell(text=f"{leaf['mean']:.2f}", note=f"{leaf['ci_low']:.2f} to {leaf['ci_high']:.2f}", tone=tone)
+    return TableCell(
+        text=f"{leaf['mean']:.2f}", note=f"{leaf['ci_low']:.2f} to {leaf['ci_high']:.2f}", tone=tone
+    )
 
 
 def harm_table(harm: dict[str, Any], measure: str, worse: float) -> Table:
@@ -140,26 +142,26 @@ def harm_table(harm: dict[str, Any], measure: str, worse: float) -> Table:
         return max((worse * leaf["mean"] for leaf in leaves[name] if leaf["mean"] is not None), default=0.0)
 
     rows = tuple(
-        (Cell(text=name), *(_harm_cell(leaf, worse) for leaf in leaves[name]))
+        (TableCell(text=name), *(_harm_cell(leaf, worse) for leaf in leaves[name]))
         for name in sorted(names, key=harmed, reverse=True)
     )
     return Table(heads=(f"{_LABELS[measure]}, points", *policies), rows=rows)
 
 
-def _harm_cell(leaf: dict[str, Any], worse: float) -> Cell:
+def _harm_cell(leaf: dict[str, Any], worse: float) -> TableCell:
     if leaf["mean"] is None:
-        return Cell(text="–", note="not applicable")
+        return TableCell(text="–", note="not applicable")
     if leaf["limit"] is None:
-        return Cell(text=f"{leaf['mean']:+.2f}")
+        return TableCell(text=f"{leaf['mean']:+.2f}")
     side = "at most" if worse > 0.0 else "at least"
     tone = "bad" if worse * leaf["mean"] > HARM_TOLD else ""
-    return Cell(text=f"{leaf['mean']:+.2f}", note=f"{side} {leaf['limit']:+.2f}", tone=tone)
+    return TableCell(text=f"{leaf['mean']:+.2f}", note=f"{side} {leaf['limit']:+.2f}", tone=tone)
 
 
 def slice_table(rows: dict[str, Any], policies: Sequence[str], slices: Sequence[str], measure: str) -> Table:
     """One row per policy, one column per slice, of one measure."""
     body = tuple(
-        (Cell(text=policy), *(_leaf_cell(rows[policy][name][measure], "ratio") for name in slices))
+        (TableCell(text=policy), *(_leaf_cell(rows[policy][name][measure], "ratio") for name in slices))
         for policy in policies
     )
     return Table(heads=("policy", *(f"{name}, %" for name in slices)), rows=body)
@@ -170,21 +172,21 @@ def _unit_note(name: str) -> str:
     return _SHOWN_UNITS.get(unit, f", {unit}")
 
 
-def _leaf_cell(leaf: dict[str, Any], unit: str) -> Cell:
+def _leaf_cell(leaf: dict[str, Any], unit: str) -> TableCell:
     if leaf["mean"] is None:
-        return Cell(text="–", note="not applicable")
+        return TableCell(text="–", note="not applicable")
     note = ""
     if leaf["ci_low"] is not None:
         note = f"{number(leaf['ci_low'], unit)} to {number(leaf['ci_high'], unit)}"
-    return Cell(text=number(leaf["mean"], unit), note=note)
+    return TableCell(text=number(leaf["mean"], unit), note=note)
 
 
-def _difference_cell(leaf: dict[str, Any], name: str) -> Cell:
+def _difference_cell(leaf: dict[str, Any], name: str) -> TableCell:
     cell = _leaf_cell(leaf, _UNITS[name])
     if leaf["ci_low"] is None or leaf["ci_low"] <= 0.0 <= leaf["ci_high"] or _BETTER[name] == "none":
         return cell
     better = (leaf["mean"] > 0.0) == (_BETTER[name] == "high")
-    return Cell(text=cell.text, note=cell.note, tone="good" if better else "bad")
+    return TableCell(text=cell.text, note=cell.note, tone="good" if better else "bad")
 
 
 def number(value: float | None, unit: str) -> str:

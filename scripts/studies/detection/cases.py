@@ -15,8 +15,8 @@ import numpy as np
 
 from contracts.rng import stream
 from controller.detect.calibration.calibrate import calibrated_threshold
-from controller.detect.calibration.laws import Law, Normal, Ones
-from controller.detect.calibration.simulate import Change, arl_curve, delays, false_alarms
+from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
+from controller.detect.calibration.simulate import LawChange, arl_curve, delays, false_alarms
 from controller.detect.streams.classical import (
     Ewma,
     PageHinkley,
@@ -41,8 +41,8 @@ class ChangeCase:
     """A stream: its name, its laws before and after, and the CUSUM that knows both."""
 
     name: str
-    before: Law
-    after: Law
+    before: ObservationLaw
+    after: ObservationLaw
     known: StreamDetector
 
 
@@ -110,12 +110,12 @@ def candidates(family: str) -> Iterator[TrialDetector]:
     yield _matched("Page-Hinkley tuned", PageHinkley(slack=slack), law)
 
 
-def _calibrated(name: str, detector: StreamDetector, law: Law) -> TrialDetector:
+def _calibrated(name: str, detector: StreamDetector, law: ObservationLaw) -> TrialDetector:
     found = calibrated_threshold(detector, law, ARL0, seed=SEED, runs=RUNS)
     return TrialDetector(name=name, detector=detector, threshold=found.threshold)
 
 
-def _matched(name: str, detector: StreamDetector, law: Law) -> TrialDetector:
+def _matched(name: str, detector: StreamDetector, law: ObservationLaw) -> TrialDetector:
     """Threshold found on counted alarms: Page-Hinkley learns its baseline anew after each, so it is not
     stationary. Equal to river's, alarm for alarm (tested).
     """
@@ -169,7 +169,7 @@ def measured(candidate: TrialDetector, change: ChangeCase, known: Figures | None
     )
 
 
-def measured_arl(candidate: TrialDetector, law: Law) -> float:
+def measured_arl(candidate: TrialDetector, law: ObservationLaw) -> float:
     """Observations per false alarm, over 2e7 observations (about 2,000 alarms)."""
     begin = candidate.begin
     streams = 1000 if begin is None else begin.statistic.size
@@ -198,7 +198,7 @@ def _delay(candidate: TrialDetector, change: ChangeCase, place: int) -> tuple[fl
         delays(
             detector,
             candidate.threshold,
-            Change(change.before, change.after, place + phase),
+            LawChange(change.before, change.after, place + phase),
             runs=runs,
             seed=SEED + 2,
             most=20_000,

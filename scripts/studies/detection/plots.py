@@ -13,7 +13,7 @@ import numpy as np
 from contracts.loading.files import written
 from controller.detect.calibration.calibrate import MOST_DIRECT, calibrated_threshold
 from controller.detect.calibration.laws import Normal
-from controller.detect.calibration.simulate import Change, delays
+from controller.detect.calibration.simulate import LawChange, delays
 from controller.detect.streams.classical import Ewma, WindowMean, gaussian_cusum
 from controller.detect.streams.eprocess import Gaussian
 from controller.detect.streams.protocol import StreamDetector
@@ -65,7 +65,7 @@ def _delay(detector: StreamDetector, threshold: float) -> float:
         delays(
             detector,
             threshold,
-            Change(Normal(), Normal(mean=SHIFT), 200 + phase),
+            LawChange(Normal(), Normal(mean=SHIFT), 200 + phase),
             runs=400,
             seed=SEED + phase,
         ).mean

@@ -58,7 +58,7 @@ class _Watcher(ScrapeWatcher):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedFleets:
     """Healthy telemetry of fleets."""
 
     #: [B, T, R, kinds, 2]: requests and those over the edge, 0 without a scrape.
@@ -88,7 +88,7 @@ def _counted(le: NDArray[np.int64]) -> NDArray[np.float32]:
     return cells
 
 
-def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = None) -> Recorded:
+def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = None) -> RecordedFleets:
     """Run ``fleets`` fleets without a fault, from ``seed`` on; ``kv_edge``: of those learned from."""
     scenario, sha256 = queues(mixed=True, replicas=replicas, rate_rps=LOAD_RPS[replicas])
     parts: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
@@ -101,7 +101,7 @@ def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = Non
     edge = float(np.quantile(used[known], 1.0 - RATE)) if kv_edge is None else kv_edge
     used[:] = used > edge
     passed[..., -1, :] = scraped[..., -1, :].sum(axis=2)
-    return Recorded(
+    return RecordedFleets(
         scraped=scraped,
         passed=passed,
         kv_edge=edge,
@@ -110,7 +110,7 @@ def record(fleets: int, replicas: int, *, seed: int, kv_edge: float | None = Non
     )
 
 
-def series_of(seen: Recorded, unit: str, means: Floats | None = None) -> Series:
+def series_of(seen: RecordedFleets, unit: str, means: Floats | None = None) -> Series:
     """Observations of ``unit``; ``means`` [kinds]: of what was learned from, else its own."""
     compared = unit == "replica"
     cells = seen.scraped if compared else seen.passed[:, :, None]

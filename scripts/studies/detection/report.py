@@ -16,9 +16,9 @@ from contracts.documents.profile import HEALTHY
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from controller.detect.calibration.calibrate import calibrated_threshold
-from controller.detect.calibration.laws import Law, Normal, Ones
+from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
 from controller.detect.calibration.reference_arl import reference_arls
-from controller.detect.calibration.simulate import Change, delays
+from controller.detect.calibration.simulate import LawChange, delays
 from controller.detect.streams.eprocess import Gaussian, exceedances
 from controller.detect.streams.protocol import StreamDetector
 from controller.detect.streams.ranks import rank_edges
@@ -126,7 +126,7 @@ def _cell(row: Figures | None) -> str:
 
 def far_table() -> list[str]:
     """Thresholds of log-evidence and delays at run lengths that no simulation reaches."""
-    cases: tuple[tuple[str, StreamDetector, Law, Law], ...] = (
+    cases: tuple[tuple[str, StreamDetector, ObservationLaw, ObservationLaw], ...] = (
         ("normal, shift 1", Gaussian(), Normal(), Normal(mean=1.0)),
         ("ones, 0.01 to 0.05", exceedances(0.01), Ones(rate=0.01), Ones(rate=0.05)),
     )
@@ -136,7 +136,7 @@ def far_table() -> list[str]:
             found = calibrated_threshold(detector, before, arl0, seed=SEED)
             levels = (guaranteed_threshold(arl0), found.threshold)
             means = [
-                delays(detector, level, Change(before, after, 1000), runs=3000, seed=SEED).mean
+                delays(detector, level, LawChange(before, after, 1000), runs=3000, seed=SEED).mean
                 for level in levels
             ]
             lines.append(

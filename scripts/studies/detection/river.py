@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.rng import stream
-from controller.detect.calibration.laws import Law
+from controller.detect.calibration.laws import ObservationLaw
 from scripts.studies.detection.cases import ARL0, CHANGE, SEED, ChangeCase, Figures
 
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ def river_figures(changes: tuple[ChangeCase, ...], known: list[Figures]) -> list
     return rows + _kswin_figures(changes, known)
 
 
-def _draw(law: Law, observations: int, *names: str | int) -> list[float]:
+def _draw(law: ObservationLaw, observations: int, *names: str | int) -> list[float]:
     values: list[float] = law.source(stream(SEED, "river", *names), 1)(observations)[:, 0].tolist()
     return values
 
@@ -62,7 +62,7 @@ def _first_alarm(detector: Any, values: list[float]) -> int:
     return 0
 
 
-def _adwin_arl(delta: float, clock: int, law: Law, observations: int) -> float:
+def _adwin_arl(delta: float, clock: int, law: ObservationLaw, observations: int) -> float:
     detector, count = _adwin(delta, clock), 0
     for value in _draw(law, observations, "adwin_arl", clock):
         detector.update(value)
@@ -150,7 +150,7 @@ class _Levels:
     weight: float
 
 
-def _kswin_levels(law: Law) -> _Levels:
+def _kswin_levels(law: ObservationLaw) -> _Levels:
     """Run lengths of each attainable alpha; neighbours of ARL0, mixed so that the mean is ARL0."""
     p_values = _p_values(_draw(law, _KSWIN_UNITS, "kswin_arl"))
     levels = np.unique(p_values)

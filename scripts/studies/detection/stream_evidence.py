@@ -24,7 +24,7 @@ from contracts.jit import borrowed, compiled
 from contracts.telemetry import ProbeSamples
 from controller.detect.budget import BudgetSplit
 from controller.detect.clauses import ClausePlan, Kind, plan_clauses
-from controller.detect.sequential.accumulate import Cells, Probes
+from controller.detect.sequential.accumulate import Cells, ProbeBatch
 from controller.detect.sequential.accumulate import accumulate_probes as accumulate_probes_of_fleet
 from controller.detect.sequential.evidence import (
     LEVEL,
@@ -154,7 +154,7 @@ def accumulate_into(
 ) -> None:
     """``accumulate_probes_into`` for what compiled passes read of a plan."""
     plain = np.ascontiguousarray
-    arrived = Probes(
+    arrived = ProbeBatch(
         received=received & probes.valid,
         replica=plain(probes.replica),
         slice=plain(probes.slice),
@@ -186,7 +186,7 @@ def _probes_of_fleets(cells, probes, plan):
     """The probes of every fleet: a leading axis B on all of ``cells`` and ``probes`` but ``subject_of``."""
     cells, probes = borrowed(cells), borrowed(probes)
     for b in range(probes.received.shape[0]):
-        mine = Probes(
+        mine = ProbeBatch(
             probes.received[b], probes.replica[b], probes.slice[b], probes.values[b], probes.subject_of
         )
         accumulate_probes_of_fleet(_fleet(cells, b), mine, plan)

@@ -19,7 +19,7 @@ from faults.drill.incidents import INCIDENTS
 from scripts.output import write_whole
 from scripts.pages import fill, table
 from scripts.studies.incidents.plan import BESIDE_S, CONTROL, CONTROL_S, LIMIT_S, WARM_S
-from scripts.studies.incidents.results import RESULTS, Result, merged, misses, read_results
+from scripts.studies.incidents.results import RESULTS, IncidentResult, merged, misses, read_results
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE, DATA = DOCS / "incidents.md", DOCS / "incidents.json"
@@ -40,12 +40,12 @@ def main(folders: Iterable[Path]) -> None:
     fill(PAGE, blocks(results))
 
 
-def published() -> tuple[Result, ...]:
+def published() -> tuple[IncidentResult, ...]:
     """The parts that stand on the page."""
     return RESULTS.validate_python(json_of(read_regular(DATA, TEXT_BYTES))) if DATA.is_file() else ()
 
 
-def blocks(results: tuple[Result, ...]) -> Mapping[str, list[str]]:
+def blocks(results: tuple[IncidentResult, ...]) -> Mapping[str, list[str]]:
     """Lines between the marks of the page."""
     return {
         "classes": _classes(),
@@ -60,7 +60,7 @@ def _classes() -> list[str]:
     return table(("class", "as users told it", "reports"), rows)
 
 
-def _run(results: tuple[Result, ...]) -> list[str]:
+def _run(results: tuple[IncidentResult, ...]) -> list[str]:
     """How much of what is asked for was run, what a part takes, and what the rest would."""
     latest = _latest(results)
     done = {(one.name, one.seed) for one in latest if one.name != CONTROL and not one.void}
@@ -79,12 +79,12 @@ def _run(results: tuple[Result, ...]) -> list[str]:
     return lines
 
 
-def _latest(results: tuple[Result, ...]) -> list[Result]:
+def _latest(results: tuple[IncidentResult, ...]) -> list[IncidentResult]:
     """Those of the newest way to draw: the last that was added."""
     return [one for one in results if one.noise == results[-1].noise] if results else []
 
 
-def _tables(results: tuple[Result, ...]) -> list[str]:
+def _tables(results: tuple[IncidentResult, ...]) -> list[str]:
     """One table per range of disturbance and limit, in the order in which they were run."""
     lines: list[str] = []
     for (noise, limit_s), rows in groupby(results, key=lambda one: (one.noise, _limit(one))):
@@ -93,12 +93,12 @@ def _tables(results: tuple[Result, ...]) -> list[str]:
     return lines[:-1]
 
 
-def _limit(one: Result) -> float:
+def _limit(one: IncidentResult) -> float:
     """That of the incidents: controls have their own, and stand beside them."""
     return LIMIT_S if one.name == CONTROL else one.limit_s
 
 
-def _row(one: Result) -> list[str]:
+def _row(one: IncidentResult) -> list[str]:
     sees = [
         "" if one.name == CONTROL else "caught" if seen else "missed" for seen in (one.prefill, one.health)
     ]
@@ -110,7 +110,7 @@ def _row(one: Result) -> list[str]:
     return [name, str(one.seed), verdict, by, after, str(one.tokens), *sees, took, load]
 
 
-def _missed(results: tuple[Result, ...]) -> list[str]:
+def _missed(results: tuple[IncidentResult, ...]) -> list[str]:
     """By seed, of the newest way to draw."""
     rows = []
     latest = _latest(results)

@@ -9,7 +9,7 @@ from typing import Any
 from contracts.documents.scenario import ScheduledFault
 from contracts.errors import DocumentError, Problem
 from faults.client.replica import wire_form
-from faults.drill.incidents import INCIDENTS, NOISE, Incident, Place, drawn_fault
+from faults.drill.incidents import INCIDENTS, NOISE, FaultPlace, IncidentClass, drawn_fault
 
 COMMAND = "selvage bench incidents"
 #: The part of each seed in which nothing happens.
@@ -24,10 +24,10 @@ MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class IncidentPart:
     """One class with one seed. incident None: the control."""
 
-    incident: Incident | None
+    incident: IncidentClass | None
     seed: int
     fault: ScheduledFault | None
     limit_s: float
@@ -53,7 +53,7 @@ class Part:
         return WARM_S + self.limit_s + BESIDE_S
 
 
-def planned(seeds: str, classes: str, limit_s: float, place: Place) -> tuple[Part, ...]:
+def planned(seeds: str, classes: str, limit_s: float, place: FaultPlace) -> tuple[IncidentPart, ...]:
     """The parts of ``seeds`` ("A..B" or one) and ``classes`` (comma-separated; "" for all), seed by seed, so
     that a run that is stopped has whole seeds. DocumentError for what names none.
     """
@@ -62,9 +62,9 @@ def planned(seeds: str, classes: str, limit_s: float, place: Place) -> tuple[Par
         part
         for seed in _seeds(seeds)
         for part in (
-            Part(incident=None, seed=seed, fault=None, limit_s=CONTROL_S),
+            IncidentPart(incident=None, seed=seed, fault=None, limit_s=CONTROL_S),
             *(
-                Part(incident=one, seed=seed, fault=drawn_fault(one, place, seed), limit_s=limit_s)
+                IncidentPart(incident=one, seed=seed, fault=drawn_fault(one, place, seed), limit_s=limit_s)
                 for one in chosen
             ),
         )
@@ -86,7 +86,7 @@ def _seeds(text: str) -> range:
     return range(first, last + 1)
 
 
-def _chosen(text: str) -> tuple[Incident, ...]:
+def _chosen(text: str) -> tuple[IncidentClass, ...]:
     known = {one.name: one for one in INCIDENTS}
     names = list(dict.fromkeys(filter(None, text.split(",")))) or list(known)
     for name in names:

@@ -16,13 +16,13 @@ from contracts.loading.json_values import json_of
 from contracts.loading.malformed import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.output import ready_folder, write_whole
-from scripts.studies.incidents.plan import CONTROL, WARM_S, Part, noise_told
+from scripts.studies.incidents.plan import CONTROL, WARM_S, IncidentPart, noise_told
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class IncidentResult:
     """One part as it went. by: the first clause in alarm, or "no answer" ("": nothing); tokens: of all probes
     until then; prefill, health: whether prefill probes alone and ``/health`` had seen it by the end; struck:
     the injector says that it happened; load: running processes of the machine, mean of a minute; void: why it
@@ -56,8 +56,8 @@ class Result:
         return "missed" if self.struck else "never struck"
 
 
-RESULTS = TypeAdapter(tuple[Result, ...])
-_RESULT = TypeAdapter(Result)
+RESULTS = TypeAdapter(tuple[IncidentResult, ...])
+_RESULT = TypeAdapter(IncidentResult)
 
 
 class KeptParts:
@@ -66,7 +66,7 @@ class KeptParts:
     def __init__(self, out: Path, *facts: object) -> None:
         self._folder, self._facts = out / "parts", facts
 
-    def load(self, part: Part) -> Result | None:
+    def load(self, part: IncidentPart) -> IncidentResult | None:
         """What ``part`` left under the same facts; None where it must be run."""
         with suppress(DocumentError, *MALFORMED):
             kept = json_of(read_regular(self._file(part), TEXT_BYTES))
@@ -74,34 +74,34 @@ class KeptParts:
                 return _RESULT.validate_python(kept["result"])
         return None
 
-    def save(self, part: Part, result: Result) -> None:
+    def save(self, part: IncidentPart, result: IncidentResult) -> None:
         """Keep ``result``."""
         ready_folder(self._folder)
         kept = {"key": self._key(part), "drawn": part.drawn, "result": asdict(result)}
         write_whole(self._file(part), json_text(kept, indent=1))
 
-    def _file(self, part: Part) -> Path:
+    def _file(self, part: IncidentPart) -> Path:
         return self._folder / f"{part.place}.json"
 
-    def _key(self, part: Part) -> str:
+    def _key(self, part: IncidentPart) -> str:
         facts = [_FORMAT, part.name, part.seed, part.drawn, part.limit_s, WARM_S, noise_told()]
         return canonical_sha256([*facts, *self._facts])
 
 
-def read_results(folder: Path) -> tuple[Result, ...]:
+def read_results(folder: Path) -> tuple[IncidentResult, ...]:
     """Every part that lies finished in ``folder``, whatever code it ran on; an error for another file."""
     files = sorted((folder / "parts").glob("*.json"))
     found = (json_of(read_regular(file, TEXT_BYTES)) for file in files)
     return tuple(_RESULT.validate_python(one["result"]) for one in found)
 
 
-def merged(old: Iterable[Result], new: Iterable[Result]) -> tuple[Result, ...]:
+def merged(old: Iterable[IncidentResult], new: Iterable[IncidentResult]) -> tuple[IncidentResult, ...]:
     """Both, a part of ``new`` in the place of the same one of ``old``; in a fixed order."""
     found = {(one.noise, one.limit_s, one.seed, one.name): one for one in (*old, *new)}
     return tuple(found.values())
 
 
-def misses(results: Iterable[Result]) -> dict[int, list[str]]:
+def misses(results: Iterable[IncidentResult]) -> dict[int, list[str]]:
     """Classes that nothing saw, by seed; a seed without one has an empty list."""
     found: dict[int, list[str]] = {}
     for one in results:
@@ -110,7 +110,7 @@ def misses(results: Iterable[Result]) -> dict[int, list[str]]:
     return found
 
 
-def figures_of(results: Iterable[Result]) -> dict[str, Any]:
+def figures_of(results: Iterable[IncidentResult]) -> dict[str, Any]:
     """Flat figures of every part, then counts and the misses of each seed."""
     flat: dict[str, Any] = {}
     told = tuple(results)

@@ -22,9 +22,9 @@ from live.probe.prober import ProbePlan, Prober
 from live.run.generating import generation_plans
 from live.run.options import ProbeOptions
 from live.run.probing import probe_plan
-from scripts.studies.alarms import AlarmWatch, Seen, live_probe_fleet
-from scripts.studies.incidents.plan import WARM_S, Part, noise_told
-from scripts.studies.incidents.results import Result
+from scripts.studies.alarms import AlarmWatch, SeenRun, live_probe_fleet
+from scripts.studies.incidents.plan import WARM_S, IncidentPart, noise_told
+from scripts.studies.incidents.results import IncidentResult
 
 #: Tokens per second: more than the shipped budget, so that a run is short; tokens are what counts.
 PREFILL_TOKENS_PER_S, GENERATION_TOKENS_PER_S = 128.0, 512.0
@@ -39,7 +39,7 @@ Struck = Callable[[], bool]
 
 
 @dataclass(slots=True)
-class Bench:
+class WatchedServer:
     """A server that one part after the other strikes; a new one where it does not come to rest."""
 
     folder: Path
@@ -60,7 +60,9 @@ class Bench:
                 self.on_ready()
             yield watching
 
-    def run(self, parts: tuple[Part, ...], on_done: Callable[[Part, Result], None]) -> None:
+    def run(
+        self, parts: tuple[IncidentPart, ...], on_done: Callable[[IncidentPart, IncidentResult], None]
+    ) -> None:
         """Every one of ``parts``, in its order."""
         left = list(parts)
         while left:
@@ -82,11 +84,11 @@ class _Watching:
     plan: ProbePlan
     rest: str
 
-    def result(self, part: Part) -> Result:
+    def result(self, part: IncidentPart) -> IncidentResult:
         """What is seen of ``part``."""
         began_at_s = time.monotonic()
         seen = self._watched(part)
-        return Result(
+        return IncidentResult(
             name=part.name,
             seed=part.seed,
             limit_s=part.limit_s,
@@ -118,7 +120,7 @@ class _Watching:
             )
         return "it answers nothing"
 
-    def _watched(self, part: Part) -> Seen:
+    def _watched(self, part: IncidentPart) -> SeenRun:
         """What is seen within the part's limit, under load."""
         asked = [
             one for one in load_prompts(SHIPPED_PROMPTS) if one.split == "traffic" and one.slice in SLICES
@@ -134,7 +136,7 @@ class _Watching:
                 seen = self._watch(prober, AlarmWatch(fleet), part.limit_s, struck)
             return replace(seen, false_alarm=before.by)
 
-    def _watch(self, prober: Any, watch: AlarmWatch, limit_s: float, struck: Struck) -> Seen:
+    def _watch(self, prober: Any, watch: AlarmWatch, limit_s: float, struck: Struck) -> SeenRun:
         began_at_s, spent = time.time(), sum(prober.sent_tokens.values())
         unhealthy = False
         while time.time() - began_at_s < _lasts_s(watch, limit_s):

@@ -17,7 +17,7 @@ _PROFILE = "package:contracts/library/profiles/bf16.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PoolSize:
     """Size of one pool."""
 
     kernels: int
@@ -26,7 +26,7 @@ class Shape:
     slices: int
 
 
-def resources_of(pools: int, shape: Shape) -> Resources:
+def resources_of(pools: int, shape: PoolSize) -> Resources:
     """So many pools, each with its contract and its policy."""
     names = [f"pool-{n}" for n in range(pools)]
     return Resources(
@@ -53,7 +53,7 @@ def _object(kind: str, name: str, spec: Manifest) -> Manifest:
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _contract(name: str, shape: Shape) -> Manifest:
+def _contract(name: str, shape: PoolSize) -> Manifest:
     """The shipped contract, its slices cut or repeated to the asked number."""
     spec = object_of(load_as(KernelContract, resolve_uri(_CONTRACT, "")))["spec"]
     given = sorted(spec["slices"], key=lambda one: not one.get("default"))
@@ -65,7 +65,7 @@ def _contract(name: str, shape: Shape) -> Manifest:
     return _object("KernelContract", name, {**spec, "slices": slices, "clauses": clauses})
 
 
-def _pool(name: str, shape: Shape) -> Manifest:
+def _pool(name: str, shape: PoolSize) -> Manifest:
     kernels = [
         {
             "name": f"k{k}",

@@ -13,16 +13,16 @@ from contracts.units import MS_PER_S
 from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.route_loop import Parts
+from k8s.operator.route_loop import LoopParts
 from k8s.operator.sensing import Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
 from live.observe.layouts import LayoutReader
 from live.observe.metrics import EngineReading, parse_reading
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 from live.ports import GatewaySample
 from scripts.studies.operator.answers import answer
-from scripts.studies.operator.resources import NAMESPACE, Shape, resources_of, route_of
+from scripts.studies.operator.resources import NAMESPACE, PoolSize, resources_of, route_of
 
 _BEGAN_S = 1_800_000_000.0
 
@@ -32,7 +32,7 @@ class MemoryCluster:
 
     namespace = NAMESPACE
 
-    def __init__(self, pools: int, shape: Shape) -> None:
+    def __init__(self, pools: int, shape: PoolSize) -> None:
         self._resources, self._shape = resources_of(pools, shape), shape
         self._routes = {name: route_of(name) for name in self._resources.policies}
         self._configs: dict[str, Manifest] = {}
@@ -117,7 +117,7 @@ class MemoryCluster:
 
 
 @dataclass
-class Recorded:
+class RecordedWorld:
     """The world: a clock that moves by hand, and what every server answers now."""
 
     cluster: MemoryCluster
@@ -148,7 +148,7 @@ class Recorded:
 
     def operator(self) -> NamespaceOperator:
         """An operator of this namespace."""
-        parts = Parts(
+        parts = LoopParts(
             cluster=self.cluster,
             clock=self,
             source=self._source,
@@ -162,14 +162,14 @@ class Recorded:
 
 
 class RecordedSource:
-    """``k8s.operator.route_loop.Source`` that reads recorded answers within the turn; nothing is probed."""
+    """Recorded answers, read within the turn as ``k8s.operator.sensing.PoolTelemetry``; nothing is probed."""
 
     problem = ""
     failure = None
 
-    def __init__(self, world: Recorded, sensing: Sensing) -> None:
+    def __init__(self, world: RecordedWorld, sensing: Sensing) -> None:
         self._world, self._discovery, self._layout = world, sensing.discovery, sensing.setup.layout
-        self._recorder = Recorder(self._layout, {})
+        self._recorder = TelemetryRecorder(self._layout, {})
 
     @property
     def sent_tokens(self) -> dict[str, int]:
@@ -189,6 +189,8 @@ class RecordedSource:
         """Nothing is open."""
 
 
-def recorded_world(pools: int, shape: Shape, turns: int) -> Recorded:
+def recorded_world(pools: int, shape: PoolSize, turns: int) -> RecordedWorld:
     """A world of ``pools`` pools of one ``shape`` that can turn so often."""
-    return Recorded(cluster=MemoryCluster(pools, shape), texts=[answer(float(n)) for n in range(turns + 1)])
+    return RecordedWorld(
+        cluster=MemoryCluster(pools, shape), texts=[answer(float(n)) for n in range(turns + 1)]
+    )

@@ -17,7 +17,7 @@ from contracts.rng import stream
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.switches import measure_switches
 from policies.registry import make_configuration
-from scripts.studies.windows.match import Matched, Search, match
+from scripts.studies.windows.match import BracketSearch, Matched, match
 from simulator.drive import ControllerDriver
 from simulator.probe_fleet import Fault, FleetRun, run_fleets
 from simulator.world.compiled_scenario import CompiledScenario
@@ -26,8 +26,8 @@ SEED = 11
 #: Onsets lie this long after the start, so that every window has every phase to them.
 ONSET_FROM_S, ONSET_TO_S = 120, 420
 #: log10 of 1 - confidence, and of the budget per slice-month.
-WINDOW_SEARCH = Search(strict=-8.0, loose=math.log10(0.5), start=-2.0)
-SEQUENTIAL_SEARCH = Search(strict=0.0, loose=9.0, start=5.5)
+WINDOW_SEARCH = BracketSearch(strict=-8.0, loose=math.log10(0.5), start=-2.0)
+SEQUENTIAL_SEARCH = BracketSearch(strict=0.0, loose=9.0, start=5.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Watch:
         return self.spec.startswith("sequential")
 
     @property
-    def search(self) -> Search:
+    def search(self) -> BracketSearch:
         """Where its looseness is looked for."""
         return SEQUENTIAL_SEARCH if self.sequential else WINDOW_SEARCH
 
@@ -56,7 +56,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class FaultCase:
     """One fault: a measured condition (name, index) of a kernel, on all of its replicas or on one."""
 
     kernel: int
@@ -70,7 +70,7 @@ class Case:
         return f"{self.name}, {'kernel' if self.whole else 'one replica'}"
 
 
-def cases(scenario: CompiledScenario) -> tuple[Case, ...]:
+def cases(scenario: CompiledScenario) -> tuple[FaultCase, ...]:
     """Every measured condition of a home kernel that breaks the contract on a slice living there."""
     found = []
     for kernel in sorted(set(scenario.home.tolist())):
@@ -79,13 +79,13 @@ def cases(scenario: CompiledScenario) -> tuple[Case, ...]:
             if bool((scenario.violating[kernel, condition] & lives).any()):
                 named = f"{scenario.layout.kernels[kernel]} {name}"
                 found += [
-                    Case(kernel=kernel, condition=condition, name=named, whole=whole)
+                    FaultCase(kernel=kernel, condition=condition, name=named, whole=whole)
                     for whole in (True, False)
                 ]
     return tuple(found)
 
 
-def fleets_of(scenario: CompiledScenario, case: Case, seeds: Sequence[int]) -> list[FleetRun]:
+def fleets_of(scenario: CompiledScenario, case: FaultCase, seeds: Sequence[int]) -> list[FleetRun]:
     """One fleet per seed; onset and, of single replicas, which one are the seed's."""
     own = np.flatnonzero(scenario.layout.replica_kernel == case.kernel)
     runs = []
@@ -115,7 +115,7 @@ def measure_times(
     scenario: CompiledScenario,
     watch: Watch,
     looseness: float,
-    of: Sequence[Case],
+    of: Sequence[FaultCase],
     seeds: Sequence[int],
     most_s: float,
 ) -> Times:
@@ -142,7 +142,7 @@ def measure_times(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class HealthySwitches:
     """False switches (quarantines among them) of fleets without a fault."""
 
     episodes: int
@@ -150,11 +150,13 @@ class Counted:
     slice_months: float
 
 
-def count_false(control: CompiledScenario, watch: Watch, looseness: float, seeds: Sequence[int]) -> Counted:
+def count_false(
+    control: CompiledScenario, watch: Watch, looseness: float, seeds: Sequence[int]
+) -> HealthySwitches:
     """False switches over ``control`` with these seeds."""
     records = run_fleets(control, watch.driver(control, looseness), [FleetRun(seed=seed) for seed in seeds])
     found = [measure_switches(record) for record in records]
-    return Counted(
+    return HealthySwitches(
         episodes=sum(one.false_switches for one in found),
         quarantines=sum(one.false_quarantines for one in found),
         slice_months=sum(one.slice_months for one in found),

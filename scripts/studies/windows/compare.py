@@ -14,8 +14,8 @@ from contracts.scoring.intervals import Interval, paired_ratio
 from policies.warm import warm
 from scripts.studies.windows.cases import (
     ONSET_TO_S,
-    Case,
-    Counted,
+    FaultCase,
+    HealthySwitches,
     Times,
     Watch,
     cases,
@@ -79,7 +79,7 @@ class WindowConfiguration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class WindowComparison:
     """Everything that the figures, the table and the plot are made from.
 
     configurations: every window and, last, sequential. final: by name (``sequential``, ``least_worst``,
@@ -87,9 +87,9 @@ class Result:
     forms: by spec and repeat noise, times at the contract's own budget.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[FaultCase, ...]
     configurations: tuple[WindowConfiguration, ...]
-    final: dict[str, tuple[WindowConfiguration, Times, Counted]]
+    final: dict[str, tuple[WindowConfiguration, Times, HealthySwitches]]
     forms: dict[tuple[str, float], Times]
     lower_bound_s: float
 
@@ -101,7 +101,7 @@ def windows(size: Size) -> tuple[Watch, ...]:
     )
 
 
-def compare(size: Size) -> Result:
+def compare(size: Size) -> WindowComparison:
     """Match, choose, and meet every fault on fresh seeds."""
     control = at_limit(probe_world(size.control_s))
     world = probe_world(ONSET_TO_S + size.most_s)
@@ -123,7 +123,7 @@ def compare(size: Size) -> Result:
     once = {configuration.watch: configuration for configuration in chosen.values()}
     fresh = {watch: _fresh(control, world, configuration, of, size) for watch, configuration in once.items()}
     final = {name: (configuration, *fresh[configuration.watch]) for name, configuration in chosen.items()}
-    return Result(
+    return WindowComparison(
         cases=of,
         configurations=tuple(configurations),
         final=final,
@@ -132,7 +132,7 @@ def compare(size: Size) -> Result:
     )
 
 
-def forms(of: Sequence[Case], size: Size) -> dict[tuple[str, float], Times]:
+def forms(of: Sequence[FaultCase], size: Size) -> dict[tuple[str, float], Times]:
     """Times of every form of the detector at the contract's budget, on fresh seeds."""
     seeds = range(7001, 7001 + size.form_seeds)
     found = {}
@@ -153,9 +153,9 @@ def _fresh(
     control: CompiledScenario,
     world: CompiledScenario,
     configuration: WindowConfiguration,
-    of: Sequence[Case],
+    of: Sequence[FaultCase],
     size: Size,
-) -> tuple[Times, Counted]:
+) -> tuple[Times, HealthySwitches]:
     """Times and false switches of ``configuration`` on seeds that nothing was chosen on."""
     seeds, others = range(5001, 5001 + size.seeds), range(3001, 3001 + size.control_fleets)
     times = measure_times(world, configuration.watch, configuration.found.setting, of, seeds, size.most_s)
@@ -175,7 +175,7 @@ def verdict(found: Interval) -> str:
 
 
 @lru_cache(maxsize=1)
-def shipped_result() -> Result:
+def shipped_result() -> WindowComparison:
     """The comparison at its shipped size, once per process."""
     warm()
     return compare(Size())

@@ -22,7 +22,7 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class BracketSearch:
     """Where to look: between ``strict`` and ``loose``, from ``start`` in steps that double from ``step``.
 
     bisections: of the bracket found. slack: a count this near to the target, on the side asked for, will do.
@@ -36,7 +36,7 @@ class Search:
     slack: float = 0.1
 
 
-def match(count: Callable[[float], int], target: int, search: Search, *, above: bool) -> Matched:
+def match(count: Callable[[float], int], target: int, search: BracketSearch, *, above: bool) -> Matched:
     """The setting whose count of false switches comes nearest to ``target`` on one side of it.
 
     count: never fewer at a looser setting, up to chance, which the search bears: it keeps a strict end below
@@ -65,7 +65,7 @@ def match(count: Callable[[float], int], target: int, search: Search, *, above: 
     return Matched(setting=found, count=of(found), reached=True, tried=tuple(tried.items()))
 
 
-def _bracket(of: Callable[[float], int], target: int, search: Search) -> tuple[float, float]:
+def _bracket(of: Callable[[float], int], target: int, search: BracketSearch) -> tuple[float, float]:
     """(strict, loose): counts below the target, and not below it; or an end of the range for both."""
     here, step = search.start, search.step
     enough = of(here) >= target

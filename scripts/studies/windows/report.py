@@ -17,7 +17,7 @@ from contracts.scoring.intervals import poisson_rate
 from scripts.pages import fill, table
 from scripts.studies.detection.plots import COLOURS, figure_of, save_figure
 from scripts.studies.detection.report import PAGE
-from scripts.studies.windows.compare import Result, ratio, shipped_result, verdict
+from scripts.studies.windows.compare import WindowComparison, ratio, shipped_result, verdict
 
 NAMES = {
     "sequential": "sequential",
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
     save_plot(result, folder / "detection-windows.svg")
 
 
-def tables(result: Result) -> dict[str, list[str]]:
+def tables(result: WindowComparison) -> dict[str, list[str]]:
     """Both tables as Markdown."""
     return {
         "windows": settings_table(result),
@@ -42,7 +42,7 @@ def tables(result: Result) -> dict[str, list[str]]:
     }
 
 
-def settings_table(result: Result) -> list[str]:
+def settings_table(result: WindowComparison) -> list[str]:
     """What was matched, on which seeds it was chosen, and its false switches on fresh ones."""
     finals = {
         configuration.watch.spec: (name, counted)
@@ -93,7 +93,7 @@ def _plain(spec: str) -> str:
     return f"window {values['window_s']} s, {values['min_samples']} observations"
 
 
-def faults_table(result: Result) -> list[str]:
+def faults_table(result: WindowComparison) -> list[str]:
     """Per fault: lag and MTTR of both chosen windows and of sequential, ratios, and what they say."""
     mine = result.final["sequential"][1]
     rows = []
@@ -120,7 +120,7 @@ def faults_table(result: Result) -> list[str]:
     return table(head, rows)
 
 
-def forms_table(result: Result) -> list[str]:
+def forms_table(result: WindowComparison) -> list[str]:
     """Per fault mean lag and MTTR of every form of the sequential detector at the contract's own budget."""
     rows = [
         [
@@ -142,7 +142,7 @@ def _against(own: NDArray[np.float64], other: NDArray[np.float64], name: str) ->
     return f"{np.nanmean(other):.1f} ({limits})"
 
 
-def save_plot(result: Result, path: Path) -> None:
+def save_plot(result: WindowComparison, path: Path) -> None:
     """Mean lag over the faults in the order of the table, whole kernels and single replicas apart."""
     figure, axes = figure_of()
     for place, (name, (_, times, _)) in enumerate(result.final.items()):

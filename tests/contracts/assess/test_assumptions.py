@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.assess.assumptions import Standing, check_assumptions
+from contracts.assess.assumptions import AssumptionStanding, check_assumptions
 from contracts.assess.observations import Observations
 from contracts.documents.contract import RlAssumptions
 from tests.support.contracts_made import observed
@@ -32,7 +32,7 @@ def test_samples_within_declared_bounds_hold() -> None:
 def test_lost_mass_refutes_support_overlap() -> None:
     """Train mass without support on any observation refutes A1, with the mass as evidence."""
     found = check_assumptions(observed(lost_mass=[0.0, 0.25]), DECLARED, truncated_sampling=False)[0]
-    assert found.standing is Standing.FAILS
+    assert found.standing is AssumptionStanding.FAILS
     assert "0.25" in found.evidence
     assert standings(observed(lost_mass=[0.0]), truncated_sampling=False)[0] == "holds"
 
@@ -40,5 +40,5 @@ def test_lost_mass_refutes_support_overlap() -> None:
 def test_undeclared_bounds_are_not_checkable() -> None:
     """Without a declared bound the largest value is evidence and not a verdict."""
     found = check_assumptions(observed(advantage=[1.5]), None)[1]
-    assert found.standing is Standing.NOT_CHECKABLE
+    assert found.standing is AssumptionStanding.NOT_CHECKABLE
     assert "1.5" in found.evidence

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.assess.evaluate import evaluate
 from contracts.assess.gate import Waiver
 from contracts.assess.observations import from_samples
-from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose
+from contracts.assess.propose import ProposalTerms, SampledKernel, propose
 from contracts.assess.proposed_clauses import quantile_limit, round_up
 from contracts.assess.samples import KernelSamples
 from contracts.assess.verdicts import ContractVerdict
@@ -23,7 +23,7 @@ from tests.support.contracts_made import kernel_samples
 
 def proposed(*samples: KernelSamples, margin: float = 2.0) -> KernelContract:
     """A contract for kernels k0, k1, ... measured as ``samples``."""
-    kernels = [MeasuredKernel(name=f"k{i}", samples=each) for i, each in enumerate(samples)]
+    kernels = [SampledKernel(name=f"k{i}", samples=each) for i, each in enumerate(samples)]
     return propose("made", kernels, ProposalTerms(margin=margin))
 
 
@@ -89,7 +89,7 @@ def test_every_slice_is_a_measured_one() -> None:
 def test_reward_clause_is_the_tolerance_itself() -> None:
     """The reward clause bounds mean TV by the tolerated drift, whatever the kernel."""
     terms = ProposalTerms(reward_drift=0.02)
-    kernels = [MeasuredKernel(name="a", samples=kernel_samples())]
+    kernels = [SampledKernel(name="a", samples=kernel_samples())]
     clause = next(c for c in propose("made", kernels, terms).spec.clauses if c.metric == "tv_mean")
     assert (clause.threshold, clause.budget, clause.level) == (0.02, 0.0, "L3")
 

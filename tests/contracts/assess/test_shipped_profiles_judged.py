@@ -10,7 +10,7 @@ import pytest
 from contracts.assess import bound_table
 from contracts.assess.evaluate import evaluate
 from contracts.assess.observations import from_samples
-from contracts.assess.propose import MeasuredKernel, ProposalTerms, propose
+from contracts.assess.propose import ProposalTerms, SampledKernel, propose
 from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract, KernelProfile
 from contracts.loading.loader import load_as, load_document
@@ -69,7 +69,7 @@ def test_top_k_columns_are_lower_bounds_in_the_field(path: Path) -> None:
 def test_a_proposal_for_a_shipped_kernel_is_kept_by_it(path: Path) -> None:
     """Prompts that a proposal did not see fail no clause but the reward's, and that only if it says so."""
     profile, samples = load_profile(path)
-    made = propose("made", [MeasuredKernel(name=profile.spec.kernel, samples=samples)], ProposalTerms())
+    made = propose("made", [SampledKernel(name=profile.spec.kernel, samples=samples)], ProposalTerms())
     told = {clause.id for clause in made.spec.clauses if "do not all keep it" in clause.reason}
     for split in ("probe", "traffic"):
         result = evaluate(made, from_samples(samples, "", "healthy", split))

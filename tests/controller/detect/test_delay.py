@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from controller.detect.calibration.calibrate import calibrated_threshold
-from controller.detect.calibration.laws import Law, Normal, Ones
-from controller.detect.calibration.simulate import Change, delays
+from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
+from controller.detect.calibration.simulate import LawChange, delays
 from controller.detect.streams.classical import gaussian_cusum, rate_cusum
 from controller.detect.streams.eprocess import Gaussian, exceedances
 from controller.detect.streams.protocol import StreamDetector, StreamState
@@ -18,12 +18,12 @@ from controller.detect.streams.ranks import Rank, rank_edges
 from controller.detect.streams.thresholds import guaranteed_threshold
 
 ARL0 = 1e4
-BEFORE: dict[str, Law] = {"normal": Normal(), "ones": Ones(rate=0.01)}
+BEFORE: dict[str, ObservationLaw] = {"normal": Normal(), "ones": Ones(rate=0.01)}
 CASES = (("normal", 0.5), ("normal", 1.0), ("normal", 2.0), ("ones", 0.05), ("ones", 0.2))
 cases = pytest.mark.parametrize("kind, size", CASES)
 
 
-def after(kind: str, size: float) -> Law:
+def after(kind: str, size: float) -> ObservationLaw:
     """The changed law."""
     return Normal(mean=size) if kind == "normal" else Ones(rate=size)
 
@@ -34,7 +34,7 @@ def mean_delay(
     """Mean delay of a change after 1,000 units."""
     runs = 3000 if begin is None else begin.statistic.size
     found = delays(
-        detector, threshold, Change(BEFORE[kind], after(kind, size), 1000), runs=runs, seed=21, begin=begin
+        detector, threshold, LawChange(BEFORE[kind], after(kind, size), 1000), runs=runs, seed=21, begin=begin
     )
     assert not found.missed
     return found.mean

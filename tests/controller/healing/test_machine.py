@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from controller.healing.machine import begin, line, order, share, step
 from controller.healing.records import (
     Flush,
+    HealingOrder,
     HealingPhase,
     HealingSight,
     HealingState,
     HealingTerms,
-    Order,
 )
 from controller.healing.shares import held_back
 
@@ -64,9 +64,9 @@ def obeyed(terms: HealingTerms, seconds: int) -> list[HealingState]:
         asked = order(state, terms)
         sight = HealingSight(
             now_s=float(now),
-            restarted=True if asked is Order.RESTART else None,
-            flush=Flush.FLUSHED if asked is Order.FLUSH else None,
-            agreed=int(asked is Order.PROBE),
+            restarted=True if asked is HealingOrder.RESTART else None,
+            flush=Flush.FLUSHED if asked is HealingOrder.FLUSH else None,
+            agreed=int(asked is HealingOrder.PROBE),
         )
         state = step(state, sight, terms)
         found.append(state)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import Source
-from controller.judge.judge_pass import Standing
+from controller.judge.judge_pass import KernelStanding
 from controller.judge.loss import answer_loss
 from tests.support.builders import Clause, make_contract, make_layout
 
@@ -24,10 +24,12 @@ NOBODY_DOWN = np.zeros((1, 2), dtype=np.bool_)
 NOTHING_LOST = np.zeros((1, 2, 2))
 
 
-def standing(condemned: np.ndarray) -> Standing:
+def standing(condemned: np.ndarray) -> KernelStanding:
     """What follows of ``condemned`` [B, K, S, C] where no kernel is down."""
     hard = np.asarray((condemned & CONTRACT.hard).any(axis=3))
-    return Standing(condemned=condemned, hard_violated=hard, certified=np.asarray(~condemned.any(axis=3)))
+    return KernelStanding(
+        condemned=condemned, hard_violated=hard, certified=np.asarray(~condemned.any(axis=3))
+    )
 
 
 @given(st.integers(0, 2**32))
@@ -85,7 +87,7 @@ def test_failures_cost_no_more_than_what_fails(share: float, is_rate: bool) -> N
     contract = make_contract(LAYOUT, (clause,), fallback_threshold=2.0)
     alarm = np.ones((1, 2, 2, 1), dtype=np.bool_)
     excess = np.full(alarm.shape, share / 0.02 - 1.0)
-    judged = Standing(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
+    judged = KernelStanding(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
     loss = answer_loss(alarm, excess, judged, NOBODY_DOWN, NOTHING_LOST, contract)
     assert loss is not None
     weighed = min(50.0 * (share / 0.02 - 1.0) / 2.0, share)
@@ -111,7 +113,7 @@ def test_late_answers_are_worth_more_than_none(late: float, first_late: float) -
     contract = make_contract(LAYOUT, clauses, fallback_threshold=2.0)
     alarm = np.ones((1, 2, 2, 2), dtype=np.bool_)
     excess = np.broadcast_to(np.array([late, first_late]) / 0.05 - 1.0, alarm.shape)
-    judged = Standing(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
+    judged = KernelStanding(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
     loss = answer_loss(alarm, excess, judged, NOBODY_DOWN, NOTHING_LOST, contract)
     assert loss is not None
     np.testing.assert_allclose(loss, 0.9 * max(late, first_late), atol=1e-9)
@@ -135,7 +137,7 @@ def test_a_slow_clock_is_worth_no_less_than_late_answers(slow: float, late: floa
     told = late > 0.06
     alarm = np.broadcast_to(np.array([True, told]), (1, 2, 2, 2))
     excess = np.broadcast_to(np.array([slow, late / 0.05 - 1.0 if told else 0.0]), alarm.shape)
-    judged = Standing(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
+    judged = KernelStanding(condemned=alarm, hard_violated=~alarm[..., 0], certified=~alarm[..., 0])
     loss = answer_loss(alarm, excess, judged, NOBODY_DOWN, NOTHING_LOST, contract)
     assert loss is not None
     assert (loss <= 0.9 * (late if told else 1.0) + 1e-9).all()

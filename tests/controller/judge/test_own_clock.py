@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from contracts.rng import stream
-from controller.judge.own_clock import Clocks, slow_zones
+from controller.judge.own_clock import OwnClocks, slow_zones
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerOptions
 from policies.registry import make_configuration
@@ -128,7 +128,7 @@ def test_slow_zones_follow_their_definition(seed: int) -> None:
     shown = slow | (rng.random((fleets, replicas)) < 0.7)
     proven = slow & (rng.random((fleets, replicas)) < 0.5)
     case: Any = SimpleNamespace(owner=owner, kernels=2)
-    found = slow_zones(Clocks(shown, slow, proven), zones, case)
+    found = slow_zones(OwnClocks(shown, slow, proven), zones, case)
     expected = np.zeros_like(found)
     for b in range(fleets):
         for zone in range(3):

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from faults.client.replica import Injected
-from faults.client.wire import Answer, call
+from faults.client.wire import HttpAnswer, call
 from tests.faults.inside.test_document import scheduled
 from tests.support.drilled_server import TTL_S, Server
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def _with(server: Server, kind: str, **more: Any) -> Answer:
+def _with(server: Server, kind: str, **more: Any) -> HttpAnswer:
     """One answer under an HTTP fault that is proved and undone."""
     injected = server.faults.inject(scheduled(kind, **more), TTL_S)
     answer = server.answer()

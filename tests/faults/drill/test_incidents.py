@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.client.replica import wire_form
-from faults.drill.incidents import INCIDENTS, Incident, Place, drawn_fault
+from faults.drill.incidents import INCIDENTS, FaultPlace, IncidentClass, drawn_fault
 from faults.inside.document import fault_of
 
 places = st.builds(
-    Place,
+    FaultPlace,
     block_tokens=st.sampled_from((8, 16, 32, 128)),
     context_tokens=st.integers(256, 8192),
     slices=st.just(("code", "prose")),
@@ -20,7 +20,7 @@ places = st.builds(
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda one: one.name)
 @given(place=places, seed=st.integers(0, 2**31))
-def test_every_draw_can_be_injected(incident: Incident, place: Place, seed: int) -> None:
+def test_every_draw_can_be_injected(incident: IncidentClass, place: FaultPlace, seed: int) -> None:
     """The document's rules and the injector's both accept it, and a repeat draws the same."""
     fault = drawn_fault(incident, place, seed)
     assert fault_of(wire_form(fault)).name == incident.name
@@ -29,7 +29,7 @@ def test_every_draw_can_be_injected(incident: Incident, place: Place, seed: int)
 
 def test_draws_differ_from_seed_to_seed() -> None:
     """What has a parameter draws it: no fault is fitted once and for all."""
-    place = Place(block_tokens=32, context_tokens=1024, slices=("code", "prose"))
+    place = FaultPlace(block_tokens=32, context_tokens=1024, slices=("code", "prose"))
     fixed = {"nan-sanitised", "crossed-answers", "cut-stream", "hang"}
     for incident in INCIDENTS:
         drawn = {drawn_fault(incident, place, seed).model_dump_json() for seed in range(10)}

@@ -16,7 +16,16 @@ from contracts.documents.trigger import Trigger
 from faults.client.launch import drill_arguments
 from faults.client.replica import wire_form
 from faults.inside.document import ENGINE_KINDS, HTTP_CONDITIONS, HTTP_KINDS, fault_of
-from faults.inside.gate import FLAG, FOLDER, TOKEN_FILE, TOKEN_HEADER, Gate, RefusedError, gate, refusal
+from faults.inside.gate import (
+    FLAG,
+    FOLDER,
+    TOKEN_FILE,
+    TOKEN_HEADER,
+    CallRefusedError,
+    DrillGate,
+    gate,
+    refusal,
+)
 from faults.inside.lease import Lease, lease_for, read_lease, write_lease
 from tests.support.paths import ROOT
 
@@ -61,7 +70,7 @@ def test_http_faults_refuse_what_http_cannot_see(kind: str, condition: str) -> N
     if condition in HTTP_CONDITIONS:
         assert fault_of(plain).trigger.conditions == (condition,)
     else:
-        with pytest.raises(RefusedError, match=condition):
+        with pytest.raises(CallRefusedError, match=condition):
             fault_of(plain)
 
 
@@ -70,13 +79,13 @@ def test_http_faults_refuse_what_http_cannot_see(kind: str, condition: str) -> N
 )
 def test_whatever_is_sent_is_a_fault_or_refused(plain: object) -> None:
     """Input that is no fault raises the refusal and nothing else."""
-    with pytest.raises(RefusedError):
+    with pytest.raises(CallRefusedError):
         fault_of(plain)
 
 
 def test_a_kind_that_strikes_once_takes_no_trigger() -> None:
     """Holding KV blocks is no matter of single requests."""
-    with pytest.raises(RefusedError, match="strikes once"):
+    with pytest.raises(CallRefusedError, match="strikes once"):
         fault_of(wire_form(scheduled("kv_pressure", dose=0.5, trigger={"prefix_hit": True})))
 
 
@@ -104,7 +113,7 @@ def test_only_the_loopback_with_the_token_and_no_proxy_is_let_in(
     """One of the three missing is enough to refuse."""
     headers = [(TOKEN_HEADER.encode(), b"t" * 20 if right else b"wrong")]
     headers += [(b"x-forwarded-for", b"10.0.0.7")] if proxied else []
-    allowed = not refusal(Gate(enabled=True, token="t" * 20), host, headers)
+    allowed = not refusal(DrillGate(enabled=True, token="t" * 20), host, headers)
     assert allowed == (host in ("127.0.0.1", "::1", None) and right and not proxied)
 
 

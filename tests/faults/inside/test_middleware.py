@@ -73,9 +73,13 @@ class World:
             sent.append(message)
 
         scope: Scope = {
-            "type": "http", "path": path, "method": "POST", "app": self.app, "client": ("127.0.0.1", 1),
+            "type": "http",
+            "path": path,
+            "method": "POST",
+            "app": self.app,
+            "client": ("127.0.0.1", 1),
             "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
-        }  # fmt: skip
+        }
         await self.server(scope, receive, send)
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 

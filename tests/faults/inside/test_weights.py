@@ -61,10 +61,10 @@ def test_a_name_that_no_layer_has_is_refused() -> None:
     """A fault that would change nothing is no fault."""
     import torch
 
-    from faults.inside.gate import RefusedError
+    from faults.inside.gate import CallRefusedError
     from faults.inside.weights import WeightSwaps
 
-    with pytest.raises(RefusedError, match="no layer"):
+    with pytest.raises(CallRefusedError, match="no layer"):
         WeightSwaps(
             _model(torch.float32), fault_of({"name": "f", "kind": "noise", "live": {"layers": "nothing"}})
         )

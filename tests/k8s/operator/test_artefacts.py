@@ -11,11 +11,11 @@ from kubernetes import client
 
 from contracts.loading.files import sha256_of
 from contracts.loading.oci import STORE_VARIABLE, OciUri
-from k8s.operator.drills.admission import Place, judge_drill
+from k8s.operator.drills.admission import DrillPlace, judge_drill
 from k8s.operator.namespace import NamespaceOperator
 from k8s.resources.kinds import GROUP, VERSION
 from live.artefacts.fetch import RegistryAccess, fetch
-from live.artefacts.origins import Registry
+from live.artefacts.origins import RegistryOrigins
 from tests.support.cluster_worlds import SHED, Bench, Object
 from tests.support.drilled_pods import drill_spec
 from tests.support.oci_registry import OciRegistry, oci_registry
@@ -39,7 +39,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OciReg
 
 def operator_of(bench: Bench, registry: OciRegistry) -> NamespaceOperator:
     """An operator that may ask the registry."""
-    return bench.operator(registries=RegistryAccess(registries=(Registry(origin=registry.url),)))
+    return bench.operator(registries=RegistryAccess(registries=(RegistryOrigins(origin=registry.url),)))
 
 
 def by_digest(kernels: list[Object], uri: str) -> None:
@@ -162,10 +162,10 @@ def test_a_drill_waits_for_what_its_pool_names(bench: Bench, registry: OciRegist
     head = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "FaultDrill", "metadata": {"name": "late"}}
     wanted: list[OciUri] = []
     allowed = frozenset({bench.namespace})
-    place = Place(namespace=bench.namespace, allowed=allowed, shed=SHED, missing=wanted.append)
+    place = DrillPlace(namespace=bench.namespace, allowed=allowed, shed=SHED, missing=wanted.append)
     seen = bench.cluster().resources()
     verdict = judge_drill({**head, "spec": drill_spec()}, seen, place)
     assert (verdict.resolved.status, verdict.resolved.reason) == ("False", "ArtefactNotFetched")
     assert [str(one) for one in wanted] == [uri]
-    fetch(wanted[0], RegistryAccess(registries=(Registry(origin=registry.url),)))
+    fetch(wanted[0], RegistryAccess(registries=(RegistryOrigins(origin=registry.url),)))
     assert judge_drill({**head, "spec": drill_spec()}, seen, place).resolved.status == "True"

@@ -10,8 +10,7 @@ import numpy as np
 from contracts.compiled.meta import POLICY_METRICS
 from controller.shield.records import ShieldReason
 from k8s.operator.tally import OUTCOMES, Tally
-from k8s.process.decision_metrics import tally_metrics
-from k8s.process.metrics import Counts
+from k8s.process.metrics import LoopCounts, tally_metrics
 from live.control.loop import Turn
 
 
@@ -66,7 +65,7 @@ def test_a_demotion_counts_once_with_its_reason() -> None:
 
 def test_times_of_turns_are_a_histogram() -> None:
     """Each turn adds its time to the histogram, and failed ones are counted apart."""
-    counts = Counts()
+    counts = LoopCounts()
     counts.turned(0.02, failed=False)
     counts.turned(0.7, failed=True)
     (family,) = counts.tick_seconds.collect()

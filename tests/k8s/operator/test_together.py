@@ -16,12 +16,12 @@ from controller.decision import Decision
 from controller.state import ControllerState
 from k8s.operator.route_loop import RouteLoop
 from live.control.stacks import Stacks, arrays, owned
-from live.control.together import Asked, Together, setup_key
+from live.control.together import Together, UndecidedFleet, setup_key
 from live.control.turns import decide
-from scripts.studies.operator.resources import Shape
+from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
 
-SHAPE = Shape(kernels=2, replicas=3, slices=3)
+SHAPE = PoolSize(kernels=2, replicas=3, slices=3)
 POOLS, TICKS = 4, 40
 
 
@@ -133,9 +133,13 @@ def test_a_batch_decides_as_each_alone(seed: int) -> None:
     assert together > POOLS * TICKS / 2
 
 
-def asking(loop: RouteLoop, before: ControllerState, seen: FleetTelemetry, like: Decision | None) -> Asked:
+def asking(
+    loop: RouteLoop, before: ControllerState, seen: FleetTelemetry, like: Decision | None
+) -> UndecidedFleet:
     """``loop`` with what it knows and sees."""
-    return Asked(setup=loop.setup, key=setup_key(loop.setup), before=before, telemetry=seen, like=like)
+    return UndecidedFleet(
+        setup=loop.setup, key=setup_key(loop.setup), before=before, telemetry=seen, like=like
+    )
 
 
 def test_a_batch_that_stays_is_stacked_once_and_who_leaves_takes_nothing_along() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator import objects
-from k8s.operator.endpoints import IN, IN_ROTATION, OUT, UPGRADED, Endpoint, Found
+from k8s.operator.endpoints import IN, IN_ROTATION, OUT, UPGRADED, BackendEndpoint, FoundEndpoints
 from k8s.operator.probing import ClusterProber
 from k8s.operator.replicas import KernelBackend, PodDiscovery
 from k8s.operator.upgrades import Announced, misplaced, settled
@@ -21,22 +21,22 @@ from k8s.operator.watching import Stated
 UPGRADE = Announced(kernel="fp8", candidate="next", fingerprint="new")
 
 
-def server(pod: str, *, label: str, listed: bool, fingerprint: str = "") -> Endpoint:
+def server(pod: str, *, label: str, listed: bool, fingerprint: str = "") -> BackendEndpoint:
     """One pod as a backend lists it."""
-    return Endpoint(
+    return BackendEndpoint(
         key=pod, pod=pod, address="10.0.0.1", port=8000, state=ReplicaState.READY, in_rotation=listed,
         fingerprint=fingerprint, label=label,
     )  # fmt: skip
 
 
-def behind(value: str, *servers: Endpoint) -> Found:
+def behind(value: str, *servers: BackendEndpoint) -> FoundEndpoints:
     """A backend whose selector asks for ``value`` of the label."""
     selector = {"app": "chat", IN_ROTATION: value}
     found = tuple(replace(one, label_in=value) for one in servers)
-    return Found(endpoints=found, port=8000, selector=selector)
+    return FoundEndpoints(endpoints=found, port=8000, selector=selector)
 
 
-def whose(found: dict[str, Found], stated: dict[str, str] | None = None) -> dict[str, set[str]]:
+def whose(found: dict[str, FoundEndpoints], stated: dict[str, str] | None = None) -> dict[str, set[str]]:
     """Kernel -> its pods."""
     servers = settled(found, [UPGRADE], stated or {})
     return {kernel: {one.pod for one in listed} for kernel, listed in servers.items()}
@@ -167,7 +167,7 @@ SERVERS = st.lists(
 
 @given(SERVERS, SERVERS, SERVERS, st.booleans())
 def test_every_server_is_one_kernels(
-    old: list[Endpoint], new: list[Endpoint], others: list[Endpoint], announced: bool
+    old: list[BackendEndpoint], new: list[BackendEndpoint], others: list[BackendEndpoint], announced: bool
 ) -> None:
     """No server is lost and none is two kernels'; no announced build stays with the kernel."""
     found = {"fp8": behind(IN, *old), "next": behind(UPGRADED, *new), "bf16": behind(IN, *others)}

@@ -13,7 +13,7 @@ from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
 from k8s.process.election import LEASE, LEASE_S, RENEW_S, RETRY_S, Leadership
-from k8s.process.metrics import Counts
+from k8s.process.metrics import LoopCounts
 from k8s.process.serve import Loop
 from tests.support.cluster_worlds import Bench
 from tests.support.granted import rights
@@ -139,7 +139,7 @@ def test_who_does_not_lead_writes_nothing(bench: Bench) -> None:
         for one in both
     ]  # fmt: skip
     loops = [
-        cast(Loop, SimpleNamespace(leadership=one.leadership, operator=operator, counts=Counts()))
+        cast(Loop, SimpleNamespace(leadership=one.leadership, operator=operator, counts=LoopCounts()))
         for one, operator in zip(both, operators, strict=True)
     ]
 

@@ -6,15 +6,15 @@ import pytest
 from typer.testing import CliRunner
 
 from k8s.process import serve
-from k8s.process.serve import Settings
+from k8s.process.serve import OperatorSettings
 from scripts.cli.main import app
 
 
 def test_origins_reach_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each origin of the command line is allowed, in its whole form, and without the option none is."""
-    seen: list[Settings] = []
+    seen: list[OperatorSettings] = []
 
-    def served(settings: Settings) -> bool:
+    def served(settings: OperatorSettings) -> bool:
         seen.append(settings)
         return True
 

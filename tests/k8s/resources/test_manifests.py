@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 import k8s
-from k8s.resources.manifests import manifest_files
+from k8s.resources.definition import manifest_files
 from scripts.cli.main import app
 
 SHIPPED = Path(k8s.__file__).parent / "manifests" / "crds"

@@ -10,7 +10,7 @@ from kubernetes import client
 
 from k8s.api.routes import ApiRoutes
 from k8s.routes.rules import Rule, route_rules
-from k8s.routes.writer import OWNER, WRITTEN, OwnedRoute, RouteError, write_rules
+from k8s.routes.writer import OWNER, WRITTEN, RouteError, WrittenRoute, write_rules
 from tests.k8s.routes.test_rules import shape_of
 
 pytestmark = pytest.mark.needs("kube_api")
@@ -29,9 +29,9 @@ def routes(api: client.ApiClient, namespace: str) -> ApiRoutes:
     return ApiRoutes(api, namespace)
 
 
-def ours(routes: ApiRoutes) -> OwnedRoute:
+def ours(routes: ApiRoutes) -> WrittenRoute:
     """The route under test."""
-    return OwnedRoute(name="chat", owner="team/chat", gateway="front", hostnames=("chat.example.org",))
+    return WrittenRoute(name="chat", owner="team/chat", gateway="front", hostnames=("chat.example.org",))
 
 
 def stored(routes: ApiRoutes) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_what_is_not_about_rules_may_change(routes: ApiRoutes) -> None:
 def test_a_route_of_somebody_else_is_left_alone(routes: ApiRoutes) -> None:
     """A route of somebody else is left alone."""
     write_rules(routes, ours(routes), rules(0.7))
-    other = OwnedRoute(name="chat", owner="team/other")
+    other = WrittenRoute(name="chat", owner="team/other")
     with pytest.raises(RouteError, match="belongs to team/chat") as caught:
         write_rules(routes, other, rules(0.5))
     assert caught.value.reason == "RouteOwnedByOther"
@@ -103,7 +103,7 @@ def test_a_route_of_somebody_else_is_left_alone(routes: ApiRoutes) -> None:
 def test_a_missing_route_without_a_gateway_is_said(routes: ApiRoutes) -> None:
     """A missing route without a gateway is said."""
     with pytest.raises(RouteError, match="create it with parentRefs") as caught:
-        write_rules(routes, OwnedRoute(name="chat", owner="team/chat"), rules(0.5))
+        write_rules(routes, WrittenRoute(name="chat", owner="team/chat"), rules(0.5))
     assert caught.value.reason == "RouteMissing"
 
 

@@ -15,7 +15,7 @@ from contracts.errors import DocumentError
 from contracts.loading.oci import STORE_VARIABLE, MissingArtefactError, parse_oci, store_folder
 from contracts.loading.uris import resolve_uri
 from live.artefacts.fetch import RegistryAccess, fetch
-from live.artefacts.origins import Registry
+from live.artefacts.origins import RegistryOrigins
 from tests.support.oci_registry import TOKEN, OciRegistry, manifest_of, oci_registry, sha256
 
 FILES = {"profile.yaml": b"kind: KernelProfile\n", "data/samples.npz": b"\0" * 5000}
@@ -48,7 +48,7 @@ def access(
     registry: OciRegistry, *beside: OciRegistry, auth: Path | None = None, within_s: float = 20.0
 ) -> RegistryAccess:
     """To ``registry`` and those beside it."""
-    allowed = Registry(origin=registry.url, beside=frozenset(one.url for one in beside))
+    allowed = RegistryOrigins(origin=registry.url, beside=frozenset(one.url for one in beside))
     return RegistryAccess(registries=(allowed,), auth_file=auth, within_s=within_s)
 
 

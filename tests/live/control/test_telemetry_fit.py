@@ -9,7 +9,7 @@ import pytest
 
 from contracts.errors import StateError
 from contracts.telemetry import FleetTelemetry
-from live.control.telemetry_fit import TelemetryShapes
+from live.control.replay import TelemetryShapes
 from tests.support.builders import make_layout
 from tests.support.worlds import script
 

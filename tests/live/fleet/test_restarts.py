@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.fleet.restarts import RestartRule
+from live.fleet.server import RestartRule
 
 RULE = RestartRule(first_s=0.5, factor=2.0, longest_s=4.0, steady_s=60.0, most=4)
 

@@ -16,10 +16,9 @@ import pytest
 from live.errors import LiveError
 from live.fleet.admission import Admitted
 from live.fleet.children import Children
-from live.fleet.launchers import NotYetError, Order
+from live.fleet.launchers import NotYetError, ServerOrder
 from live.fleet.plan import ReplicaPlan, ServerOptions
-from live.fleet.restarts import RestartRule
-from live.fleet.server import Means, Server
+from live.fleet.server import Means, RestartRule, Server
 from live.fleet.state import Phase
 from live.gateway.process import free_ports
 
@@ -32,11 +31,11 @@ class Scripted:
 
     starts: list[Exception | None]
     how: str = "scripted"
-    orders: list[Order] = field(default_factory=list)
+    orders: list[ServerOrder] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     admission: Future[Admitted] = field(default_factory=Future)
 
-    def start(self, order: Order) -> int:
+    def start(self, order: ServerOrder) -> int:
         self.orders.append(order)
         outcome = self.starts.pop(0) if self.starts else None
         if outcome is not None:

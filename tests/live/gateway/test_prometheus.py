@@ -14,7 +14,7 @@ from contracts.compiled.layout import FleetLayout
 from contracts.telemetry import HISTOGRAM_EDGES_MS
 from live.errors import LiveError
 from live.gateway.prometheus import ClusterNames, GatewayMetrics, counted, read_clusters
-from live.observe.traffic import Traffic, TrafficCounter
+from live.observe.traffic import GatewayTraffic, TrafficCounter
 from live.ports import ClusterCounts, GatewaySample
 
 LAYOUT = FleetLayout(
@@ -58,7 +58,7 @@ def between(before: str, now: str) -> list[ClusterCounts]:
     return counted(read_clusters(before, NAMES), read_clusters(now, NAMES))
 
 
-def traffic(clusters: Sequence[ClusterCounts]) -> Traffic:
+def traffic(clusters: Sequence[ClusterCounts]) -> GatewayTraffic:
     """As the record counts them."""
     sample = GatewaySample(
         read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0, clusters=tuple(clusters),

@@ -12,14 +12,14 @@ from live.gateway.driver import listener_file, table_files
 from live.gateway.listeners import bootstrap
 from live.gateway.routes import route_configuration
 from live.gateway.settings import GatewayFiles, GatewaySettings
-from live.gateway.table import Endpoint, GatewayTable, ShadowRoute, SliceRoute, Upstream
+from live.gateway.table import GatewayTable, ShadowRoute, SliceRoute, Upstream, WeightedUpstream
 
 FILES = GatewayFiles(folder=Path("/fleet/gateway"))
 SETTINGS = GatewaySettings(listen_port=8000, admin_port=9901)
 UPSTREAMS = tuple(
     Upstream(replica=f"r{n}", kernel=f"k{n}", address="127.0.0.1", port=9000 + n) for n in range(2)
 )
-ENDPOINTS = tuple(Endpoint(upstream=upstream, weight=3) for upstream in UPSTREAMS)
+ENDPOINTS = tuple(WeightedUpstream(upstream=upstream, weight=3) for upstream in UPSTREAMS)
 TABLE = GatewayTable(
     version=4,
     routes=(

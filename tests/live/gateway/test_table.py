@@ -18,19 +18,19 @@ from live.gateway.actuator import RoutingFrame, gateway_table, upstream_of
 from live.gateway.table import (
     PER_MILLION,
     WEIGHT_SCALE,
-    Endpoint,
+    GatewayRotation,
     GatewayTable,
-    Rotation,
     ShadowRoute,
     SliceRoute,
     Upstream,
+    WeightedUpstream,
     slice_routes,
 )
 from live.ports import LiveReplica
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[NDArray[np.float64], Rotation, FleetLayout]:
+def worlds(draw: st.DrawFn) -> tuple[NDArray[np.float64], GatewayRotation, FleetLayout]:
     """A table [S, K + 1] whose rows are shares, a rotation, and the layout of both."""
     kernels, slices = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     of = sorted(draw(st.lists(st.integers(0, kernels - 1), min_size=1, max_size=12)))
@@ -51,7 +51,11 @@ def worlds(draw: st.DrawFn) -> tuple[NDArray[np.float64], Rotation, FleetLayout]
         probe_metrics=(),
         known_good=0,
     )
-    return rows / rows.sum(axis=1, keepdims=True), Rotation(in_rotation=rotation, upstreams=ups), layout
+    return (
+        rows / rows.sum(axis=1, keepdims=True),
+        GatewayRotation(in_rotation=rotation, upstreams=ups),
+        layout,
+    )
 
 
 def weight_of(route: SliceRoute, kernel: str) -> int:
@@ -114,9 +118,9 @@ BOTH = {
 }
 
 
-def rotation(*places: bool) -> Rotation:
+def rotation(*places: bool) -> GatewayRotation:
     """Both replicas reachable, those of ``places`` in rotation."""
-    return Rotation(in_rotation=np.array(places, dtype=np.bool_), upstreams=BOTH)
+    return GatewayRotation(in_rotation=np.array(places, dtype=np.bool_), upstreams=BOTH)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +178,9 @@ def test_tables_that_contradict_themselves_are_refused(change: dict[str, Any], s
 
 def test_weights_and_shares_out_of_range_are_refused() -> None:
     """Weight 0 is an endpoint left out; shares lie in their ranges; a replica is listed once."""
-    endpoint = Endpoint(upstream=BOTH["a-0"], weight=1)
+    endpoint = WeightedUpstream(upstream=BOTH["a-0"], weight=1)
     for make in (
-        lambda: Endpoint(upstream=BOTH["a-0"], weight=0),
+        lambda: WeightedUpstream(upstream=BOTH["a-0"], weight=0),
         lambda: SliceRoute(slice="s", endpoints=(), shed_per_million=PER_MILLION + 1),
         lambda: SliceRoute(slice="s", endpoints=(endpoint, endpoint)),
         lambda: ShadowRoute(slice="s", kernel="b", ratio=1.5),
@@ -211,7 +215,7 @@ def test_a_replica_that_comes_back_gets_its_share_of_its_kernel() -> None:
     everybody = np.ones(3, dtype=np.bool_)
 
     def weights(**shares: float) -> dict[str, int]:
-        rotation = Rotation(in_rotation=everybody, upstreams=ups, shares=shares)
+        rotation = GatewayRotation(in_rotation=everybody, upstreams=ups, shares=shares)
         (route,) = slice_routes(np.array([[1.0, 0.0, 0.0]]), rotation, layout)
         return {one.upstream.replica: one.weight for one in route.endpoints}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from live.kld.inside.columns import PREFIX, TOKEN_HEADER
-from live.kld.measure import Comparison, Route
+from live.kld.measure import Comparison, ComparisonRoute
 from live.kld.positions import PromptPositions, from_rows
 from live.kld.prompts import spread
 from live.kld.stage import Staged, stage
@@ -86,8 +86,8 @@ def test_a_server_reduces_what_its_api_would_say_at_length(running: Running) -> 
     )
     endpoint = Endpoint(url=running.url, timeout_s=300.0)
     comparison = Comparison(endpoint=endpoint, token=running.token, prompts=prompts, reference=reference)
-    assert comparison.choose().route is Route.REDUCED
-    reduced, rows, public = (comparison.run(route, lambda _: None) for route in Route)
+    assert comparison.choose().route is ComparisonRoute.REDUCED
+    reduced, rows, public = (comparison.run(route, lambda _: None) for route in ComparisonRoute)
     for left, right in zip(reduced, rows, strict=True):
         assert left.values == pytest.approx(right.values, rel=1e-4, abs=1e-7)
     short = replace(prompts[0], token_ids=prompts[0].token_ids[:17])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contracts.errors import DocumentError, MeasurementError
-from live.kld.measure import Comparison, Route
+from live.kld.measure import Comparison, ComparisonRoute
 from live.kld.positions import PromptPositions
 from live.kld.reference import ReferencePlan, reference_for
 from live.kld.server import batches, local_folder
@@ -32,9 +32,9 @@ def kl(found: list[PromptPositions]) -> np.ndarray:
 def test_all_routes_tell_one_story(tmp_path: Path) -> None:
     """Reduced there or here the numbers are the same; the public route stays below them."""
     comparison = compared(KldFake(drift=0.3, folder=tmp_path), tmp_path)
-    assert comparison.choose().route is Route.REDUCED
+    assert comparison.choose().route is ComparisonRoute.REDUCED
     done: list[int] = []
-    reduced, rows, public = (comparison.run(route, done.append) for route in Route)
+    reduced, rows, public = (comparison.run(route, done.append) for route in ComparisonRoute)
     assert kl(reduced) == pytest.approx(kl(rows), rel=1e-4, abs=1e-7)
     assert (kl(public) <= kl(rows) + 1e-6).all()
     assert kl(public).mean() > 0.1 * kl(rows).mean()
@@ -46,7 +46,7 @@ def test_a_server_that_cannot_read_the_file_answers_rows(tmp_path: Path) -> None
     """The reason is the server's own word."""
     (tmp_path / "theirs").mkdir()
     choice = compared(KldFake(folder=tmp_path / "theirs"), tmp_path).choose()
-    assert choice.route is Route.ROWS
+    assert choice.route is ComparisonRoute.ROWS
     assert "no file below this folder" in choice.reason
 
 
@@ -64,17 +64,17 @@ def test_a_plug_in_that_cannot_serve_leaves_the_public_route(
     """And says why; a route that is not there cannot be forced."""
     comparison = compared(server, tmp_path, token="wrong")
     choice = comparison.choose()
-    assert choice.route is Route.PUBLIC
+    assert choice.route is ComparisonRoute.PUBLIC
     assert reason in choice.reason
     with pytest.raises(MeasurementError, match="does not offer the route rows"):
-        comparison.choose(Route.ROWS)
+        comparison.choose(ComparisonRoute.ROWS)
     assert not server.asked.count("/selvage/kld/reduce")
 
 
 def test_a_slower_route_can_be_asked_for(tmp_path: Path) -> None:
     """To compare them, or to spare the engine."""
     comparison = compared(KldFake(folder=tmp_path), tmp_path)
-    assert comparison.choose(Route.PUBLIC).route is Route.PUBLIC
+    assert comparison.choose(ComparisonRoute.PUBLIC).route is ComparisonRoute.PUBLIC
 
 
 def test_two_vocabularies_are_no_comparison(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_reference_server_without_it_gives_its_most_probable_tokens(tmp_path: 
     assert isinstance(reference, TopReference)
     candidate = KldFake(drift=0.3, folder=tmp_path)
     comparison = Comparison(endpoint=reached(candidate), token="", prompts=prompts(), reference=reference)
-    assert comparison.choose().route is Route.PUBLIC
-    assert kl(comparison.run(Route.PUBLIC, lambda _: None)).mean() > 0.0
+    assert comparison.choose().route is ComparisonRoute.PUBLIC
+    assert kl(comparison.run(ComparisonRoute.PUBLIC, lambda _: None)).mean() > 0.0
 
 
 def test_a_stored_file_must_hold_distributions(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from live.kld.inside.columns import MOST_POSITIONS, MOST_PROMPTS, TOKEN_HEADER
 from live.kld.inside.gate import FLAG, FOLDER, TOKEN_FILE, gate, refusal
 from live.kld.inside.orders import (
     CheckedFiles,
-    Limits,
-    RefusedError,
+    ModelLimits,
+    OrderRefusedError,
     object_of,
     prompts_of,
     reduce_orders,
@@ -22,7 +22,7 @@ from live.kld.inside.orders import (
 )
 from live.kld.stage import PACKAGE, stage
 
-LIMITS = Limits(tokens=500, vocabulary=100)
+LIMITS = ModelLimits(tokens=500, vocabulary=100)
 
 
 def test_a_staged_server_finds_both_entry_points_and_keeps_what_it_had(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_without_a_token_the_loopback_interface_alone_may_ask(tmp_path: Path) ->
 )
 def test_prompts_that_are_none_or_too_many_are_refused(prompts: object) -> None:
     """Before the engine hears of them."""
-    with pytest.raises(RefusedError):
+    with pytest.raises(OrderRefusedError):
         prompts_of({"prompts": prompts}, LIMITS)
 
 
@@ -111,9 +111,9 @@ def test_whole_rows_are_limited_by_their_numbers() -> None:
     """A large vocabulary allows fewer positions in one answer."""
     body = {"prompts": [[1] * 400] * 10, "type": "f4"}
     assert len(row_orders(body, LIMITS)) == 10
-    with pytest.raises(RefusedError, match="numbers in one answer"):
-        row_orders(body, Limits(tokens=500, vocabulary=200_000))
-    with pytest.raises(RefusedError, match="f4, f2"):
+    with pytest.raises(OrderRefusedError, match="numbers in one answer"):
+        row_orders(body, ModelLimits(tokens=500, vocabulary=200_000))
+    with pytest.raises(OrderRefusedError, match="f4, f2"):
         row_orders(body | {"type": "f8"}, LIMITS)
 
 
@@ -133,15 +133,15 @@ def test_references_come_from_one_folder_and_are_what_was_named(tmp_path: Path) 
 
     assert orders()[0]["size"] == 400
     for path in (outside / "a.f32", inside / "link.f32", inside / "none.f32", inside):
-        with pytest.raises(RefusedError, match="below this server's folder"):
+        with pytest.raises(OrderRefusedError, match="below this server's folder"):
             orders(path=str(path))
     for wrong in ({"sha256": "0" * 64}, {"vocabulary": 99}, {"first_rows": [0, 1]}, {"first_rows": [-1]}):
-        with pytest.raises(RefusedError):
+        with pytest.raises(OrderRefusedError):
             orders(**wrong)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000])
 def test_bodies_that_are_no_object_are_refused(body: bytes) -> None:
     """Whatever comes, it is a refusal."""
-    with pytest.raises(RefusedError):
+    with pytest.raises(OrderRefusedError):
         object_of(body)

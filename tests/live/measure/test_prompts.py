@@ -11,7 +11,7 @@ import pytest
 from contracts.assess.samples import SPLITS
 from contracts.errors import DocumentError
 from live.measure.checkpoint import SHIPPED_MODEL
-from live.measure.corpus import Document
+from live.measure.corpus import CorpusText
 from live.measure.prompts import (
     SHIPPED_PROMPTS,
     Prompt,
@@ -35,10 +35,10 @@ class WordTokenizer:
         return " ".join(map(str, ids))
 
 
-def documents() -> list[Document]:
+def documents() -> list[CorpusText]:
     """Four different documents per slice."""
     return [
-        Document(
+        CorpusText(
             slice=name, name=f"{name}-{i}", text=" ".join("w" * (1 + j * (i + j) % 97) for j in range(400))
         )
         for name in ("code", "prose", "json", "numbers")

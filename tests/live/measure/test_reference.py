@@ -11,12 +11,11 @@ import pytest
 from contracts.errors import DocumentError, MeasurementError, MissingPartError
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import FullScores, TopScores
-from live.measure.golden import golden_bytes
 from live.measure.measured import MeasurePlan, ServerCondition
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.profile import KernelMeter
 from live.measure.reference import TopReference, _network, measure_top_reference
-from live.measure.reference_store import stored_top_reference
+from live.measure.reference_store import golden_bytes, stored_top_reference
 from live.measure.top_columns import top_values
 from tests.support.bigram_server import TABLE, FakeServer, prompts, reached, reference
 

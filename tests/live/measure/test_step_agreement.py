@@ -11,7 +11,7 @@ from contracts.documents.profile import StepTime
 from contracts.errors import MeasurementError
 from contracts.rng import stream
 from live.measure.backend import StepPlan
-from live.measure.request_steps import Request, requests_of
+from live.measure.request_steps import RequestKind, requests_of
 from live.measure.step_agreement import step_agreement
 from live.measure.step_model import fit_step_time
 from scripts.cli.main import app
@@ -24,7 +24,7 @@ def measured(seed: int, base_ms: float = 2.0, blocks: int = 4) -> StepTime:
     """A fit to requests of a server whose steps are known, with noise of 2 %."""
     rng = stream(seed, "agreement")
 
-    def took(kind: Request) -> float:
+    def took(kind: RequestKind) -> float:
         p = kind.point(1.0)
         steps = p.steps or 1
         work = base_ms * steps + 0.02 * p.prefill_tokens + 0.3 * p.decode_sequences

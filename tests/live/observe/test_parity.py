@@ -21,7 +21,7 @@ from contracts.telemetry import (
     ReplicaState,
 )
 from live.observe.metrics import EngineReading, parse_reading
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 from live.ports import GatewayAttempt, GatewayRequest, GatewaySample, LiveReplica
 from simulator.fleet import run_episodes
 from tests.support.prometheus_text import metrics_text
@@ -152,7 +152,7 @@ def test_one_recording_gives_one_record_through_both_adapters(build: Build, kind
     recording = FixedDriver(scenario)
     run_episodes(scenario, recording, [3])
     layout = scenario.layout
-    servers, recorder = Servers(layout), Recorder(layout, {})
+    servers, recorder = Servers(layout), TelemetryRecorder(layout, {})
     gateway, told_latencies = Gateway(layout, recording.seen), []
     scrapes = np.zeros(len(layout.replicas), dtype=np.int64)
     for seen in recording.seen:

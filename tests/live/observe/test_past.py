@@ -17,10 +17,10 @@ from contracts.rng import stream
 from controller.detect.budget import split_budget
 from controller.detect.clauses import plan_clauses
 from controller.detect.streams.thresholds import guaranteed_threshold
-from live.observe.past import EDGE, MOST_OUTSIDE, PAST, Cell, SurprisePasts, read_pasts
+from live.observe.past import EDGE, MOST_OUTSIDE, PAST, BuildOnSlice, SurprisePasts, read_pasts
 from tests.support.passive_contracts import CLAUSE, passive_contract, passive_fleet
 
-CELL = Cell("half", "build-1", "code")
+CELL = BuildOnSlice("half", "build-1", "code")
 Law = Callable[[np.random.Generator, int], np.ndarray]
 #: Of the mean surprise of one answer, nats.
 LAWS: dict[str, Law] = {
@@ -122,7 +122,7 @@ def test_a_kept_past_is_read_again_and_holds_numbers_alone(tmp_path: Path) -> No
     pasts, file = SurprisePasts(), tmp_path / "control" / "past.json"
     for value in np.linspace(0.5, 2.5, PAST).tolist():
         pasts.learn(CELL, value)
-    pasts.learn(Cell("half", "build-2", "code"), 1.0)
+    pasts.learn(BuildOnSlice("half", "build-2", "code"), 1.0)
     pasts.write(file)
     again = read_pasts(file)
     assert again.limits(CELL) == pasts.limits(CELL)

@@ -21,7 +21,7 @@ from live.observe.layouts import LayoutReader
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 from live.ports import LiveReplica
 from scripts.studies.operator.answers import answer
 from tests.support.prometheus_server import PrometheusServer, prometheus_server, target
@@ -60,7 +60,7 @@ def read(server: PrometheusServer, client: httpx.Client, *pods: str) -> dict[str
 
 def records(every: list[dict[str, EngineReading]]) -> list[FleetTelemetry]:
     """What readings of a fleet become, tick by tick."""
-    recorder = Recorder(FLEET, {})
+    recorder = TelemetryRecorder(FLEET, {})
     replicas = [
         LiveReplica(name=name, kernel=FLEET.kernels[k], url="", state=ReplicaState.READY)
         for name, k in zip(FLEET.replicas, FLEET.replica_kernel, strict=True)

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.telemetry import FleetTelemetry
 from live.observe.metrics import parse_reading
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 from tests.live.observe.test_traffic import LAYOUT, sample
 from tests.support.builders import no_probes
 
@@ -22,7 +22,7 @@ vllm:num_requests_waiting {waiting}
 
 def told(running: float, waiting: float, active: int | None) -> FleetTelemetry:
     """The record of one scrape of ``a-0``, at which the gateway has so many requests open."""
-    recorder = Recorder(LAYOUT, {})
+    recorder = TelemetryRecorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=running, waiting=waiting), 1.0)
     seen = sample(active=active)
     return recorder.record(1.0, (), {"a-0": reading}, replace(seen, requests=()), no_probes(1, 0, 0))
@@ -43,7 +43,7 @@ def test_what_the_gateway_holds_open_at_an_engine_that_counts_nobody_waits(
 
 def test_what_nobody_told_lately_stays_as_it_was() -> None:
     """A sample without hosts, as after a failed reading, is no proof that nothing is open."""
-    recorder = Recorder(LAYOUT, {})
+    recorder = TelemetryRecorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=0, waiting=0), 1.0)
     for active in (2, None):
         seen = replace(sample(active=active), requests=())
@@ -55,7 +55,7 @@ def test_what_the_gateway_has_open_is_of_the_scrape_and_unknown_where_it_tells_n
     """Three of seven run or wait. A replica that was not scraped keeps what it had; a sample without hosts
     tells of nobody.
     """
-    recorder = Recorder(LAYOUT, {})
+    recorder = TelemetryRecorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=2, waiting=1), 1.0)
     seen = []
     for active, readings in ((7, {"a-0": reading}), (9, {}), (None, {"a-0": reading})):

@@ -22,7 +22,7 @@ from live.measure.backend import TopScores
 from live.measure.endpoint import Endpoint
 from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
-from live.observe.record import Recorder
+from live.observe.record import TelemetryRecorder
 from live.observe.sampled import SampledInbox
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
@@ -53,7 +53,7 @@ class Watch:
         self._discovery = FleetDiscovery(folder)
         self._admin = EnvoyAdmin(state_of(folder).gateway.admin_url)
         self._logs = GatewayLogs(folder.gateway, self._admin, LAYOUT.slices)
-        self._recorder = Recorder(LAYOUT, {})
+        self._recorder = TelemetryRecorder(LAYOUT, {})
 
     def close(self) -> None:
         """Close the connection to Envoy."""

@@ -25,19 +25,19 @@ from live.probe.kinds import (
     CancelKind,
     Echo,
     GrammarKind,
-    Kind,
     LongKind,
     PairKind,
+    ProbeKind,
     TurnsKind,
     wanted,
 )
 from tests.support.generating import Facts, FakeServer, asking_of, golden, plan_of, prompts
 
 RIGHT = golden()
-KINDS: tuple[Kind, ...] = tuple(offer.kind for offer in OFFERS)
+KINDS: tuple[ProbeKind, ...] = tuple(offer.kind for offer in OFFERS)
 
 
-def worst(kind: Kind, server: FakeServer) -> dict[str, float]:
+def worst(kind: ProbeKind, server: FakeServer) -> dict[str, float]:
     """The worst value of every column over all prompts."""
     asking = asking_of(server, RIGHT)
     found: dict[str, float] = {}
@@ -48,14 +48,14 @@ def worst(kind: Kind, server: FakeServer) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_server_that_is_well_measures_nothing(kind: Kind) -> None:
+def test_a_server_that_is_well_measures_nothing(kind: ProbeKind) -> None:
     """Every kind measures something, all of it 0, and every column is one that a clause can name."""
     found = worst(kind, FakeServer())
     assert found.keys() <= set(GENERATION_COLUMNS)
     assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-9)
 
 
-DAMAGE: dict[str, tuple[Kind, str, Callable[[Facts], bool]]] = {
+DAMAGE: dict[str, tuple[ProbeKind, str, Callable[[Facts], bool]]] = {
     "on a prefix hit": (PairKind(), "pair_gap", lambda facts: facts.hit),
     "on a residue": (PairKind(), "generation_gap", lambda facts: facts.prompt_tokens % 8 in (3, 4)),
     "at a block's edge": (PairKind(), "generation_gap", lambda facts: facts.prompt_tokens % 8 == 0),

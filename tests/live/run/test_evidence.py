@@ -17,7 +17,7 @@ from live.control.loop import ControlPorts, LiveController
 from live.measure.backend import TopScores
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
-from live.run.evidence import EVIDENCE, IncidentEvidence, Replica, Right, ask, worst
+from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right, ask, worst
 from policies.registry import make_configuration
 from scripts.cli.main import app
 from tests.support.builders import make_fleet, make_layout
@@ -86,7 +86,7 @@ def incident(folder: Path, server: Server) -> None:
     log = DecisionLog(folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"))
     facts = {"fingerprint": "fp-1", "arguments": FLAGS}
     kept = IncidentEvidence(
-        folder / EVIDENCE, SETUP, Every(), lambda _: Replica(endpoint=server.endpoint, engine=facts)
+        folder / EVIDENCE, SETUP, Every(), lambda _: DescribedReplica(endpoint=server.endpoint, engine=facts)
     )
     clock = ManualClock()
     ports = ControlPorts(

@@ -1,4 +1,4 @@
-"""The benchmark of true capacities: its search by hand, its figures against the step-time model's."""
+"""The benchmark of true capacities: its figures against the step-time model's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contracts.documents import Scenario
 from contracts.loading.loader import load_as
@@ -16,18 +14,6 @@ from scripts.bench import capacity
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 from tests.support.synthetic import scenario_document, write_world
-
-
-@given(limit=st.floats(0.11, 4000.0), guess=st.floats(0.1, 1000.0))
-def test_the_search_finds_the_limit_from_any_guess(limit: float, guess: float) -> None:
-    """What is found is good, and a little more is not."""
-    found = capacity.highest(lambda rate: rate <= limit, guess)
-    assert found <= limit <= found * (1.0 + capacity.TOLERANCE) * (1.0 + 1e-9)
-
-
-def test_a_kernel_that_keeps_nothing_has_no_capacity() -> None:
-    """Where no rate is good the capacity is 0."""
-    assert capacity.highest(lambda _: False, 4.0) == 0.0
 
 
 def alone(folder: Path) -> CompiledScenario:

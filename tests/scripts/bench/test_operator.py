@@ -11,7 +11,7 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, parse_reading
 from scripts.bench import operator as bench_operator
 from scripts.studies.operator.answers import answer
-from scripts.studies.operator.resources import Shape
+from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
 from tests.support.engine_readings import histograms
 
@@ -41,7 +41,7 @@ def test_figures_are_flat_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(600)
 def test_every_pool_of_the_world_drives() -> None:
     """Every policy of the benchmark's namespace writes its own route and sees its servers."""
-    world = recorded_world(2, Shape(kernels=2, replicas=2, slices=3), 4)
+    world = recorded_world(2, PoolSize(kernels=2, replicas=2, slices=3), 4)
     operator = world.operator()
     for _ in range(4):
         world.advance()

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.cli.main import app
-from scripts.parity.recording import MeasuredCapacity, Objectives
+from scripts.parity.recording import MeasuredCapacity, RequestObjectives
 from tests.support.parity_recordings import SERVED, recording
 
 RUN = CliRunner()
@@ -17,7 +17,11 @@ RUN = CliRunner()
 
 def _recording(place: Path, busy_ratio: float = 0.5) -> Path:
     capacity = MeasuredCapacity(
-        objectives=Objectives(gap_ms=30.0), seconds=20.0, tried_rps=(9.0,), kept=(0.97,), carried_rps=9.0
+        objectives=RequestObjectives(gap_ms=30.0),
+        seconds=20.0,
+        tried_rps=(9.0,),
+        kept=(0.97,),
+        carried_rps=9.0,
     )
     whole = recording(seconds=30.0).model_copy(update={"serving": SERVED, "capacity": capacity})
     runs = tuple(run.model_copy(update={"busy_ratio": busy_ratio}) for run in whole.runs)

@@ -31,7 +31,7 @@ from scripts.train.certify import (
     run_suites,
     worlds_sha256,
 )
-from scripts.train.certify_parts import Part, PartResult
+from scripts.train.certify_parts import CertificationPart, PartResult
 from tests.policies.certify.test_certificate import certificate
 from tests.support.documents_written import write_yaml
 from tests.support.e5_world import suite_document, write_suite
@@ -105,10 +105,10 @@ def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch
 
     with pytest.raises(KeyboardInterrupt):
         run_suites(plan, stop, KeptResults(folder))
-    ran: list[Part] = []
+    ran: list[CertificationPart] = []
     run_part = certify_parts.run_part
 
-    def counted(part: Part) -> PartResult:
+    def counted(part: CertificationPart) -> PartResult:
         ran.append(part)
         return run_part(part)
 

@@ -18,7 +18,7 @@ from controller.detect.calibration.known_law import (
     threshold,
 )
 from controller.detect.calibration.laws import Empirical, Ones
-from controller.detect.calibration.simulate import Change, delays, false_alarms
+from controller.detect.calibration.simulate import LawChange, delays, false_alarms
 from controller.detect.streams.classical import BinnedCusum, rate_cusum
 from scripts.e5.known_faults import known_faults
 from simulator.world.compiled_scenario import CompiledScenario
@@ -45,7 +45,7 @@ def test_run_length_and_delay_are_those_of_simulation(seed: int) -> None:
     before, after = (Empirical(values=values, weights=weights) for weights in (law.before, law.after))
     alarms = false_alarms(detector, level, before, streams=400, samples=20_000, seed=seed)
     assert arl_at_least(alarms, 0.999) < ARL0 < arl_at_most(alarms, 0.999)
-    found = delays(detector, level, Change(before, after, 500), runs=4000, seed=seed)
+    found = delays(detector, level, LawChange(before, after, 500), runs=4000, seed=seed)
     assert abs(delay(law, ARL0) - found.mean) < 5.0 * found.standard_error + 0.02 * found.mean
 
 
@@ -54,7 +54,7 @@ def test_rates_are_a_known_law_of_two_values() -> None:
     law = KnownLaw(before=np.array([0.99, 0.01]), after=np.array([0.8, 0.2]))
     level = threshold(law, ARL0)
     found = delays(
-        rate_cusum(0.01, 0.2), level, Change(Ones(rate=0.01), Ones(rate=0.2), 500), runs=4000, seed=3
+        rate_cusum(0.01, 0.2), level, LawChange(Ones(rate=0.01), Ones(rate=0.2), 500), runs=4000, seed=3
     )
     assert abs(delay(law, ARL0) - found.mean) < 5.0 * found.standard_error + 0.03 * found.mean
 

@@ -17,9 +17,9 @@ from k8s.operator.drills.ledger import LINE, REPORT, ledger_name
 from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import ClusterError
 from scripts.e5_cluster import drills as course
-from scripts.e5_cluster.drills import OF_POLICY, DrillCourse, Ended, result_of
+from scripts.e5_cluster.drills import OF_POLICY, DrillCourse, EndedDrill, result_of
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
-from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.plan import DrillEpisode
 from tests.scripts.e5_cluster.test_plan import planned
 from tests.support.drill_runs import NotedLedger, ScriptedTarget
 from tests.support.episodes import broken_record, move_at, step_fault
@@ -78,7 +78,7 @@ class Runner:
         return self.config
 
 
-def episode(folder: Path) -> tuple[Episode, Object]:
+def episode(folder: Path) -> tuple[DrillEpisode, Object]:
     """The first one of a run, and its drill."""
     suite = planned(folder)
     return suite.episodes[0], suite.drill(suite.episodes[0])
@@ -99,7 +99,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 DONE = status("Done", verdict="Passed", conditions=conditions(Passed="True"))
 
 
-def played(found: Episode, *, shows: bool = True) -> Ended:
+def played(found: DrillEpisode, *, shows: bool = True) -> EndedDrill:
     """What a runner keeps of the episode's drill, through its ConfigMap."""
     plan = found.entry.plan
     rows = int(plan.total_s)
@@ -109,7 +109,7 @@ def played(found: Episode, *, shows: bool = True) -> Ended:
     outcome = judge(plan, run_drill(plan, target, NotedLedger(target.told), lambda _: None))
     content = json.loads(json.dumps(outcome_content(outcome), allow_nan=False))
     line = json.loads(outcome_line(outcome))
-    return Ended(verdict=outcome.verdict.value, reason=outcome.reason, content=content, line=line)
+    return EndedDrill(verdict=outcome.verdict.value, reason=outcome.reason, content=content, line=line)
 
 
 def test_a_report_comes_back_as_the_runner_judged_it(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from live.drill.between import home_plan, keep_decisions
 from live.fleet.state import FleetFolder
 from scripts.cli.main import app
 from scripts.drill.local import LocalRun
-from scripts.e5_drills.plan import Episode
+from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
-from scripts.e5_drills.summary import Told, summary
+from scripts.e5_drills.summary import HeaderFacts, summary
 from scripts.e5_local.episodes import result_of
 from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
 from tests.support.documents_written import envelope, write_yaml
@@ -65,7 +65,7 @@ def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> Loc
     )
 
 
-def record_of(episode: Episode) -> EpisodeRecord:
+def record_of(episode: DrillEpisode) -> EpisodeRecord:
     """Nobody moves under ``fixed``; ``sequential`` leaves ten seconds after the onset."""
     plan = episode.entry.plan
     rows = int(plan.total_s)
@@ -74,7 +74,7 @@ def record_of(episode: Episode) -> EpisodeRecord:
     return replace(moved, policy=episode.configuration.name, seed=episode.seed)
 
 
-def played(episode: Episode, *, shows: bool = True) -> EpisodeResult:
+def played(episode: DrillEpisode, *, shows: bool = True) -> EpisodeResult:
     """The episode on a scripted target."""
     plan, target = episode.entry.plan, ScriptedTarget(episode=record_of(episode), shows_after=shows)
     run = run_drill(plan, target, NotedLedger(target.told), lambda _: None)
@@ -120,7 +120,7 @@ def test_results_have_the_form_of_the_simulators(tmp_path: Path) -> None:
     """Same tables and the same page; who left after ten seconds recovered then, who stayed did not."""
     plan = planned(tmp_path)
     results = [played(one) for one in plan.episodes]
-    content, page = summary(plan, results, Told(command="selvage e5 --target local"))
+    content, page = summary(plan, results, HeaderFacts(command="selvage e5 --target local"))
     groups = content["groups"]["silent_numeric"]
     assert groups["sequential"]["mttr_s"]["mean"] == 10.0
     assert groups["fixed"]["unrecovered"]["mean"] == 1.0
@@ -137,7 +137,7 @@ def test_what_was_no_experiment_does_not_count_and_says_why(tmp_path: Path) -> N
     """An unproved fault leaves a hole in the table and a line in the notes."""
     plan = planned(tmp_path, seeds=1)
     results = [played(one, shows=one.configuration.name == "fixed") for one in plan.episodes]
-    content, _ = summary(plan, results, Told(command="selvage e5 --target local"))
+    content, _ = summary(plan, results, HeaderFacts(command="selvage e5 --target local"))
     assert content["groups"]["silent_numeric"]["sequential"]["mttr_s"]["mean"] is None
     assert any("does not count: bad: not shown" in line for line in content["header"]["measured_by"])
     assert [one["counts"] for one in content["header"]["episodes"]] == [True, False]
@@ -148,7 +148,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     plan, kept = planned(tmp_path, seeds=1), KeptEpisodes(tmp_path / "out")
     asked: list[str] = []
 
-    def run(episode: Episode) -> EpisodeResult:
+    def run(episode: DrillEpisode) -> EpisodeResult:
         asked.append(episode.configuration.name)
         return played(episode, shows=episode.configuration.name == "fixed" or len(asked) > 2)
 

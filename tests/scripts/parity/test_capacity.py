@@ -15,11 +15,11 @@ from scripts.parity.capacity import (
     model_capacity,
     simulated_capacity,
 )
-from scripts.parity.recording import Objectives
+from scripts.parity.recording import RequestObjectives
 from scripts.parity.replaying import replay
 from tests.support.parity_recordings import LENGTHS, LIMITS, SERVED, STEP, recording
 
-OBJECTIVES = Objectives(first_ms=400.0, gap_ms=30.0, whole_ms=4000.0)
+OBJECTIVES = RequestObjectives(first_ms=400.0, gap_ms=30.0, whole_ms=4000.0)
 
 
 def _send(rate_rps: float) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import pytest
 from scripts.setup.doctor import (
     DISTRIBUTION,
     TOP_LEVEL,
-    Check,
+    DoctorCheck,
     Optional,
     Status,
     check_optional,
@@ -41,7 +41,9 @@ def test_two_distributions_of_one_module_shadow_each_other() -> None:
 def test_absent_optional_part_names_its_command() -> None:
     """An optional part that is not there is no fault and comes with the command that provides it."""
     check = check_optional(Optional(module="no_such_module", command="make it", purpose="x"), {})
-    assert check == Check(name="no_such_module", status=Status.OPTIONAL, detail="x", next_step="make it")
+    assert check == DoctorCheck(
+        name="no_such_module", status=Status.OPTIONAL, detail="x", next_step="make it"
+    )
 
 
 def test_no_layer_is_shadowed_in_a_neutral_folder(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.jit import FUNCTIONS
-from scripts.setup.warm import SAY_S, STAGES, WARMED, Progress
+from scripts.setup.warm import SAY_S, STAGES, WARMED, CompileProgress
 from tests.support.e5_world import write_suite
 
 #: Runs in a process of its own, because other tests compile for types that no run uses.
@@ -118,7 +118,7 @@ def test_progress_is_said_now_and_then_where_lines_stay(
     """Where stderr is no terminal, a line follows another after some seconds at the earliest."""
     clock = iter([0.0, SAY_S, SAY_S + 1.0, 2.0 * SAY_S, 11.0])
     monkeypatch.setattr("scripts.setup.warm.time.perf_counter", lambda: next(clock))
-    progress = Progress()
+    progress = CompileProgress()
     for done in (1, 2, 3):
         progress(done, 9)
     progress.end()

@@ -11,20 +11,27 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from faults.drill.incidents import INCIDENTS, Place
+from faults.drill.incidents import INCIDENTS, FaultPlace
 from scripts.bench import incidents as bench
 from scripts.pages import filled
 from scripts.studies.incidents import page, watching
-from scripts.studies.incidents.plan import CONTROL, Part, noise_told, planned
-from scripts.studies.incidents.results import KeptParts, Result, figures_of, merged, misses, read_results
+from scripts.studies.incidents.plan import CONTROL, IncidentPart, noise_told, planned
+from scripts.studies.incidents.results import (
+    IncidentResult,
+    KeptParts,
+    figures_of,
+    merged,
+    misses,
+    read_results,
+)
 
-PLACE = Place(block_tokens=32, context_tokens=1024, slices=("code", "prose"))
+PLACE = FaultPlace(block_tokens=32, context_tokens=1024, slices=("code", "prose"))
 TWO = "hang,nan-sanitised"
 
 
-def result_of(part: Part, **more: Any) -> Result:
+def result_of(part: IncidentPart, **more: Any) -> IncidentResult:
     """A part that nothing saw, but for ``more``."""
-    plain = Result(
+    plain = IncidentResult(
         name=part.name,
         seed=part.seed,
         limit_s=part.limit_s,
@@ -122,7 +129,7 @@ class Script:
     last: str = ""
     seen: list[str] = field(default_factory=list)
 
-    def result(self, part: Part) -> Result:
+    def result(self, part: IncidentPart) -> IncidentResult:
         """Nothing is seen."""
         self.last = part.place
         self.seen.append(part.place)
@@ -134,13 +141,13 @@ class Script:
 
 
 def scripted(
-    bench_: watching.Bench, monkeypatch: pytest.MonkeyPatch, restless: tuple[str, ...]
+    bench_: watching.WatchedServer, monkeypatch: pytest.MonkeyPatch, restless: tuple[str, ...]
 ) -> list[Script]:
     """Servers of ``bench_`` as scripts; the list of those that were started."""
     started: list[Script] = []
 
     @contextmanager
-    def server(_: watching.Bench) -> Iterator[Script]:
+    def server(_: watching.WatchedServer) -> Iterator[Script]:
         started.append(Script(restless))
         yield started[-1]
 
@@ -153,7 +160,7 @@ def test_one_server_serves_all_parts_but_where_it_does_not_come_to_rest(
 ) -> None:
     """After a part that left something behind a new one is started, which is said; at the end none is."""
     said: list[str] = []
-    one = watching.Bench(tmp_path, said.append)
+    one = watching.WatchedServer(tmp_path, said.append)
     started = scripted(one, monkeypatch, ("hang.0", "nan-sanitised.1"))
     parts = planned("0..1", TWO, 45.0, PLACE)
     done: list[str] = []
@@ -177,7 +184,9 @@ def test_a_stopped_replay_goes_on(
         def __init__(self, *_: object) -> None:
             pass
 
-        def run(self, parts: tuple[Part, ...], on_done: Callable[[Part, Result], None]) -> None:
+        def run(
+            self, parts: tuple[IncidentPart, ...], on_done: Callable[[IncidentPart, IncidentResult], None]
+        ) -> None:
             """Nothing is seen of the first few."""
             for number, part in enumerate(parts):
                 if number == self.most:
@@ -185,7 +194,7 @@ def test_a_stopped_replay_goes_on(
                 ran.append(part.place)
                 on_done(part, result_of(part))
 
-    monkeypatch.setattr(watching, "Bench", Stopped)
+    monkeypatch.setattr(watching, "WatchedServer", Stopped)
     asked = {"seeds": "0..1", "classes": TWO, "out": str(tmp_path / "out")}
     with pytest.raises(KeyboardInterrupt):
         bench.run(**asked)

@@ -13,7 +13,7 @@ from controller.detect.sequential.detector import SequentialDetector
 from policies.registry import make_configuration
 from simulator.env.base import Base, load_base
 from simulator.env.detector import as_driven
-from simulator.env.randomise import Episode, draw_episode
+from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split, is_held_out
 from tests.support.env_world import HORIZON_S, scenario_path
 from tests.support.synthetic import scenario_document, write_world
@@ -27,7 +27,7 @@ def base() -> Base:
     return load_base(scenario_path(), HORIZON_S)
 
 
-def draw(fleet: int, split: Split = "all", seed: int = 1, space: EpisodeSpace = SPACE) -> Episode:
+def draw(fleet: int, split: Split = "all", seed: int = 1, space: EpisodeSpace = SPACE) -> DrawnEpisode:
     """One episode of ``fleet``."""
     return draw_episode(base(), space, seed, fleet, 0, split)
 

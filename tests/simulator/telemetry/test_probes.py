@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import ProbeOutcome
-from simulator.telemetry.probes import PROBE_LIMIT_S, Probes
+from simulator.telemetry.probes import PROBE_LIMIT_S, SimulatedProbes
 from simulator.world.compiled_scenario import CompiledScenario
 from tests.support.synthetic import contract_document
 from tests.support.synthetic_kernels import SLICES
@@ -30,7 +30,7 @@ def test_probe_metrics_are_those_of_the_contract(world: CompiledScenario) -> Non
 @given(seed=st.integers(0, 2**31))
 def test_probe_budget_is_kept(world: CompiledScenario, seed: int) -> None:
     """Every replica gets its stated probes per second, all within their tick, round robin over slices."""
-    probes, replicas = Probes(world, [seed]), len(world.layout.replicas)
+    probes, replicas = SimulatedProbes(world, [seed]), len(world.layout.replicas)
     computed, mine = 0, []
     for tick in range(world.ticks):
         probes.open(tick, np.zeros((1, replicas), dtype=np.int64), answered((1, replicas)))
@@ -44,7 +44,7 @@ def test_probe_budget_is_kept(world: CompiledScenario, seed: int) -> None:
 
 def test_probes_replay_measured_values(world: CompiledScenario) -> None:
     """A probe's values are those measured of its kernel, condition and prompt, to the last bit."""
-    probes = Probes(world, [5])
+    probes = SimulatedProbes(world, [5])
     shape = (1, len(world.layout.replicas))
     condition = np.zeros(shape, dtype=np.int64)
     condition[0, 3] = 7
@@ -63,10 +63,10 @@ def test_a_probe_sees_the_condition_at_its_instant(world: CompiledScenario) -> N
     shape = (1, len(world.layout.replicas))
     nothing, everyone = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.bool_)
     for at_s, hit in ((0.0, True), (1.0, False)):
-        probes = Probes(world, [5])
+        probes = SimulatedProbes(world, [5])
         probes.open(0, nothing, answered(shape))
         probes.change(0, 3, at_s, 7, int(ProbeOutcome.ANSWERED))
-        changed, clean = probes.close(everyone), Probes(world, [5])
+        changed, clean = probes.close(everyone), SimulatedProbes(world, [5])
         clean.open(0, nothing, answered(shape))
         differs = (changed.values != clean.close(everyone).values).any(axis=2)[0]
         assert differs.any() == (hit and bool(probes.due[0, 3]))
@@ -78,7 +78,7 @@ def test_repeat_noise_is_off_unless_stated(tmp_path: Path, world: CompiledScenar
     noisy = replace(world, telemetry=world.telemetry.model_copy(update={"repeat_noise": 0.1}))
     runs = []
     for scenario in (world, noisy):
-        probes = Probes(scenario, [5])
+        probes = SimulatedProbes(scenario, [5])
         values = []
         for tick in range(40):
             probes.open(tick, np.zeros(shape, dtype=np.int64), answered(shape))
@@ -92,7 +92,7 @@ def test_a_probe_ends_as_its_replica_is(world: CompiledScenario) -> None:
     """Dead: refused, at once. Hung: out of time, from the limit on; before, nobody knows how it will end."""
     shape = (1, len(world.layout.replicas))
     probes, nothing, everyone = (
-        Probes(world, [5]),
+        SimulatedProbes(world, [5]),
         np.zeros(shape, dtype=np.int64),
         np.ones(shape, dtype=np.bool_),
     )
@@ -121,7 +121,7 @@ def test_a_front_that_fails_a_share_fails_as_many_probes(world: CompiledScenario
     shape = (1, len(world.layout.replicas))
     ratio, nothing = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     ratio[0, 3] = 0.33
-    probes, clean = Probes(world, [5]), Probes(world, [5])
+    probes, clean = SimulatedProbes(world, [5]), SimulatedProbes(world, [5])
     failed, ended = 0, 0
     for tick in range(world.ticks):
         for each in (probes, clean):

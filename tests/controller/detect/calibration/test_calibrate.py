@@ -9,7 +9,7 @@ import pytest
 
 from contracts.rng import stream
 from controller.detect.calibration.calibrate import block_threshold, calibrated_threshold
-from controller.detect.calibration.laws import Empirical, Law, Normal, Ones, Source
+from controller.detect.calibration.laws import Empirical, Normal, ObservationLaw, Ones, Source
 from controller.detect.calibration.simulate import arl_curve, false_alarms
 from controller.detect.streams.classical import Ewma, WindowMean, gaussian_cusum
 from controller.detect.streams.eprocess import Betting, Gaussian, exceedances
@@ -45,7 +45,7 @@ class Autoregressive:
         return more
 
 
-CASES: tuple[tuple[StreamDetector, Law], ...] = (
+CASES: tuple[tuple[StreamDetector, ObservationLaw], ...] = (
     (Gaussian(), Normal()),
     (Gaussian(mean=2.0, deviation=3.0), Normal(mean=2.0, deviation=3.0)),
     (exceedances(0.05), Ones(rate=0.05)),
@@ -57,7 +57,7 @@ CASES: tuple[tuple[StreamDetector, Law], ...] = (
 
 
 @pytest.mark.parametrize("detector, law", CASES, ids=[case[0].name[:24] for case in CASES])
-def test_calibrated_thresholds_keep_their_arl0(detector: StreamDetector, law: Law) -> None:
+def test_calibrated_thresholds_keep_their_arl0(detector: StreamDetector, law: ObservationLaw) -> None:
     """Measured over fresh healthy streams, the mean run length agrees with the declared one."""
     found = calibrated_threshold(detector, law, 1000.0, runs=2000)
     measured = false_alarms(detector, found.threshold, law, streams=1000, samples=3000, seed=31)
@@ -102,7 +102,7 @@ def test_the_same_arguments_give_the_same_threshold() -> None:
     assert calibrated_threshold(Gaussian(), Normal(), 200.0, seed=5, runs=200) != first
 
 
-DEPENDENT: tuple[tuple[str, StreamDetector, Law, Law], ...] = (
+DEPENDENT: tuple[tuple[str, StreamDetector, ObservationLaw, ObservationLaw], ...] = (
     ("normal", Gaussian(), Autoregressive(correlation=0.6), Normal()),
     ("ones", exceedances(0.05), Ones(rate=0.05, persistence=0.4), Ones(rate=0.05)),
 )
@@ -110,7 +110,7 @@ DEPENDENT: tuple[tuple[str, StreamDetector, Law, Law], ...] = (
 
 @pytest.mark.parametrize("detector, law, wrong", [c[1:] for c in DEPENDENT], ids=[c[0] for c in DEPENDENT])
 def test_blocks_keep_arl0_where_units_depend_on_each_other(
-    detector: StreamDetector, law: Law, wrong: Law
+    detector: StreamDetector, law: ObservationLaw, wrong: ObservationLaw
 ) -> None:
     """Calibrated on blocks of a recorded series: at least 0.9 of nominal; as if independent: half or less."""
     series = law.source(stream(1, "recorded"), 1)(40_000)[:, 0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.detect.calibration.laws import Empirical, Law, Normal, Ones
+from controller.detect.calibration.laws import Empirical, Normal, ObservationLaw, Ones
 from controller.detect.calibration.simulate import false_alarms
 from controller.detect.sequential.health import healthy_threshold
 from controller.detect.streams.eprocess import Start
@@ -15,7 +15,7 @@ from controller.detect.streams.protocol import StreamDetector
 from tests.reference.recovery_laws import MatchRecovery, MeanRecovery, ShiftRecovery
 from tests.support.run_lengths import arl_at_least
 
-BROKEN: tuple[tuple[StreamDetector, Law], ...] = (
+BROKEN: tuple[tuple[StreamDetector, ObservationLaw], ...] = (
     (MeanRecovery(null_mean=0.05, upper=1.0), Ones(rate=0.05)),
     (MeanRecovery(null_mean=1.0, upper=5.0), Empirical(values=np.array([0.5, 0.5, 2.0]))),
     (MatchRecovery(share=0.3), Ones(rate=0.3)),
@@ -24,7 +24,9 @@ BROKEN: tuple[tuple[StreamDetector, Law], ...] = (
 )
 
 
-def called_healthy(detector: StreamDetector, law: Law, units: int, confidence: float = 0.9) -> float:
+def called_healthy(
+    detector: StreamDetector, law: ObservationLaw, units: int, confidence: float = 0.9
+) -> float:
     """Share of 2,000 attempts that are ever called healthy within ``units``."""
     state, more = detector.initial(2000), law.source(np.random.default_rng(7), 2000)
     ever, present = np.zeros(2000, dtype=np.bool_), np.ones(2000, dtype=np.bool_)
@@ -35,7 +37,7 @@ def called_healthy(detector: StreamDetector, law: Law, units: int, confidence: f
 
 
 @pytest.mark.parametrize("detector, law", BROKEN, ids=[case[0].name for case in BROKEN])
-def test_a_broken_kernel_is_rarely_called_healthy(detector: StreamDetector, law: Law) -> None:
+def test_a_broken_kernel_is_rarely_called_healthy(detector: StreamDetector, law: ObservationLaw) -> None:
     """However often one looks: at most 1 - confidence of the attempts, within the error of 2,000."""
     assert called_healthy(detector, law, 400) <= 0.1 + 3.0 * np.sqrt(0.09 / 2000)
 
@@ -49,7 +51,7 @@ def test_a_broken_kernel_is_rarely_called_healthy(detector: StreamDetector, law:
         (ShiftRecovery(shift=2.0), Normal(), 12),
     ),
 )
-def test_a_healthy_kernel_is_found_out(detector: StreamDetector, law: Law, units: int) -> None:
+def test_a_healthy_kernel_is_found_out(detector: StreamDetector, law: ObservationLaw, units: int) -> None:
     """Nine attempts in ten succeed within a stated number of units."""
     assert called_healthy(detector, law, units) >= 0.9
 

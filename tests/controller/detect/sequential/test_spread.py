@@ -16,7 +16,7 @@ from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
 from contracts.rng import stream
 from controller.detect.clauses import plan_clauses
-from controller.detect.sequential.accumulate import BETTING, PROBE, Cells, Probes, accumulate_probes
+from controller.detect.sequential.accumulate import BETTING, PROBE, Cells, ProbeBatch, accumulate_probes
 from controller.detect.sequential.evidence import (
     BETS,
     CLAUSE,
@@ -202,7 +202,9 @@ def test_a_unit_that_is_not_bet_on_counts_in_the_sum_over_slices_alone() -> None
     plan = EvidencePlan(clauses=clauses, applies=yes, gain=2.0, fair=nan[None, None, None])
     own, whole = blank_cells(1, 1, 1), blank_cells(1, 1, 1)
     cells = Cells(by_slice=own, over_slices=whole, health=np.ones((1, 1, 1, 3)), wanted=~yes[None])
-    probes = Probes(received=yes[0], replica=zero, slice=zero, values=np.full((1, 1), 9.0), subject_of=zero)
+    probes = ProbeBatch(
+        received=yes[0], replica=zero, slice=zero, values=np.full((1, 1), 9.0), subject_of=zero
+    )
     accumulate_probes(cells, probes, plan)
     assert not own[..., BETS:LEVEL].any()
     np.testing.assert_array_equal(whole[..., BETS:LEVEL], 1.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from controller.detect.calibration.laws import Empirical, Law, Normal, Ones
+from controller.detect.calibration.laws import Empirical, Normal, ObservationLaw, Ones
 from controller.detect.calibration.simulate import false_alarms
 from controller.detect.streams.eprocess import Betting, Gaussian, Start, exceedances
 from controller.detect.streams.protocol import StreamDetector
@@ -85,7 +85,7 @@ def test_worse_units_never_weaken_evidence(path: list[float], place: int) -> Non
     assert evidence(detector, tuple(worse)) >= evidence(detector, tuple(path)) * (1.0 - 1e-12)
 
 
-GUARANTEED: tuple[tuple[str, StreamDetector, Law], ...] = (
+GUARANTEED: tuple[tuple[str, StreamDetector, ObservationLaw], ...] = (
     ("normal", Gaussian(), Normal()),
     ("normal two-sided", Gaussian(two_sided=True), Normal()),
     ("normal, best start", Gaussian(start=Start.BEST), Normal()),
@@ -98,7 +98,9 @@ GUARANTEED: tuple[tuple[str, StreamDetector, Law], ...] = (
 
 @pytest.mark.parametrize("detector, law", [case[1:] for case in GUARANTEED], ids=[c[0] for c in GUARANTEED])
 @pytest.mark.parametrize("arl0", (100.0, 1000.0))
-def test_guaranteed_thresholds_keep_their_arl0(detector: StreamDetector, law: Law, arl0: float) -> None:
+def test_guaranteed_thresholds_keep_their_arl0(
+    detector: StreamDetector, law: ObservationLaw, arl0: float
+) -> None:
     """The 99 % lower limit of the measured mean run length is not below the declared one."""
     found = false_alarms(detector, guaranteed_threshold(arl0), law, streams=1000, samples=4000, seed=11)
     assert arl_at_least(found, 0.99) >= arl0

@@ -8,8 +8,8 @@ import pytest
 
 from k8s.operator.promotion.calls import (
     SHOWN,
-    Answer,
     Call,
+    HookAnswer,
     HookCaller,
     answer_of,
 )
@@ -35,7 +35,7 @@ def caller(server: HookServer) -> Iterator[HookCaller]:
         yield found
 
 
-def asked(caller: HookCaller, url: str, timeout_s: float = 30.0) -> Answer:
+def asked(caller: HookCaller, url: str, timeout_s: float = 30.0) -> HookAnswer:
     """What a call came to."""
     return caller.post(Call(url=url, body=b'{"a": 1}', timeout_s=timeout_s)).result(PATIENCE_S)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from contracts.assess.gate import GateOutcome
 from contracts.documents import KernelPromotion
 from controller.promotion.records import PromotionStage, PromotionState
-from k8s.operator.promotion.calls import Answer, Call, HookCaller
+from k8s.operator.promotion.calls import Call, HookAnswer, HookCaller
 from k8s.operator.promotion.hooks import HookView, Webhooks
 from k8s.operator.promotion.outbox import TRIES
 from k8s.operator.promotion.records import Attempt, terms_of
@@ -30,9 +30,9 @@ class Scripted(HookCaller):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[Call, Future[Answer]]] = []
+        self.calls: list[tuple[Call, Future[HookAnswer]]] = []
 
-    def post(self, call: Call) -> Future[Answer]:
+    def post(self, call: Call) -> Future[HookAnswer]:
         """Keep it."""
         self.calls.append((call, Future()))
         return self.calls[-1][1]
@@ -45,7 +45,7 @@ class Scripted(HookCaller):
         """Answer every call that waits."""
         for _, future in self.calls:
             if not future.done():
-                future.set_result(Answer(status=status, said=said))
+                future.set_result(HookAnswer(status=status, said=said))
 
 
 def hook(kind: str, name: str = "", **changes: Any) -> dict[str, Any]:
@@ -174,9 +174,9 @@ def test_all_hooks_must_agree() -> None:
     )
     hooks.look("next", found, 0.0)
     (_, first), (_, second) = caller.calls
-    first.set_result(Answer(status=200))
+    first.set_result(HookAnswer(status=200))
     assert not hooks.look("next", found, 0.0).confirmed
-    second.set_result(Answer(status=503, said="closed"))
+    second.set_result(HookAnswer(status=503, said="closed"))
     view = hooks.look("next", found, 0.0)
     assert view.confirmed == frozenset()
     assert view.held_up_by == "webhook two (confirm): HTTP 503: closed"
@@ -243,7 +243,7 @@ def test_a_hook_that_never_takes_it_is_given_up() -> None:
         before = len(caller.calls)
         hooks.deliver({"next": found}, float(at_s))
         for call, future in caller.calls[before:]:
-            future.set_result(Answer(status=500 if call.url.endswith("deaf") else 200))
+            future.set_result(HookAnswer(status=500 if call.url.endswith("deaf") else 200))
             times += [float(at_s)] if call.url.endswith("deaf") else []
     assert len(caller.calls) == TRIES + 1
     pauses = [later - earlier for earlier, later in pairwise(times)]
