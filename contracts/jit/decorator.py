@@ -12,6 +12,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 
 from contracts.jit.cache import alone, code_folder
 from contracts.jit.dispatcher import CompiledFunction, has_door
+from contracts.jit.linking import LinkingCompiler, read_version
 from contracts.jit.sources import source_stamp
 
 _P = ParamSpec("_P")
@@ -51,6 +52,10 @@ class _Locator(_CacheLocator):
 
 class _Place(CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012 (as numba declares it)
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """A version from disk."""
+        return read_version(target_context, payload)
 
 
 class _Index(IndexDataCacheFile):
@@ -98,7 +103,9 @@ def compiled(function: Any = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda inner: compiled(inner, **options)
-    dispatcher = CompiledFunction.adopted(njit(**{"error_model": "numpy", **options})(function))
+    dispatcher = CompiledFunction.adopted(
+        njit(pipeline_class=LinkingCompiler, **{"error_model": "numpy", **options})(function)
+    )
     dispatcher._cache = _Cache(dispatcher)
     # A function that is always inlined is compiled with its callers.
     if "<locals>" not in dispatcher.__qualname__ and options.get("inline") != "always":

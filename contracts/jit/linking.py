@@ -1,0 +1,120 @@
+"""What only compiled code calls is optimised with who calls it, not before.
+
+numba links a function with all that it calls, optimises the whole and makes machine code of it: for the
+function itself, and anew for every caller up to the one that the interpreter calls. A function without a door
+for the interpreter (``contracts.jit.dispatcher``) never runs by itself, so it stays as it was translated and
+simplified: a part, which callers take in. Who has a door is optimised with all its parts, once. Only
+functions that ``compiled`` decorates go by this; numba's own and those of others are compiled as ever.
+
+A function that calls itself cannot be a part, and numba cannot keep it on disk either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite.binding import parse_bitcode
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompileResult
+from numba.core.environment import lookup_environment
+
+#: Kind of what is kept of a part on disk; numba's own are "object" and "bitcode".
+_PART = "part"
+#: How names of variables begin that hold a function's environment, the objects that its code refers to.
+_ENVIRONMENT = "_ZN08NumbaEnv"
+
+
+class _Nowhere:
+    """Where parts run, which others take in."""
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Who takes the part in sets it."""
+
+
+class LinkedCode(JITCodeLibrary):
+    """Code of a function and of the parts that it takes in; machine code only if it ``runs`` by itself."""
+
+    def __init__(self, codegen: Any, name: str, *, runs: bool) -> None:
+        super().__init__(codegen, name)
+        self.runs = runs
+
+    @classmethod
+    def read(cls, codegen: Any, name: str, bitcode: bytes) -> LinkedCode:
+        """The part that ``serialize_using_object_code`` gave."""
+        part = cls(codegen, name, runs=False)
+        part._final_module = part._shared_module = parse_bitcode(bitcode)
+        part._finalize_final_module()
+        return part
+
+    @property
+    def codegen(self) -> Any:
+        """Where it runs."""
+        return self._codegen if self.runs else _Nowhere()
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Zero for whatever is not there."""
+        self._ensure_finalized()
+        return super().get_pointer_to_function(name) if self.runs else 0
+
+    def serialize_using_object_code(self) -> Any:
+        """What is kept on disk."""
+        if self.runs:
+            return super().serialize_using_object_code()
+        return self.name, _PART, self._get_module_for_linking().as_bitcode()
+
+    def _optimize_final_module(self) -> None:
+        """Each function was simplified before; what comes now is the callers'."""
+        if self.runs:
+            super()._optimize_final_module()
+
+    def _finalize_final_module(self) -> None:
+        if self.runs:
+            super()._finalize_final_module()
+            self._set_environments()
+        else:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+    def _set_environments(self) -> None:
+        """Parts' own are set nowhere else."""
+        for name in [variable.name for variable in self._final_module.global_variables]:
+            environment = lookup_environment(name) if name.startswith(_ENVIRONMENT) else None
+            if environment is not None:
+                self._codegen.set_env(name, environment)
+
+
+class LinkingCompiler(Compiler):
+    """numba's compiler, for which functions without a door do not run by themselves."""
+
+    def define_pipelines(self) -> Any:
+        """numba's own; asked for once, before anything is translated."""
+        state = self.state
+        if state.library is None:
+            name, runs = state.func_id.func_qualname, not state.flags.no_cpython_wrapper
+            state.library = LinkedCode(state.targetctx.codegen(), name, runs=runs)
+            state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
+class _Target:
+    """A target that reads parts as well as what numba keeps."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def codegen(self) -> Any:
+        return self
+
+    def unserialize_library(self, kept: Any) -> Any:
+        name, kind, content = kept
+        codegen = self._target.codegen()
+        return LinkedCode.read(codegen, name, content) if kind == _PART else codegen.unserialize_library(kept)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+def read_version(target: Any, kept: Any) -> CompileResult:
+    """The compiled version that was kept on disk, a part or a whole, for ``target``."""
+    version = CompileResult._rebuild(_Target(target), *kept)
+    return version._replace(target_context=target)

@@ -1,0 +1,121 @@
+"""What only compiled code calls is optimised with its callers: it runs in them, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+from numba.core.codegen import JITCodeLibrary
+
+from tests.support.paths import ROOT
+
+#: Two functions for the interpreter that take in the same parts: one that refers to objects (the type of the
+#: array that it prints, an exception) through another.
+FAMILY = """from contracts.jit import compiled
+
+
+@compiled
+def seen(x):
+    print(x)
+    if x[0] < 0.0:
+        raise ValueError("below zero")
+    return x[0]
+
+
+@compiled
+def one_more(x):
+    return seen(x) + 1.0
+
+
+@compiled
+def twice(x):
+    return 2.0 * one_more(x)
+
+
+@compiled
+def thrice(x):
+    return 3.0 * one_more(x)
+"""
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import family
+for name in sys.argv[2:]:
+    function = getattr(family, name)
+    print(function(np.ones(1)))
+    try:
+        function(-np.ones(1))
+    except ValueError as error:
+        print(error)
+print(sum(sum(getattr(family, name).stats.cache_misses.values()) for name in ("seen", "one_more")))
+"""
+
+
+def freshly_imported(folder: Path) -> ModuleType:
+    """``FAMILY`` as a module that nobody has compiled before."""
+    path = folder / "family.py"
+    path.write_text(FAMILY)
+    spec = spec_from_file_location("family", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def runs(function: Any) -> bool:
+    """Whether its only version is machine code."""
+    (version,) = function.overloads.values()
+    return bool(version.library.runs)
+
+
+def test_only_what_the_interpreter_calls_is_made_machine_code(tmp_path: Path) -> None:
+    """What it calls is a part of it; a call from Python makes a part run too."""
+    family = freshly_imported(tmp_path)
+    assert family.twice(np.ones(1)) == 4.0
+    assert [runs(function) for function in (family.twice, family.seen, family.one_more)] == [
+        True,
+        False,
+        False,
+    ]
+    assert family.seen(np.ones(1)) == 1.0
+    assert runs(family.seen)
+    assert family.thrice(np.ones(1)) == 6.0
+
+
+def test_functions_of_others_are_compiled_as_ever() -> None:
+    """A plain ``njit`` function has the library that numba gives it."""
+    plain = njit(lambda x: x + 1)
+    assert plain(1) == 2
+    (version,) = plain.overloads.values()
+    assert type(version.library) is JITCodeLibrary
+
+
+@pytest.mark.timeout(120)
+def test_parts_run_in_whoever_takes_them_in(tmp_path: Path) -> None:
+    """Objects that they refer to, and what they raise: fresh, from disk, in a second caller."""
+    (tmp_path / "family.py").write_text(FAMILY)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": str(ROOT)}
+
+    def run(*names: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path), *names],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split("\n")[:-1]
+
+    twice, thrice = ["[1.]", "4.0", "[-1.]", "below zero"], ["[1.]", "6.0", "[-1.]", "below zero"]
+    assert run("twice") == [*twice, "2"]
+    assert run("twice") == [*twice, "0"]
+    assert run("thrice") == [*thrice, "0"]
+    assert run("thrice", "twice") == [*thrice, *twice, "0"]
