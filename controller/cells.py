@@ -53,10 +53,29 @@ def pool_news(
     _pool_news(tuple(onto), tuple(given), included, replica_kernel, clauses)
 
 
+def some_within(flags: NDArray[np.bool_], axes: int = 1) -> NDArray[np.bool_]:
+    """Any of ``flags`` [..., X] over so many last ``axes``, bool [...]: numpy takes long over short axes."""
+    shape = flags.shape[: flags.ndim - axes]
+    found = np.empty(shape, dtype=np.bool_)
+    rows = np.ascontiguousarray(flags).reshape(prod(shape), prod(flags.shape[flags.ndim - axes :]))
+    _some_of_rows(found.reshape(-1), rows)
+    return found
+
+
 def _flat(values: NDArray[Any]) -> NDArray[Any]:
     """[B, R, X] with everything behind the second axis in one; a view where the array is contiguous."""
     batch, replicas = values.shape[:2]
     return np.ascontiguousarray(values).reshape(batch, replicas, prod(values.shape[2:]))
+
+
+@compiled
+def _some_of_rows(found, rows):
+    """Into ``found`` [N]: any of ``rows`` [N, X]; faster than to stop at the first."""
+    for n in range(rows.shape[0]):
+        some = False
+        for x in range(rows.shape[1]):
+            some |= rows[n, x]
+        found[n] = some
 
 
 @compiled

@@ -15,6 +15,7 @@ import numpy as np
 from contracts.compiled.certified import CertifiedValues, certified_values
 from contracts.compiled.steady_state import capacities_rps, steady_limits_rps
 from contracts.telemetry import FleetTelemetry
+from controller.cells import some_within
 from controller.detect.as_certified_pass import find_again
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
@@ -94,6 +95,7 @@ def _warm_capacity() -> None:
 
 def _warm_return() -> None:
     """Who gives what was certified again, where repeats are exact; no alarm of two ticks is asked."""
+    some_within(np.zeros((1, 1, 1), dtype=np.bool_))
     fleet = replace(synthetic_fleet(2, 2, 4), certified=_certified(2, repeat_noise=0.0))
     setup = make_configuration("sequential", fleet)
     assert setup.drift is not None

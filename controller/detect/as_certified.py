@@ -28,6 +28,7 @@ import numpy as np
 from contracts.compiled.certified import CertifiedValues
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
+from controller.cells import some_within
 from controller.detect.as_certified_pass import RUN, RUN_COLUMNS, RunRules, find_again
 from controller.detect.clauses import applies
 from controller.detect.detector import AlarmState, CertifiedFleet, Detector, DetectorState
@@ -97,7 +98,7 @@ class Subjects:
 
     def raised(self, kept: Flags) -> Flags:
         """bool [B, U, S]: fallen ill by such a clause in this tick."""
-        return np.asarray((self.alarms.alarm & ~self.was_alarm & kept).any(axis=3))
+        return some_within(self.alarms.alarm & ~self.was_alarm & kept)
 
     def without(self, back: Flags, detector: Detector) -> Subjects:
         """The same, but for what is ``back`` [B, U, S, C]: kept, and judged so in this tick."""

@@ -10,7 +10,7 @@ Axes: B fleets, U subjects, S slices, C clauses, P probes, R replicas.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,20 @@ class Detector(Protocol):
         Of the clauses whose alarm moves traffic (level L2 and up, or hard) the nearest one. A detector that
         keeps no evidence between its judgements answers with 0 and 1 (``latched``).
         """
+
+
+class HidesEvidence(Protocol):
+    """A detector that need not forget, in a copy, what is not to be shown."""
+
+    def evidence_ratio_without(
+        self, state: DetectorState, hidden: NDArray[np.bool_], contract: CompiledContract
+    ) -> NDArray[np.float64]:
+        """``evidence_ratio`` of ``state`` as it would be after ``forget`` of ``hidden`` bool [B, U, S, C]."""
+
+
+def hides_evidence(detector: Detector) -> TypeGuard[HidesEvidence]:
+    """Whether it is a ``HidesEvidence``; asking the protocol takes longer than the answer saves."""
+    return hasattr(detector, "evidence_ratio_without")
 
 
 def floats(state: DetectorState, name: str) -> NDArray[np.float64]:

@@ -43,23 +43,27 @@ def broken_in_rotation(state: ControllerState, counted: Sums, case: Case) -> Cap
     excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, case))[:, :, None]
     if not bool((excess > 0.0).any()):
         return None
-    contract = case.setup.contract
-    late = np.asarray(contract.source == Source.LATENCY) & (excess_of_sums(counted, contract) > 0.0)
-    told = (counted[..., COUNT] < contract.min_samples) | late
-    broken = (excess > 0.0) & told & applies(contract)
+    contract, broken = case.setup.contract, np.zeros(counted.shape[:-1], dtype=np.bool_)
+    some = np.flatnonzero((excess > 0.0).any(axis=(1, 2, 3)))
+    late = np.asarray(contract.source == Source.LATENCY) & (excess_of_sums(counted[some], contract) > 0.0)
+    told = (counted[some][..., COUNT] < contract.min_samples) | late
+    broken[some] = (excess[some] > 0.0) & told & applies(contract)
     return Capped(alarm=broken, excess=np.broadcast_to(excess, broken.shape))
 
 
 def _by_failures(state: ControllerState, serving: Flags, case: Case) -> NDArray[np.float64]:
     """float64 [B, K, C], how far those in rotation together are beyond a limit, one of them condemned."""
     contract = case.setup.contract
-    failing = np.isin(np.arange(len(contract.clause_ids)), failing_clauses(contract))
-    blamed = (state.replica_condemned & failing).any(axis=2) & serving[:, :, None]
-    if not bool(blamed.any()):
-        return np.zeros((len(serving), case.kernels, failing.size))
-    together = pool(case.verdicts.replicas.judged, serving, case.owner, case.kernels)
-    excess = np.asarray(excess_of_sums(together, contract).max(axis=2))
-    return np.where(kernel_count(blamed, case.owner, case.kernels) > 0, excess, 0.0)
+    found = np.zeros((len(serving), case.kernels, len(contract.clause_ids)))
+    places = failing_clauses(contract)
+    blamed = state.replica_condemned[..., places].any(axis=2) & serving[:, :, None]
+    some = np.flatnonzero(blamed.any(axis=(1, 2)))
+    if some.size:  # few: sums of the others are not looked at
+        together = pool(case.verdicts.replicas.judged[some], serving[some], case.owner, case.kernels)
+        excess = excess_of_sums(together, contract)[..., places].max(axis=2)
+        said = kernel_count(blamed[some], case.owner, case.kernels) > 0
+        found[some[:, None, None], np.arange(case.kernels)[:, None], places] = np.where(said, excess, 0.0)
+    return found
 
 
 def _by_lateness(serving: Flags, case: Case) -> NDArray[np.float64]:

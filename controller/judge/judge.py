@@ -12,7 +12,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count, pool
 from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic, own_clock, probe_clauses
-from controller.detect.detector import AlarmState, DetectorState, PooledAlarms
+from controller.detect.detector import AlarmState, DetectorState, PooledAlarms, hides_evidence
 from controller.detect.sums import OVER, Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
 from controller.judge.capped import broken_in_rotation
@@ -208,8 +208,10 @@ def _evidence_ratio(
     shared: bool [B, K, 1, C].
     """
     detector, contract = setup.detector, setup.contract
-    ratio = detector.evidence_ratio(memory, contract).copy()
     hidden = shared & (judged.judged[..., OVER] > 0.0)
+    if hides_evidence(detector):
+        return detector.evidence_ratio_without(memory, hidden, contract)
+    ratio = detector.evidence_ratio(memory, contract).copy()
     some = np.flatnonzero(hidden.any(axis=(1, 2, 3)))
     if some.size:  # of these fleets alone: to forget takes copies of all memory
         kept = detector.forget({name: array[some] for name, array in memory.items()}, hidden[some])

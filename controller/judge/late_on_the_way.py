@@ -17,7 +17,7 @@ import numpy as np
 
 from contracts.telemetry import Source
 from contracts.units import MS_PER_S
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_within
 from controller.detect.clauses import moves_traffic, replica_places
 from controller.detect.sums import excess_of_sums
 from controller.judge.departures import Case, Flags
@@ -40,7 +40,7 @@ def culprits_on_the_way(late: Late | None, case: Case) -> Flags | None:
     """bool [B, R, S, C]: the late, where their zone is or most of their kernel are not; None: nobody."""
     if late is None:
         return None
-    mine = np.asarray(late.clauses.any(axis=(2, 3)))
+    mine = some_within(late.clauses, 2)
     count = kernel_count(mine, case.owner, case.kernels)
     most = 2 * (count - 1) >= kernel_count(case.ready, case.owner, case.kernels) - 1
     found = late.clauses & (late.zone | ~most[:, case.owner])[:, :, None, None]
@@ -61,7 +61,7 @@ def late_on_the_way(case: Case) -> Late | None:
     found |= (way_s >= objective_s) & replica_places(contract)
     if not bool(found.any()):
         return None
-    zone = struck_zones(np.asarray(found.any(axis=(2, 3))), case)
+    zone = struck_zones(some_within(found, 2), case)
     unknown = np.isnan(state.way_s).any(axis=2) & zone & case.ready & ~state.quarantined
     unknown &= of_weighted(case)
     if bool(unknown.any()):

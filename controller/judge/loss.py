@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import MOST_EXCESS
 from contracts.telemetry import Source
+from controller.cells import some_within
 from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
 from controller.judge.judge_pass import KernelStanding
 
@@ -47,27 +48,34 @@ def answer_loss(
     """
     if bool(standing.certified.all()):
         return None
-    counted = alarm & contract.applies.T[None, None]
-    phi = np.where(counted, np.clip(excess, 0.0, MOST_EXCESS), 0.0)
-    each = phi * contract.weight / contract.fallback_threshold
-    share = _share(phi, contract)
-    failing, late = failing_clauses(contract), _lateness(contract)
-    each[..., failing] = np.minimum(each[..., failing], share[..., failing])
-    slow = clock_clauses(contract)
-    late_ratio = share[..., late].max(axis=3, initial=0.0)
-    unknown = (phi[..., slow] > 0.0).any(axis=3) & (late_ratio == 0.0)
-    timed = np.concatenate([late, slow])
-    by_late = np.minimum(each[..., timed].sum(axis=3), _LATE * np.where(unknown, _WHOLE, late_ratio))
-    loss = np.delete(each, timed, axis=3).sum(axis=3) + by_late
-    silent = (standing.condemned & ~alarm & moves_traffic(contract)).any(axis=3)
-    known = np.where(before > 0.0, before, _WHOLE)
-    loss = np.where(silent, np.maximum(loss, known), loss)
+    loss = np.zeros(standing.certified.shape)
+    at = np.nonzero(some_within(alarm | standing.condemned))  # few: elsewhere nothing is lost
+    counted = alarm[at] & contract.applies.T[at[2]]
+    phi = np.where(counted, np.clip(excess[at], 0.0, MOST_EXCESS), 0.0)
+    silent = (standing.condemned[at] & ~alarm[at] & moves_traffic(contract)).any(axis=1)
+    known = np.where(before[at] > 0.0, before[at], _WHOLE)
+    lost = _lost(phi, contract)
+    loss[at] = np.where(silent, np.maximum(lost, known), lost)
     never = standing.hard_violated | down[:, :, None]
     return np.asarray(np.where(never, np.maximum(loss, _WHOLE), loss))
 
 
+def _lost(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [N], loss of N answers whose clauses in alarm lie ``phi`` [N, C] >= 0 beyond their limits."""
+    each = phi * contract.weight / contract.fallback_threshold
+    share = _share(phi, contract)
+    failing, late = failing_clauses(contract), _lateness(contract)
+    each[:, failing] = np.minimum(each[:, failing], share[:, failing])
+    slow = clock_clauses(contract)
+    late_ratio = share[:, late].max(axis=1, initial=0.0)
+    unknown = (phi[:, slow] > 0.0).any(axis=1) & (late_ratio == 0.0)
+    timed = np.concatenate([late, slow])
+    by_late = np.minimum(each[:, timed].sum(axis=1), _LATE * np.where(unknown, _WHOLE, late_ratio))
+    return np.asarray(np.delete(each, timed, axis=1).sum(axis=1) + by_late)
+
+
 def _share(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [B, K, S, C], share of the observations beyond a limit; of failures, of the attempts."""
+    """float64 [N, C], share of the observations beyond a limit; of failures, of the attempts."""
     limit = np.where(contract.is_rate, contract.rate_limit, contract.threshold)
     broken = np.minimum(limit + phi * np.where(limit > 0.0, limit, 1.0), _WHOLE)
     return np.asarray(np.where(phi > 0.0, broken, 0.0))

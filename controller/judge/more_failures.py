@@ -27,22 +27,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import ProbeOutcome, Source
-from controller.cells import kernel_count
+from contracts.telemetry import Source
+from controller.cells import kernel_count, some_within
 from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, OVER, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
-from controller.judge.more_failures_pass import AT_FAULT, SAME, Sides, follow_evidence
+from controller.judge.more_failures_pass import AT_FAULT, SAME, Sides, Tried, count_attempts, follow_evidence
 from controller.perceive.excuse_pass import counting_shares
 from controller.state import ControllerState, speaks_for_nobody
 
 Floats = NDArray[np.float64]
 
-# Plain integers: comparing with an enumeration takes longer.
-_ANSWERED, _FAILED, _REFUSED = (
-    int(outcome) for outcome in (ProbeOutcome.ANSWERED, ProbeOutcome.FAILED, ProbeOutcome.REFUSED)
-)
 #: Windows after which evidence that nothing renews is forgotten.
 _MEMORY_WINDOWS = 5.0
 
@@ -77,19 +73,14 @@ def _attempts(state: ControllerState, case: Case) -> tuple[Floats, Floats]:
 
     Of an overloaded kernel what came too late did not fail (``perceive.excuse_pass``).
     """
-    serving, owner, seen = case.ready & ~speaks_for_nobody(state), case.owner, case.telemetry
-    failed = _by_kernel(np.where(serving, seen.failed, 0), owner, case.kernels)
-    answered = _by_kernel(np.where(serving, seen.answered, 0), owner, case.kernels)
-    late = np.ascontiguousarray(seen.gateway.timed_out)
-    failed *= counting_shares(np.ascontiguousarray(seen.gateway.failed), late, case.estimate.overload)
-    probes = seen.probes
-    mine = np.take_along_axis(serving, probes.replica, axis=1)
-    by_probe = owner[probes.replica]
-    # Failed as a request would; one that ran out of time may only be late.
-    failing = (probes.outcome == _FAILED) | (probes.outcome == _REFUSED)
-    badly = _by_place(mine & failing, by_probe, case.kernels)
-    asked = _by_place(mine & (failing | (probes.outcome == _ANSWERED)), by_probe, case.kernels)
-    return np.rint(answered) + np.rint(failed) + asked, np.rint(failed) + badly
+    plain, seen, probes = np.ascontiguousarray, case.telemetry, case.telemetry.probes
+    serving = case.ready & ~speaks_for_nobody(state)
+    late, all_failed = plain(seen.gateway.timed_out), plain(seen.gateway.failed)
+    shares = counting_shares(all_failed, late, case.estimate.overload)
+    tried = Tried(plain(seen.answered), plain(seen.failed), plain(probes.replica), plain(probes.outcome))
+    ended, failed = np.zeros((2, *shares.shape))
+    count_attempts(ended, failed, tuple(tried), serving, shares, case.owner)
+    return ended, failed
 
 
 def _able(state: ControllerState, case: Case) -> Flags:
@@ -97,7 +88,7 @@ def _able(state: ControllerState, case: Case) -> Flags:
     contract, stage = case.setup.contract, case.setup.fleet.stage
     moves = moves_traffic(contract).copy()
     moves[failing_clauses(contract)] = False
-    certified = np.asarray(~(state.condemned & moves).any(axis=3))
+    certified = ~some_within(state.condemned & moves)
     serving = kernel_count(case.ready & ~state.quarantined, case.owner, case.kernels) > 0
     up = serving & (state.now_s[:, None] >= state.down_until_at_s)
     active = True if stage is None else stage == int(Stage.ACTIVE)
@@ -138,14 +129,3 @@ def _by_probes(blame: Blame, case: Case) -> Floats:
     sums = np.zeros((*blame.attempts.shape[:2], len(contract.clause_ids), 4))
     sums[..., COUNT], sums[..., OVER] = blame.attempts[:, :, :1], blame.attempts[:, :, 1:]
     return excess_of_sums(sums, contract)[:, :, None]
-
-
-def _by_kernel(values: NDArray[np.generic], owner: NDArray[np.int64], kernels: int) -> Floats:
-    """float64 [B, K], sums of ``values`` [B, R] over the replicas of each kernel."""
-    return np.asarray(values @ (owner[:, None] == np.arange(kernels)), dtype=np.float64)
-
-
-def _by_place(counted: Flags, place: NDArray[np.int64], kernels: int) -> Floats:
-    """float64 [B, K], how many of ``counted`` [B, P] stand at each kernel ``place`` [B, P]."""
-    at = counted[:, :, None] & (place[:, :, None] == np.arange(kernels))
-    return np.asarray(at.sum(axis=1), dtype=np.float64)

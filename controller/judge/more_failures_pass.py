@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
+from contracts.telemetry import ProbeOutcome
 
+# Plain integers, because compiled code does not know the enumeration.
+_ANSWERED, _FAILED, _REFUSED = (
+    int(outcome) for outcome in (ProbeOutcome.ANSWERED, ProbeOutcome.FAILED, ProbeOutcome.REFUSED)
+)
 #: Odds of a failure over those of the other side that evidence is of: less is not worth a move.
 ODDS = 4.0
 #: Evidence from which a kernel is at fault: by chance alone once in so many ticks with failures, twelve days.
@@ -28,6 +33,39 @@ class Sides(NamedTuple):
     ended: NDArray[np.float64]  # [B, K], attempts
     failed: NDArray[np.float64]  # [B, K], of these
     able: NDArray[np.bool_]  # [B, K], it could take traffic of others
+
+
+class Tried(NamedTuple):
+    """Requests and probes of a tick, by replica."""
+
+    answered: NDArray[np.int64]  # [B, R], attempts
+    failed: NDArray[np.int64]  # [B, R]
+    replica: NDArray[np.int64]  # [B, P], of each probe
+    outcome: NDArray[np.int8]  # [B, P], a ``ProbeOutcome``
+
+
+@compiled
+def count_attempts(ended, failed, tried, serving, shares, owner):
+    """Into ``ended`` and ``failed`` [B, K], 0 so far: attempts of the ``serving`` [B, R], whole numbers.
+
+    shares: float64 [B, K], of the failed requests those that count. A probe that failed or was refused
+    failed as a request would; one that ran out of time may only be late.
+    """
+    tried = borrowed(Tried(*tried))
+    for b in range(serving.shape[0]):
+        for r in range(len(owner)):
+            if serving[b, r]:
+                ended[b, owner[r]] += tried.answered[b, r]
+                failed[b, owner[r]] += tried.failed[b, r]
+        for k in range(ended.shape[1]):
+            failed[b, k] = np.rint(failed[b, k] * shares[b, k])
+            ended[b, k] += failed[b, k]
+        for p in range(tried.replica.shape[1]):
+            r, outcome = tried.replica[b, p], tried.outcome[b, p]
+            if serving[b, r]:
+                badly = outcome in (_FAILED, _REFUSED)
+                ended[b, owner[r]] += badly or outcome == _ANSWERED
+                failed[b, owner[r]] += badly
 
 
 @compiled

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_within
 from controller.detect.clauses import clock_clauses
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.judge.departures import Case, Flags
@@ -83,10 +83,10 @@ def _clocks(severe: Flags, places: NDArray[np.int64], case: Case) -> OwnClocks:
     """``severe``: bool [B, R, S, clauses on own clocks], alarms that move traffic."""
     verdicts, contract = case.verdicts.replicas, case.setup.contract
     leans = excess_of_sums(verdicts.judged, contract) > 0.0 if verdicts.against is None else verdicts.against
-    proven = severe.any(axis=(2, 3)) & case.ready
-    counted = (verdicts.judged[..., places, COUNT] > 0.0).any(axis=(2, 3))
+    proven = some_within(severe, 2) & case.ready
+    counted = some_within(verdicts.judged[..., places, COUNT] > 0.0, 2)
     shown = (counted & case.ready) | proven
-    return OwnClocks(shown, proven | (shown & leans[..., places].any(axis=(2, 3))), proven)
+    return OwnClocks(shown, proven | (shown & some_within(leans[..., places], 2)), proven)
 
 
 def slow_zones(clocks: OwnClocks, zones: NDArray[np.int64], case: Case) -> Flags:

@@ -142,14 +142,17 @@ def _tell_kinds(
         (clock_clauses(contract), QuarantineReason.SLOW),
         (failing_clauses(contract), QuarantineReason.ERRORS),
     )
-    departs = wanted == QuarantineReason.DEPARTS
+    at = np.nonzero(wanted == QuarantineReason.DEPARTS)
+    if not at[0].size:
+        return
+    departs, told = alarms.departs[at].any(axis=1), wanted[at]
     for places, reason in kinds:
         if places.size:
-            others = np.delete(alarms.departs, places, axis=3).any(axis=(2, 3))
-            wanted[departs & ~others] = reason
+            told[~np.delete(departs, places, axis=1).any(axis=1)] = reason
     if late is not None:
-        others = (alarms.departs & ~late).any(axis=(2, 3))
-        wanted[departs & ~others & late.any(axis=(2, 3))] = QuarantineReason.LATE
+        others = (alarms.departs[at] & ~late[at]).any(axis=(1, 2))
+        told[~others & late[at].any(axis=(1, 2))] = QuarantineReason.LATE
+    wanted[at] = told
 
 
 def _recertified(case: Case) -> tuple[Flags, Flags, bool]:

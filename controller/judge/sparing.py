@@ -86,8 +86,9 @@ def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
     if bool(asked.any()):
         asked &= ~failing_between_answers(case)
         contract = case.setup.contract
-        excess = excess_of_sums(case.verdicts.replicas.judged, contract)[..., failing_clauses(contract)]
-        wanted[asked] = np.where((excess > 0.0).any(axis=(2, 3)), ERRORS, NONE)[asked]
+        excess = excess_of_sums(case.verdicts.replicas.judged[asked], contract)
+        fails = (excess[..., failing_clauses(contract)] > 0.0).any(axis=(1, 2))
+        wanted[asked] = np.where(fails, ERRORS, NONE)
     return np.asarray(_sparable(wanted) & case.ready & ~state.quarantined)
 
 

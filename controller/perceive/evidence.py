@@ -57,7 +57,7 @@ def _of_kernels(
     """The same of each kernel: of its replicas that were in rotation before this tick, and of the gateway."""
     kernels, _, _ = setup.layout.shape
     members, owner = ~before.quarantined, setup.layout.replica_kernel
-    mine = np.take_along_axis(members, replicas.probes.replica, axis=1)
+    mine = members[np.arange(len(members))[:, None], replicas.probes.replica]
     return EvidenceBatch(
         pooled=True,
         probes=replicas.probes,

@@ -19,18 +19,22 @@ class Returning:
 
     def __init__(self, batch: int, replicas: int, tick_s: float) -> None:
         self._tick_s = tick_s
-        #: [ticks, B, R] answers of the newest ticks, the newest first.
+        #: [ticks, B, R] answers of the newest ticks, in a ring: the newest at ``_newest``, older ones behind.
         self._answered = np.zeros((int(np.ceil(MOST_S / tick_s)), batch, replicas))
+        self._newest = 0
 
     def count(self, answered: NDArray[np.int64], return_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """float64 [B, R], under way at the end of a tick in which ``answered`` [B, R] left their servers.
 
         return_s: float64 [B, R], what the way takes.
         """
-        self._answered = np.roll(self._answered, 1, axis=0)
-        self._answered[0] = answered
+        kept = len(self._answered)
+        self._newest = (self._newest - 1) % kept
+        self._answered[self._newest] = answered
         ticks = return_s / self._tick_s
-        if not bool((ticks > 1.0).any()):
+        longest = float(ticks.max(initial=0.0))
+        if not longest > 1.0:
             return np.asarray(answered * ticks)
-        share = np.clip(ticks - np.arange(len(self._answered))[:, None, None], 0.0, 1.0)
-        return np.asarray((share * self._answered).sum(axis=0))
+        age = np.arange(min(int(np.ceil(min(longest, kept))), kept))  # of older ones nothing is under way
+        share = np.clip(ticks - age[:, None, None], 0.0, 1.0)
+        return np.asarray((share * self._answered[(self._newest + age) % kept]).sum(axis=0))

@@ -137,19 +137,26 @@ def _raise(raised, one, news, u, peers, levels, plan):
 
 
 @compiled(inline="always")
-def _is_silent(raised, one, news, wanted, s):
-    """Nothing came on slice ``s`` of a subject, and no clause is in alarm or asked for health."""
-    busy = news[s]
+def _is_busy(raised, one, wanted, s):
+    """Some clause on slice ``s`` of a subject raises an alarm, is in alarm or is asked for health."""
+    busy = False
     for c in range(raised.shape[1]):
         busy |= raised[s, c] | wanted[s, c] | one.alarm[s, c]
-    return not busy
+    return busy
 
 
 @compiled(inline="always")
-def _stay_silent(silent_s, expires, s, since_s):
-    """Another tick without an observation, of the clauses that expire."""
-    for c in range(silent_s.shape[1]):
-        silent_s[s, c] += since_s if expires[c] else 0.0
+def _stay_quiet(one, sums, news, fresh, expires, s, since_s):
+    """A tick of slice ``s`` of a subject, no clause of which is in alarm or asked for health: excess is 0."""
+    if not news[s]:
+        for c in range(expires.shape[0]):
+            one.silent_s[s, c] += since_s if expires[c] else 0.0
+        return
+    for c in range(expires.shape[0]):
+        received = sums[s, c, COUNT] > 0.0
+        silent_s = 0.0 if received else one.silent_s[s, c] + since_s
+        one.silent_s[s, c] = silent_s if expires[c] else one.silent_s[s, c]
+        one.excess[s, c], fresh[s, c] = 0.0, received
 
 
 @compiled(inline="always")
@@ -159,8 +166,8 @@ def _recover(raised, one, sums, news, wanted, since_s, inside, fresh, levels):
     ``inside`` and ``fresh`` [S, C] are False so far.
     """
     for s in range(raised.shape[0]):
-        if _is_silent(raised, one, news, wanted, s):
-            _stay_silent(one.silent_s, levels.expires, s, since_s)
+        if not _is_busy(raised, one, wanted, s):
+            _stay_quiet(one, sums, news, fresh, levels.expires, s, since_s)
             continue
         for c in range(raised.shape[1]):
             received, expired, healthy = sums[s, c, COUNT] > 0.0, False, False
@@ -187,18 +194,13 @@ def _remember(recent, judged, sums, news, kept):
     """Sums of one subject fade and grow; what amounts to less than one observation judges nothing."""
     for s in range(recent.shape[0]):
         for c in range(recent.shape[1]):
-            count, total = recent[s, c, COUNT], recent[s, c, TOTAL]
-            squares, over = recent[s, c, SQUARES], recent[s, c, OVER]
-            fresh = news[s] and sums[s, c, COUNT] > 0.0
-            if not fresh and count == 0.0 and total == 0.0 and squares == 0.0 and over == 0.0:
-                judged[s, c, COUNT], judged[s, c, TOTAL] = 0.0, 0.0
-                judged[s, c, SQUARES], judged[s, c, OVER] = 0.0, 0.0
-                continue
-            # Four numbers at once: loaded, then stored.
-            count, total, squares, over = count * kept, total * kept, squares * kept, over * kept
-            if fresh:
-                count, total = count + sums[s, c, COUNT], total + sums[s, c, TOTAL]
-                squares, over = squares + sums[s, c, SQUARES], over + sums[s, c, OVER]
+            # Four numbers at once, loaded, then stored, and without a branch.
+            count, total = recent[s, c, COUNT] * kept, recent[s, c, TOTAL] * kept
+            squares, over = recent[s, c, SQUARES] * kept, recent[s, c, OVER] * kept
+            if news[s]:
+                came = 1.0 if sums[s, c, COUNT] > 0.0 else 0.0
+                count, total = count + came * sums[s, c, COUNT], total + came * sums[s, c, TOTAL]
+                squares, over = squares + came * sums[s, c, SQUARES], over + came * sums[s, c, OVER]
             recent[s, c, COUNT], recent[s, c, TOTAL] = count, total
             recent[s, c, SQUARES], recent[s, c, OVER] = squares, over
             share = 1.0 if count >= 1.0 else 0.0

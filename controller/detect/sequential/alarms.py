@@ -11,7 +11,7 @@ import numpy as np
 
 from contracts.jit import borrowed, compiled
 from controller.detect.clauses import Kind
-from controller.detect.sequential.evidence import AT_ONCE, BETS, LEVEL, SINCE_COUNT, SINCE_SUM
+from controller.detect.sequential.evidence import BETS, LEVEL, SINCE_COUNT, SINCE_SUM
 from controller.detect.sequential.standing import stands
 from controller.detect.streams.thresholds import reaches
 
@@ -31,26 +31,31 @@ def raise_alarms(raised, one, news, u, peers, levels, plan):
     """
     slices, clauses = raised.shape
     watched = one.over_slices.shape[0] > 0
-    was_raised, leans = False, watched and _some_reach(one.over_slices[0], levels.against[0])
+    some_over = watched and _largest_level(one.over_slices[0]) >= levels.least
+    was_raised, leans = False, some_over and _some_reach(one.over_slices[0], levels.against[0])
     for s in range(slices):
-        asked = news[s] or leans
-        for c in range(clauses):
-            asked |= one.against[s, c]
-        if asked:  # else the evidence is that of the tick before, when nothing spoke against the clauses
-            _weigh_against(one, s, levels)
-        for c in range(clauses if news[s] else 0):
-            at_once = plan.clauses[c].kind == AT_ONCE and one.cells[s, c, SINCE_SUM] > 0.0
-            proven = reaches(one.cells[s, c, LEVEL], levels.by_slice[peers, u, s, c])
-            late = levels.standing_after_s[c] < np.inf and stands(one, s, c, levels, plan)
-            raised[s, c] = proven or at_once or late
-            was_raised |= raised[s, c]
+        if not (news[s] or leans or _some_against(one.against, s)):
+            continue  # the evidence is that of the tick before, when nothing spoke against the clauses
+        some = _largest_level(one.cells[s]) >= levels.least
+        _weigh_against(one, s, some or leans, levels)
+        if news[s]:
+            was_raised |= _raise_on(raised, one, u, s, peers, some, levels, plan)
     if not watched:
         broken = _broken(raised, one.alarm, levels.lowered)
         was_raised |= _raise_elsewhere(raised, one.cells, levels.lowered, broken)
-    for c in range(clauses if watched else 0):
+    for c in range(clauses if some_over else 0):
         if reaches(one.over_slices[0, c, LEVEL], levels.over_slices[peers, u, c]):
             raised[_largest(one.cells, c, plan.applies), c], was_raised = True, True
     return was_raised
+
+
+@compiled
+def _largest_level(cells):
+    """Largest evidence of ``cells`` [C, W]: one look tells most rows that reach no threshold at all."""
+    most = 0.0
+    for c in range(cells.shape[0]):
+        most = max(most, cells[c, LEVEL])
+    return most
 
 
 @compiled
@@ -63,13 +68,41 @@ def _some_reach(cells, threshold):
 
 
 @compiled(inline="always")
-def _weigh_against(one, s, levels):
-    """Whether evidence speaks against the clauses on slice ``s`` of a subject, by slice or over all."""
+def _some_against(against, s):
+    """Evidence spoke against any clause on slice ``s`` of a subject."""
+    found = False
+    for c in range(against.shape[1]):
+        found |= against[s, c]
+    return found
+
+
+@compiled(inline="always")
+def _weigh_against(one, s, some, levels):
+    """Whether evidence speaks against the clauses on slice ``s`` of a subject, by slice or over all; against
+    none where not ``some`` is large enough.
+    """
     watched = one.over_slices.shape[0] > 0
     for c in range(one.against.shape[1]):
-        level = one.cells[s, c, LEVEL]
-        most = max(level, one.over_slices[0, c, LEVEL]) if watched else level
-        one.against[s, c] = reaches(most, levels.against[0])
+        one.against[s, c] = False
+        if some:
+            level = one.cells[s, c, LEVEL]
+            most = max(level, one.over_slices[0, c, LEVEL]) if watched else level
+            one.against[s, c] = reaches(most, levels.against[0])
+
+
+@compiled(inline="always")
+def _raise_on(raised, one, u, s, peers, some, levels, plan):
+    """Raise what is broken on slice ``s`` of subject ``u``, by its evidence only where ``some`` is large."""
+    was_raised = False
+    for c in range(raised.shape[1] if some else 0):
+        raised[s, c] = reaches(one.cells[s, c, LEVEL], levels.by_slice[peers, u, s, c])
+    for c in levels.at_once:
+        raised[s, c] |= one.cells[s, c, SINCE_SUM] > 0.0
+    for c in levels.standing:
+        raised[s, c] |= stands(one, s, c, levels, plan)
+    for c in range(raised.shape[1]):
+        was_raised |= raised[s, c]
+    return was_raised
 
 
 @compiled
@@ -170,10 +203,11 @@ def _excess(cell, clause, scale):
 
 
 @compiled
-def nearest_alarm(ratio, cells, alarm, kernel, lowered, moves):
+def nearest_alarm(ratio, cells, alarm, hidden, kernel, lowered, moves):
     """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
 
-    In alarm, 1 and the share that has come in since. cells: [B, K, S, C, W]; alarm: bool [B, K, S, C].
+    In alarm, 1 and the share that has come in since. cells: [B, K, S, C, W]; alarm: bool [B, K, S, C], not
+    where evidence is ``hidden`` bool [B, K, S, C].
     Thresholds of log-evidence: kernel [K, S, C]; lowered [S, C], while a probe clause of the kernel is in
     alarm on another slice.
     """
@@ -188,7 +222,7 @@ def nearest_alarm(ratio, cells, alarm, kernel, lowered, moves):
             for s in range(slices):
                 most, proven = 0.0, broken not in (NOWHERE, s)
                 for c in range(clauses):
-                    if not moves[c]:
+                    if not moves[c] or hidden[b, k, s, c]:
                         continue
                     share, level = 0.0, cells[b, k, s, c, LEVEL]
                     if level > 1.0:

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.certified_drift import DriftPlan
-from controller.detect.clauses import from_traffic, moves_traffic, needs_traffic
+from controller.detect.clauses import Kind, from_traffic, moves_traffic, needs_traffic
 from controller.detect.detector import (
     AlarmState,
     DetectorState,
@@ -121,11 +121,16 @@ class SequentialDetector:
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> Floats:
         """Of kernels: log-evidence over the threshold in force; in alarm, 1 and what has come in since."""
+        return self.evidence_ratio_without(state, np.zeros(state["alarm"].shape, dtype=np.bool_), contract)
+
+    def evidence_ratio_without(
+        self, state: DetectorState, hidden: Flags, contract: CompiledContract
+    ) -> Floats:
+        """The same without the evidence and alarms that are ``hidden`` bool [B, K, S, C]."""
         cells, levels = floats(state, "cells"), self.plan.thresholds
-        ratio = np.zeros(cells.shape[:3])
-        nearest_alarm(
-            ratio, cells, flags(state, "alarm"), levels.kernel, levels.lowered, moves_traffic(contract)
-        )
+        ratio, alarm = np.zeros(cells.shape[:3]), flags(state, "alarm") & ~hidden
+        thresholds = levels.kernel, levels.lowered
+        nearest_alarm(ratio, cells, alarm, hidden, *thresholds, moves_traffic(contract))
         return ratio
 
     def update(
@@ -176,18 +181,24 @@ class SequentialDetector:
 def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
     """Thresholds of a plan, which is told from others by identity."""
     levels = plan.thresholds
+    by_slice = log_threshold(levels.kernel[None] if pooled else levels.replica)
+    over_slices, against = log_threshold(levels.over_slices), log_threshold(np.array([levels.against]))
+    stands_s = standing_after_s(plan.contract, pooled)
     return Levels(
-        by_slice=log_threshold(levels.kernel[None] if pooled else levels.replica),
-        over_slices=log_threshold(levels.over_slices),
+        by_slice=by_slice,
+        over_slices=over_slices,
         lowered=log_threshold(levels.lowered),
-        against=log_threshold(np.array([levels.against])),
+        against=against,
+        least=min(float(records["near"].min()) for records in (by_slice, over_slices, against)),
+        at_once=np.flatnonzero(plan.clauses.kind == Kind.AT_ONCE),
+        standing=np.flatnonzero(np.isfinite(stands_s)),
         returns=1.0 / (1.0 - plan.confidence),
         expiry_s=plan.expiry_s,
         scale=plan.clauses.scale,
         traffic=from_traffic(plan.contract),
         compared=compared_clauses(plan.contract, plan.clauses),
         expires=needs_traffic(plan.contract),
-        standing_after_s=standing_after_s(plan.contract, pooled),
+        standing_after_s=stands_s,
         most_gap_s=MOST_GAP_WINDOWS * plan.contract.window_s,
         owner=np.empty(0, dtype=np.int64) if pooled else plan.owner,
     )

@@ -13,7 +13,16 @@ from scipy import stats
 
 from contracts.rng import stream
 from contracts.telemetry import FleetTelemetry, ProbeOutcome
-from controller.judge.more_failures_pass import AT_FAULT, MOST, ODDS, SAME, Sides, follow_evidence, odds_ratio
+from controller.judge.more_failures_pass import (
+    AT_FAULT,
+    MOST,
+    ODDS,
+    SAME,
+    Sides,
+    count_attempts,
+    follow_evidence,
+    odds_ratio,
+)
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout, with_traffic
 from tests.support.worlds import run, script
@@ -110,3 +119,21 @@ def test_an_idle_kernel_is_known_by_its_probes(name: str, idle_fails: bool) -> N
     fleet = make_fleet(LAYOUT, capacity_rps=np.full(2, 100.0))
     result = run(make_configuration(name, fleet), script(LAYOUT, 150, edit))
     assert (result.tables()[-1, :, 1] == (0.0 if idle_fails else 1.0)).all()
+
+
+def test_attempts_are_those_of_requests_and_probes_of_whoever_serves() -> None:
+    """Of each kernel: all that ended, and what failed as far as it counts; who serves nobody is left out."""
+    rng = stream(7, "attempts")
+    answered, failed = rng.integers(0, 40, (2, 3, 4))
+    replica, outcome = rng.integers(0, 4, (3, 9)), rng.integers(0, 5, (3, 9)).astype(np.int8)
+    serving, shares = rng.random((3, 4)) < 0.7, rng.random((3, 2))
+    owner = np.array([0, 0, 1, 1])
+    ended, bad = np.zeros((2, 3, 2))
+    count_attempts(ended, bad, (answered, failed, replica, outcome), serving, shares, owner)
+    for b, k in np.ndindex(3, 2):
+        mine = serving[b] & (owner == k)
+        probed = [ProbeOutcome(int(o)) for r, o in zip(replica[b], outcome[b], strict=True) if mine[r]]
+        badly = sum(o in (ProbeOutcome.FAILED, ProbeOutcome.REFUSED) for o in probed)
+        requests = np.rint(failed[b, mine].sum() * shares[b, k])
+        assert bad[b, k] == requests + badly
+        assert ended[b, k] == answered[b, mine].sum() + requests + badly + probed.count(ProbeOutcome.ANSWERED)

@@ -58,3 +58,22 @@ def test_every_detector_shows_its_alarms_to_policies(configuration: str) -> None
     assert bool((shown >= 0.0).all())
     assert bool((shown <= 2.0).all())
     assert shown[:15].max() < 0.5
+
+
+def test_hidden_evidence_is_shown_as_if_it_had_been_forgotten() -> None:
+    """The ratio without some clauses is that of the memory after ``forget`` of them, bit for bit."""
+    fleet = small_fleet(MEAN, replace(RATE, threshold=0.2))
+    detector = sequential_detector(fleet)
+    _, state = feed(
+        detector, [np.array([[0.19]])] * 40, fleet.contract, detector.initial(1, 1, fleet.contract)
+    )
+    shown = detector.evidence_ratio(state, fleet.contract)
+    assert shown.any()
+    for clause in range(len(fleet.contract.clause_ids)):
+        hidden = np.zeros(state["alarm"].shape, dtype=np.bool_)
+        hidden[..., clause] = True
+        without = detector.evidence_ratio_without(state, hidden, fleet.contract)
+        forgotten = detector.evidence_ratio(detector.forget(state, hidden), fleet.contract)
+        assert np.array_equal(without, forgotten)
+    everything = np.ones(state["alarm"].shape, dtype=np.bool_)
+    assert not detector.evidence_ratio_without(state, everything, fleet.contract).any()
