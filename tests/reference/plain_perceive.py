@@ -269,7 +269,7 @@ def _share_of_others(state: ControllerState, seen: FleetTelemetry) -> Floats:
         failed, ended = np.where(serving, failed, 0.0), np.where(serving, answered + failed, 0.0)
         others = ended.sum(axis=1, keepdims=True) - ended + 0.5
         shares.append(np.clip((failed.sum(axis=1, keepdims=True) - failed) / others, 0.0, 1.0))
-    return np.maximum(*shares)
+    return np.asarray(np.maximum(*shares))
 
 
 def plain_judgement(
