@@ -11,6 +11,10 @@ Who fails a share of its requests has rows as well, long ones in a burst, becaus
 answers take their time. But its failures were followed by answers again and again, and those of a replica
 that died by none: where as many were of late as stand in the row, it fails and is not down. It goes like all
 that fail a share, while the fleet can spare it (``judge.sparing``).
+
+The first row of a burst has nothing before it, and neither has one right after a return, when nobody is at
+work yet. Then what comes after it tells: a replica that died answers no more, and who answers one of the
+requests that it still holds, out of rotation, is not down either. From then on it is away for its failures.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.judge.departures import Case, Flags
+from controller.judge.quarantine_pass import ERRORS, FAILING, Bench
 
 #: Of a row as long from a given attempt on: a busy replica begins one a million times a day.
 CHANCE = 1e-6
@@ -42,6 +47,19 @@ def failing_between_answers(case: Case) -> Flags:
     if bool(found.any()):
         found &= _by_itself(rows, case) & ~_by_others(rows, case)
     return found
+
+
+def note_answers_after(bench: Bench, case: Case) -> Flags:
+    """bool [B, R]: went for a row of failures and has answered since; away for its failures from now on, in
+    place.
+
+    bench: of this tick; who went in this tick has had no time to answer.
+    """
+    state = case.estimate.state
+    went = state.quarantined & (state.quarantine_reason == FAILING) & bench.quarantined
+    answers = np.asarray(went & (case.telemetry.answered > 0))
+    bench.reason[answers] = ERRORS
+    return answers
 
 
 def _by_itself(rows: NDArray[np.int64], case: Case) -> Flags:

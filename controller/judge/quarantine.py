@@ -242,7 +242,7 @@ def _admitted_and_released(
         admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
         renew(bench, bench.quarantined & ~state.quarantined, case)
     _release(bench, condemned, severe, kept, case)
-    recall(bench, needed, case)
+    recall(bench, needed, most_rps, case)
     return {
         "needed": needed,
         "most_offered_rps": most_rps,

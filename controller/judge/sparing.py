@@ -19,7 +19,7 @@ from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.detect.sums import excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
-from controller.judge.failing_in_a_row import failing_between_answers
+from controller.judge.failing_in_a_row import failing_between_answers, note_answers_after
 from controller.judge.quarantine_pass import ERRORS, LATE, NONE, RELAPSED, Bench
 from controller.state import planned
 
@@ -60,16 +60,20 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     return needed
 
 
-def recall(bench: Bench, needed: Flags, case: Case) -> None:
+def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Case) -> None:
     """Bring back who can be spared no more while the others are short, in replica order; they are
     ``needed`` [B, R] from then on. In place.
+
+    Who turns out to answer, after it went as one that is down, was not asked whether it can be spared:
+    that is made up for, by ``most_rps`` [B] as for those who ask.
     """
+    alive = note_answers_after(bench, case)
     away = bench.quarantined & _sparable(bench.reason) & case.ready
     for b in np.flatnonzero(away.any(axis=1)):
         each_rps, offered_rps, rest_rps = _loads(case, b, bench.quarantined[b])
         for r in np.flatnonzero(away[b]):
-            if offered_rps <= rest_rps:
-                break
+            if not (offered_rps > rest_rps or (alive[b, r] and most_rps[b] > MOST_LOAD_RATIO * rest_rps)):
+                continue
             bench.quarantined[b, r], bench.reason[b, r], needed[b, r] = False, NONE, True
             bench.readmitted_at_s[b, case.owner[r]] = case.estimate.state.now_s[b]
             rest_rps += float(each_rps[r])

@@ -211,6 +211,7 @@ def _follow(
     serving = Serving(
         state.quarantined,
         _plain(state.ejected),
+        state.needed,
         _plain(state.table),
         setup.layout.replica_kernel,
         state.healthy_rps,

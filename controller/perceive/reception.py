@@ -82,6 +82,7 @@ class Serving(NamedTuple):
 
     quarantined: NDArray[np.bool_]  # [B, R]
     ejected: NDArray[np.bool_]  # [B, R]
+    needed: NDArray[np.bool_]  # [B, R], fails a share of its requests, or is late, and cannot be spared
     table: NDArray[np.float64]  # [B, S, K + 1], in force
     owner: NDArray[np.int64]  # [R], kernel of each replica
     capacity_rps: NDArray[np.float64]  # [B, K], of one replica
@@ -181,16 +182,18 @@ def _follow_rates(rates, traffic, pace):
 @compiled
 def _note_overload(rates, traffic, pace, serving):
     """When each kernel was last offered more than it carries, on average or by a burst that it still works
-    off: what came in beyond its capacity (Lindley's recursion).
+    off: what came in beyond its capacity (Lindley's recursion). What a needed replica fails is retried on
+    the others, so it carries as much less.
     """
     offered_rps, table, owner = rates.offered_rps, serving.table, serving.owner
     fleets, kernels = rates.overloaded_at_s.shape
-    ready, load_rps, came = np.zeros(kernels, np.int64), np.zeros(kernels), np.zeros(kernels)
+    ready, load_rps, came = np.zeros(kernels), np.zeros(kernels), np.zeros(kernels)
     for b in range(fleets):
-        ready[:], load_rps[:], came[:] = 0, 0.0, 0.0
+        ready[:], load_rps[:], came[:] = 0.0, 0.0, 0.0
         for r in range(len(owner)):
             away = serving.quarantined[b, r] or serving.ejected[b, r]
-            ready[owner[r]] += traffic.replica_state[b, r] == READY and not away
+            if traffic.replica_state[b, r] == READY and not away:
+                ready[owner[r]] += 1.0 - (_failing_share(rates, b, r) if serving.needed[b, r] else 0.0)
         for s in range(offered_rps.shape[1]):
             for k in range(kernels):
                 load_rps[k] += table[b, s, k] * offered_rps[b, s]
@@ -202,6 +205,13 @@ def _note_overload(rates, traffic, pace, serving):
             limit_rps = serving.overload_ratio * carried_rps
             if load_rps[k] > limit_rps or behind > serving.behind_s * limit_rps:
                 rates.overloaded_at_s[b, k] = pace.now_s[b]
+
+
+@compiled
+def _failing_share(rates, b, r):
+    """Share of the attempts on a replica that failed of late, in 0..1."""
+    ended_rps = rates.answered_rps[b, r] + rates.failed_rps[b, r]
+    return rates.failed_rps[b, r] / ended_rps if ended_rps > 0.0 else 0.0
 
 
 @compiled

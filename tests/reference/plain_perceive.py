@@ -18,6 +18,7 @@ from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.significance import beyond_limit, significant
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.detect.window import WindowDetector
+from controller.judge.failing_in_a_row import CHANCE
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
 from controller.perceive.reception import MOST_BEHIND_S
@@ -134,7 +135,9 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
 
     started = np.where(np.isnan(state.window_began_at_s), now_s, state.window_began_at_s)
     offered_rps = smooth(seen.offered, state.offered_rps)
-    overloaded_at_s, behind = _overloaded_s(state, seen, now_s, offered_rps, since_s, setup)
+    ended_rps = smooth(seen.answered, state.answered_rps), smooth(seen.failed, state.failed_rps)
+    answering = 1.0 - _failing_share(*ended_rps) * state.needed
+    overloaded_at_s, behind = _overloaded_s(state, seen, now_s, offered_rps, since_s, answering, setup)
     silent_s = now_s - received_at_s
     return {
         "now_s": now_s,
@@ -143,8 +146,8 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
         "window_began_at_s": started,
         "progressed_at_s": _progressed_s(state, seen, now_s, fresh),
         "offered_rps": offered_rps,
-        "answered_rps": smooth(seen.answered, state.answered_rps),
-        "failed_rps": smooth(seen.failed, state.failed_rps),
+        "answered_rps": ended_rps[0],
+        "failed_rps": ended_rps[1],
         "overloaded_at_s": overloaded_at_s,
         "behind": behind,
         **_windows(state, seen, setup, now_s, overloaded_at_s),
@@ -191,17 +194,23 @@ def load_rps(state: ControllerState, offered_rps: Floats) -> Floats:
     return load
 
 
+def _failing_share(answered_rps: Floats, failed_rps: Floats) -> Floats:
+    ended_rps = answered_rps + failed_rps
+    return np.where(ended_rps > 0.0, failed_rps / np.where(ended_rps > 0.0, ended_rps, 1.0), 0.0)
+
+
 def _overloaded_s(
     state: ControllerState,
     seen: FleetTelemetry,
     now_s: Floats,
     offered_rps: Floats,
     since_s: Floats,
+    answering: Floats,
     setup: ControllerSetup,
 ) -> tuple[Floats, Floats]:
     kernels, _, _ = setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
-    ready = over_kernels(serves, setup.layout.replica_kernel, kernels, np.add)
+    ready = over_kernels(np.where(serves, answering, 0.0), setup.layout.replica_kernel, kernels, np.add)
     carried_rps, options = ready * state.healthy_rps, setup.options
     came = load_rps(state, seen.offered.astype(np.float64))
     behind = np.clip(state.behind + came - carried_rps * since_s[:, None], 0.0, MOST_BEHIND_S * carried_rps)
@@ -252,6 +261,17 @@ def plain_release(
     return quarantined, readmitted_at_s
 
 
+def _share_of_others(state: ControllerState, seen: FleetTelemetry) -> Floats:
+    """Share of the attempts of all others [B, R] that failed, of late or in this tick, the larger."""
+    serving = (seen.replica_state == ReplicaState.READY) & ~state.quarantined
+    shares = []
+    for failed, answered in ((state.failed_rps, state.answered_rps), (seen.failed, seen.answered)):
+        failed, ended = np.where(serving, failed, 0.0), np.where(serving, answered + failed, 0.0)
+        others = ended.sum(axis=1, keepdims=True) - ended + 0.5
+        shares.append(np.clip((failed.sum(axis=1, keepdims=True) - failed) / others, 0.0, 1.0))
+    return np.asarray(np.maximum(*shares))
+
+
 def plain_judgement(
     after: ControllerState,
     before: ControllerState,
@@ -272,7 +292,8 @@ def plain_judgement(
     rows = seen.consecutive_failed
     of_late = np.maximum(after.failed_rps * setup.options.smoothing_s, seen.failed)
     answered_between = of_late - rows >= np.maximum(rows, 1)  # it fails, and is not down
-    broken = down | ((rows >= setup.options.failing_after) & ~answered_between)
+    others = _share_of_others(before, seen) ** np.maximum(rows, 1) >= CHANCE  # chance explains the row
+    broken = down | ((rows >= setup.options.failing_after) & ~answered_between & ~others)
     members, unhealthy, now = (
         over_kernels(flags, owner, count, np.add) for flags in (serving, serving & broken, serving & down)
     )

@@ -45,10 +45,10 @@ def spec_of(faults: list[dict[str, Any]], rate_rps: float, **others: Any) -> dic
     }
 
 
-def episodes(policy: str, spec: dict[str, Any]) -> list[EpisodeRecord]:
+def episodes(policy: str, spec: dict[str, Any], seeds: int = len(SEEDS)) -> list[EpisodeRecord]:
     """An episode of each seed."""
     world = compile_scenario(scenario_of(0, spec), str(Path.cwd() / "world-0.yaml"))
-    return run_episodes(world, parse_configurations((policy,))[-1].driver(world), SEEDS)
+    return run_episodes(world, parse_configurations((policy,))[-1].driver(world), list(range(1, seeds + 1)))
 
 
 WRONG = {"kind": "requantise", "condition": "requantise-w3", "duration_s": CLEARED_S - ONSET_S}

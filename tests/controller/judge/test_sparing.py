@@ -150,3 +150,28 @@ def test_a_drained_replica_has_not_died() -> None:
         return replace(seen, replica_state=state)
 
     assert not driven("sequential", 100.0, restarted).quarantined().any()
+
+
+@pytest.mark.parametrize(
+    ("capacity_rps", "answers", "away"),
+    [(2.0 * OFFERED / 7.0, True, False), (2.0 * OFFERED / 7.0, False, True), (100.0, True, True)],
+    ids=["short and answers", "short and silent", "room enough"],
+)
+def test_who_answers_after_a_row_of_failures_is_away_only_if_it_can_be_spared(
+    capacity_rps: float, answers: bool, away: bool
+) -> None:
+    """The first second of a burst looks like a death; a second later what the replica holds is answered."""
+
+    def burst(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        row: Any = seen.consecutive_failed.copy()
+        failed, answered = seen.failed.copy(), seen.answered.copy()
+        if now_s == 30.0:
+            row[:, 0], failed[:, 0] = 7, 7
+        answered[:, 0] = 2 if now_s < 30.0 or (now_s > 30.0 and answers) else 0
+        return replace(seen, consecutive_failed=row, failed=failed, answered=answered)
+
+    result = driven("hysteresis", capacity_rps, burst, ticks=48)
+    assert result.quarantined()[29:31, 0].tolist() == [True, away]
+    assert result.quarantined()[-1, 0] == away
+    left = QuarantineReason.ERRORS if answers else QuarantineReason.FAILING
+    assert result.state.quarantine_reason[0, 0] == (left if away else QuarantineReason.NONE)

@@ -190,6 +190,29 @@ def test_who_is_behind_what_came_is_overloaded_until_it_has_caught_up(came: list
         assert (state.overloaded_at_s[0, 0] == float(tick)) == (behind > carried)
 
 
+@given(st.integers(0, 20), st.integers(0, 60), st.booleans())
+def test_a_kernel_carries_as_much_less_as_a_needed_member_fails(
+    failed: int, offered: int, needed: bool
+) -> None:
+    """What it fails is retried on its peer: of 20 attempts each; a member that could go changes nothing."""
+    config = replace(setup(), fleet=replace(setup().fleet, capacity_rps=np.full(2, 10.0)))
+    config = replace(config, options=replace(config.options, smoothing_s=1e9))
+    state = initial_state(config, 1)
+    counts = np.array([[20, 20, 0, 0]])
+    first = replace(
+        quiet_telemetry(LAYOUT, 0.0),
+        offered=np.array([[offered, 0]]),
+        answered=counts - np.array([[failed, 0, 0, 0]]),
+        failed=np.array([[failed, 0, 0, 0]]),
+    )
+    state = replace(state, needed=np.array([[needed, False, False, False]]))
+    state = accumulate(state, first, config).state
+    carried = 10.0 * (2.0 - (failed / 20.0 if needed else 0.0))
+    assert state.behind[0, 0] == pytest.approx(max(offered * state.table[0, 0, 0] - carried, 0.0))
+    overloaded = offered * state.table[0, 0, 0] > carried + 1e-9
+    assert overloaded == bool(np.isfinite(state.overloaded_at_s[0, 0])) or offered == carried
+
+
 def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: np.ndarray) -> None:
     known = ~np.isnan(values[: len(given_values)])
     values, over = values[: len(given_values)][known], over[: len(given_values)][known]
