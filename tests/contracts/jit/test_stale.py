@@ -163,5 +163,5 @@ def test_an_edited_callee_changes_what_a_command_prints(tmp_path: Path) -> None:
     )
     before = run(folder, "scripts.cli.main", *command)
     assert run(folder, "scripts.cli.main", *command) == before
-    edit(folder / "controller" / "cells.py", "return found", "return False")
+    edit(folder / "controller" / "cells.py", "found |= cells[b, u, x]", "found = False")
     assert run(folder, "scripts.cli.main", *command) != before
