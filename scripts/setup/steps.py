@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
@@ -32,6 +33,8 @@ PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s", "ray")
 
 #: What of the core compiling takes.
 COMPILES_WITH = ("numba", "numpy", "pydantic", "pyyaml", "scipy")
+#: Of the core's other packages those that are large and that none of these needs: they come at the same time.
+LARGE_OTHERS = ("fonttools", "matplotlib", "onnx", "onnxruntime", "pillow")
 
 CUDA_TORCH = (
     "the package index offers only a CUDA build of torch, several GB that this machine (no GPU) cannot "
@@ -209,7 +212,10 @@ def compiling(venv: Venv) -> Iterator[None]:
     The compiling step says how far it is; it ends with a block that fails.
     """
     say("installing what compiling needs")
-    venv.pip(*COMPILES_WITH)
+    with ThreadPoolExecutor(1) as beside:
+        others = beside.submit(_install_others, venv)
+        venv.pip(*COMPILES_WITH)
+        others.result()
     say("compiling simulator, controller and policies (once) beside the rest")
     command = [str(venv.python), "-m", "scripts.setup.warm"]
     with subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr) as process:
@@ -220,6 +226,12 @@ def compiling(venv: Venv) -> Iterator[None]:
             raise
         if process.wait():
             say("not everything was compiled ahead of time; the rest is at its first use")
+
+
+def _install_others(venv: Venv) -> None:
+    """Without what they need: no package is written twice. What fails here is told by the core's own step."""
+    with contextlib.suppress(StepError):
+        venv.pip("--no-deps", *LARGE_OTHERS, quiet=True)
 
 
 def main(argv: list[str] | None = None) -> int:

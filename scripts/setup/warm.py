@@ -33,7 +33,7 @@ WARMED: tuple[Warm, ...] = (*_WORLD, ours.warm)
 #: The same as work for two processes. A stage needs what the stages before it compiled; the two lists of a
 #: stage have hardly a function in common and take about the same time.
 STAGES: tuple[tuple[tuple[Warm, ...], ...], ...] = (
-    ((ours.warm_perception, *_WORLD[1:]), (api.warm, ours.warm_shield)),
+    ((ours.warm_perception,), (api.warm, ours.warm_shield, *_WORLD[1:])),
     ((ours.warm_plain_policies,), (ours.warm_allocation,)),
 )
 #: Time between two looks at how far the processes are, and between two lines that say so.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -86,10 +88,10 @@ def test_compiling_begins_before_the_rest_is_installed(
     venv, told = virtual_env.Venv(tmp_path), []
     done = tmp_path / "done"
     slow = f"import pathlib, time; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
-    monkeypatch.setattr(venv, "pip", lambda *names: told.append(names))
+    monkeypatch.setattr(venv, "pip", lambda *names, **_: told.append(names))
     _stand_in(venv, slow)
     with setup_steps.compiling(venv):
-        assert told == [setup_steps.COMPILES_WITH]
+        assert sorted(told) == sorted([setup_steps.COMPILES_WITH, ("--no-deps", *setup_steps.LARGE_OTHERS)])
         assert not done.exists()
     assert done.exists()
 
@@ -99,11 +101,39 @@ def test_compiling_ends_with_an_installation_that_fails(
 ) -> None:
     """Nothing goes on compiling behind a step that failed."""
     venv, done = virtual_env.Venv(tmp_path), tmp_path / "done"
-    monkeypatch.setattr(venv, "pip", lambda *names: None)
+    monkeypatch.setattr(venv, "pip", lambda *names, **_: None)
     _stand_in(venv, f"import pathlib, time; time.sleep(30.0); pathlib.Path({str(done)!r}).touch()")
     with pytest.raises(virtual_env.StepError, match="no wheel"), setup_steps.compiling(venv):
         raise virtual_env.StepError("no wheel")
     assert not done.exists()
+
+
+def test_large_packages_that_fail_are_left_to_the_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be had beside the first packages stops nothing: the step that needs it says so."""
+    venv = virtual_env.Venv(tmp_path)
+
+    def pip(*names: str, quiet: bool = False) -> None:
+        if quiet:
+            raise virtual_env.StepError(f"no {names}")
+
+    monkeypatch.setattr(venv, "pip", pip)
+    _stand_in(venv, "pass")
+    with setup_steps.compiling(venv):
+        pass
+
+
+def test_large_packages_are_the_cores_own_and_pinned() -> None:
+    """Each is pinned, and none is what compiling takes or needs: two processes write no package."""
+    pins = virtual_env.CONSTRAINTS.read_text(encoding="utf-8")
+    needed = set(setup_steps.COMPILES_WITH)
+    for name in setup_steps.COMPILES_WITH:
+        own = [one for one in metadata.requires(name) or () if "extra ==" not in one]
+        needed |= {re.split(r"[^\w-]", one)[0].lower() for one in own}
+    for name in setup_steps.LARGE_OTHERS:
+        assert f"\n{name}==" in pins
+        assert name not in needed
 
 
 def test_what_compiling_needs_is_all_that_compiling_imports() -> None:
