@@ -213,9 +213,9 @@ def compiling(venv: Venv) -> Iterator[None]:
     """
     say("installing what compiling needs")
     with ThreadPoolExecutor(1) as beside:
-        others = beside.submit(_install_others, venv)
+        # Without what they need: no package is written twice. What fails is told by the core's own step.
+        beside.submit(venv.tried_pip, "--no-deps", *LARGE_OTHERS)
         venv.pip(*COMPILES_WITH)
-        others.result()
     say("compiling simulator, controller and policies (once) beside the rest")
     command = [str(venv.python), "-m", "scripts.setup.warm"]
     with subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr) as process:
@@ -226,12 +226,6 @@ def compiling(venv: Venv) -> Iterator[None]:
             raise
         if process.wait():
             say("not everything was compiled ahead of time; the rest is at its first use")
-
-
-def _install_others(venv: Venv) -> None:
-    """Without what they need: no package is written twice. What fails here is told by the core's own step."""
-    with contextlib.suppress(StepError):
-        venv.pip("--no-deps", *LARGE_OTHERS, quiet=True)
 
 
 def main(argv: list[str] | None = None) -> int:

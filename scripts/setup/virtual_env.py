@@ -83,13 +83,19 @@ class Venv:
         moved = str(self.path) not in (self.path / "pyvenv.cfg").read_text() and self.stamp.exists()
         return not moved and succeeds([str(self.python), "-c", code])
 
-    def pip(self, *arguments: str, quiet: bool = False) -> None:
-        """``pip install`` under the project's constraints; ``quiet`` says nothing while it runs."""
+    def pip(self, *arguments: str) -> None:
+        """``pip install`` under the project's constraints."""
+        run(self._install(*arguments))
+
+    def tried_pip(self, *arguments: str) -> bool:
+        """The same in silence; False where it fails."""
+        return succeeds(self._install(*arguments))
+
+    def _install(self, *arguments: str) -> list[str]:
         constrained = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
         # Python makes byte code of what it imports, when it does; making that of all files doubles the time.
         lazy = [] if sys.dont_write_bytecode else ["--no-compile"]
-        command = [*self._pip("install"), "-qq", *lazy, *constrained, *arguments]
-        run(command, say_every_s=None if quiet else SAY_EVERY_S)
+        return [*self._pip("install"), "-qq", *lazy, *constrained, *arguments]
 
     def pip_output(self, *arguments: str) -> str:
         """Standard output of ``pip arguments``."""

@@ -23,13 +23,13 @@ from controller.state import ControllerState
 from policies.registry import make_configuration
 from tests.reference.plain_observation import plain_observation
 from tests.reference.plain_perceive import (
-    PlainWindows,
     over_kernels,
     plain_estimate,
     plain_hung,
     plain_judgement,
     plain_release,
 )
+from tests.reference.plain_windows import PlainWindows
 from tests.support.builders import (
     Clause,
     make_contract,

@@ -88,7 +88,8 @@ def test_compiling_begins_before_the_rest_is_installed(
     venv, told = virtual_env.Venv(tmp_path), []
     done = tmp_path / "done"
     slow = f"import pathlib, time; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
-    monkeypatch.setattr(venv, "pip", lambda *names, **_: told.append(names))
+    for install in ("pip", "tried_pip"):
+        monkeypatch.setattr(venv, install, lambda *names: told.append(names))
     _stand_in(venv, slow)
     with setup_steps.compiling(venv):
         assert sorted(told) == sorted([setup_steps.COMPILES_WITH, ("--no-deps", *setup_steps.LARGE_OTHERS)])
@@ -101,7 +102,8 @@ def test_compiling_ends_with_an_installation_that_fails(
 ) -> None:
     """Nothing goes on compiling behind a step that failed."""
     venv, done = virtual_env.Venv(tmp_path), tmp_path / "done"
-    monkeypatch.setattr(venv, "pip", lambda *names, **_: None)
+    for install in ("pip", "tried_pip"):
+        monkeypatch.setattr(venv, install, lambda *names: None)
     _stand_in(venv, f"import pathlib, time; time.sleep(30.0); pathlib.Path({str(done)!r}).touch()")
     with pytest.raises(virtual_env.StepError, match="no wheel"), setup_steps.compiling(venv):
         raise virtual_env.StepError("no wheel")
@@ -114,11 +116,8 @@ def test_large_packages_that_fail_are_left_to_the_core(
     """What cannot be had beside the first packages stops nothing: the step that needs it says so."""
     venv = virtual_env.Venv(tmp_path)
 
-    def pip(*names: str, quiet: bool = False) -> None:
-        if quiet:
-            raise virtual_env.StepError(f"no {names}")
-
-    monkeypatch.setattr(venv, "pip", pip)
+    monkeypatch.setattr(venv, "pip", lambda *names: None)
+    monkeypatch.setattr(venv, "_install", lambda *names: [sys.executable, "-c", "raise SystemExit(1)"])
     _stand_in(venv, "pass")
     with setup_steps.compiling(venv):
         pass
