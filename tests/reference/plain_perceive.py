@@ -60,9 +60,11 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
     answering = 1.0 - _failing_share(*ended_rps) * state.needed
     overloaded_at_s, behind = _overloaded_s(state, seen, now_s, offered_rps, since_s, answering, setup)
     silent_s = now_s - received_at_s
+    told = {"fresh": fresh, "received": received, "silent_s": silent_s, "scraped_at_s": scraped_at_s}
     return {
+        **told,
+        **_windows(state, seen, setup, now_s, overloaded_at_s),
         "now_s": now_s,
-        "scraped_at_s": scraped_at_s,
         "received_at_s": received_at_s,
         "window_began_at_s": started,
         "progressed_at_s": _progressed_s(state, seen, now_s, fresh),
@@ -71,11 +73,7 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
         "failed_rps": ended_rps[1],
         "overloaded_at_s": overloaded_at_s,
         "behind": behind,
-        **_windows(state, seen, setup, now_s, overloaded_at_s),
         "closed": now_s - started >= contract.window_s - 1e-6,
-        "fresh": fresh,
-        "received": received,
-        "silent_s": silent_s,
         "stale": silent_s > contract.stale_after_s,
         "failing_now": seen.failed > 0,
     }
@@ -193,6 +191,17 @@ def _share_of_others(state: ControllerState, seen: FleetTelemetry) -> Floats:
     return np.asarray(np.maximum(*shares))
 
 
+def _failing_in_a_row(
+    after: ControllerState, before: ControllerState, seen: FleetTelemetry, setup: ControllerSetup
+) -> Flags:
+    """Replicas [B, R] that fail every request, as no chance explains."""
+    rows = seen.consecutive_failed
+    of_late = np.maximum(after.failed_rps * setup.options.smoothing_s, seen.failed)
+    answered_between = of_late - rows >= np.maximum(rows, 1)  # it fails, and is not down
+    others = _share_of_others(before, seen) ** np.maximum(rows, 1) >= CHANCE  # chance explains the row
+    return np.asarray((rows >= setup.options.failing_after) & ~answered_between & ~others)
+
+
 def plain_judgement(
     after: ControllerState,
     before: ControllerState,
@@ -210,11 +219,7 @@ def plain_judgement(
     excess = np.maximum(kernels.excess, worst)
     condemned = alarm | (before.condemned & ~(kernels.inside & kernels.fresh))
     serving = (seen.replica_state == ReplicaState.READY) & ~after.quarantined
-    rows = seen.consecutive_failed
-    of_late = np.maximum(after.failed_rps * setup.options.smoothing_s, seen.failed)
-    answered_between = of_late - rows >= np.maximum(rows, 1)  # it fails, and is not down
-    others = _share_of_others(before, seen) ** np.maximum(rows, 1) >= CHANCE  # chance explains the row
-    broken = down | ((rows >= setup.options.failing_after) & ~answered_between & ~others)
+    broken = down | _failing_in_a_row(after, before, seen, setup)
     members, unhealthy, now = (
         over_kernels(flags, owner, count, np.add) for flags in (serving, serving & broken, serving & down)
     )
