@@ -215,7 +215,8 @@ def compiling(venv: Venv) -> Iterator[None]:
     with ThreadPoolExecutor(1) as beside:
         # Without what they need: no package is written twice. What fails is told by the core's own step.
         beside.submit(venv.tried_pip, "--no-deps", *LARGE_OTHERS)
-        venv.pip(*COMPILES_WITH)
+        # What these others need is missing for the moment, of which pip would warn.
+        venv.pip("--no-warn-conflicts", *COMPILES_WITH)
     say("compiling simulator, controller and policies (once) beside the rest")
     command = [str(venv.python), "-m", "scripts.setup.warm"]
     with subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr) as process:
