@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -55,6 +55,14 @@ def write_pinned(path: Path, content: bytes, *, durable: bool = False) -> str:
     with written(path, durable=durable) as stream:
         stream.write(content)
     return hashlib.sha256(content).hexdigest()
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write each of ``texts``, by file name, into ``folder``, which need not exist; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_pinned(folder / name, text.encode())
+    return [folder / name for name in texts]
 
 
 @contextmanager

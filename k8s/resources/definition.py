@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from contracts.loading.files import write_texts
 from contracts.loading.schema import structural_schema
 from k8s.resources.kinds import CATEGORY, GROUP, RESOURCES, VERSION, ResourceKind
 from k8s.resources.rules import RULES
@@ -82,12 +83,7 @@ def manifest_files() -> dict[str, str]:
 
 def write_manifests(folder: Path) -> list[Path]:
     """Write every file into ``folder``; the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, text in manifest_files().items():
-        paths.append(folder / name)
-        paths[-1].write_text(text, encoding="utf-8")
-    return paths
+    return write_texts(folder, manifest_files())
 
 
 def _text(manifest: Mapping[str, object]) -> str:

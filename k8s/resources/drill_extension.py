@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from contracts.loading.files import write_texts
 from faults.client.launch import PACKAGE, PLUGGED, PROCESSORS, extension_files
 from faults.inside import gate
 
@@ -58,12 +59,7 @@ def extension_texts() -> dict[str, str]:
 
 def write_extension(folder: Path) -> list[Path]:
     """Write both files into ``folder``; the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, text in extension_texts().items():
-        paths.append(folder / name)
-        paths[-1].write_text(text, encoding="utf-8")
-    return paths
+    return write_texts(folder, extension_texts())
 
 
 def loader(sha256: str, code: str = _CODE) -> str:
