@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 
 
+#: Fewer bad requests than this make no bad block: one late answer is nobody's queue.
+LEAST_BAD = 2.0
+
+
 class News(NamedTuple):
     """Sums of one tick, of U replicas or kernels."""
 
@@ -126,3 +130,9 @@ def some_of(cells, b, u):
     for x in range(cells.shape[2]):
         found |= cells[b, u, x]
     return found
+
+
+@compiled(inline="always")
+def is_bad(ended, bad, tolerated):
+    """1 where more requests of a block failed or came late than the contract tolerates, else 0."""
+    return 1.0 if ended > 0.0 and bad >= LEAST_BAD and bad > tolerated else 0.0

@@ -12,6 +12,7 @@ from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.perceive.on_the_way_pass import BLOCK_COLUMNS, BLOCKS
 from controller.perceive.planning import initial_planning
+from controller.shield.load import initial_load
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory
 from controller.supervise.own_moves import initial_own_moves
@@ -35,6 +36,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         probed_at_s=np.full((batch, replicas, slices), -np.inf),
         overloaded_at_s=np.full((batch, kernels), -np.inf),
         behind=np.zeros((batch, kernels)),
+        load=initial_load(batch, kernels),
         ejected=np.zeros((batch, replicas), dtype=np.bool_),
         table=table,
         row_moved_at_s=np.full((batch, slices), -np.inf),
@@ -56,7 +58,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
 
 def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
     """Rates before anything was counted; capacities as declared, unbounded where they will be learned."""
-    _, slices, replicas = setup.layout.shape
+    kernels, slices, replicas = setup.layout.shape
     told_rps = np.tile(setup.fleet.capacity_rps, (batch, 1))
     if setup.fleet.engine is not None:
         told_rps[:] = UNBOUNDED_RPS
@@ -71,6 +73,7 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "replica_rps": told_rps.copy(),
         "least_rps": told_rps.copy(),
         "healthy_rps": told_rps.copy(),
+        "too_many": np.zeros((batch, kernels)),
         "planning": initial_planning(told_rps, slices),
     }
 

@@ -25,9 +25,10 @@ from controller.plan import Planned, make_plan, without_plan
 from controller.ports import Clock, PolicyState, Proposal, RouteActuator, TelemetrySource
 from controller.shield.apply_plan import count_ready
 from controller.shield.gate import Shielded, ShieldView, may_move, shield, unshielded
+from controller.shield.load import LoadSeen, let_in
 from controller.state import ControllerState, altered, next_window, planned
 from controller.supervise.gate import Supervised, counted, supervise
-from controller.supervise.harm import count_harm
+from controller.supervise.harm import count_harm, tolerated_late
 from controller.supervise.meta import note_decision
 from controller.supervise.own_moves import OwnMoves, unwatched, watch_own_moves
 
@@ -75,12 +76,15 @@ def resolve(
     chosen = supervise(proposal, known.before, known.after, known.estimate, known.observation, setup)
     watched = _watched(chosen, known, setup)
     supervised = watched.supervised
-    shielded = _shielded(supervised, known, setup)
+    ready = _ready(known, supervised.driving.ejected, setup)
+    load, most_rps = let_in(known.after.load, _load_seen(known, watched, ready), *_load_law(setup))
+    shielded = _shielded(supervised, known, setup, ready, most_rps)
     planned = make_plan(supervised.driving, known, shielded, setup)
     after = altered(
         known.after,
         policy=policy_state,
         baseline=supervised.baseline,
+        load=load,
         supervisor=_counted(watched, shielded, known, setup),
         own_moves={**watched.memory, "capacity_rows": planned.plan.capacity_rows},
         **planned.changes,
@@ -104,7 +108,35 @@ def _watched(chosen: Supervised, known: Perception, setup: ControllerSetup) -> O
     )
 
 
-def _shielded(supervised: Supervised, known: Perception, setup: ControllerSetup) -> Shielded:
+def _load_law(setup: ControllerSetup) -> tuple[NDArray[np.float64], float]:
+    """What ``let_in`` goes by: late answers tolerated by slice, and what a kernel may be filled to."""
+    return tolerated_late(setup.contract), setup.options.limits.max_load_ratio
+
+
+def _load_seen(known: Perception, watched: OwnMoves, ready: NDArray[np.int64]) -> LoadSeen:
+    """What this tick shows of kernels at their load. ready: int64 [B, K]."""
+    after, block, plain = known.after, watched.block, np.ascontiguousarray
+    return LoadSeen(
+        now_s=after.now_s,
+        passed_s=known.estimate.since_s,
+        last=plain(after.table),
+        offered_rps=plain(planned(after, "offered_rps")),
+        ready=ready,
+        replica_rps=plain(planned(after, "replica_rps")),
+        too_many=plain(after.too_many),
+        closed=block.closed,
+        ended=plain(block.ended),
+        bad=plain(block.bad),
+    )
+
+
+def _shielded(
+    supervised: Supervised,
+    known: Perception,
+    setup: ControllerSetup,
+    ready: NDArray[np.int64],
+    most_rps: NDArray[np.float64],
+) -> Shielded:
     """The allowed table next to the one that is driven."""
     if not setup.options.shield:
         return unshielded(supervised.table)
@@ -113,9 +145,10 @@ def _shielded(supervised: Supervised, known: Perception, setup: ControllerSetup)
         last=after.table,
         hard_violated=judgement.hard_violated,
         certified=judgement.certified,
-        ready=_ready(known, supervised.driving.ejected, setup),
+        ready=ready,
         offered_rps=planned(after, "offered_rps"),
         replica_rps=planned(after, "replica_rps"),
+        most_rps=most_rps,
         loss=judgement.loss,
         may_move=may_move(after.now_s, after.row_move_began_at_s, setup.fleet.tick_s, limits),
     )

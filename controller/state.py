@@ -44,6 +44,7 @@ class ControllerState:
     replica_rps: NDArray[np.float64]  # [B, K], requests per second that one replica carries of this traffic
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
     healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed: slowness excuses nobody
+    too_many: NDArray[np.float64]  # [B, K], requests in one replica beyond those that it answers in time
     planning: PolicyState  # load and capacity that moves are planned against, ``perceive.planning``
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
     behind: NDArray[np.float64]  # [B, K], requests offered that it has not had the time to carry
@@ -65,6 +66,7 @@ class ControllerState:
     more_failures: NDArray[np.float64]  # [B, K, K + 1], evidence to fail more than others: ``more_failures``
     at_fault: NDArray[np.bool_]  # [B, K], it does
 
+    load: PolicyState  # up to which kernels are let carry more than they are known to, ``shield.load``
     ejected: NDArray[np.bool_]  # [B, R], by the policy
     table: NDArray[np.float64]  # [B, S, K + 1], in force, last column shed
     row_moved_at_s: NDArray[np.float64]  # [B, S], when the row last changed

@@ -114,14 +114,30 @@ def steady_rps(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
     """The steady-state limit: of the largest batch that keeps step and answer in time, at least one."""
-    decode = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)
-    work = step[1] * request.prompt_tokens / request.output_tokens + decode
+    batch = batch_in_time(step, request, replica, objectives)
+    rate_rps: float = batch / (request.output_tokens * (step[0] + batch * _work_s(step, request)))
+    return rate_rps
+
+
+@compiled
+def batch_in_time(
+    step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
+) -> float:
+    """Most sequences at once whose step and answer come in time, at least one."""
+    work_s = _work_s(step, request)
     left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens
     each_s = min(objectives.inter_token_s, left_s / request.most_output)
-    fits = replica.sequences if work <= 0.0 else (each_s - step[0]) / work
-    batch = min(replica.sequences, max(1.0, fits))
-    rate_rps: float = batch / (request.output_tokens * (step[0] + batch * work))
-    return rate_rps
+    fits = replica.sequences if work_s <= 0.0 else (each_s - step[0]) / work_s
+    batch: float = min(replica.sequences, max(1.0, fits))
+    return batch
+
+
+@compiled(inline="always")
+def _work_s(step: NDArray[np.float64], request: Request) -> float:
+    """Seconds of a step for each sequence in it: its token, and its part of the prompts prefilled."""
+    decode_s = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)
+    work_s: float = step[1] * request.prompt_tokens / request.output_tokens + decode_s
+    return work_s
 
 
 @compiled(inline="always")

@@ -41,6 +41,7 @@ def learn_capacity(
         replica_rps=np.empty_like(state.replica_rps),
         least_rps=np.empty_like(state.replica_rps),
         healthy_rps=np.empty_like(state.replica_rps),
+        too_many=np.empty_like(state.replica_rps),
     )
     counted = _counted(state, telemetry, clocks, rates, setup)
     known = _certified(engine, setup.options.capacity)
@@ -51,6 +52,7 @@ def learn_capacity(
         "replica_rps": learned.replica_rps,
         "least_rps": learned.least_rps,
         "healthy_rps": learned.healthy_rps,
+        "too_many": learned.too_many,
     }
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from contracts.compiled.carried import Objectives, Replica, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
+from controller.perceive.queue_pass import insert, too_many
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
@@ -35,6 +36,7 @@ class Learned(NamedTuple):
     replica_rps: NDArray[np.float64]  # [B, K], filled: what one replica carries, best estimate
     least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of the same
     healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at the certified speed
+    too_many: NDArray[np.float64]  # [B, K], filled: requests in a replica beyond those that come in time
 
 
 class CarriedCounts(NamedTuple):
@@ -97,7 +99,9 @@ def learn(learned, counted, certified, owner):
         seen = request_of(request[0], request[1], longest[0], longest[1]), request[2]
         for k in range(learned.replica_rps.shape[1]):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
-            _estimate(learned, known, seen, b, k, slow, scrapes)
+            slow = _estimate(learned, known, seen, b, k, slow, scrapes)
+            pace = slow, learned.replica_rps[b, k]
+            learned.too_many[b, k] = too_many(ratios, counted, known, seen[0], pace, owner, b, k)
             _take_held(learned, counted, known, seen[0], owner, b, k)
             _keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:
@@ -174,11 +178,7 @@ def _slowness(ratios, learned, owner, b, k):
     for r in range(len(owner)):
         predicted_s, measured_s = learned.speed[b, r, PREDICTED_S], learned.speed[b, r, MEASURED_S]
         if owner[r] == k and predicted_s > 0.0 and measured_s > 0.0:
-            place, ratio = count, measured_s / predicted_s
-            while place > 0 and ratios[place - 1] > ratio:
-                ratios[place] = ratios[place - 1]
-                place -= 1
-            ratios[place] = ratio
+            insert(ratios, count, measured_s / predicted_s)
             count += 1
             scrapes += learned.speed[b, r, SCRAPES]
     return (np.log(ratios[(count - 1) // 2]) if count > 0 else 0.0), scrapes
@@ -186,7 +186,9 @@ def _slowness(ratios, learned, owner, b, k):
 
 @compiled(inline="always")
 def _estimate(learned, known, seen, b, k, slow, scrapes):
-    """Best estimate, its lower limit, and what the certified speed would carry, of the requests ``seen``."""
+    """Best estimate, its lower limit, and what the certified speed would carry, of the requests ``seen``;
+    log of the slowness that the estimate stands on.
+    """
     request, variance = seen
     prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
     slow *= data / (prior + data)
@@ -194,6 +196,7 @@ def _estimate(learned, known, seen, b, k, slow, scrapes):
     learned.replica_rps[b, k] = _at_speed_rps(known, request, k, slow, 0.0)
     learned.least_rps[b, k] = _at_speed_rps(known, request, k, slow + reach, 0.0)
     learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, 0.0, 0.0)
+    return slow
 
 
 @compiled(inline="always")

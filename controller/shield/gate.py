@@ -54,6 +54,8 @@ class ShieldView:
     may_move: NDArray[np.bool_]  #: [B, S], see ``may_move``
     #: float64 [B, K], requests per second that one replica carries (None: what the fleet declares).
     replica_rps: NDArray[np.float64] | None = None
+    #: float64 [B, K], the most that one may carry (None: ``max_load_ratio`` of what it carries).
+    most_rps: NDArray[np.float64] | None = None
     #: float64 [B, K, S], what an answer loses where only soft clauses are broken, in answers; 1 or more: it
     #: is never served there (None: nobody says so of any cell).
     loss: NDArray[np.float64] | None = None
@@ -158,6 +160,9 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     stages = _all_active(kernels) if fleet.stage is None else _stages(fleet.stage)
     batch, slices, _ = view.last.shape
     each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
+    most_rps = each_rps * limits.max_load_ratio if view.most_rps is None else view.most_rps
+    limit_rps = view.ready * most_rps
+    comfort_rps = comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits)
     facts = Facts(
         proposed=plain(proposal, dtype=np.float64),
         last=plain(view.last),
@@ -165,9 +170,9 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         failover=np.empty((batch, slices), dtype=np.int64),
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
-        limit_rps=view.ready * (each_rps * limits.max_load_ratio),
-        capacity_rps=view.ready * (each_rps * min(1.0, limits.max_load_ratio)),
-        comfort_rps=comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits),
+        limit_rps=limit_rps,
+        capacity_rps=np.minimum(view.ready * (each_rps * min(1.0, limits.max_load_ratio)), limit_rps),
+        comfort_rps=np.minimum(comfort_rps, limit_rps),
         loss=np.ones((batch, slices, kernels)),
         canary=stages.canary,
         order=_order(fleet.contract),

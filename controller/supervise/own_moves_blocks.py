@@ -7,10 +7,9 @@ from math import lgamma
 import numpy as np
 
 from contracts.jit import compiled
+from controller.cells import is_bad
 from controller.perceive.capacity_pass import QUEUE_RATIO
 
-#: Fewer bad requests than this make no bad block: one late answer is nobody's queue.
-LEAST_BAD = 2.0
 #: Blocks since a move that are compared with those before it, the newest: queues take a while to grow.
 RECENT = 6
 
@@ -96,12 +95,6 @@ def _see_kernel(memory, counted, law, seen, b, k):
     if ended > 0.0 or queued:
         seen[0] = 1.0
         seen[1] = 1.0 if queued else is_bad(ended, bad, tolerated)
-
-
-@compiled(inline="always")
-def is_bad(ended, bad, tolerated):
-    """1 where more requests of a block are bad than the contract tolerates, else 0."""
-    return 1.0 if ended > 0.0 and bad >= LEAST_BAD and bad > tolerated else 0.0
 
 
 @compiled(inline="always")

@@ -10,7 +10,8 @@ import numpy as np
 
 from contracts.jit import borrowed, compiled
 from contracts.scoring.switch_law import SWITCH_DISTANCE, row_distance
-from controller.supervise.own_moves_blocks import add_recent, chance_of, close_block, count_requests, is_bad
+from controller.cells import is_bad
+from controller.supervise.own_moves_blocks import add_recent, chance_of, close_block, count_requests
 from controller.supervise.own_moves_records import (
     Counted,
     Found,

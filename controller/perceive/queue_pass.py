@@ -1,0 +1,48 @@
+"""Compiled: requests that a replica holds beyond those that it answers in time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from contracts.compiled.carried import Objectives, Replica, batch_in_time
+from contracts.compiled.steady_state import sequence_limit
+from contracts.jit import compiled
+
+
+@compiled(inline="always")
+def too_many(room, counted, known, request, pace, owner, b, k):
+    """Requests of ``request``'s kind in kernel ``k``'s middle replica, the emptier of two, that come late.
+
+    Beyond the largest batch that keeps the objectives nobody is answered in time, and a prompt that waits for
+    more than half the first token's objective hardly is (Little's law). Unknown counts are no requests. pace:
+    log of the kernel's slowness, and what a replica carries. room: [R], written to.
+
+    The middle one, because one replica that is slow or hangs is a matter of quarantine.
+    """
+    slow, carried_rps = pace
+    factor, promised = np.exp(slow), known.objectives
+    fits = sequence_limit(
+        request.prompt_tokens, request.output_tokens, known.sequences[k], known.kv_tokens[k]
+    )
+    scaled = Objectives(
+        promised.inter_token_s / factor, promised.first_token_s / factor, promised.whole_s / factor
+    )
+    batch = batch_in_time(known.step_s[k], request, Replica(fits, known.step_tokens), scaled)
+    count = 0
+    for r in range(len(owner)):
+        if owner[r] == k and counted.serving[b, r]:
+            waiting, running = counted.waiting[b, r], counted.running[b, r]
+            late = max(running + waiting - batch, waiting - carried_rps * promised.first_token_s / 2.0)
+            insert(room, count, late if late > 0.0 else 0.0)
+            count += 1
+    return room[(count - 1) // 2] if count > 0 else 0.0
+
+
+@compiled(inline="always")
+def insert(ordered, count, value):
+    """Put ``value`` in its place among the first ``count`` of ``ordered``, which rise."""
+    place = count
+    while place > 0 and ordered[place - 1] > value:
+        ordered[place] = ordered[place - 1]
+        place -= 1
+    ordered[place] = value

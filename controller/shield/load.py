@@ -1,0 +1,163 @@
+"""Up to which load a kernel is let: what is known of it, corrected by what comes of it.
+
+An estimate of what a kernel carries is off by a tenth, for some traffic by a third, and to be off costs: what
+is shed for nothing where it is too low, a queue that never ends where it is too high. So the limit follows
+what is seen (additive steps up, a share down, and the queue itself):
+
+- *What a kernel has it keeps* until it has a queue, however little it is thought to carry: without a shield
+  it would be served, and so it is here. What comes new fills a kernel as far as is known that it carries.
+- *A queue is worked off*: requests beyond those that are answered in time are let in less for a while. They
+  were let in by a burst, or by a limit that is too high, which then falls as long as the queue stands.
+- *Shed traffic is let in again* step by step while answers are in time. A step that ends in a queue is tried
+  again after twice the time, so that the table comes to rest.
+
+Late answers without a queue (a slow way, errors) are no reason to shed, only one to let in no more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+from controller.cells import is_bad
+from controller.ports import PolicyState
+
+Floats = NDArray[np.float64]
+
+#: Time in which a queue is worked off: longer than what two scrapes take to tell of it.
+DRAIN_S = 10.0
+#: Work in the queue that moves nothing, in seconds: a burst that is over before anybody hears of it.
+UNNOTICED_S = 0.5
+#: Share of what it carries that a kernel is let have whatever waits.
+LEAST_RATIO = 0.2
+#: By which the limit rises in a step, and what it loses in a second with a queue.
+STEP_RATIO, FALL_RATIO = 0.05, 0.01
+#: From a step to the next, and at most after steps that ended in queues.
+STEP_S, MOST_STEP_S = 15.0, 86400.0
+#: A kernel that carries less than this of its limit has proven nothing beyond what is known.
+FULL_RATIO = 0.97
+#: In which what was proven and is not used is forgotten.
+FORGET_S = 120.0
+
+
+class LoadMemory(NamedTuple):
+    """What is remembered of B fleets; written to."""
+
+    ratio: Floats  # [B, K], most load over capacity
+    in_time: NDArray[np.bool_]  # [B, K], the newest block of requests was answered as the contract asks
+    queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time
+    step_s: Floats  # [B, K], from a step up to the next
+    stepped_at_s: Floats  # [B, K], the last one
+
+
+class LoadSeen(NamedTuple):
+    """What one tick shows."""
+
+    now_s: Floats  # [B]
+    passed_s: Floats  # [B], since the tick before
+    last: Floats  # [B, S, K + 1], table in force
+    offered_rps: Floats  # [B, S]
+    ready: NDArray[np.int64]  # [B, K], replicas in rotation
+    replica_rps: Floats  # [B, K], what one carries, best estimate
+    too_many: Floats  # [B, K], requests in one beyond those that are answered in time
+    closed: NDArray[np.bool_]  # [B], a block of requests ended
+    ended: Floats  # [B, S, K], its requests
+    bad: Floats  # [B, S, K], those that failed or came late
+
+
+def initial_load(batch: int, kernels: int) -> PolicyState:
+    """Nothing proven yet."""
+    shape = batch, kernels
+    memory = LoadMemory(
+        ratio=np.zeros(shape),
+        in_time=np.ones(shape, dtype=np.bool_),
+        queued=np.zeros(shape, dtype=np.bool_),
+        step_s=np.full(shape, STEP_S),
+        stepped_at_s=np.full(shape, -np.inf),
+    )
+    return memory._asdict()
+
+
+def let_in(
+    before: PolicyState, seen: LoadSeen, tolerated: Floats, max_load_ratio: float
+) -> tuple[PolicyState, Floats]:
+    """Memory, and the most that one replica of each kernel may carry, requests per second, float64 [B, K].
+
+    tolerated: float64 [S], share of late answers. max_load_ratio: of the estimate, what may be filled.
+    """
+    copies: dict[str, Any] = {name: array.copy() for name, array in before.items()}
+    memory = LoadMemory(**copies)
+    most_rps = np.empty_like(seen.replica_rps)
+    _let_in(tuple(memory), tuple(seen), tolerated, max_load_ratio, most_rps)
+    return memory._asdict(), most_rps
+
+
+@compiled
+def _let_in(memory, seen, tolerated, max_load_ratio, most_rps):
+    """Bring ``memory`` up to date and fill ``most_rps``, kernel by kernel."""
+    memory, seen = borrowed((LoadMemory(*memory), LoadSeen(*seen)))
+    for b in range(most_rps.shape[0]):
+        for k in range(most_rps.shape[1]):
+            each_rps = seen.replica_rps[b, k]
+            too_many = seen.too_many[b, k]
+            if too_many < UNNOTICED_S * each_rps:
+                too_many = 0.0
+            if seen.closed[b]:
+                memory.in_time[b, k] = _in_time(seen, tolerated, b, k)
+            if seen.ready[b, k] > 0 and each_rps > 0.0:
+                load = _load_rps(seen, b, k) / (seen.ready[b, k] * each_rps)
+                _follow(memory, seen, b, k, load, too_many > 0.0, max_load_ratio)
+            memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
+            limit_rps = memory.ratio[b, k] * each_rps - too_many / DRAIN_S
+            most_rps[b, k] = max(limit_rps, LEAST_RATIO * each_rps)
+
+
+@compiled(inline="always")
+def _follow(memory, seen, b, k, load, queued, max_load_ratio):
+    """Let the limit follow what a kernel with this ``load``, over capacity, shows."""
+    now_s, passed_s, ratio = seen.now_s[b], seen.passed_s[b], memory.ratio[b, k]
+    if queued:
+        if not memory.queued[b, k] and _sheds(seen, b):
+            memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
+            memory.stepped_at_s[b, k] = now_s
+        memory.ratio[b, k] = ratio * (1.0 - min(FALL_RATIO * passed_s, 1.0))
+    elif not _sheds(seen, b):
+        memory.step_s[b, k] = STEP_S
+        memory.ratio[b, k] = max(load, ratio - max(ratio - load, 0.0) * min(passed_s / FORGET_S, 1.0))
+    elif memory.in_time[b, k] and load >= FULL_RATIO * ratio:
+        if now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]:
+            memory.ratio[b, k] = ratio * (1.0 + STEP_RATIO)
+            memory.stepped_at_s[b, k] = now_s
+    memory.queued[b, k] = queued
+
+
+@compiled(inline="always")
+def _sheds(seen, b):
+    """Whether the table in force sheds any traffic."""
+    found = False
+    for s in range(seen.offered_rps.shape[1]):
+        found = found or seen.last[b, s, seen.last.shape[2] - 1] > 0.0
+    return found
+
+
+@compiled(inline="always")
+def _load_rps(seen, b, k):
+    """Requests per second that the table in force sends to kernel ``k``."""
+    load_rps = 0.0
+    for s in range(seen.offered_rps.shape[1]):
+        load_rps += seen.last[b, s, k] * seen.offered_rps[b, s]
+    return load_rps
+
+
+@compiled(inline="always")
+def _in_time(seen, tolerated, b, k):
+    """Whether no more of a block's requests failed or came late than the contract tolerates."""
+    ended, bad, most = 0.0, 0.0, 0.0
+    for s in range(len(tolerated)):
+        ended += seen.ended[b, s, k]
+        bad += seen.bad[b, s, k]
+        most += tolerated[s] * seen.ended[b, s, k]
+    return is_bad(ended, bad, most) == 0.0
