@@ -1,0 +1,152 @@
+"""Up to which load a kernel is let: laws of one kernel alone, against a queue that is fed by what is let in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from controller.ports import PolicyState
+from controller.shield.load import DRAIN_S, LEAST_RATIO, UNNOTICED_S, LoadSeen, initial_load, let_in
+
+MAX_LOAD_RATIO = 1.05
+HOUR_S = 3600
+#: Of the requests of a slice, that the contract tolerates late.
+TOLERATED = np.array([0.05])
+
+
+def seen(load_rps: float, estimate_rps: float, **more: float) -> LoadSeen:
+    """One slice on one replica of one kernel; shed: share of the slice that the table sheds."""
+    shed = more.get("shed", 0.0)
+    return LoadSeen(
+        now_s=np.array([more.get("now_s", 0.0)]),
+        passed_s=np.ones(1),
+        last=np.array([[[1.0 - shed, shed]]]),
+        offered_rps=np.array([[load_rps / (1.0 - shed)]]),
+        ready=np.ones((1, 1), dtype=np.int64),
+        replica_rps=np.array([[estimate_rps]]),
+        too_many=np.array([[more.get("too_many", 0.0)]]),
+        closed=np.array([more.get("late", -1.0) >= 0.0]),
+        ended=np.array([[[100.0]]]),
+        bad=np.array([[[100.0 * max(more.get("late", 0.0), 0.0)]]]),
+    )
+
+
+def most_of(memory: PolicyState, look: LoadSeen) -> tuple[PolicyState, float]:
+    """Memory and the limit after one tick."""
+    after, most_rps = let_in(memory, look, TOLERATED, MAX_LOAD_RATIO)
+    return after, float(most_rps[0, 0])
+
+
+@dataclass
+class Kernel:
+    """A kernel that truly carries ``carried_rps`` and is thought to carry ``estimate_rps``."""
+
+    carried_rps: float
+    estimate_rps: float
+    queue: float = 0.0
+    told: float = 0.0
+    shed: float = 0.0
+    memory: PolicyState = field(default_factory=lambda: initial_load(1, 1))
+    served_rps: list[float] = field(default_factory=list)
+    queues: list[float] = field(default_factory=list)
+
+    def run(self, offered_rps: NDArray[np.float64]) -> Kernel:
+        """A second for each of ``offered_rps``; what is told of the queue is new every five seconds."""
+        for now_s, rate_rps in enumerate(offered_rps):
+            load_rps = rate_rps * (1.0 - self.shed)
+            more = {"now_s": float(now_s), "shed": self.shed, "too_many": self.told}
+            late = {"late": 1.0 if self.told > 0.0 else 0.0} if now_s % 5 == 0 else {}
+            self.memory, most_rps = most_of(self.memory, seen(load_rps, self.estimate_rps, **more, **late))
+            self.shed = 1.0 - min(most_rps / rate_rps, 1.0)
+            self.queue = max(self.queue + min(most_rps, rate_rps) - self.carried_rps, 0.0)
+            if now_s % 5 == 0:
+                self.told = self.queue
+            self.served_rps.append(min(most_rps, rate_rps))
+            self.queues.append(self.queue)
+        return self
+
+
+def constant(rate_rps: float, seconds: int = HOUR_S) -> NDArray[np.float64]:
+    return np.full(seconds, rate_rps)
+
+
+rates = st.floats(1.0, 100.0)
+
+
+@given(load_rps=rates, estimate_rps=rates)
+def test_what_a_kernel_has_it_keeps_until_it_has_a_queue(load_rps: float, estimate_rps: float) -> None:
+    """However little it is thought to carry; and it is never let have less than what is known that it does."""
+    _, most_rps = most_of(initial_load(1, 1), seen(load_rps, estimate_rps))
+    assert most_rps == pytest.approx(max(load_rps, MAX_LOAD_RATIO * estimate_rps))
+
+
+@given(estimate_rps=rates, work_s=st.floats(UNNOTICED_S + 0.01, 60.0))
+def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, work_s: float) -> None:
+    """By what works it off in ten seconds, and a fifth of the kernel is served whatever waits."""
+    too_many = work_s * estimate_rps
+    _, most_rps = most_of(initial_load(1, 1), seen(estimate_rps, estimate_rps, too_many=too_many))
+    asked = MAX_LOAD_RATIO * estimate_rps - too_many / DRAIN_S
+    assert most_rps == pytest.approx(max(asked, LEAST_RATIO * estimate_rps))
+
+
+@given(estimate_rps=rates, work_s=st.floats(0.0, UNNOTICED_S - 0.01))
+def test_a_burst_that_is_over_sheds_nothing(estimate_rps: float, work_s: float) -> None:
+    """Half a second of work is done before a scrape tells of it."""
+    look = seen(estimate_rps, estimate_rps, too_many=work_s * estimate_rps)
+    assert most_of(initial_load(1, 1), look)[1] == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
+
+
+@settings(deadline=None, max_examples=20)
+@given(carried_rps=rates, underrated=st.floats(0.1, 1.0), load=st.floats(0.1, 1.0))
+def test_who_carries_all_sheds_nothing(carried_rps: float, underrated: float, load: float) -> None:
+    """A kernel that is thought to carry a tenth of what it does, within what it truly carries."""
+    kernel = Kernel(carried_rps, underrated * carried_rps).run(constant(load * carried_rps, 600))
+    np.testing.assert_allclose(kernel.served_rps, load * carried_rps)
+
+
+@settings(deadline=None, max_examples=20)
+@given(error=st.floats(0.6, 1.3), load=st.floats(1.02, 2.0))
+def test_overload_comes_to_rest_with_a_short_queue(error: float, load: float) -> None:
+    """In the second half of an hour the queue is below five seconds of work, on average a second more than
+    a wrong estimate explains, and the kernel serves at least 93 % of what it carries.
+    """
+    kernel = Kernel(10.0, 10.0 * error).run(constant(10.0 * load))
+    served, queue = np.array(kernel.served_rps[HOUR_S // 2 :]), np.array(kernel.queues[HOUR_S // 2 :])
+    explained_s = max(MAX_LOAD_RATIO * error - 1.0, 0.0) * DRAIN_S
+    assert queue.max() / 10.0 < 5.0 + explained_s
+    assert queue.mean() / 10.0 < 1.0 + explained_s
+    assert served.mean() > min(9.3, 10.0 * MAX_LOAD_RATIO * error)
+
+
+def test_steps_up_become_rare() -> None:
+    """At constant overload of a kernel that is rated rightly, a day has a few dozen steps."""
+    kernel = Kernel(10.0, 9.5).run(constant(12.0, 24 * HOUR_S))
+    last_hours = np.array(kernel.served_rps[-6 * HOUR_S :])
+    assert np.count_nonzero(np.diff(last_hours)) < 60
+
+
+def test_late_answers_without_a_queue_shed_nothing_and_let_nothing_in() -> None:
+    """A slow way makes answers late whoever is shed; what is shed already stays shed."""
+    memory, most_rps = most_of(initial_load(1, 1), seen(10.0, 5.0, late=0.5))
+    assert most_rps == 10.0
+    for now_s in range(1, 120):
+        memory, most_rps = most_of(memory, seen(10.0, 5.0, late=0.5, shed=0.2, now_s=float(now_s)))
+    assert most_rps == 10.0
+
+
+def test_what_was_shed_is_let_in_again_step_by_step() -> None:
+    """In time and full, a kernel that sheds is let have more every fifteen seconds."""
+    memory, most_rps = most_of(initial_load(1, 1), seen(5.25, 5.0, late=0.0, shed=0.2))
+    found = [most_rps]
+    for now_s in range(1, 60):
+        look = seen(found[-1], 5.0, late=0.0, shed=0.2, now_s=float(now_s))
+        memory, most_rps = most_of(memory, look)
+        found.append(most_rps)
+    steps = np.flatnonzero(np.diff(found))
+    assert np.diff(steps).tolist() == [16] * (len(steps) - 1)
+    assert len(steps) == 3
