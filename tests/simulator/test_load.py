@@ -117,3 +117,13 @@ def test_a_queue_of_a_burst_does_not_stand_on_the_kernel_that_is_left() -> None:
     world = _world(_spec({"bf16": 3, "w8a8": 2}, (900.0, 350.0), 4.0), 0.8, wrong)
     for record in _records(world):
         assert record.slo_missed[120:].sum() < 0.1 * record.offered[120:].sum()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rolling_restart_near_what_a_kernel_carries_sheds_nothing() -> None:
+    """With one of six away for twenty seconds at a time the others answer a fifth more in time."""
+    spec = _spec({"bf16": 6}, (512.0, 256.0), 1.2)
+    restart = {"kind": "rolling_restart", "at_s": 100.0, "kernel": "bf16", "step_s": 30.0, "cold_start_s": 20.0}
+    spec["changes"] = [restart]
+    assert _lost_points(_world(spec, 0.95)) > HARM_POINTS
