@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from controller.healing.machine import begin, line, order, share, step

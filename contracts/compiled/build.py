@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import Clause, ContractSpec, KernelContract, Slice
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256

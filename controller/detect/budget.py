@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import SampleRates, Source
 from controller.detect.clauses import Kind, from_traffic, plan_clauses, replica_places
 from controller.detect.streams.protocol import Floats

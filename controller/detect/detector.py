@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import ProbeSamples, SampleRates
 from controller.detect.sums import Sums
 

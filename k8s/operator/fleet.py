@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelPool
 from contracts.documents.pool import BackendRef, PoolKernel
 from contracts.documents.route import Freeze

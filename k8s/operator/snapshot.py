@@ -16,7 +16,7 @@ from typing import Any
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError, StateError
 from contracts.loading.files import canonical_sha256
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.regular_files import TEXT_BYTES
 from controller.options import ControllerSetup
 from controller.state import ControllerState

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import read_regular
 
 _FILE_BYTES = 2**20

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.served import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from controller.healing.shares import held_back
 from live.errors import PlanError
 

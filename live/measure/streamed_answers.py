@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx
 
 from contracts.errors import MeasurementError
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from live.event_stream import payloads
 
 

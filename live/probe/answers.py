@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from contracts.errors import MeasurementError
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from live.event_stream import payloads
 from live.load import SLICE_HEADER
 from live.probe.prefill import TOP_K

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault
 from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.effects import ALL_REQUESTS, Struck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents.scenario import ScenarioSpec, TokenLengths, Workload
 from contracts.loading.uris import resolve_uri
 from contracts.workload.arrivals import LengthLaw, RateProfile, constant_rate, diurnal_rate

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import Source
 from controller.detect.budget import Budget, BudgetSplit, split_budget
 from controller.detect.certified_drift import FLAG_SHARE, DriftPlan, drift_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import FaultDrill
 from contracts.errors import DocumentError
 from contracts.loading.oci import MissingArtefactError, OciUri

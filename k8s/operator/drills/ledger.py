@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from contracts.loading.files import json_text
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from k8s.operator.drills.cluster import DrillCluster
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from contracts.loading.files import json_text
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.drill.incidents import INCIDENTS
 from scripts.output import write_whole

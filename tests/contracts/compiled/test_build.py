@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.compiled.build import compile_contract, histogram_edge
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from contracts.metrics.passive import surprise_outside
+from contracts.metrics.generation import surprise_outside
 from contracts.rng import stream
 from controller.detect.budget import split_budget
 from controller.detect.clauses import plan_clauses

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.errors import DocumentError, Problem
 from contracts.telemetry import EngineCounters, FleetTelemetry, ReplicaState
 from live.control.source import NO_ROWS, nothing_probed

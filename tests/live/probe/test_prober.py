@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt

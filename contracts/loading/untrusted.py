@@ -1,16 +1,58 @@
-"""Archives of plain arrays (``.npz``) that somebody else wrote: whole, without pickle, within the caps."""
+"""JSON and archives of arrays (``.npz``) that somebody else wrote: read within limits, without pickle.
+
+An empty list takes three bytes in a file and seventy in memory, so a file of JSON within its cap may still
+unpack to more than a gigabyte, and keep Python's collector busy for half a minute.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.regular_files import refuse_inflated
+
+#: Most values of one text; what Selvage itself writes has one per twenty bytes.
+MOST_VALUES = 4_000_000
+
+
+def json_of(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value of the JSON ``text``; ``unique``: makes objects of their pairs.
+
+    Raises what ``json.loads`` raises, and ValueError for more than ``MOST_VALUES``.
+    """
+    refuse_crowded(text)
+    return json.loads(text, object_pairs_hook=unique)
+
+
+def refuse_crowded(text: bytes | str) -> None:
+    """ValueError where ``text`` may hold more than ``MOST_VALUES``: every value but the first follows one of
+    the signs that are counted.
+    """
+    if len(text) < MOST_VALUES:
+        return
+    content = text if isinstance(text, bytes) else text.encode(errors="replace")
+    found = sum(content.count(sign) for sign in (b",", b"[", b"{"))
+    if found > MOST_VALUES:
+        raise ValueError(f"at most {MOST_VALUES} values are read, {found} may be here")
+
+
+#: Of JSON in which something is missing, is of another kind, nests without end or is no finite number.
+MALFORMED = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 def arrays_of(content: bytes, names: Sequence[str] | None = None) -> dict[str, NDArray[np.generic]]:

@@ -1,7 +1,8 @@
-"""What ``numpy.random.SeedSequence`` makes of its numbers, compiled: a tenth of its time, equal words.
+"""Compiled hashing of seeds: what ``numpy.random.SeedSequence`` makes of them, and chance without a state.
 
-The algorithm and its constants are NumPy's (``numpy/random/bit_generator.pyx``, after M. E. O'Neill's
-``seed_seq``); a test compares the words. Fleets are begun with dozens of streams each.
+The algorithm of the sequence and its constants are NumPy's (``numpy/random/bit_generator.pyx``, after
+M. E. O'Neill's ``seed_seq``), in a tenth of its time; a test compares the words. Fleets are begun with dozens
+of streams each.
 """
 
 from __future__ import annotations
@@ -92,3 +93,19 @@ def _hashed(word, factor, multiplier):
 def _mixed(left, right):
     word = np.uint32(np.uint32(_MIX_LEFT * left) - np.uint32(_MIX_RIGHT * right))
     return np.uint32(word ^ (word >> _SHIFT))
+
+
+@compiled
+def hashed_uniform(seed, stream, step):
+    """A number in (0, 1) that depends on its three arguments only (splitmix64, Steele et al. 2014).
+
+    The increment keeps arguments that are all 0 from staying 0, as splitmix64 does.
+    """
+    x = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ np.uint64(stream)) * np.uint64(0xD1342543DE82EF95)
+    x = x ^ (np.uint64(step) * np.uint64(0x2545F4914F6CDD1D)) ^ (x >> np.uint64(32))
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    for factor in (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(30))) * factor
+    x = x ^ (x >> np.uint64(31))
+    return (float(x >> np.uint64(11)) + 0.5) / 9007199254740992.0

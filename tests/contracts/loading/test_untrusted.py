@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.loading import json_values
-from contracts.loading.json_values import MOST_VALUES, json_of, refuse_crowded
+from contracts.loading import untrusted
+from contracts.loading.untrusted import MOST_VALUES, json_of, refuse_crowded
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -34,7 +34,7 @@ def test_what_is_read_is_what_json_says(value: object) -> None:
 def test_more_values_than_may_be_are_refused_however_they_nest(value: object, most: int) -> None:
     """Every value but the first follows a sign that is counted, so none slips through."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_values, "MOST_VALUES", most)
+        patch.setattr(untrusted, "MOST_VALUES", most)
         text = json.dumps(value)
         try:
             refuse_crowded(text)

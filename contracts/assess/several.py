@@ -1,11 +1,14 @@
-"""Several inputs of one evaluation: the samples of a profile and any number of logs, in one verdict."""
+"""Several observed inputs together: joined in one evaluation, and the estimator that all were measured by."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from contracts.assess.observations import LOGGED, Observations
+from contracts.documents.contract import Estimator
 from contracts.loading.files import canonical_sha256
+from contracts.metrics import metric
+from contracts.rules.estimators import ESTIMATORS
 
 
 def joined(parts: Sequence[Observations]) -> Observations:
@@ -39,3 +42,26 @@ def _refuse_overlap(measured: Sequence[Observations]) -> None:
             place, column = twice[0]
             raise ValueError(f"{column} of slice {place} is measured in two files of samples")
         seen |= cells
+
+
+def shared_estimator(seen: Sequence[tuple[str, Observations]], name: str) -> Estimator | None:
+    """The most telling estimator of ``name`` that every kernel was measured by; None for none."""
+    spec = metric(name)
+    return next(
+        (
+            one
+            for one in ESTIMATORS
+            if one in spec.estimators
+            and all(spec.column(one) in observations.column_names for _, observations in seen)
+        ),
+        None,
+    )
+
+
+def lower_bound_note(estimator: str) -> str:
+    """What a reader must know of an estimator that is not exact."""
+    if estimator != "top_k":
+        return ""
+    return (
+        " Measured by the most probable tokens alone: a lower bound, of the healthy and of the faulty alike."
+    )
