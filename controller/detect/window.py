@@ -16,8 +16,7 @@ from contracts.compiled.contract import CompiledContract
 from controller.detect.clauses import applies, needs_traffic, zero_tolerance_places
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
 from controller.detect.latched import forgotten, latched
-from controller.detect.significance import significant
-from controller.detect.sums import Sums
+from controller.detect.sums import Sums, significant
 from controller.detect.window_pass import (
     WindowMarks,
     WindowMemory,

@@ -18,6 +18,7 @@ from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import (
     BETS,
     STEP_TIME,
+    grow_health,
     health_observation,
     probe_observation,
     scrape_observation,
@@ -25,7 +26,6 @@ from controller.detect.sequential.evidence import (
     update_scrape,
     update_spread,
 )
-from controller.detect.sequential.health import grow_health
 from controller.detect.sequential.spread import SPREADS, spread_evalues
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Flags, Floats

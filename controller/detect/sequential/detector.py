@@ -55,8 +55,7 @@ from controller.detect.detector import (
 )
 from controller.detect.sequential.advance import advance
 from controller.detect.sequential.alarms import nearest_alarm
-from controller.detect.sequential.evidence import blank_cells
-from controller.detect.sequential.health import HEALTHS
+from controller.detect.sequential.evidence import HEALTHS, blank_cells
 from controller.detect.sequential.peers import compared_clauses
 from controller.detect.sequential.plan import SequentialPlan
 from controller.detect.sequential.records import ArrivedObservations, Levels, Streams, TickAlarms

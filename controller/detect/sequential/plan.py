@@ -19,8 +19,7 @@ from controller.detect.budget import Budget, BudgetSplit, split_budget
 from controller.detect.certified_drift import FLAG_SHARE, DriftPlan, drift_plan
 from controller.detect.clauses import ClausePlan, Kind, from_traffic, moves_traffic, plan_clauses
 from controller.detect.detector import CertifiedFleet
-from controller.detect.sequential.evidence import EvidencePlan, evidence_plan
-from controller.detect.sequential.health import clean_gain
+from controller.detect.sequential.evidence import EvidencePlan, clean_gain, evidence_plan
 from controller.detect.sequential.spread import normalisers, stretches
 from controller.detect.streams.protocol import Floats
 from controller.detect.streams.thresholds import guaranteed_threshold, guaranteed_thresholds

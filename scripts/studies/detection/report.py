@@ -17,8 +17,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
-from controller.detect.calibration.reference_arl import reference_arls
-from controller.detect.calibration.simulate import LawChange, delays
+from controller.detect.calibration.simulate import LawChange, delays, reference_arls
 from controller.detect.streams.eprocess import Gaussian, exceedances
 from controller.detect.streams.protocol import StreamDetector
 from controller.detect.streams.ranks import rank_edges

@@ -7,8 +7,7 @@ import numpy as np
 from contracts.telemetry import ProbeSamples
 from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal
-from controller.detect.sequential.evidence import CLAUSE, EvidencePlan, blank_cells
-from controller.detect.sequential.health import HEALTHS
+from controller.detect.sequential.evidence import CLAUSE, HEALTHS, EvidencePlan, blank_cells
 from controller.detect.sequential.spread import SPREADS
 from controller.detect.streams.classical import Ewma, PageHinkley, WindowMean, gaussian_cusum
 from controller.detect.streams.eprocess import Betting, Gaussian

@@ -1,4 +1,7 @@
-"""Failures that some members gather are theirs; one common rate is the kernel's."""
+"""Failures that some members gather are theirs; one common rate is the kernel's.
+
+Where replicas of two kernels in one zone are out for failures, the rest of the zone needs no proof.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from scipy.special import comb
 
 from contracts.rng import stream
 from contracts.telemetry import Source
-from controller.judge.failing_members import failing_members, gathered_by_chance
+from controller.judge.quarantine import QuarantineReason
+from controller.judge.whose_failures import failing_members, failing_with_their_zone, gathered_by_chance
 from tests.support.builders import make_contract, make_layout
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=6)
@@ -67,3 +71,67 @@ def test_the_bound_is_fishers_tail_times_the_choices(drawn: list[tuple[int, floa
     tail = stats.hypergeom.sf(over[fails].sum() - 1, count.sum(), over.sum(), count[fails].sum())
     expected = min(tail * comb(fails.size, fails.sum()) * (fails.size - 1), 1.0)
     np.testing.assert_allclose(gathered_by_chance(sums, fails), expected, rtol=1e-6, atol=1e-12)
+
+
+ZONED = make_layout(kernels=3, slices=1, per_kernel=2)
+ZONED_CONTRACT = make_contract(ZONED)
+CLAUSES = len(ZONED_CONTRACT.clause_ids)
+ZONED_FAILED = int(np.flatnonzero(ZONED_CONTRACT.source == Source.FAILED)[0])
+ZONES = ("a", "b") * 3
+REPLICAS = st.sets(st.integers(0, 5))
+
+
+def goes(
+    out: tuple[int, ...],
+    fails: tuple[int, ...],
+    zones: tuple[str, ...] = ZONES,
+    reason: QuarantineReason = QuarantineReason.ERRORS,
+) -> list[int]:
+    """Who goes with its zone; those that ``fails`` failed one of six requests, the others none of six."""
+    sums = np.zeros((1, 6, 1, CLAUSES, 4))
+    sums[0, :, 0, ZONED_FAILED, 0] = 6.0
+    sums[0, list(fails), 0, ZONED_FAILED] = 6.0, 1.0, 1.0, 1.0
+    away = np.isin(np.arange(6), out)[None]
+    state = SimpleNamespace(quarantined=away, quarantine_reason=np.where(away, int(reason), 0))
+    case: Any = SimpleNamespace(
+        estimate=SimpleNamespace(state=state),
+        setup=SimpleNamespace(contract=ZONED_CONTRACT, layout=SimpleNamespace(zones=zones)),
+        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
+        ready=np.ones((1, 6), dtype=np.bool_),
+        owner=ZONED.replica_kernel,
+        kernels=3,
+    )
+    flags = failing_with_their_zone(case)
+    return [] if flags is None else [int(r) for r in np.flatnonzero(flags.any(axis=(0, 2, 3)))]
+
+
+def test_one_failure_is_enough_in_a_zone_that_fails() -> None:
+    """Replicas 0 and 2 are of two kernels in zone a: 4 goes for one failed request of six, and 5 does not."""
+    assert goes((0, 2), fails=(4, 5)) == [4]
+
+
+def test_who_shows_no_failure_stays() -> None:
+    """A zone is no guilt by itself."""
+    assert goes((0, 2), fails=()) == []
+
+
+def test_one_kernel_is_no_zone_and_two_zones_are_no_zone() -> None:
+    """Replicas of one kernel speak of the kernel; where both zones fail, the zone is not what they share."""
+    assert goes((0,), fails=(2, 4)) == []
+    assert goes((0, 2, 3), fails=(4,)) == []
+
+
+def test_it_needs_declared_zones_and_failures() -> None:
+    """Without zones nothing is said, nor of replicas that are out because they are slow."""
+    assert goes((0, 2), fails=(4,), zones=()) == []
+    assert goes((0, 2), fails=(4,), reason=QuarantineReason.SLOW) == []
+
+
+@given(REPLICAS, REPLICAS)
+def test_only_failing_replicas_of_the_one_zone_go(out: set[int], fails: set[int]) -> None:
+    """Whoever is out and whoever fails."""
+    gone = set(goes(tuple(out), tuple(fails)))
+    assert gone <= fails - out
+    if gone:
+        assert len({ZONES[replica] for replica in gone | out}) == 1
+        assert len({replica // 2 for replica in out}) >= 2

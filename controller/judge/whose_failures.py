@@ -1,4 +1,4 @@
-"""When the failures of a kernel are those of some of its replicas.
+"""Whose failures they are: those of a kernel may be of some of its replicas, those of several of their zone.
 
 A build that fails fails on all its replicas alike. When the pool of a kernel is beyond the limit of a clause
 on failures, its members beyond it are to go and not the kernel, if chance would hardly have gathered the
@@ -8,6 +8,11 @@ trial, because the members were chosen by what they showed.
 
 Failures alone: a replica that is slow, or answers wrongly, is compared one by one (``departures``), because
 its latencies follow its load and its probes are few.
+
+A zone that loses its network, its storage or its credentials fails a share of the requests of whatever runs
+in it. Where replicas of two kernels in one zone are out because they fail, and of no other zone, further
+replicas there are likely to fail as well: their own estimate beyond the limit is enough, before it is proven.
+That counts for who serves little, of whom a proof would take minutes. Who shows no failure stays.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from controller.detect.clauses import failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.departures_pass import Alarms
+from controller.judge.own_clock import LEAST_KERNELS, zones_of
+from controller.judge.quarantine_pass import ERRORS
 
 #: Looks at one memory of failures by which the chance of a departure is shared: one in ten seconds, because
 #: those in between see nearly the same.
@@ -85,3 +92,31 @@ def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
     known = np.clip(drawn, 0.0, count)
     ways = special.gammaln(count + 1.0) - special.gammaln(known + 1.0) - special.gammaln(count - known + 1.0)
     return np.asarray(np.where(drawn <= count, ways, -np.inf))
+
+
+def failing_with_their_zone(case: Case) -> Flags | None:
+    """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: nobody."""
+    state, contract = case.estimate.state, case.setup.contract
+    out = state.quarantined & (state.quarantine_reason == ERRORS)
+    if not bool(out.any()):
+        return None
+    inside = struck_zones(out, case) & case.ready & ~state.quarantined
+    if not bool(inside.any()):
+        return None
+    found = np.zeros((*inside.shape, len(contract.slices), len(contract.clause_ids)), dtype=np.bool_)
+    for c in failing_clauses(contract):
+        found[..., c] = excess_of_sums(case.verdicts.replicas.judged, contract)[..., c] > 0.0
+    found &= inside[:, :, None, None]
+    return found if bool(found.any()) else None
+
+
+def struck_zones(struck: Flags, case: Case) -> Flags:
+    """bool [B, R]: replicas of two kernels in its zone are ``struck`` [B, R], and of no other zone any."""
+    zones = zones_of(case.setup.layout.zones, len(case.owner))
+    found = np.zeros(struck.shape, dtype=np.bool_)
+    for zone in range(int(zones.max(initial=-1)) + 1):
+        inside = zones == zone
+        several = (kernel_count(struck & inside, case.owner, case.kernels) > 0).sum(axis=1) >= LEAST_KERNELS
+        alone = ~(struck & ~inside).any(axis=1)
+        found |= (several & alone)[:, None] & inside
+    return found

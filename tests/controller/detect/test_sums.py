@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.significance import beyond_limit
-from controller.detect.sums import excess_of_sums
+from controller.detect.sums import beyond_limit, excess_of_sums
 from tests.reference.plain_windows import inside_limit
 from tests.support.builders import Clause, make_contract, make_layout
 
