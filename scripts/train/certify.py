@@ -42,7 +42,7 @@ from scripts.workers import Workers
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
-from simulator.world.offered_load import declared_load_ratio
+from simulator.world.traffic import declared_load_ratio
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72

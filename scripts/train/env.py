@@ -24,7 +24,7 @@ from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
 from policies.learned.choosing import Chooser, InputLayout
 from policies.registry import make_configuration
-from policies.rules.targets import failover_order
+from policies.rules.threshold import failover_order
 from policies.train.recipe import RecipeSpec
 from policies.train.world import padded
 from scripts.train.lockstep import LockStepVecEnv

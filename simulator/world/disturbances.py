@@ -8,8 +8,7 @@ from contracts.compiled.contract import FleetLayout
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault
 from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.effects import ALL_REQUESTS, Struck
-from faults.schedule import FaultPlan, Shape
-from faults.targets import struck_share
+from faults.schedule import FaultPlan, Shape, struck_share
 from simulator.world.compiled_scenario import FleetChange, Surge
 from simulator.world.pool import MeasuredPool, refuse
 from simulator.world.tables import KernelTable, is_measured

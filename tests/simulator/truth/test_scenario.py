@@ -9,7 +9,7 @@ import pytest
 
 from contracts.compiled.steady_state import steady_limits_rps
 from contracts.loading.uris import resolve_uri
-from simulator.truth.optimum import demand_at, healthy_loss, most_rps, true_rps
+from simulator.truth.scenario import demand_at, healthy_loss, most_rps, true_rps
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.targets import struck_share
+from faults.schedule import struck_share
 
 
 @given(

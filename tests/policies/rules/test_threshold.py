@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.rules.targets import failover_order, preference
+from policies.rules.threshold import failover_order, preference
 from tests.support.builders import make_fleet, make_layout
 from tests.support.seen import calm
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.telemetry.returning import MOST_S, Returning
+from simulator.telemetry.gateway import MOST_S, Returning
 
 
 @given(st.integers(0, 50), st.floats(0.0, 2.0 * MOST_S), st.sampled_from([0.5, 1.0, 2.0]))
