@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.clauses import applies, needs_traffic, zero_tolerance_places
-from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
-from controller.detect.latched import forgotten, latched
+from controller.detect.detector import (
+    AlarmState,
+    DetectorState,
+    EvidenceBatch,
+    flags,
+    floats,
+    forgotten,
+    latched,
+)
 from controller.detect.sums import Sums, significant
 from controller.detect.window_pass import (
     WindowMarks,

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.build import compile_contract
+from contracts.compiled.build import compile_contract, request_delay_s, served_step_s
 from contracts.compiled.contract import CompiledContract, FleetLayout
-from contracts.compiled.served import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
 from contracts.documents.profile import ServingPath, StepTime

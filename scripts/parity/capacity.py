@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.served import request_delay_s, served_step_s
+from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
 from contracts.documents.profile import ServingPath
 from contracts.units import s_from_ms

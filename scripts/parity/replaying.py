@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.served import request_delay_s, served_step_s
+from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.documents.pool import EngineLimits
 from contracts.documents.profile import ServingPath, StepTime
 from contracts.units import MS_PER_S

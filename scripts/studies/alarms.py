@@ -16,8 +16,7 @@ from contracts.metrics import GENERATION_COLUMNS
 from contracts.telemetry import ProbeOutcome, ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.clauses import Kind, plan_clauses
-from controller.detect.streams.protocol import StreamState
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import StreamState, guaranteed_threshold
 
 CONTRACT = f"{PACKAGE_PREFIX}contracts/library/serving-generation.yaml"
 #: Probes in a row without a whole answer.

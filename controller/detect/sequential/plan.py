@@ -21,8 +21,7 @@ from controller.detect.clauses import ClausePlan, Kind, from_traffic, moves_traf
 from controller.detect.detector import CertifiedFleet
 from controller.detect.sequential.evidence import EvidencePlan, clean_gain, evidence_plan
 from controller.detect.sequential.spread import normalisers, stretches
-from controller.detect.streams.protocol import Floats
-from controller.detect.streams.thresholds import guaranteed_threshold, guaranteed_thresholds
+from controller.detect.streams.protocol import Floats, guaranteed_threshold, guaranteed_thresholds
 from controller.detect.traffic import TrafficCalibration
 
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.

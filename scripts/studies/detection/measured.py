@@ -29,8 +29,7 @@ from controller.detect.calibration.laws import Empirical
 from controller.detect.certified_drift import drift_detector, drift_score
 from controller.detect.sequential.spread import normalisers, stretches
 from controller.detect.streams.classical import binned_cusum
-from controller.detect.streams.protocol import update
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold, update
 from scripts.studies.detection.cases import SEED, ChangeCase
 from scripts.studies.detection.stream_evidence import (
     StreamPlan,

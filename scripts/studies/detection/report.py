@@ -19,9 +19,8 @@ from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
 from controller.detect.calibration.simulate import LawChange, delays, reference_arls
 from controller.detect.streams.eprocess import Gaussian, exceedances
-from controller.detect.streams.protocol import StreamDetector
+from controller.detect.streams.protocol import StreamDetector, guaranteed_threshold
 from controller.detect.streams.ranks import rank_edges
-from controller.detect.streams.thresholds import guaranteed_threshold
 from controller.detect.traffic import SHIPPED
 from scripts.pages import fill, table
 from scripts.studies.detection.calibrate import markdown

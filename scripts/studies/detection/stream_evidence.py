@@ -38,8 +38,7 @@ from controller.detect.sequential.evidence import (
     statistic,
 )
 from controller.detect.streams.passes import CEILING
-from controller.detect.streams.protocol import Flags, Floats
-from controller.detect.streams.thresholds import guaranteed_thresholds
+from controller.detect.streams.protocol import Flags, Floats, guaranteed_thresholds
 
 #: Log-evidence of an alarm without an ARL0: above every threshold.
 CERTAIN = math.log(CEILING)
