@@ -30,8 +30,7 @@ from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
 from k8s.operator.tally import Tally
 from k8s.operator.told import fields
 from live.control.loop import Begun, Turn
-from live.control.together import Together
-from live.control.turns import Decided
+from live.control.turns import Decided, Together
 
 _LOG = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import LaterClock
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
 from live.control.stacks import owned
-from live.control.together import UndecidedFleet, setup_key
-from live.control.turns import Decided
+from live.control.turns import Decided, UndecidedFleet, setup_key
 
 #: The route is read again after so long although nothing moved, so that a foreign edit is seen.
 CHECK_S = 5.0

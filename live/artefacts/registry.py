@@ -21,8 +21,7 @@ import httpx
 from contracts.errors import DocumentError, Problem
 from contracts.loading.oci import OciUri
 from contracts.loading.untrusted import MALFORMED, json_of
-from live.artefacts.credentials import Credential
-from live.artefacts.origins import RegistryOrigins
+from live.artefacts.access import Credential, RegistryOrigins
 from live.origins import origin_of, trusted
 
 #: Redirects of one request.

@@ -30,7 +30,7 @@ from controller.fleet import FleetSetup, stages_of
 from controller.options import ControllerSetup
 from policies.route import coverage_gaps, route_setup, uncertified
 
-#: What answers of a default server hold: ``live.measure.top_columns``, those of ``live.probe.kinds``, and
+#: What answers of a default server hold: ``live.measure.backend``, those of ``live.probe.kinds``, and
 #: what ``live.observe.sampled`` is sent of users' own.
 COLUMNS = frozenset(
     {"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS, *PASSIVE_COLUMNS}

@@ -9,8 +9,7 @@ from typing import cast
 import httpx
 
 from contracts.loading.oci import parse_manifest, parse_oci
-from live.artefacts.credentials import Credential, read_credentials
-from live.artefacts.origins import RegistryOrigins
+from live.artefacts.access import Credential, RegistryOrigins, read_credentials
 from live.artefacts.registry import Repository, challenge_of
 from tests.hostile import mutations
 from tests.hostile.readers import Reader, refused_if, written

@@ -16,8 +16,7 @@ from controller.decision import Decision
 from controller.state import ControllerState
 from k8s.operator.route_loop import RouteLoop
 from live.control.stacks import Stacks, arrays, owned
-from live.control.together import Together, UndecidedFleet, setup_key
-from live.control.turns import decide
+from live.control.turns import Together, UndecidedFleet, decide, setup_key
 from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
 

@@ -14,8 +14,8 @@ import trustme
 from contracts.errors import DocumentError
 from contracts.loading.oci import STORE_VARIABLE, MissingArtefactError, parse_oci, store_folder
 from contracts.loading.uris import resolve_uri
+from live.artefacts.access import RegistryOrigins
 from live.artefacts.fetch import RegistryAccess, fetch
-from live.artefacts.origins import RegistryOrigins
 from tests.support.oci_registry import TOKEN, OciRegistry, manifest_of, oci_registry, sha256
 
 FILES = {"profile.yaml": b"kind: KernelProfile\n", "data/samples.npz": b"\0" * 5000}

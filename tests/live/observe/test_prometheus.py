@@ -17,11 +17,11 @@ from contracts.compiled.contract import FleetLayout
 from contracts.errors import DocumentError, Problem
 from contracts.telemetry import EngineCounters, FleetTelemetry, ReplicaState
 from live.control.source import NO_ROWS, nothing_probed
-from live.observe.layouts import LayoutReader
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
 from live.observe.record import TelemetryRecorder
+from live.observe.scraper import LayoutReader
 from live.ports import LiveReplica
 from scripts.studies.operator.answers import answer
 from tests.support.prometheus_server import PrometheusServer, prometheus_server, target

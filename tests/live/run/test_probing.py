@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.observe.metrics import EngineReading
-from live.run.crowding import CROWDED, LEAST_PACE, SHARE, Crowding
+from live.run.probing import CROWDED, LEAST_PACE, SHARE, Crowding
 from tests.support.engine_readings import Said
 
 BUDGET = 96.0

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.errors import LiveError
-from live.observe import layouts
-from live.observe.layouts import LayoutReader
+from live.observe import scraper
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, EngineReading, parse_reading
+from live.observe.scraper import LayoutReader
 from tests.support.engine_readings import told
 from tests.support.prometheus_text import metrics_text
 
@@ -84,7 +84,7 @@ def test_a_text_of_the_known_layout_is_not_parsed_again(monkeypatch: pytest.Monk
     """The second text of a server, and numbers that moved, need no parser."""
     reader = LayoutReader()
     reader.read("a", TEXT, 0.0)
-    monkeypatch.setattr(layouts, "read_samples", None)
+    monkeypatch.setattr(scraper, "read_samples", None)
     moved = TEXT.replace(" 0.5\n", " 7\n").replace("} 10.0\n", "} 1e3\n")
     assert moved != TEXT
     assert told(reader.read("a", moved, 1.0)) == told(parse_reading(moved, 1.0))

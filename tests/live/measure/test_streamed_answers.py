@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import MeasurementError
-from live import event_stream
-from live.event_stream import payloads
+from live.measure import streamed_answers
+from live.measure.streamed_answers import payloads
 
 #: What else a text is commonly split at, raw in the JSON of many servers.
 SEPARATORS = "\u0085\u2028\u2029\x0b\x0c\x1c\x1d\x1e"
@@ -52,6 +52,6 @@ def test_what_is_no_event_or_was_cut_is_left_out() -> None:
 
 def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server sends without a line feed is held up to a stated size."""
-    monkeypatch.setattr(event_stream, "MOST_BYTES", 1000)
+    monkeypatch.setattr(streamed_answers, "MOST_BYTES", 1000)
     with pytest.raises(MeasurementError, match="more than 1000 bytes"):
         list(payloads(answer(b"data: " + b"x" * 2000)))

@@ -1,12 +1,17 @@
-"""Credentials of registries, from a file as ``docker login`` writes it; in no message, log or document.
+"""Access to registries: which may be asked, and with which credentials.
 
-Helpers are not run: what is mounted is all that counts.
+Only registries that somebody named are asked. A registry answers with the address of its token service, and
+with redirects to its storage. Whoever writes a document must not make us call what we alone can reach, and no
+registry may be told another one's secrets.
+
+Credentials come from a file as ``docker login`` writes it, and are in no message, log or document. Helpers
+are not run: what is mounted is all that counts.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ from typing import Any
 from contracts.errors import DocumentError, Problem
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import read_regular
+from live.origins import allowed_origin, origin_of
 
 _FILE_BYTES = 2**20
 #: What the file calls Docker Hub, and where it answers.
@@ -86,3 +92,36 @@ def _text(found: Mapping[str, Any], key: str) -> str:
 
 def _refused(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
     return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryOrigins:
+    """One registry that may be asked. origin: ``https://HOST:PORT``; beside: origins of its token service and
+    of its storage.
+    """
+
+    origin: str
+    beside: frozenset[str] = frozenset()
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """Everything that is called for it."""
+        return self.beside | {self.origin}
+
+
+def registry_of(text: str) -> RegistryOrigins:
+    """What ``ORIGIN[,ORIGIN...]`` allows: the registry first; ValueError for what is no origin."""
+    first, *others = (allowed_origin(one) for one in text.split(","))
+    return RegistryOrigins(origin=first, beside=frozenset(others))
+
+
+def allowed(host: str, registries: Iterable[RegistryOrigins]) -> RegistryOrigins | None:
+    """The registry that a URI calls ``host`` (``HOST`` or ``HOST:PORT``); None where it may not be asked."""
+    for one in registries:
+        scheme = one.origin.partition("://")[0]
+        try:
+            if origin_of(f"{scheme}://{host}") == one.origin:
+                return one
+        except ValueError:
+            return None
+    return None
