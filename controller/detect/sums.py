@@ -1,5 +1,4 @@
-"""Sums of observations, as windows and ticks keep them: how far they lie beyond a limit, and whether by
-chance.
+"""Sums of observations, as windows and ticks keep them: how far beyond a limit they lie, and if by chance.
 
 Every observation adds to four sums on the last axis of an array: their names are the places below.
 

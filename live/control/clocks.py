@@ -1,5 +1,4 @@
-"""Clocks of the live world: one that no step of the system clock moves, one of the CPU time spent, and the
-beat.
+"""Clocks of the live world: one that no step of the system clock moves, one of CPU time, and the beat.
 
 When the next turn is due: a fixed beat that neither drifts nor catches up, until somebody says stop.
 """

@@ -1,5 +1,4 @@
-"""Scrapes of many servers at once, each within its time limit; of texts that look alike only numbers are
-parsed.
+"""Scrapes of many servers at once, each within its time limit; of like texts only numbers are parsed.
 
 A server that does not answer is unknown.
 

@@ -1,5 +1,4 @@
-"""Golden prompts and the answers that are right, asked of a trusted server once and kept; and how fast to
-ask.
+"""Golden prompts and the answers that are right, asked of a trusted server once; and how fast to ask.
 
 A replica with fewer than ``CROWDED`` requests has time between them, and is probed at the whole budget. From
 there on probes take from users what they take at all, and ask for at most ``SHARE`` of the tokens that it

@@ -13,7 +13,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.registry import SHIPPED_ARTEFACT
-from scripts.pages import fill, table
+from scripts.output import fill, table
 
 PAGE, MARK = "meta-contract.md", "certificates"
 BASELINE = "package:contracts/library/policies/hysteresis-certificate.json"

@@ -1,5 +1,4 @@
-"""The scenario's workload: as arrivals of one fleet (documents to ``world.workload``, block by block), and as
-load.
+"""The scenario's workload: as arrivals of one fleet, block by block, and as the load that it declares.
 
 The load that a scenario declares is that of its arrivals and its ordinary surges, not of the surges that are
 faults.

@@ -16,8 +16,7 @@ from contracts.loading.files import json_text
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.drill.incidents import INCIDENTS
-from scripts.output import write_whole
-from scripts.pages import fill, table
+from scripts.output import fill, table, write_whole
 from scripts.studies.incidents.plan import BESIDE_S, CONTROL, CONTROL_S, LIMIT_S, WARM_S
 from scripts.studies.incidents.results import RESULTS, IncidentResult, merged, misses, read_results
 

@@ -14,8 +14,7 @@ from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.loading.uris import resolve_uri
-from k8s.resources.kinds import GROUP, RESOURCES, VERSION, resource_named
-from k8s.resources.objects import document_of, object_of
+from k8s.resources.kinds import GROUP, RESOURCES, VERSION, document_of, object_of, resource_named
 from tests.support.backend_cases import BROKEN_BACKENDS
 from tests.support.documents_written import envelope
 from tests.support.drills import DRILL

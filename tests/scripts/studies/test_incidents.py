@@ -13,7 +13,7 @@ import pytest
 from contracts.errors import DocumentError
 from faults.drill.incidents import INCIDENTS, FaultPlace
 from scripts.bench import incidents as bench
-from scripts.pages import filled
+from scripts.output import filled
 from scripts.studies.incidents import page, watching
 from scripts.studies.incidents.plan import CONTROL, IncidentPart, noise_told, planned
 from scripts.studies.incidents.results import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER
+from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER
 from tests.support.cluster_worlds import Bench
 from tests.support.drilled_pods import DrillWorld, drill_spec, drill_world
 

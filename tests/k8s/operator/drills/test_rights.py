@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client
 
 from k8s.api.drills import ApiDrillCluster
-from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER, chaos_name
+from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, chaos_name
 from k8s.process.drills import LEASE
 from k8s.process.election import Leadership
 from tests.support.drilled_pods import DrillWorld, drill_spec

@@ -18,8 +18,7 @@ from k8s.operator.promotion.calls import Call, HookAnswer, HookCaller
 from k8s.operator.promotion.hooks import HookView, Webhooks
 from k8s.operator.promotion.outbox import TRIES
 from k8s.operator.promotion.records import Attempt, terms_of
-from k8s.resources.kinds import GROUP, VERSION
-from k8s.resources.objects import document_of
+from k8s.resources.kinds import GROUP, VERSION, document_of
 
 BEGUN = PromotionState(subject="a" * 64)
 CANARY, FULL = PromotionStage.CANARY, PromotionStage.FULL

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from contracts.errors import DocumentError
 from k8s.api.break_glass import PolicyName
 from k8s.operator.objects import ClusterError
-from k8s.process import break_glass
-from k8s.process.break_glass import freeze, freeze_until, pinned_rows, unfreeze
+from k8s.process import commands
+from k8s.process.commands import freeze, freeze_until, pinned_rows, unfreeze
 from scripts.cli.main import app
 from tests.support.cluster_worlds import Bench
 
@@ -68,7 +68,7 @@ def chat(api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch)
     def reached() -> Iterator[client.ApiClient]:
         yield api
 
-    monkeypatch.setattr(break_glass, "cluster_client", reached)
+    monkeypatch.setattr(commands, "cluster_client", reached)
     bench = Bench(api=api, namespace=namespace, now_s=datetime.now(UTC).timestamp())
     bench.everything()
     return bench
