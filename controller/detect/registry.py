@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.errors import PluginError
-from contracts.parameters import Parameter
-from contracts.plugins import Registry
+from contracts.plugins import Parameter, Registry
 from controller.detect.detector import Detector
 from controller.detect.sums import COUNT, OVER, TOTAL, Sums, excess_of_sums, significant
 from controller.detect.window import WindowDetector

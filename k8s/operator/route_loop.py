@@ -18,9 +18,9 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
-from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
+from k8s.operator.outcomes import Evaluations
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config

@@ -25,10 +25,10 @@ from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
-from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import earlier_of
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.outcomes import Evaluations
 from k8s.operator.probing import Access, probe_rates
 from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
 from k8s.operator.promotion.calls import HookCaller

@@ -198,7 +198,7 @@ def _separate(state: FleetState) -> None:
 
 def _spent_s(state: FleetState) -> Callable[[], float]:
     """CPU time of the replica's processes so far."""
-    from live.measure.process_clock import process_clock
+    from live.fleet.processes import process_clock
 
     process = state.servers[0].process
     assert process is not None

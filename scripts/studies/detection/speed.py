@@ -1,4 +1,4 @@
-"""CPU time of an update: of many streams, and of a fleet's probes. Compiling is done before and not counted."""
+"""CPU time of an update: of many streams, and of a fleet's probes. Compiled before; that is not counted."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from contracts.compiled.meta import POLICY_METRICS
 from controller.shield.records import ShieldReason
-from k8s.operator.tally import OUTCOMES, Tally
+from k8s.operator.outcomes import OUTCOMES, Tally
 from k8s.process.metrics import LoopCounts, tally_metrics
 from live.control.loop import Turn
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from contracts.errors import MeasurementError
-from live.measure.process_clock import process_clock
+from live.fleet.processes import process_clock
 
 #: Burns CPU for as long as it is told on a line, in a child of its own, and says how much that was.
 BURNER = """
