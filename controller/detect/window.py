@@ -1,6 +1,6 @@
 """The window detector: judges every completed tumbling window of sums.
 
-Limits are one-sided at the contract's ``alarm_confidence`` (``significance``).
+Limits are one-sided at the contract's ``alarm_confidence`` (``sums``).
 """
 
 from __future__ import annotations

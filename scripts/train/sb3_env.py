@@ -1,8 +1,8 @@
-"""X
+"""The lock-step fleets as vector environments of Stable-Baselines3: one world inside, no fleet of its own.
 
 A composition root hands it to a trainer; neither the simulator nor the trainer knows the other. Where a
-fleet's horizon ends, its info carries ``terminal_observation`` and ``TimeLimit.truncated``, so that the
-value of the last state is bootstrapped.
+fleet's horizon ends, its info carries ``terminal_observation`` and ``TimeLimit.truncated``, so that the value
+of the last state is bootstrapped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiled accumulation of a tick's observations into evidence, of one fleet, in their order of arrival.
 
 Two things grow with every observation: the evidence that a clause is broken and, where it is wanted, the
-evidence that it is kept again (``health``). Axes: U subjects, S slices, C clauses, P probes; W, H and G are
+evidence that it is kept again (``evidence``). Axes: U subjects, S slices, C clauses, P probes; W, H and G are
 ``WIDTH``, ``HEALTHS`` and ``BETS``. The axis of streams over all slices has length 1, or 0 where nobody asks.
 """
 
