@@ -88,9 +88,10 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_weight_ratio", "Share of a slice.", labels=["policy", "slice", "kernel"]
     )
     health = GaugeMetricFamily(
-        "selvage_health_ratio", "Contract health H; 0 is without excess.",
+        "selvage_health_ratio",
+        "Contract health H; 0 is without excess.",
         labels=["policy", "slice", "kernel"],
-    )  # fmt: skip
+    )
     quarantined = GaugeMetricFamily(
         "selvage_quarantined_replicas", "Replicas out of rotation.", labels=["policy", "kernel"]
     )
@@ -98,9 +99,10 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
     )
     unseen = GaugeMetricFamily(
-        "selvage_unseen_bool", "1: something that should be seen is not; see TelemetryFresh.",
+        "selvage_unseen_bool",
+        "1: something that should be seen is not; see TelemetryFresh.",
         labels=["policy"],
-    )  # fmt: skip
+    )
     for name, loop in loops.items():
         _note_seeing(name, loop, tokens, unseen)
         writes.add_metric([name], loop.actuator.writes)

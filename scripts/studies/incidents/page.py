@@ -73,8 +73,10 @@ def _run(results: tuple[IncidentResult, ...]) -> list[str]:
         "`selvage bench incidents --seeds 0..9`.",
     ]
     if spent:
-        lines.append(f"One class with one seed took {min(spent):.0f} to {max(spent):.0f} s, "
-                     f"{sum(spent) / len(spent):.0f} s in the mean of {len(spent)}.")  # fmt: skip
+        lines.append(
+            f"One class with one seed took {min(spent):.0f} to {max(spent):.0f} s, "
+            f"{sum(spent) / len(spent):.0f} s in the mean of {len(spent)}."
+        )
     return lines
 
 

@@ -90,7 +90,7 @@ def seen_by(made: np.random.Generator, like: FleetTelemetry, metrics: int) -> Fl
         failed=made.integers(0, 3, like.failed.shape),
         consecutive_failed=made.integers(0, 7, like.failed.shape),
         probes=probes_of(made, metrics, int(made.integers(0, 2)), float(now_ms[0])),
-    )  # fmt: skip
+    )
 
 
 def told(decision: Decision) -> dict[str, Any]:

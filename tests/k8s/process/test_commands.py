@@ -41,9 +41,11 @@ def test_rows_are_slices_with_kernels() -> None:
     """A kernel alone gets the whole slice, several their shares."""
     assert pinned_rows(["prose=bf16", "numbers=bf16:0.8,fp8:0.2"]) == [
         {"slice": "prose", "weights": [{"kernel": "bf16", "weight": 1.0}]},
-        {"slice": "numbers", "weights": [
-            {"kernel": "bf16", "weight": 0.8}, {"kernel": "fp8", "weight": 0.2}]},
-    ]  # fmt: skip
+        {
+            "slice": "numbers",
+            "weights": [{"kernel": "bf16", "weight": 0.8}, {"kernel": "fp8", "weight": 0.2}],
+        },
+    ]
 
 
 @pytest.mark.parametrize("typed", ["prose", "=bf16", "prose=", "prose=bf16:much", "prose=bf16,"])

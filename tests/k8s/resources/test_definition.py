@@ -55,8 +55,11 @@ def promotion() -> Object:
     """A promotion."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     spec: Object = {
-        "description": "a test", "policy": "chat", "candidate": "fp8", "offline": {"evaluation": evidence},
-    }  # fmt: skip
+        "description": "a test",
+        "policy": "chat",
+        "candidate": "fp8",
+        "offline": {"evaluation": evidence},
+    }
     return object_of(load_text(json.dumps(envelope("KernelPromotion", "fp8", spec)), "promotion"))
 
 
@@ -117,9 +120,12 @@ class TestOnAServer:
         """A status is written apart."""
         stored = create(api, namespace, VALID[kind]())
         condition = {
-            "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
+            "type": "Accepted",
+            "status": "True",
+            "reason": "Valid",
+            "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }  # fmt: skip
+        }
         status = {"observedGeneration": 1, "conditions": [condition]}
         plural = resource_named(kind).plural
         found = client.CustomObjectsApi(api).replace_namespaced_custom_object_status(

@@ -234,8 +234,9 @@ def test_a_state_of_another_fleet_is_told_and_not_taken(tmp_path: Path) -> None:
     (tmp_path / "controller-state.json").write_text("{")
     assert "expected JSON" in kept_state(tmp_path, SETUP)[1]
     other = make_configuration("hysteresis", make_fleet(make_layout(kernels=2)))
-    StateKeeper(tmp_path, other).write(LiveController(other, ControlPorts(
-        source=Broken(), clock=ManualClock())).state)  # fmt: skip
+    StateKeeper(tmp_path, other).write(
+        LiveController(other, ControlPorts(source=Broken(), clock=ManualClock())).state
+    )
     assert "fits" in kept_state(tmp_path, SETUP)[1]
 
 

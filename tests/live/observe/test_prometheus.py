@@ -154,9 +154,12 @@ ANSWERS = {
     "cut short": (200, b'{"status":"success","data":{"resultTy', "UnreadableAnswer"),
     "no data": (200, b'{"status":"success"}', "UnreadableAnswer"),
     "vector": (200, b'{"status":"success","data":{"resultType":"vector","result":[]}}', "UnreadableAnswer"),
-    "warning": (200, b'{"status":"success","warnings":["no store"],"data":{"resultType":"matrix",'
-                     b'"result":[]}}', "PartialAnswer"),
-}  # fmt: skip
+    "warning": (
+        200,
+        b'{"status":"success","warnings":["no store"],"data":{"resultType":"matrix","result":[]}}',
+        "PartialAnswer",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ANSWERS)

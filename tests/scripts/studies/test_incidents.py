@@ -52,8 +52,9 @@ def test_parts_go_seed_by_seed_with_a_control_each() -> None:
     """Whoever stops a run has whole seeds, and each has its own clean run."""
     parts = planned("2..3", TWO, 45.0, PLACE)
     assert [part.place for part in parts] == [
-        *("control.2", "hang.2", "nan-sanitised.2"), *("control.3", "hang.3", "nan-sanitised.3"),
-    ]  # fmt: skip
+        *("control.2", "hang.2", "nan-sanitised.2"),
+        *("control.3", "hang.3", "nan-sanitised.3"),
+    ]
     assert [part.fault is None for part in parts] == [part.name == CONTROL for part in parts]
     assert len(planned("0..9", "", 45.0, PLACE)) == 10 * (len(INCIDENTS) + 1)
     assert len(INCIDENTS) >= 20

@@ -14,8 +14,9 @@ from tests.support.drilled_pods import DrillWorld, drill_spec, drill_world
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(600),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 
 def struck(**target: Any) -> list[dict[str, Any]]:

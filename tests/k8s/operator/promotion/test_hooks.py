@@ -57,13 +57,18 @@ def attempt(*hooks: dict[str, Any], state: PromotionState = BEGUN) -> Attempt:
     """A promotion with these webhooks."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     spec = {
-        "description": "a test", "policy": "chat", "candidate": "next", "offline": {"evaluation": evidence},
+        "description": "a test",
+        "policy": "chat",
+        "candidate": "next",
+        "offline": {"evaluation": evidence},
         "webhooks": list(hooks),
-    }  # fmt: skip
+    }
     found = {
-        "apiVersion": f"{GROUP}/{VERSION}", "kind": "KernelPromotion", "metadata": {"name": "next"},
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "KernelPromotion",
+        "metadata": {"name": "next"},
         "spec": spec,
-    }  # fmt: skip
+    }
     document = document_of(found)
     assert isinstance(document, KernelPromotion)
     return Attempt(uid="u", document=document, terms=terms_of(document), state=state)
