@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 from contracts.compiled.carried import Objectives, Replica, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
-from controller.perceive.queue_pass import insert, too_many
+from controller.perceive.queue_pass import insert, keep_proven, too_many
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
 #: Columns of ``Learned.speed``: seconds predicted, seconds measured, scrapes that they stand on.
 PREDICTED_S, MEASURED_S, SCRAPES = range(3)
-
-#: Waiting over running requests up to which a replica counts as one without a queue.
-QUEUE_RATIO = 0.1
 
 #: Standard deviations of the tokens that running requests hold, each as widely spread as its mean, beyond
 #: which blocks in use are nobody's: one scrape in a thousand.
@@ -103,7 +100,7 @@ def learn(learned, counted, certified, owner):
             pace = slow, learned.replica_rps[b, k]
             learned.too_many[b, k] = too_many(ratios, counted, known, seen[0], pace, owner, b, k)
             _take_held(learned, counted, known, seen[0], owner, b, k)
-            _keep_proven(learned, counted, owner, b, k)
+            keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:
                 learned.replica_rps[b, k] = UNBOUNDED_RPS
 
@@ -220,21 +217,6 @@ def _take_held(learned, counted, known, request, owner, b, k):
     if lost > 0.0:
         learned.replica_rps[b, k] *= 1.0 - lost / serving
         learned.least_rps[b, k] *= 1.0 - lost / serving
-
-
-@compiled(inline="always")
-def _keep_proven(learned, counted, owner, b, k):
-    """What the replicas in rotation carry on average without a queue, they carry."""
-    serving, answered_rps, running, waiting = 0, 0.0, 0.0, 0.0
-    for r in range(len(owner)):
-        if owner[r] == k and counted.serving[b, r]:
-            serving += 1
-            answered_rps += counted.answered_rps[b, r]
-            running += counted.running[b, r]
-            waiting += counted.waiting[b, r]
-    if serving > 0 and waiting <= serving + QUEUE_RATIO * running:
-        proven_rps = min(answered_rps / serving, learned.replica_rps[b, k])
-        learned.least_rps[b, k] = max(learned.least_rps[b, k], proven_rps)
 
 
 @compiled(inline="always")

@@ -1,4 +1,4 @@
-"""Compiled: requests that a replica holds beyond those that it answers in time."""
+"""Compiled: what waits in replicas, and what that says of what they carry."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import numpy as np
 from contracts.compiled.carried import Objectives, Replica, batch_in_time
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import compiled
+
+#: Waiting over running requests up to which a replica counts as one without a queue.
+QUEUE_RATIO = 0.1
 
 
 @compiled(inline="always")
@@ -36,6 +39,21 @@ def too_many(room, counted, known, request, pace, owner, b, k):
             insert(room, count, late if late > 0.0 else 0.0)
             count += 1
     return room[(count - 1) // 2] if count > 0 else 0.0
+
+
+@compiled(inline="always")
+def keep_proven(learned, counted, owner, b, k):
+    """What the replicas in rotation carry on average without a queue, they carry."""
+    serving, answered_rps, running, waiting = 0, 0.0, 0.0, 0.0
+    for r in range(len(owner)):
+        if owner[r] == k and counted.serving[b, r]:
+            serving += 1
+            answered_rps += counted.answered_rps[b, r]
+            running += counted.running[b, r]
+            waiting += counted.waiting[b, r]
+    if serving > 0 and waiting <= serving + QUEUE_RATIO * running:
+        proven_rps = min(answered_rps / serving, learned.replica_rps[b, k])
+        learned.least_rps[b, k] = max(learned.least_rps[b, k], proven_rps)
 
 
 @compiled(inline="always")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from controller.cells import is_bad
 from controller.ports import PolicyState
+from controller.shield.capacity import SLACK
 
 Floats = NDArray[np.float64]
 
@@ -101,6 +102,7 @@ def _let_in(memory, seen, tolerated, max_load_ratio, most_rps):
     memory, seen = borrowed((LoadMemory(*memory), LoadSeen(*seen)))
     for b in range(most_rps.shape[0]):
         for k in range(most_rps.shape[1]):
+            memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
             each_rps = seen.replica_rps[b, k]
             too_many = seen.too_many[b, k]
             if too_many < UNNOTICED_S * each_rps:
@@ -109,16 +111,17 @@ def _let_in(memory, seen, tolerated, max_load_ratio, most_rps):
                 memory.in_time[b, k] = _in_time(seen, tolerated, b, k)
             if seen.ready[b, k] > 0 and each_rps > 0.0:
                 load = _load_rps(seen, b, k) / (seen.ready[b, k] * each_rps)
-                _follow(memory, seen, b, k, load, too_many > 0.0, max_load_ratio)
+                _follow(memory, seen, b, k, load, too_many > 0.0)
             memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
             limit_rps = memory.ratio[b, k] * each_rps - too_many / DRAIN_S
             most_rps[b, k] = max(limit_rps, LEAST_RATIO * each_rps)
 
 
 @compiled(inline="always")
-def _follow(memory, seen, b, k, load, queued, max_load_ratio):
+def _follow(memory, seen, b, k, load, queued):
     """Let the limit follow what a kernel with this ``load``, over capacity, shows."""
     now_s, passed_s, ratio = seen.now_s[b], seen.passed_s[b], memory.ratio[b, k]
+    rested = now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]
     if queued:
         if not memory.queued[b, k] and _sheds(seen, b):
             memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
@@ -127,10 +130,8 @@ def _follow(memory, seen, b, k, load, queued, max_load_ratio):
     elif not _sheds(seen, b):
         memory.step_s[b, k] = STEP_S
         memory.ratio[b, k] = max(load, ratio - max(ratio - load, 0.0) * min(passed_s / FORGET_S, 1.0))
-    elif memory.in_time[b, k] and load >= FULL_RATIO * ratio:
-        if now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]:
-            memory.ratio[b, k] = ratio * (1.0 + STEP_RATIO)
-            memory.stepped_at_s[b, k] = now_s
+    elif memory.in_time[b, k] and rested and load >= FULL_RATIO * ratio:
+        memory.ratio[b, k], memory.stepped_at_s[b, k] = ratio * (1.0 + STEP_RATIO), now_s
     memory.queued[b, k] = queued
 
 
@@ -139,7 +140,7 @@ def _sheds(seen, b):
     """Whether the table in force sheds any traffic."""
     found = False
     for s in range(seen.offered_rps.shape[1]):
-        found = found or seen.last[b, s, seen.last.shape[2] - 1] > 0.0
+        found = found or seen.last[b, s, seen.last.shape[2] - 1] > SLACK
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from contracts.jit import compiled
 from controller.cells import is_bad
-from controller.perceive.capacity_pass import QUEUE_RATIO
+from controller.perceive.queue_pass import QUEUE_RATIO
 
 #: Blocks since a move that are compared with those before it, the newest: queues take a while to grow.
 RECENT = 6

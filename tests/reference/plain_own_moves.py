@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
-from controller.perceive.capacity_pass import QUEUE_RATIO
+from controller.perceive.queue_pass import QUEUE_RATIO
 from controller.supervise.own_moves_blocks import RECENT
 from controller.supervise.own_moves_records import Counted, Law, OwnMove, Standing
 

@@ -13,7 +13,7 @@ from scripts.e5.configurations import parse_configurations
 from scripts.studies.worlds.drawn import LIBRARY, SLICES, Spec, scenario_of
 from scripts.studies.worlds.harm import differences
 from simulator.fleet import run_episodes
-from simulator.truth.optimum import demand_at, true_rps
+from simulator.truth.scenario import demand_at, true_rps
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
@@ -124,6 +124,12 @@ def test_a_queue_of_a_burst_does_not_stand_on_the_kernel_that_is_left() -> None:
 def test_a_rolling_restart_near_what_a_kernel_carries_sheds_nothing() -> None:
     """With one of six away for twenty seconds at a time the others answer a fifth more in time."""
     spec = _spec({"bf16": 6}, (512.0, 256.0), 1.2)
-    restart = {"kind": "rolling_restart", "at_s": 100.0, "kernel": "bf16", "step_s": 30.0, "cold_start_s": 20.0}
+    restart = {
+        "kind": "rolling_restart",
+        "at_s": 100.0,
+        "kernel": "bf16",
+        "step_s": 30.0,
+        "cold_start_s": 20.0,
+    }
     spec["changes"] = [restart]
     assert _lost_points(_world(spec, 0.95)) > HARM_POINTS

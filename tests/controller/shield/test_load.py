@@ -1,4 +1,4 @@
-"""Up to which load a kernel is let: laws of one kernel alone, against a queue that is fed by what is let in."""
+"""Up to which load a kernel is let: laws of one kernel, against a queue that is fed by what is let in."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ class Kernel:
 
 
 def constant(rate_rps: float, seconds: int = HOUR_S) -> NDArray[np.float64]:
+    """The same rate in every second."""
     return np.full(seconds, rate_rps)
 
 
@@ -80,7 +81,7 @@ rates = st.floats(1.0, 100.0)
 
 @given(load_rps=rates, estimate_rps=rates)
 def test_what_a_kernel_has_it_keeps_until_it_has_a_queue(load_rps: float, estimate_rps: float) -> None:
-    """However little it is thought to carry; and it is never let have less than what is known that it does."""
+    """However little it is thought to carry; and it is let have what is known that it carries."""
     _, most_rps = most_of(initial_load(1, 1), seen(load_rps, estimate_rps))
     assert most_rps == pytest.approx(max(load_rps, MAX_LOAD_RATIO * estimate_rps))
 
