@@ -159,10 +159,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     kernels = len(fleet.layout.kernels)
     stages = _all_active(kernels) if fleet.stage is None else _stages(fleet.stage)
     batch, slices, _ = view.last.shape
-    each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
-    most_rps = each_rps * limits.max_load_ratio if view.most_rps is None else view.most_rps
-    limit_rps = view.ready * most_rps
-    comfort_rps = comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits)
+    rates = _rates(view, fleet, limits)
     facts = Facts(
         proposed=plain(proposal, dtype=np.float64),
         last=plain(view.last),
@@ -170,9 +167,9 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         failover=np.empty((batch, slices), dtype=np.int64),
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
-        limit_rps=limit_rps,
-        capacity_rps=np.minimum(view.ready * (each_rps * min(1.0, limits.max_load_ratio)), limit_rps),
-        comfort_rps=np.minimum(comfort_rps, limit_rps),
+        limit_rps=rates[0],
+        capacity_rps=rates[1],
+        comfort_rps=rates[2],
         loss=np.ones((batch, slices, kernels)),
         canary=stages.canary,
         order=_order(fleet.contract),
@@ -195,6 +192,18 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     if view.loss is not None:
         _find_soft(known, plain(view.loss), facts.allowed, facts.failover, facts.loss)
     return facts
+
+
+def _rates(
+    view: ShieldView, fleet: FleetSetup, limits: ShieldLimits
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The most that kernels may carry, what they carry, and their comfortable load, float64 [B, K]."""
+    each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
+    most_rps = each_rps * limits.max_load_ratio if view.most_rps is None else view.most_rps
+    limit_rps = view.ready * most_rps
+    carried_rps = view.ready * (each_rps * min(1.0, limits.max_load_ratio))
+    comfort_rps = comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits)
+    return limit_rps, np.minimum(carried_rps, limit_rps), np.minimum(comfort_rps, limit_rps)
 
 
 class _Stages(NamedTuple):

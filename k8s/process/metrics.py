@@ -79,30 +79,19 @@ class OperatorCollector:
 
 
 def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
-    writes = CounterMetricFamily("selvage_route_writes", "Times that a route was written.", labels=["policy"])
-    demoted = GaugeMetricFamily("selvage_demoted_bool", "1: the baseline drives.", labels=["policy"])
-    age = GaugeMetricFamily(
-        "selvage_telemetry_age_seconds", "Age of the newest scrape of any replica.", labels=["policy"]
-    )
-    weight = GaugeMetricFamily(
-        "selvage_weight_ratio", "Share of a slice.", labels=["policy", "slice", "kernel"]
-    )
-    health = GaugeMetricFamily(
-        "selvage_health_ratio",
-        "Contract health H; 0 is without excess.",
-        labels=["policy", "slice", "kernel"],
-    )
-    quarantined = GaugeMetricFamily(
-        "selvage_quarantined_replicas", "Replicas out of rotation.", labels=["policy", "kernel"]
-    )
-    tokens = CounterMetricFamily(
-        "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
-    )
-    unseen = GaugeMetricFamily(
-        "selvage_unseen_bool",
-        "1: something that should be seen is not; see TelemetryFresh.",
-        labels=["policy"],
-    )
+    policy, kernel = ["policy"], ["policy", "kernel"]
+    cell = ["policy", "slice", "kernel"]
+    writes = CounterMetricFamily("selvage_route_writes", "Times that a route was written.", labels=policy)
+    demoted = GaugeMetricFamily("selvage_demoted_bool", "1: the baseline drives.", labels=policy)
+    aged = "Age of the newest scrape of any replica."
+    age = GaugeMetricFamily("selvage_telemetry_age_seconds", aged, labels=policy)
+    weight = GaugeMetricFamily("selvage_weight_ratio", "Share of a slice.", labels=cell)
+    health = GaugeMetricFamily("selvage_health_ratio", "Contract health H; 0 is without excess.", labels=cell)
+    away = "Replicas out of rotation."
+    quarantined = GaugeMetricFamily("selvage_quarantined_replicas", away, labels=kernel)
+    tokens = CounterMetricFamily("selvage_probe_tokens", "Prompt tokens that probes sent.", labels=kernel)
+    blind = "1: something that should be seen is not; see TelemetryFresh."
+    unseen = GaugeMetricFamily("selvage_unseen_bool", blind, labels=policy)
     for name, loop in loops.items():
         _note_seeing(name, loop, tokens, unseen)
         writes.add_metric([name], loop.actuator.writes)
@@ -112,9 +101,9 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
             weight.add_metric(labels, float(loop.controller.state.table[0, s, k]))
             if turn is not None and turn.decision is not None:
                 health.add_metric(labels, float(turn.decision.judgement.health[0, k, s]))
-        for k, kernel in enumerate(layout.kernels):
+        for k, one in enumerate(layout.kernels):
             out = loop.controller.state.quarantined[0] & (layout.replica_kernel == k)
-            quarantined.add_metric([name, kernel], int(out.sum()))
+            quarantined.add_metric([name, one], int(out.sum()))
         if turn is not None and turn.decision is not None and turn.telemetry is not None:
             demoted.add_metric([name], float(turn.decision.demoted[0]))
             scraped_at_ms = np.fmax.reduce(turn.telemetry.scraped_at_ms[0])
