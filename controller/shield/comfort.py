@@ -8,6 +8,8 @@ they carry; then all to the comfortable load; then those that it takes to their 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,30 @@ _ROUNDING = 1.0 + 1e-9
 #: Steps of ``fill_up_to``: wanted kernels to the comfortable load, these to what they carry, all to comfort.
 STEPS = 3
 _CARRIED = 1
+
+
+class LoadLimits(NamedTuple):
+    """Requests per second of B fleets' kernels, float64 [B, K]."""
+
+    limit_rps: NDArray[np.float64]  # the most that a kernel may carry
+    capacity_rps: NDArray[np.float64]  # what it carries, within that
+    comfort_rps: NDArray[np.float64]  # the most while the others have room as well
+
+
+def load_limits(
+    last: Table,
+    offered_rps: NDArray[np.float64],
+    carried_rps: NDArray[np.float64],
+    limit_rps: NDArray[np.float64],
+    limits: ShieldLimits,
+) -> LoadLimits:
+    """Within ``limit_rps``, of kernels that are thought to carry ``carried_rps``, both [B, K]."""
+    comfort_rps = comfortable_rps(last, offered_rps, carried_rps, limits)
+    return LoadLimits(
+        limit_rps=limit_rps,
+        capacity_rps=np.minimum(carried_rps * min(1.0, limits.max_load_ratio), limit_rps),
+        comfort_rps=np.minimum(comfort_rps, limit_rps),
+    )
 
 
 def comfortable_rps(

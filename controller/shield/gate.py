@@ -30,7 +30,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.jit import borrowed, compiled
 from controller.fleet import FleetSetup, Stage
 from controller.options import ShieldLimits
-from controller.shield.comfort import comfortable_rps
+from controller.shield.comfort import load_limits
 from controller.shield.exact import place_exactly
 from controller.shield.fleet import plan_fleet, settle_fleet
 from controller.shield.records import SOFT, STAGES, Facts, Outcome, facts_of, new_work, outcome_of
@@ -159,7 +159,9 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     kernels = len(fleet.layout.kernels)
     stages = _all_active(kernels) if fleet.stage is None else _stages(fleet.stage)
     batch, slices, _ = view.last.shape
-    rates = _rates(view, fleet, limits)
+    each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
+    most_rps = each_rps * limits.max_load_ratio if view.most_rps is None else view.most_rps
+    loads = load_limits(view.last, view.offered_rps, view.ready * each_rps, view.ready * most_rps, limits)
     facts = Facts(
         proposed=plain(proposal, dtype=np.float64),
         last=plain(view.last),
@@ -167,9 +169,9 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
         failover=np.empty((batch, slices), dtype=np.int64),
         may_move=plain(view.may_move),
         offered_rps=plain(view.offered_rps),
-        limit_rps=rates[0],
-        capacity_rps=rates[1],
-        comfort_rps=rates[2],
+        limit_rps=loads.limit_rps,
+        capacity_rps=loads.capacity_rps,
+        comfort_rps=loads.comfort_rps,
         loss=np.ones((batch, slices, kernels)),
         canary=stages.canary,
         order=_order(fleet.contract),
@@ -192,18 +194,6 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     if view.loss is not None:
         _find_soft(known, plain(view.loss), facts.allowed, facts.failover, facts.loss)
     return facts
-
-
-def _rates(
-    view: ShieldView, fleet: FleetSetup, limits: ShieldLimits
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The most that kernels may carry, what they carry, and their comfortable load, float64 [B, K]."""
-    each_rps = fleet.capacity_rps if view.replica_rps is None else view.replica_rps
-    most_rps = each_rps * limits.max_load_ratio if view.most_rps is None else view.most_rps
-    limit_rps = view.ready * most_rps
-    carried_rps = view.ready * (each_rps * min(1.0, limits.max_load_ratio))
-    comfort_rps = comfortable_rps(view.last, view.offered_rps, view.ready * each_rps, limits)
-    return limit_rps, np.minimum(carried_rps, limit_rps), np.minimum(comfort_rps, limit_rps)
 
 
 class _Stages(NamedTuple):
