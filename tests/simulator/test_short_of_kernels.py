@@ -17,11 +17,13 @@ SEEDS = (1, 2)
 ONSET_S, CLEARED_S = 60.0, 120.0
 
 
-def spec_of(faults: list[dict[str, Any]], rate_rps: float, **others: Any) -> dict[str, Any]:
-    """Everybody at home on eight replicas of bf16; the known-good kernel is one replica of fp16."""
+def spec_of(
+    faults: list[dict[str, Any]], rate_rps: float, replicas: int = 8, **others: Any
+) -> dict[str, Any]:
+    """Everybody at home on ``replicas`` of bf16; the known-good kernel is one replica of fp16."""
     kernels = [
         {"name": f"k-{name}", "profile": f"{LIBRARY}/profiles/{name}.yaml", "replicas": count, "role": role}
-        for name, count, role in (("bf16", 8, "serving"), ("fp16", 1, "known_good"))
+        for name, count, role in (("bf16", replicas, "serving"), ("fp16", 1, "known_good"))
     ]
     lengths = {"distribution": "lognormal", "sigma": 0.6}
     workload = {
@@ -71,9 +73,26 @@ def test_the_only_large_kernel_is_let_in_as_soon_as_its_numbers_are_right(policy
 @pytest.mark.timeout(300)
 def test_pauses_of_wrong_numbers_are_used() -> None:
     """Twenty of eighty seconds wrong: of what is useful without healing most is so, and little is exposed."""
-    pauses = {"shape": "intermittent", "intermittent": {"period_s": 80.0, "duty_ratio": 0.25}}
-    wrong = {name: value for name, value in WRONG.items() if name != "duration_s"} | pauses
-    spec = spec_of([wrong], 25.0)
+    spec = spec_of([with_pauses(20.0, 80.0)], 25.0)
     for record, nobody in zip(episodes("sequential", spec), episodes("fixed-bare", spec), strict=True):
         assert record.useful_tokens.sum() > 0.85 * nobody.useful_tokens.sum()
         assert record.exposed.sum() < 0.5 * nobody.exposed.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("replicas", "rate_rps"), [(8, 25.0), (2, 6.25)])
+@pytest.mark.parametrize("policy", ["sequential", "learned"])
+def test_pauses_of_seconds_are_used(policy: str, replicas: int, rate_rps: float) -> None:
+    """Wrong for six of twenty seconds: a wait for 29 matches would use up the pauses."""
+    spec = spec_of([with_pauses(6.0, 20.0)], rate_rps, replicas)
+    for record, nobody in zip(episodes(policy, spec), episodes("fixed-bare", spec), strict=True):
+        assert record.useful_tokens.sum() > 0.88 * nobody.useful_tokens.sum()
+        assert record.exposed.sum() < 0.7 * nobody.exposed.sum()
+
+
+def with_pauses(wrong_s: float, period_s: float) -> dict[str, Any]:
+    """Wrong numbers for so long of every period."""
+    lasting = {name: value for name, value in WRONG.items() if name != "duration_s"}
+    pauses = {"period_s": period_s, "duty_ratio": wrong_s / period_s}
+    return lasting | {"shape": "intermittent", "intermittent": pauses}
