@@ -15,7 +15,9 @@ in few of them as many more. The run begins with the alarm; any difference ends 
 replicas in rotation, and they come back with it: one that is still ill would end its run.
 
 A fault that comes and goes is so let in by its pauses, as far as the fleet is short: policies go home slowly,
-and ever more so (``policies.rules.hysteresis``), but what fits nowhere else is not shed for it.
+and ever more so (``policies.rules.hysteresis``), but what fits nowhere else is not shed for it. Of what is
+shed the cap of a tenth does not hold: who was ill by many of its own probes is back as soon as these say that
+the illness is not as it was (``as_certified_pass``), because to wait for proof of rarer ones costs answers.
 """
 
 from __future__ import annotations
