@@ -31,7 +31,7 @@ from contracts.compiled.certified import CertifiedValues
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
 from controller.cells import some_within
-from controller.detect.as_certified_pass import RUN, RUN_COLUMNS, RunRules, Wanted, find_again
+from controller.detect.as_certified_pass import RUN, RUN_COLUMNS, AwaitedReturns, RunRules, find_again
 from controller.detect.clauses import applies
 from controller.detect.detector import AlarmState, CertifiedFleet, Detector, DetectorState
 from controller.detect.streams.protocol import Flags, Floats
@@ -120,7 +120,7 @@ class Subjects:
 def let_in_again(
     replicas: Subjects,
     kernels: Subjects,
-    wanted: Wanted,
+    awaited: AwaitedReturns,
     runs: Floats,
     plan: CertifiedRuns,
     detector: Detector,
@@ -128,7 +128,7 @@ def let_in_again(
     """Both without those who are as certified again; runs: of the memory, written to where an alarm is
     raised.
     """
-    count = wanted.in_rotation.shape[1]
+    count = awaited.in_rotation.shape[1]
     kept = plan.kept[:count], plan.kept[count:]
     told = replicas.told(kept[0]), kernels.told(kept[1])
     if not (bool(told[0].any()) or bool(told[1].any())):
@@ -137,8 +137,8 @@ def let_in_again(
     runs[..., :-1, RUN][raised] = 0.0
     runs[..., -1, RUN][raised.any(axis=2)] = 0.0
     again = np.empty(raised.shape, dtype=np.bool_)
-    find_again(again, runs, tuple(wanted), tuple(plan.rules))
-    together = again[:, count:][:, plan.rules.owner] & wanted.in_rotation[:, :, None]
+    find_again(again, runs, tuple(awaited), tuple(plan.rules))
+    together = again[:, count:][:, plan.rules.owner] & awaited.in_rotation[:, :, None]
     mine = again[:, :count] | (together & (runs[:, :count, -1:, RUN] > 0.0))
     return (
         replicas.without(told[0] & mine[..., None], detector),

@@ -44,7 +44,7 @@ class RunRules(NamedTuple):
     returns: float  # log-evidence from which it is not as ill as it was
 
 
-class Wanted(NamedTuple):
+class AwaitedReturns(NamedTuple):
     """Where an end of an illness is waited for. R replicas."""
 
     short: Flags  # [B, S], slices of which something is shed
@@ -142,22 +142,22 @@ def _is_over_there(own, whole, returns):
 
 
 @compiled
-def find_again(again, runs, wanted, rules):
+def find_again(again, runs, awaited, rules):
     """Into ``again`` bool [B, U, S]: as certified again, by all probes and by those of the slice.
 
-    wanted: ``Wanted``. What is short of it does not wait for proof that nothing rarer is left.
+    awaited: ``AwaitedReturns``. What is short of it does not wait for proof that nothing rarer is left.
     """
-    wanted, rules = borrowed(Wanted(*wanted)), borrowed(RunRules(*rules))
+    awaited, rules = borrowed(AwaitedReturns(*awaited)), borrowed(RunRules(*rules))
     last = runs.shape[2] - 1
     for b in range(runs.shape[0]):
         for u in range(runs.shape[1]):
             whole = runs[b, u, last]
             back = whole[RUN] >= _enough(whole, rules.most_ratio, rules.returns)
-            over = _is_over(whole, rules.returns) and _all_match(b, u, runs, wanted.in_rotation, rules.owner)
+            over = _is_over(whole, rules.returns) and _all_match(b, u, runs, awaited.in_rotation, rules.owner)
             for s in range(last):
                 own = runs[b, u, s]
                 there = own[RUN] >= _enough(own, HALF, rules.returns)
-                sooner = over and wanted.short[b, s]
+                sooner = over and awaited.short[b, s]
                 again[b, u, s] = (back and there) or (
                     sooner and (there or _is_over_there(own, whole, rules.returns))
                 )

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count
-from controller.detect.as_certified_pass import Wanted
+from controller.detect.as_certified_pass import AwaitedReturns
 from controller.detect.certified_drift import drifted_replicas
 from controller.detect.detector import EvidenceBatch
 from controller.detect.tick import DetectorInputs
@@ -34,7 +34,7 @@ def gather(
         received=estimate.received,
         replicas=replicas,
         kernels=None if replicas is None else _of_kernels(before, estimate, replicas, setup),
-        wanted=Wanted(short=before.table[:, :, -1] > LEAST_SHED, in_rotation=~before.quarantined),
+        awaited=AwaitedReturns(short=before.table[:, :, -1] > LEAST_SHED, in_rotation=~before.quarantined),
     )
 
 

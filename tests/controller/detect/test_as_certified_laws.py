@@ -14,9 +14,9 @@ from controller.detect.as_certified_pass import (
     DIFFERS,
     MATCHES,
     RUN_COLUMNS,
+    AwaitedReturns,
     RunRules,
     Told,
-    Wanted,
     find_again,
     follow_runs,
 )
@@ -34,8 +34,10 @@ class Watched:
     def __init__(self, fleets: int, *, short: bool = True, most_ratio: float = NEVER) -> None:
         self.runs = np.zeros((fleets, REPLICAS + 1, SLICES + 1, RUN_COLUMNS))
         self._rules = tuple(RunRules(OWNER, most_ratio, -math.log(ALPHA)))
-        wanted = Wanted(np.full((fleets, SLICES), short), np.ones((fleets, REPLICAS), dtype=np.bool_))
-        self._wanted, self._at = tuple(wanted), 0
+        awaited = AwaitedReturns(
+            np.full((fleets, SLICES), short), np.ones((fleets, REPLICAS), dtype=np.bool_)
+        )
+        self._awaited, self._at = tuple(awaited), 0
 
     def turn(self) -> tuple[int, int]:
         """Replica and slice of the next probe."""
@@ -54,7 +56,7 @@ class Watched:
         )
         follow_runs(self.runs, tuple(told), self._rules)
         again = np.empty((shape[0], REPLICAS + 1, SLICES), dtype=np.bool_)
-        find_again(again, self.runs, self._wanted, self._rules)
+        find_again(again, self.runs, self._awaited, self._rules)
         return again[:, REPLICAS]
 
 
