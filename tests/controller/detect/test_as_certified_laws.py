@@ -68,9 +68,9 @@ def asked_until(watched: Watched, let_in: Callable[[NDArray[np.bool_]], np.bool_
     return most
 
 
-def ill(probes: int, **settings: float) -> Watched:
+def ill(probes: int, *, short: bool = True, most_ratio: float = NEVER) -> Watched:
     """A fleet all of whose last ``probes`` differed."""
-    watched = Watched(1, **settings)  # type: ignore[arg-type]
+    watched = Watched(1, short=short, most_ratio=most_ratio)
     for _ in range(probes):
         watched.ask(True)
     return watched
