@@ -16,7 +16,7 @@ from contracts.compiled.certified import CertifiedValues, certified_values
 from contracts.compiled.steady_state import capacities_rps, steady_limits_rps
 from contracts.telemetry import FleetTelemetry
 from controller.cells import some_within
-from controller.detect.as_certified_pass import find_again
+from controller.detect.as_certified_pass import AwaitedReturns, find_again
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.initial import initial_state
@@ -104,7 +104,10 @@ def _warm_return() -> None:
         _run_ticks(setup, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
         runs = initial_state(setup, batch).drift["runs"]
         again = np.empty((*runs.shape[:2], runs.shape[2] - 1), dtype=np.bool_)
-        find_again(again, runs, tuple(setup.drift.runs.rules))
+        rules = setup.drift.runs.rules
+        shapes = (batch, again.shape[2]), (batch, rules.owner.size)
+        awaited = AwaitedReturns(*(np.zeros(shape, dtype=np.bool_) for shape in shapes))
+        find_again(again, runs, tuple(awaited), tuple(rules))
 
 
 def _proposed(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> ControllerState:

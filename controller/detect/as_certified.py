@@ -15,7 +15,9 @@ in few of them as many more. The run begins with the alarm; any difference ends 
 replicas in rotation, and they come back with it: one that is still ill would end its run.
 
 A fault that comes and goes is so let in by its pauses, as far as the fleet is short: policies go home slowly,
-and ever more so (``policies.rules.hysteresis``), but what fits nowhere else is not shed for it.
+and ever more so (``policies.rules.hysteresis``), but what fits nowhere else is not shed for it. Of what is
+shed the cap of a tenth does not hold: who was ill by many of its own probes is back as soon as these say that
+the illness is not as it was (``as_certified_pass``), because to wait for proof of rarer ones costs answers.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from contracts.compiled.certified import CertifiedValues
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
 from controller.cells import some_within
-from controller.detect.as_certified_pass import RUN, RUN_COLUMNS, RunRules, find_again
+from controller.detect.as_certified_pass import RUN, RUN_COLUMNS, AwaitedReturns, RunRules, find_again
 from controller.detect.clauses import applies
 from controller.detect.detector import AlarmState, CertifiedFleet, Detector, DetectorState
 from controller.detect.streams.protocol import Flags, Floats
@@ -118,16 +120,15 @@ class Subjects:
 def let_in_again(
     replicas: Subjects,
     kernels: Subjects,
-    in_rotation: Flags,
+    awaited: AwaitedReturns,
     runs: Floats,
     plan: CertifiedRuns,
     detector: Detector,
 ) -> tuple[Subjects, Subjects]:
-    """Both without those who are as certified again.
-
-    in_rotation: bool [B, R], who the kernels pool; runs: of the memory, written to where an alarm is raised.
+    """Both without those who are as certified again; runs: of the memory, written to where an alarm is
+    raised.
     """
-    count = in_rotation.shape[1]
+    count = awaited.in_rotation.shape[1]
     kept = plan.kept[:count], plan.kept[count:]
     told = replicas.told(kept[0]), kernels.told(kept[1])
     if not (bool(told[0].any()) or bool(told[1].any())):
@@ -136,8 +137,8 @@ def let_in_again(
     runs[..., :-1, RUN][raised] = 0.0
     runs[..., -1, RUN][raised.any(axis=2)] = 0.0
     again = np.empty(raised.shape, dtype=np.bool_)
-    find_again(again, runs, tuple(plan.rules))
-    together = again[:, count:][:, plan.rules.owner] & in_rotation[:, :, None]
+    find_again(again, runs, tuple(awaited), tuple(plan.rules))
+    together = again[:, count:][:, plan.rules.owner] & awaited.in_rotation[:, :, None]
     mine = again[:, :count] | (together & (runs[:, :count, -1:, RUN] > 0.0))
     return (
         replicas.without(told[0] & mine[..., None], detector),

@@ -18,11 +18,13 @@ from controller.detect.streams.protocol import Flags
 #: What a comparison says of a probe.
 UNKNOWN, MATCHES, DIFFERS = range(3)
 #: Columns of ``runs``: matches in a row; probes of this illness up to the last that differed, and how many of
-#: them did.
-RUN, SEEN, DIFFERED = range(3)
-RUN_COLUMNS = 3
+#: them did; how often it was believed to be over and was not.
+RUN, SEEN, DIFFERED, RELAPSES = range(4)
+RUN_COLUMNS = 4
 #: The null of recovery: it differs at half of the share at which it did while ill ...
 HALF = 0.5
+#: After so many matches that no more than this share differs, relapses are forgotten.
+FORGOTTEN_RATIO = 0.01
 
 
 class Told(NamedTuple):
@@ -42,6 +44,13 @@ class RunRules(NamedTuple):
     returns: float  # log-evidence from which it is not as ill as it was
 
 
+class AwaitedReturns(NamedTuple):
+    """Where an end of an illness is waited for. R replicas."""
+
+    short: Flags  # [B, S], slices of which something is shed
+    in_rotation: Flags  # [B, R], who the kernels pool
+
+
 @compiled
 def follow_runs(runs, told, rules):
     """Every compared probe lengthens or ends the runs of its replica and of its kernel, on its slice and on
@@ -56,24 +65,29 @@ def follow_runs(runs, told, rules):
             r, s, differs = told.replica[b, p], told.slice[b, p], told.told[b, p] == DIFFERS
             for u in (r, replicas + rules.owner[r]):
                 if u == r or told.pooled[b, p]:
+                    if _count(runs[b, u, slices], differs, rules.most_ratio, rules.returns):
+                        runs[b, u, :slices, SEEN : DIFFERED + 1] = 0.0
                     _count(runs[b, u, s], differs, HALF, rules.returns)
-                    _count(runs[b, u, slices], differs, rules.most_ratio, rules.returns)
 
 
 @compiled
 def _count(run, differs, most_ratio, returns):
-    """One probe into one ``run`` [``RUN_COLUMNS``]. One that differs after a run that was believed begins an
-    illness anew.
+    """One probe into one ``run`` [``RUN_COLUMNS``]; True where an illness begins anew: it differs after a run
+    that was believed.
     """
     if not differs:
         run[RUN] += 1.0
-        return
-    if run[SEEN] == 0.0 or run[RUN] >= _enough(run, most_ratio, returns):
+        return False
+    anew = run[SEEN] == 0.0 or run[RUN] >= _enough(run, most_ratio, returns) or _is_over(run, returns)
+    if anew:
+        known = run[SEEN] > 0.0 and run[RUN] * FORGOTTEN_RATIO < returns
+        run[RELAPSES] = run[RELAPSES] + 1.0 if known else 0.0
         run[SEEN], run[DIFFERED] = 1.0, 1.0
     else:
         run[SEEN] += run[RUN] + 1.0
         run[DIFFERED] += 1.0
     run[RUN] = 0.0
+    return anew
 
 
 @compiled
@@ -86,14 +100,74 @@ def _enough(run, most_ratio, returns):
 
 
 @compiled
-def find_again(again, runs, rules):
-    """Into ``again`` bool [B, U, S]: as certified again, by all probes and by those of the slice."""
-    rules = borrowed(RunRules(*rules))
+def _is_over(run, returns):
+    """Whether the run says, however often it is asked, that the illness is not as it was.
+
+    An illness whose probes differ at one share, whatever it is, ever gets here with a probability of at most
+    ``exp(-returns)``, relapses included: the likelihood of "none any more after so many that differed", with
+    the estimate of Krichevsky and Trofimov before, over the most that one share can have is at most an
+    e-process. The first probe that differed chose the moment, so it does not count. Nor may it be as ill at
+    half of the share.
+    """
+    seen, differed, after = run[SEEN] - 1.0, run[DIFFERED] - 1.0, run[RUN]
+    if differed < 1.0 or after < returns / -math.log1p(-HALF * differed / seen):
+        return False
+    price = math.log((differed + 1.0) * (differed + 2.0)) + 0.5 * math.log(4.0 * seen)
+    price += math.log((run[RELAPSES] + 1.0) * (run[RELAPSES] + 2.0))
+    return _log_likelihood(differed, seen) - _log_likelihood(differed, seen + after) >= returns + price
+
+
+@compiled
+def _log_likelihood(differed, seen):
+    """The most that a constant share gives ``differed`` > 0 of ``seen``."""
+    share = differed / seen
+    same = seen - differed
+    return differed * math.log(share) + (same * math.log1p(-share) if same > 0.0 else 0.0)
+
+
+@compiled
+def _is_over_there(own, whole, returns):
+    """Whether the matches of ``own``, a slice's run, are too many to come last by chance among the probes of
+    an illness that showed there at least as often as everywhere (Fisher's exact test).
+    """
+    if own[SEEN] == 0.0 or own[DIFFERED] * whole[SEEN] < whole[DIFFERED] * own[SEEN]:
+        return False
+    seen, chance = whole[SEEN] - 1.0, 0.0
+    same = whole[SEEN] - whole[DIFFERED]
+    for i in range(int(own[RUN])):
+        chance += math.log((same + i + 1.0) / (seen + i + 1.0))
+        if -chance >= returns:
+            return True
+    return False
+
+
+@compiled
+def find_again(again, runs, awaited, rules):
+    """Into ``again`` bool [B, U, S]: as certified again, by all probes and by those of the slice.
+
+    awaited: ``AwaitedReturns``. What is short of it does not wait for proof that nothing rarer is left.
+    """
+    awaited, rules = borrowed(AwaitedReturns(*awaited)), borrowed(RunRules(*rules))
     last = runs.shape[2] - 1
     for b in range(runs.shape[0]):
         for u in range(runs.shape[1]):
             whole = runs[b, u, last]
             back = whole[RUN] >= _enough(whole, rules.most_ratio, rules.returns)
+            over = _is_over(whole, rules.returns) and _all_match(b, u, runs, awaited.in_rotation, rules.owner)
             for s in range(last):
                 own = runs[b, u, s]
-                again[b, u, s] = back and own[RUN] >= _enough(own, HALF, rules.returns)
+                there = own[RUN] >= _enough(own, HALF, rules.returns)
+                sooner = over and awaited.short[b, s]
+                again[b, u, s] = (back and there) or (
+                    sooner and (there or _is_over_there(own, whole, rules.returns))
+                )
+
+
+@compiled
+def _all_match(b, u, runs, in_rotation, owner):
+    """Whether the last probe of each replica that kernel ``u`` pools matched; of a replica always."""
+    replicas = owner.shape[0]
+    for r in range(replicas):
+        if replicas + owner[r] == u and in_rotation[b, r] and runs[b, r, -1, RUN] < 1.0:
+            return False
+    return True

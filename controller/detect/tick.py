@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import ProbeSamples
 from controller.detect.as_certified import Subjects, let_in_again
+from controller.detect.as_certified_pass import AwaitedReturns
 from controller.detect.certified_drift import DriftPlan, drift_tick
 from controller.detect.detector import (
     AlarmState,
@@ -32,7 +33,7 @@ class DetectorInputs(NamedTuple):
     received: NDArray[np.bool_]  # [B, P], probes that count
     replicas: EvidenceBatch | None  # what arrived, for detectors that judge observations as they come
     kernels: EvidenceBatch | None  # the same, pooled over the replicas in rotation
-    in_rotation: NDArray[np.bool_]  # [B, R], these
+    awaited: AwaitedReturns  # these, and the slices of which something is shed
 
 
 class Memories(NamedTuple):
@@ -79,7 +80,7 @@ def detect(
     drift = drift_tick(memories.drift, evidence.probes, evidence.received, plan, evidence.kernels.received)
     if plan is not None and plan.runs is not None:
         runs = floats(drift, "runs")
-        replicas, kernels = let_in_again(replicas, kernels, evidence.in_rotation, runs, plan.runs, detector)
+        replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, runs, plan.runs, detector)
     return DetectorOutputs(
         replicas=replicas.alarms,
         replica_memory=replicas.memory,

@@ -7,12 +7,16 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.cells import kernel_count
+from controller.detect.as_certified_pass import AwaitedReturns
 from controller.detect.certified_drift import drifted_replicas
 from controller.detect.detector import EvidenceBatch
 from controller.detect.tick import DetectorInputs
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.state import ControllerState, speaks_for_nobody
+
+#: Less than this share of a slice is rounding.
+LEAST_SHED = 1e-9
 
 
 def gather(
@@ -30,7 +34,7 @@ def gather(
         received=estimate.received,
         replicas=replicas,
         kernels=None if replicas is None else _of_kernels(before, estimate, replicas, setup),
-        in_rotation=~before.quarantined,
+        awaited=AwaitedReturns(short=before.table[:, :, -1] > LEAST_SHED, in_rotation=~before.quarantined),
     )
 
 

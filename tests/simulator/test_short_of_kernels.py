@@ -2,56 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from contracts.scoring.episode import EpisodeRecord
-from scripts.e5.configurations import parse_configurations
-from scripts.studies.worlds.drawn import LIBRARY, SLICES, scenario_of
-from simulator.fleet import run_episodes
-from simulator.world.scenario import compile_scenario
+from scripts.studies.worlds.short import ONSET_S, REPLICA_RPS, short_episodes, short_spec, wrong_numbers
 
-SEEDS = (1, 2)
-ONSET_S, CLEARED_S = 60.0, 120.0
-
-
-def spec_of(faults: list[dict[str, Any]], rate_rps: float, **others: Any) -> dict[str, Any]:
-    """Everybody at home on eight replicas of bf16; the known-good kernel is one replica of fp16."""
-    kernels = [
-        {"name": f"k-{name}", "profile": f"{LIBRARY}/profiles/{name}.yaml", "replicas": count, "role": role}
-        for name, count, role in (("bf16", 8, "serving"), ("fp16", 1, "known_good"))
-    ]
-    lengths = {"distribution": "lognormal", "sigma": 0.6}
-    workload = {
-        "rate_rps": rate_rps,
-        "slice_mix": [{"slice": name, "share": 0.2} for name in SLICES],
-        "prompt_tokens": {**lengths, "mean": 512.0, "max_tokens": 4096},
-        "output_tokens": {**lengths, "mean": 256.0, "max_tokens": 1024},
-    }
-    seen = {"scrape_interval_s": 5.0, "scrape_delay_s": 0.5, "scrape_loss_ratio": 0.0, "probes_per_s": 1.0}
-    return {
-        "description": "One kernel carries it all.",
-        "pool": {"kernels": kernels, "home": [{"slice": name, "kernel": "k-bf16"} for name in SLICES]},
-        "contract": f"{LIBRARY}/serving-pool.yaml",
-        "horizon_s": 300.0,
-        "workload": workload,
-        "telemetry": seen,
-        "faults": [
-            {"name": "f", "onset_s": ONSET_S, "target": {"kernel": "k-bf16"}, **one} for one in faults
-        ],
-        **others,
-    }
-
-
-def episodes(policy: str, spec: dict[str, Any], seeds: int = len(SEEDS)) -> list[EpisodeRecord]:
-    """An episode of each seed."""
-    world = compile_scenario(scenario_of(0, spec), str(Path.cwd() / "world-0.yaml"))
-    return run_episodes(world, parse_configurations((policy,))[-1].driver(world), list(range(1, seeds + 1)))
-
-
-WRONG = {"kind": "requantise", "condition": "requantise-w3", "duration_s": CLEARED_S - ONSET_S}
+SEEDS = 2
+CLEARED_S = 120.0
+RATE_RPS = 8 * REPLICA_RPS
 
 
 @pytest.mark.slow
@@ -59,7 +16,8 @@ WRONG = {"kind": "requantise", "condition": "requantise-w3", "duration_s": CLEAR
 @pytest.mark.parametrize("policy", ["sequential", "learned"])
 def test_the_only_large_kernel_is_let_in_as_soon_as_its_numbers_are_right(policy: str) -> None:
     """Wrong numbers for a minute: shed while they last, and half a minute after hardly anybody is."""
-    for record in episodes(policy, spec_of([WRONG], 25.0)):
+    wrong = {"kind": "requantise", "condition": "requantise-w3", "duration_s": CLEARED_S - ONSET_S}
+    for record in short_episodes(policy, short_spec([wrong], RATE_RPS), SEEDS):
         during, after = (
             record.shed[rows].sum() / record.offered[rows].sum() for rows in (slice(90, 120), slice(150, 300))
         )
@@ -71,9 +29,21 @@ def test_the_only_large_kernel_is_let_in_as_soon_as_its_numbers_are_right(policy
 @pytest.mark.timeout(300)
 def test_pauses_of_wrong_numbers_are_used() -> None:
     """Twenty of eighty seconds wrong: of what is useful without healing most is so, and little is exposed."""
-    pauses = {"shape": "intermittent", "intermittent": {"period_s": 80.0, "duty_ratio": 0.25}}
-    wrong = {name: value for name, value in WRONG.items() if name != "duration_s"} | pauses
-    spec = spec_of([wrong], 25.0)
-    for record, nobody in zip(episodes("sequential", spec), episodes("fixed-bare", spec), strict=True):
+    spec = short_spec([wrong_numbers(20.0, 80.0)], RATE_RPS)
+    mine, bare = (short_episodes(policy, spec, SEEDS) for policy in ("sequential", "fixed-bare"))
+    for record, nobody in zip(mine, bare, strict=True):
         assert record.useful_tokens.sum() > 0.85 * nobody.useful_tokens.sum()
         assert record.exposed.sum() < 0.5 * nobody.exposed.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("replicas", [8, 2])
+@pytest.mark.parametrize("policy", ["sequential", "learned"])
+def test_pauses_of_seconds_are_used(policy: str, replicas: int) -> None:
+    """Wrong for six of twenty seconds: a wait for 29 matches would use up the pauses."""
+    spec = short_spec([wrong_numbers(6.0, 20.0)], REPLICA_RPS * replicas, replicas)
+    mine, bare = (short_episodes(name, spec, SEEDS) for name in (policy, "fixed-bare"))
+    for record, nobody in zip(mine, bare, strict=True):
+        assert record.useful_tokens.sum() > 0.88 * nobody.useful_tokens.sum()
+        assert record.exposed.sum() < 0.7 * nobody.exposed.sum()

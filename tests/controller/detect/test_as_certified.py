@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -90,30 +89,54 @@ def enough(seen: int, differed: int, most: float) -> float:
     return math.log(20.0) / -math.log1p(-share)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(0, 2**16))
-@pytest.mark.parametrize("place", ["slice", "whole"])
-def test_runs_are_those_of_the_definition(place: str, differs: list[bool], seed: int) -> None:
-    """Matches in a row, and probes of an illness up to the last that differed."""
+def most_likely(differed: int, seen: int) -> float:
+    """Log-likelihood of so many, at the share that fits them best."""
+    return sum(count * math.log(count / seen) for count in (differed, seen - differed) if count)
+
+
+def is_over(run_: int, seen: int, differed: int, relapses: int) -> bool:
+    """Whether the run speaks against one share all along, from the definition."""
+    if differed < 2 or run_ < math.log(20.0) / -math.log1p(-0.5 * (differed - 1) / (seen - 1)):
+        return False
+    price = differed * (differed + 1) * 2.0 * math.sqrt(seen - 1) * (relapses + 1) * (relapses + 2)
+    ratio = most_likely(differed - 1, seen - 1) - most_likely(differed - 1, seen - 1 + run_)
+    return ratio >= math.log(20.0 * price)
+
+
+def follow(row: list[int], off: bool, most: float) -> bool:
+    """One probe into ``row``: matches in a row, probes of the illness, those that differed, relapses.
+
+    True where an illness begins anew.
+    """
+    run_, seen, differed, relapses = row
+    if not off:
+        row[0] += 1
+        return False
+    if seen == 0 or run_ >= enough(seen, differed, most) or is_over(run_, seen, differed, relapses):
+        row[:] = [0, 1, 1, relapses + 1 if seen and run_ < 100 * math.log(20.0) else 0]
+        return True
+    row[:] = [0, seen + run_ + 1, differed + 1, relapses]
+    return False
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=12), st.integers(0, 2**16))
+def test_runs_are_those_of_the_definition(blocks: list[tuple[bool, int]], seed: int) -> None:
+    """Matches in a row, and probes of an illness up to the last that differed, of a slice and of all."""
     fleet, rng = certified_fleet(), stream(seed, "runs")
     plan = plan_of(fleet)
     state = initial_drift(1, plan)
-    most, at = (0.5, 0) if place == "slice" else (0.1, SLICES)
-    run_, seen, differed = 0, 0, 0
+    whole, own = [0, 0, 0, 0], [0, 0, 0, 0]
+    differs = [off for off, length in blocks for _ in range(length)]
     for now_s, off in enumerate(differs):
         probes = probes_at(fleet, float(now_s), rng)
         mine = (probes.replica == 2) & (probes.slice == 0)
         probes.values[mine] *= 2.0 if off else 1.0
         state = drift_tick(state, probes, mine, plan)
-        if not off:
-            run_ += 1
-            continue
-        if seen == 0 or run_ >= enough(seen, differed, most):
-            seen, differed = 1, 1
-        else:
-            seen, differed = seen + run_ + 1, differed + 1
-        run_ = 0
+        if follow(whole, off, 0.1):
+            own[1:3] = [0, 0]
+        follow(own, off, 0.5)
     runs = np.asarray(state["runs"])[0]
     replicas = len(LAYOUT.replicas)
-    expected = [run_, seen, differed]
-    np.testing.assert_array_equal(runs[2, at], expected)
-    np.testing.assert_array_equal(runs[replicas + LAYOUT.replica_kernel[2], at], expected)
+    for subject in (2, replicas + LAYOUT.replica_kernel[2]):
+        np.testing.assert_array_equal(runs[subject, SLICES], whole)
+        np.testing.assert_array_equal(runs[subject, 0], own)
