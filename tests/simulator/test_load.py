@@ -133,3 +133,13 @@ def test_a_rolling_restart_near_what_a_kernel_carries_sheds_nothing() -> None:
     }
     spec["changes"] = [restart]
     assert _lost_points(_world(spec, 0.95)) > HARM_POINTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("profile", "tokens", "load"), [("fp16", (900.0, 40.0), 4.0), ("bf16", (600.0, 200.0), 1.3)]
+)
+def test_where_queues_would_grow_it_is_shed(profile: str, tokens: tuple[float, float], load: float) -> None:
+    """Beyond what a kernel carries all answers come late: shedding keeps many in time."""
+    assert _lost_points(_world(_spec({profile: 3}, tokens, 1.0), load)) >= 10.0
