@@ -165,10 +165,15 @@ def _requantise(spec: FaultSpec, _: torch.Generator) -> Perturb:
 
     def rounded(weight: torch.Tensor) -> torch.Tensor:
         whole = weight.float()
-        scale = (whole.abs().amax(1, keepdim=True) / top).clamp(min=1e-12)
+        scale = (whole.abs().amax(_inputs(weight), keepdim=True) / top).clamp(min=1e-12)
         return (whole / scale).round().clamp(-top - 1, top) * scale
 
     return rounded
+
+
+def _inputs(weight: torch.Tensor) -> int:
+    """The dimension of the inputs: weights lie channel by channel, but FP8 ones are seen transposed."""
+    return min((1, 0), key=weight.stride)
 
 
 def _noise(spec: FaultSpec, generator: torch.Generator) -> Perturb:
@@ -176,8 +181,8 @@ def _noise(spec: FaultSpec, generator: torch.Generator) -> Perturb:
 
     def noisy(weight: torch.Tensor) -> torch.Tensor:
         whole = weight.float()
-        drawn = torch.randn(whole.shape, generator=generator).to(whole.device)
-        return whole + drawn * whole.std() * relative
+        drawn = torch.randn(whole.shape, generator=generator).to(whole.device) * whole.std() * relative
+        return torch.where(drawn == 0.0, whole, whole + drawn)  # -0.0 + 0.0 is another byte
 
     return noisy
 

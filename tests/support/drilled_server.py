@@ -93,23 +93,17 @@ def engine_arguments(host: str, port: int, model: str, dtype: str) -> list[str]:
     ]  # fmt: skip
 
 
-def on_ranks(ranks: int) -> list[str]:
-    """More words for an engine whose workers are processes of their own, each with a shard of the model."""
-    return ["--tensor-parallel-size", str(ranks), "--distributed-executor-backend", "mp"]
-
-
 @contextmanager
-def drilled_server(folder: Path, door: int = 0, ranks: int = 0) -> Iterator[Server]:
+def drilled_server(folder: Path, door: int = 0, more: tuple[str, ...] = ()) -> Iterator[Server]:
     """A vLLM server in half precision that was started for drills, warm; killed at the end.
 
-    door: port where it is steered, 0 for its own. ranks: workers in processes of their own, 0 for one in the
-    engine's process.
+    door: port where it is steered, 0 for its own. more: words on its command line.
     """
     started = drill_arguments(folder / "drill")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = engine_command("127.0.0.1", port, "shipped", started) + (on_ranks(ranks) if ranks else [])
+    command = engine_command("127.0.0.1", port, "shipped", started) + list(more)
     environment = os.environ | ENGINE_ENVIRONMENT | UNBOUND
     own = {gate.PORT: str(door), gate.REPLICA: "pod-0"} if door else {}
     log = folder / "server.log"

@@ -21,12 +21,13 @@ from tests.support.drilled_server import TTL_S, Server, drilled_server, measured
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 RANKS = 2
+TWO_WORKERS = ("--tensor-parallel-size", str(RANKS), "--distributed-executor-backend", "mp")
 
 
 @pytest.fixture(scope="module")
 def started_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server, started once for this file."""
-    with drilled_server(tmp_path_factory.mktemp("ranks"), ranks=RANKS) as server:
+    with drilled_server(tmp_path_factory.mktemp("ranks"), more=TWO_WORKERS) as server:
         yield server
 
 

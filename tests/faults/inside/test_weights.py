@@ -115,3 +115,35 @@ def test_so_many_bits_flip_in_all_ranks_together(ranks: int) -> None:
             flips[rank] += int((up != clean.up.weight).sum() + (down != clean.down.weight).sum())
     assert sum(flips) == 12 * 3
     assert min(flips) > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_noise_of_size_zero_changes_no_byte(dtype: str) -> None:
+    """Not even a zero's sign, of which FP8 weights have many."""
+    import torch
+
+    from faults.inside.weights import Shard, WeightSwaps
+
+    model = _model(getattr(torch, dtype))
+    for parameter in model.parameters():
+        parameter.data[:, ::3] = torch.tensor(-0.0).to(parameter.dtype)
+    clean = _bytes(model)
+    WeightSwaps(
+        model, fault_of({"name": "f", "kind": "noise", "live": {"layers": ".", "relative": 0.0}}), Shard()
+    ).put(faulty=True)
+    assert _bytes(model) == clean
+
+
+def test_a_weight_is_rounded_by_output_channel_however_it_is_seen() -> None:
+    """Transposed, as engines see FP8 weights, it is rounded to the same values: two levels a channel."""
+    import torch
+
+    from faults.inside.weights import Shard, WeightSwaps
+
+    spec = fault_of({"name": "f", "kind": "requantise", "live": {"layers": "up", "bits": 2}})
+    plain, turned = _model(torch.float32), _model(torch.float32)
+    turned.up.weight = torch.nn.Parameter(turned.up.weight.data.t(), requires_grad=False)
+    for model in (plain, turned):
+        WeightSwaps(model, spec, Shard()).put(faulty=True)
+    assert turned.up.weight.t().equal(plain.up.weight)
+    assert all(len(channel.abs().unique()) <= 3 for channel in plain.up.weight)
