@@ -7,7 +7,6 @@ the same certificate but for the latency of decisions, which is measured.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -20,14 +19,11 @@ from numpy.typing import NDArray
 from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract, Suite
 from contracts.documents.artifact import Certificate, CertifiedRange
-from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.errors import DocumentError, Problem
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
-from contracts.telemetry import FleetTelemetry
-from controller.options import ControllerSetup
-from controller.ports import RoutingPlan
 from policies.certify.admission import SHIPPED_META
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
 from policies.certify.coverage import fleet_facts, ranges
@@ -38,16 +34,13 @@ from scripts.kept import KeptResults, world_facts
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.train.certify_parts import CertificationPart, Still, make, run_parts
+from scripts.train.decision_time import decisions_ms
 from scripts.workers import Workers
-from simulator.drive import ControllerDriver
-from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.offered_load import declared_load_ratio
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72
-#: So many decisions of single fleets are timed at least, as far as the incident suite has them.
-TIMED = 1000
 SECONDS_PER_DAY = 86400.0
 
 Progress = Callable[[float], None]
@@ -166,7 +159,16 @@ def run_suites(
         if progress is not None:
             progress(done_s / total)
     incidents, quiet = (tuple(sorted(found[name], key=_place(plan))) for name in ("incidents", "quiet"))
-    return CertificationEvidence(incidents=incidents, quiet=quiet, decision_ms=_timed(plan), still=still)
+    return CertificationEvidence(
+        incidents=incidents, quiet=quiet, decision_ms=_decisions_ms(plan), still=still
+    )
+
+
+def _decisions_ms(plan: CertificationPlan) -> NDArray[np.float64]:
+    """MeasurementError for an incident suite without a scenario."""
+    order = product(plan.incidents.seeds, plan.incidents.entries)
+    episodes = ((compiled(entry), seed) for seed, entry in order)
+    return decisions_ms(plan.request.spec, plan.meta, episodes)
 
 
 def _parts(plan: CertificationPlan) -> list[CertificationPart]:
@@ -241,40 +243,6 @@ def inputs_sha256(plan: CertificationPlan) -> str:
 def covers(plan: CertificationPlan) -> tuple[CertifiedRange, ...]:
     """What the fleets of both suites span."""
     return ranges([fleet_facts(world.setup, declared_load_ratio(world)) for world in _worlds(plan)])
-
-
-class _TimedDriver(ControllerDriver):
-    """Measures the processor time of each decision of the thread that takes it.
-
-    Not wall time: the machine that certifies is shared, and not the one that will drive. The supervisor
-    judges wall time where it drives.
-    """
-
-    def __init__(self, setup: ControllerSetup) -> None:
-        super().__init__(setup)
-        self.spent_ms: list[float] = []
-
-    def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
-        """One control tick, timed."""
-        before_ns = time.thread_time_ns()
-        plan = super().step(telemetry)
-        self.spent_ms.append((time.thread_time_ns() - before_ns) / 1e6)
-        return plan
-
-
-def _timed(plan: CertificationPlan) -> NDArray[np.float64]:
-    """Milliseconds of every decision of single fleets, scenario by scenario, until enough are known."""
-    spent: list[float] = []
-    for seed, entry in product(plan.incidents.seeds, plan.incidents.entries):
-        if len(spent) >= TIMED:
-            break
-        world = compiled(entry)
-        driver = _TimedDriver(make(plan.request.spec, world, plan.meta))
-        run_episodes(world, driver, (seed,), batch=1)
-        spent += driver.spent_ms
-    if not spent:
-        raise MeasurementError("no decision was timed; the incident suite has no scenario")
-    return np.array(spent)
 
 
 def _refused(
